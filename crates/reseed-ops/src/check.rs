@@ -1,0 +1,281 @@
+//! Two devices side by side. Every op runs on both from the same inputs, so that the first one that disagrees is the
+//! one that is wrong and not one behind it.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::error::Result;
+use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Read, Stats, Summed};
+use crate::shape::{DType, Shape};
+use crate::tensor::{Storage, Tensor};
+use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Packed, Upsample, UpsampleData, UpsampleSpec};
+
+/// An op whose results differ by more than rounding explains.
+#[derive(Clone, Debug)]
+pub struct Disagreement {
+    /// Part of the network.
+    pub stage: String,
+    /// The op.
+    pub op: &'static str,
+    /// Which call of the run it was, counted from 0.
+    pub call: usize,
+    /// Shape of its result.
+    pub shape: Shape,
+    /// ‖a - b‖ / ‖a‖, infinite where one of them is not a number.
+    pub error: f64,
+    /// What rounding explains.
+    pub allowed: f64,
+}
+
+impl fmt::Display for Disagreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Disagreement { stage, op, call, shape, error, allowed } = self;
+        write!(f, "{stage}: {op} (call {call}, {shape}) differs by {error:.2e}, allowed {allowed:.2e}")
+    }
+}
+
+#[derive(Default)]
+struct Log {
+    stage: String,
+    calls: usize,
+    found: Vec<Disagreement>,
+}
+
+/// Runs `reference` and `device` and compares. Later ops see the reference's results.
+pub struct CheckOps<'a> {
+    reference: &'a dyn Ops,
+    device: &'a dyn Ops,
+    log: Mutex<Log>,
+}
+
+struct Pair {
+    reference: Tensor,
+    device: Tensor,
+}
+
+impl Storage for Pair {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+struct PackedPair<T> {
+    reference: T,
+    device: T,
+}
+
+fn pack<T: Send + Sync + 'static>(reference: T, device: T) -> Packed {
+    Arc::new(PackedPair { reference, device })
+}
+
+fn unpack<T: 'static>(packed: &Packed) -> &PackedPair<T> {
+    packed.downcast_ref().expect("weights must stay on the device that packed them")
+}
+
+fn parts(x: &Tensor) -> (Tensor, Tensor) {
+    let pair: &Pair = x.storage();
+    (pair.reference.view(x.shape(), x.offset()), pair.device.view(x.shape(), x.offset()))
+}
+
+/// The past on both devices, from one on the pair.
+struct PastParts<'a> {
+    past: Past<'a>,
+    frames: Option<(Tensor, Tensor)>,
+}
+
+impl<'a> PastParts<'a> {
+    fn new(past: Past<'a>) -> Self {
+        PastParts { past, frames: past.frames().map(parts) }
+    }
+
+    fn both(&self) -> (Past<'_>, Past<'_>) {
+        match (&self.past, &self.frames) {
+            (Past::AfterFirst(_), Some((a, b))) => (Past::AfterFirst(a), Past::AfterFirst(b)),
+            (Past::Frames(_), Some((a, b))) => (Past::Frames(a), Past::Frames(b)),
+            _ => (Past::Start, Past::Start),
+        }
+    }
+}
+
+impl<'a> CheckOps<'a> {
+    /// Holds `device` against `reference`.
+    pub fn new(reference: &'a dyn Ops, device: &'a dyn Ops) -> Self {
+        assert_eq!(reference.dtype(), device.dtype(), "devices under comparison");
+        CheckOps { reference, device, log: Mutex::default() }
+    }
+
+    /// Every op that disagreed, the first one first.
+    pub fn disagreements(&self) -> Vec<Disagreement> {
+        self.log().found.clone()
+    }
+
+    /// Number of results compared.
+    pub fn calls(&self) -> usize {
+        self.log().calls
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Compares the results of an op that sums `terms` products per value, and goes on with the reference's.
+    fn compare(&self, op: &'static str, reference: Tensor, device: Tensor, terms: usize) -> Result<Tensor> {
+        assert_eq!(reference.shape(), device.shape(), "{op}: shapes on {}", self.device.device());
+        let (a, b) = (self.reference.download(&reference)?, self.device.download(&device)?);
+        // Errors of a sum of n rounded terms grow like √n; four standard deviations are never reached by chance.
+        let rounding = f64::from(reference.dtype().rounding());
+        let allowed = 2.0 * rounding + 4.0 * (terms as f64).sqrt() * f64::from(f32::EPSILON);
+        let error = relative_error(&a, &b);
+        let mut log = self.log();
+        let (call, stage) = (log.calls, log.stage.clone());
+        log.calls += 1;
+        let agreed = error <= allowed;
+        if !agreed {
+            log.found.push(Disagreement { stage, op, call, shape: reference.shape(), error, allowed });
+        }
+        drop(log);
+        let device = match reference.dtype() == self.device.dtype() {
+            true => self.device.upload(device.shape(), &a)?,
+            false => device,
+        };
+        Ok(Tensor::new(reference.shape(), reference.dtype(), Arc::new(Pair { reference, device })))
+    }
+
+    fn compare_summed(&self, op: &'static str, a: Summed, b: Summed, terms: usize) -> Result<Summed> {
+        let pixels = a.tensor.count() / a.stats.as_ref().map_or(1, |s| s.count() / 2);
+        let tensor = self.compare(op, a.tensor, b.tensor, terms)?;
+        let stats = match (a.stats, b.stats) {
+            (Some(a), Some(b)) => Some(self.compare("statistics", a, b, terms.max(pixels))?),
+            (None, None) => None,
+            _ => panic!("{op}: only one device returned statistics"),
+        };
+        Ok(Summed { tensor, stats })
+    }
+}
+
+/// ‖a - b‖ / ‖a‖, infinite where one of them is not finite and the other is.
+pub fn relative_error(a: &[f32], b: &[f32]) -> f64 {
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+    let difference = norm(&mut a.iter().zip(b).map(|(a, b)| f64::from(*a) - f64::from(*b)));
+    let size = norm(&mut a.iter().map(|a| f64::from(*a)));
+    match difference / size {
+        _ if difference == 0.0 => 0.0,
+        error if error.is_finite() => error,
+        _ => f64::INFINITY,
+    }
+}
+
+impl Ops for CheckOps<'_> {
+    fn device(&self) -> String {
+        format!("{} against {}", self.device.device(), self.reference.device())
+    }
+
+    fn dtype(&self) -> DType {
+        self.reference.dtype()
+    }
+
+    fn stage(&self, name: &str) {
+        self.log().stage = name.to_string();
+    }
+
+    fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
+        let packed = pack(self.reference.conv_weights(spec, read)?, self.device.conv_weights(spec, read)?);
+        Ok(Conv { spec, packed })
+    }
+
+    fn linear_weights(&self, d_in: usize, d_out: usize, read: Read<ConvData>) -> Result<Linear> {
+        let on = |ops: &dyn Ops| ops.linear_weights(d_in, d_out, read);
+        Ok(Linear { d_in, d_out, packed: pack(on(self.reference)?, on(self.device)?) })
+    }
+
+    fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {
+        let on = |ops: &dyn Ops| ops.norm_weights(groups, eps, channels, read);
+        Ok(Norm { channels, groups, eps, packed: pack(on(self.reference)?, on(self.device)?) })
+    }
+
+    fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {
+        let packed = pack(self.reference.upsample_weights(spec, read)?, self.device.upsample_weights(spec, read)?);
+        Ok(Upsample { spec, packed })
+    }
+
+    fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
+        let (a, b) = (self.reference.upload(shape, values)?, self.device.upload(shape, values)?);
+        self.compare("upload", a, b, 0)
+    }
+
+    fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
+        self.reference.download(&parts(x).0)
+    }
+
+    fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+        let both = unpack::<Conv>(&conv.packed);
+        let (past, x) = (PastParts::new(past), parts(x));
+        let residual = epilogue.residual.as_ref().map(parts);
+        let (ra, rb) = residual.map_or((None, None), |(a, b)| (Some(a), Some(b)));
+        let on = |residual| Epilogue { residual, groups: epilogue.groups };
+        let a = self.reference.conv(past.both().0, &x.0, &both.reference, on(ra))?;
+        let b = self.device.conv(past.both().1, &x.1, &both.device, on(rb))?;
+        self.compare_summed("conv", a, b, conv.spec.taps.count() * conv.spec.c_in)
+    }
+
+    fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
+        let both = unpack::<Upsample>(&upsample.packed);
+        let (past, x) = (PastParts::new(past), parts(x));
+        let a = self.reference.upsample(past.both().0, &x.0, &both.reference, groups)?;
+        let b = self.device.upsample(past.both().1, &x.1, &both.device, groups)?;
+        self.compare_summed("upsample", a, b, upsample.spec.taps_t() * 4 * upsample.spec.channels)
+    }
+
+    fn tail(&self, past: Past, x: Tensor, keep: usize) -> Result<Tensor> {
+        let (past, x) = (PastParts::new(past), parts(&x));
+        let a = self.reference.tail(past.both().0, x.0, keep)?;
+        let b = self.device.tail(past.both().1, x.1, keep)?;
+        self.compare("tail", a, b, 0)
+    }
+
+    fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
+        let both = unpack::<Norm>(&norm.packed);
+        let terms = x.count() / x.thw().t / norm.groups;
+        let x = parts(&x);
+        let (sa, sb) = stats.as_ref().map(parts).map_or((None, None), |(a, b)| (Some(a), Some(b)));
+        let a = self.reference.group_norm(x.0, sa, &both.reference, act)?;
+        let b = self.device.group_norm(x.1, sb, &both.device, act)?;
+        self.compare("group_norm", a, b, terms)
+    }
+
+    fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
+        let both = unpack::<Linear>(&linear.packed);
+        let x = parts(x);
+        let (ra, rb) = residual.as_ref().map(parts).map_or((None, None), |(a, b)| (Some(a), Some(b)));
+        let a = self.reference.linear(&x.0, &both.reference, ra)?;
+        let b = self.device.linear(&x.1, &both.device, rb)?;
+        self.compare("linear", a, b, linear.d_in)
+    }
+
+    fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let width = qkv.channels() / 3 / heads;
+        let qkv = parts(qkv);
+        let a = self.reference.attention(&qkv.0, heads, lengths)?;
+        let b = self.device.attention(&qkv.1, heads, lengths)?;
+        self.compare("attention", a, b, longest + width)
+    }
+
+    fn gaussian(&self, moments: &Tensor, noise: Option<&Tensor>, scale: f32) -> Result<Tensor> {
+        let (moments, noise) = (parts(moments), noise.map(parts));
+        let a = self.reference.gaussian(&moments.0, noise.as_ref().map(|n| &n.0), scale)?;
+        let b = self.device.gaussian(&moments.1, noise.as_ref().map(|n| &n.1), scale)?;
+        self.compare("gaussian", a, b, 2)
+    }
+
+    fn blend_add(&self, canvas: Tensor, tile: &Tensor, at: &Placement) -> Result<Tensor> {
+        let (canvas, tile) = (parts(&canvas), parts(tile));
+        let a = self.reference.blend_add(canvas.0, &tile.0, at)?;
+        let b = self.device.blend_add(canvas.1, &tile.1, at)?;
+        self.compare("blend_add", a, b, 2)
+    }
+}

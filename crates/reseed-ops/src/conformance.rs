@@ -1,0 +1,268 @@
+//! Every op on awkward shapes, on two devices at once. A device conforms when [`run`] finds no disagreement.
+
+use crate::check::{CheckOps, Disagreement};
+use crate::error::Result;
+use crate::ops::{Activation, Epilogue, Ops, Past, Placement};
+use crate::shape::{Shape, Thw};
+use crate::tensor::Tensor;
+use crate::weights::{BORDER_CLASSES, ConvData, ConvSpec, UpsampleData, UpsampleSpec};
+
+/// Numbers in [-1, 1) that differ from call site to call site.
+pub struct Values(u64);
+
+impl Values {
+    /// A stream of its own for every `seed`.
+    pub fn new(seed: u64) -> Values {
+        Values(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03)
+    }
+
+    /// The next `count` numbers.
+    pub fn take(&mut self, count: usize) -> Vec<f32> {
+        let next = |_| {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+        };
+        (0..count).map(next).collect()
+    }
+}
+
+/// Runs every case with `device` held against `reference`.
+pub fn run(reference: &dyn Ops, device: &dyn Ops) -> Result<Vec<Disagreement>> {
+    let ops = CheckOps::new(reference, device);
+    for (i, case) in CONV.iter().enumerate() {
+        ops.stage(&format!("conv case {i}"));
+        conv(&ops, case, i as u64)?;
+    }
+    for (i, case) in UPSAMPLE.iter().enumerate() {
+        ops.stage(&format!("upsample case {i}"));
+        upsample(&ops, case, i as u64)?;
+    }
+    for (i, case) in GROUP_NORM.iter().enumerate() {
+        ops.stage(&format!("group_norm case {i}"));
+        group_norm(&ops, case, i as u64)?;
+    }
+    for (i, case) in LINEAR.iter().enumerate() {
+        ops.stage(&format!("linear case {i}"));
+        linear(&ops, case, i as u64)?;
+    }
+    for (i, case) in ATTENTION.iter().enumerate() {
+        ops.stage(&format!("attention case {i}"));
+        attention(&ops, case, i as u64)?;
+    }
+    ops.stage("gaussian");
+    gaussian(&ops)?;
+    ops.stage("blend_add");
+    blend_add(&ops)?;
+    Ok(ops.disagreements())
+}
+
+fn clip(ops: &dyn Ops, thw: Thw, channels: usize, values: &mut Values) -> Result<Tensor> {
+    let shape = Shape::clip(thw, channels);
+    ops.upload(shape, &values.take(shape.count()))
+}
+
+struct ConvCase {
+    input: Thw,
+    spec: ConvSpec,
+    groups: usize,
+}
+
+const fn same(input: (usize, usize, usize), channels: (usize, usize), taps: (usize, usize), groups: usize) -> ConvCase {
+    let (kt, k) = taps;
+    let spec = ConvSpec {
+        c_in: channels.0,
+        c_out: channels.1,
+        taps: Thw::new(kt, k, k),
+        stride: Thw::new(1, 1, 1),
+        pad_before: k / 2,
+        pad_after: k / 2,
+    };
+    ConvCase { input: Thw::new(input.0, input.1, input.2), spec, groups }
+}
+
+const fn down(input: (usize, usize, usize), channels: usize, kt: usize, groups: usize) -> ConvCase {
+    let spec = ConvSpec {
+        c_in: channels,
+        c_out: channels,
+        taps: Thw::new(kt, 3, 3),
+        stride: Thw::new(if kt == 3 { 2 } else { 1 }, 2, 2),
+        pad_before: 0,
+        pad_after: 1,
+    };
+    ConvCase { input: Thw::new(input.0, input.1, input.2), spec, groups }
+}
+
+const CONV: &[ConvCase] = &[
+    //    t  h  w    in   out   taps  groups
+    same((1, 1, 1), (1, 1), (3, 3), 1),       // everything is padding
+    same((1, 2, 3), (3, 8), (3, 3), 4),       // the image layer
+    same((2, 5, 7), (8, 3), (3, 3), 3),       // fewer channels than a register
+    same((3, 9, 17), (16, 24), (3, 3), 8),    // a panel that is half empty
+    same((4, 11, 59), (12, 33), (3, 3), 11),  // wider than a region, one channel beyond a panel
+    same((5, 17, 13), (40, 96), (3, 3), 32),  // groups of three channels
+    same((2, 6, 5), (96, 64), (1, 1), 32),    // a shortcut
+    same((1, 33, 114), (32, 64), (3, 3), 32), // many regions
+    down((1, 7, 9), 16, 1, 4),
+    down((3, 8, 6), 24, 3, 8),
+    down((5, 12, 118), 8, 3, 2),
+];
+
+/// At a clip's start, then with the tail of that, with and without residual and statistics.
+fn conv(ops: &dyn Ops, case: &ConvCase, seed: u64) -> Result<()> {
+    let (spec, values) = (&case.spec, &mut Values::new(seed));
+    let fan_in = spec.c_in * spec.taps.count();
+    let scale = (3.0 / fan_in as f32).sqrt();
+    let weight: Vec<f32> = values.take(fan_in * spec.c_out).iter().map(|v| v * scale).collect();
+    let bias = values.take(spec.c_out);
+    let conv = ops.conv_weights(*spec, &|| Ok(ConvData { weight: weight.clone(), bias: bias.clone() }))?;
+
+    let x = clip(ops, case.input, spec.c_in, values)?;
+    ops.conv(Past::Start, &x, &conv, Epilogue { residual: None, groups: Some(case.groups) })?;
+    if spec.keeps() == 0 {
+        return Ok(());
+    }
+    let tail = ops.tail(Past::Start, x, spec.keeps())?;
+    let next = clip(ops, Thw { t: 2 * spec.stride.t, ..case.input }, spec.c_in, values)?;
+    let residual = clip(ops, spec.output(next.thw(), false), spec.c_out, values)?;
+    let epilogue = Epilogue { residual: Some(residual), groups: Some(case.groups) };
+    ops.conv(Past::Frames(&tail), &next, &conv, epilogue)?;
+    let single = next.frames(0, spec.stride.t);
+    let tail = ops.tail(Past::Frames(&tail), single.clone(), spec.keeps())?;
+    ops.conv(Past::Frames(&tail), &single, &conv, Epilogue::default())?;
+    Ok(())
+}
+
+struct UpsampleCase {
+    input: Thw,
+    spec: UpsampleSpec,
+    groups: usize,
+}
+
+const fn up(input: (usize, usize, usize), channels: usize, time: bool, groups: usize) -> UpsampleCase {
+    UpsampleCase { input: Thw::new(input.0, input.1, input.2), spec: UpsampleSpec { channels, time }, groups }
+}
+
+const UPSAMPLE: &[UpsampleCase] = &[
+    up((1, 1, 1), 4, true, 2), // every pixel is a corner
+    up((1, 1, 1), 4, false, 2),
+    up((3, 2, 5), 8, true, 4),
+    up((4, 3, 2), 8, false, 4),
+    up((2, 9, 61), 33, true, 11),
+    up((2, 9, 61), 24, false, 8),
+];
+
+fn upsample(ops: &dyn Ops, case: &UpsampleCase, seed: u64) -> Result<()> {
+    let (spec, values) = (case.spec, &mut Values::new(100 + seed));
+    let c = spec.channels;
+    let scale = (3.0 / (c * 4 * spec.taps_t()) as f32).sqrt();
+    let mut scaled = |count| values.take(count).iter().map(|v| v * scale).collect::<Vec<f32>>();
+    let kernels = scaled(spec.phases() * spec.taps_t() * 4 * c * c);
+    let after_first = scaled(if spec.time { spec.phases() * 4 * c * c } else { 0 });
+    let moments = if spec.time { 3 } else { 1 };
+    let bias = values.take(moments * spec.frames() * BORDER_CLASSES * BORDER_CLASSES * c);
+    let upsample = ops.upsample_weights(spec, &|| {
+        Ok(UpsampleData { kernels: kernels.clone(), after_first: after_first.clone(), bias: bias.clone() })
+    })?;
+
+    let x = clip(ops, case.input, c, values)?;
+    ops.upsample(Past::Start, &x, &upsample, Some(case.groups))?;
+    let first = ops.tail(Past::Start, x.frames(0, 1), spec.keeps())?;
+    ops.upsample(Past::AfterFirst(&first), &x, &upsample, Some(case.groups))?;
+    let tail = ops.tail(Past::AfterFirst(&first), x.clone(), spec.keeps())?;
+    ops.upsample(Past::Frames(&tail), &x, &upsample, None)?;
+    Ok(())
+}
+
+const GROUP_NORM: &[(Thw, usize, usize)] = &[
+    (Thw::new(1, 1, 1), 32, 32),     // one value per group: variance 0, eps decides
+    (Thw::new(1, 7, 5), 64, 32),     // nothing divides a register
+    (Thw::new(3, 16, 16), 96, 32),   // frames must not share statistics
+    (Thw::new(2, 45, 80), 128, 32),  // many blocks
+];
+
+fn group_norm(ops: &dyn Ops, &(thw, channels, groups): &(Thw, usize, usize), seed: u64) -> Result<()> {
+    let values = &mut Values::new(200 + seed);
+    let (weight, bias) = (values.take(channels), values.take(channels));
+    let read = || Ok(ConvData { weight: weight.clone(), bias: bias.clone() });
+    let norm = ops.norm_weights(groups, 1e-6, channels, &read)?;
+    // A mean far from zero: squares must not be subtracted from squares.
+    let shifted: Vec<f32> = values.take(thw.count() * channels).iter().map(|v| 10.0 + v).collect();
+    let x = ops.upload(Shape::clip(thw, channels), &shifted)?;
+    ops.group_norm(x.clone(), None, &norm, Activation::None)?;
+    ops.group_norm(x, None, &norm, Activation::Silu)?;
+    let x = clip(ops, thw, channels, values)?;
+    ops.group_norm(x, None, &norm, Activation::Silu)?;
+    Ok(())
+}
+
+const LINEAR: &[(usize, usize, usize)] = &[(1, 1, 1), (7, 5, 33), (130, 64, 192), (57, 96, 16)];
+
+fn linear(ops: &dyn Ops, &(rows, d_in, d_out): &(usize, usize, usize), seed: u64) -> Result<()> {
+    let values = &mut Values::new(300 + seed);
+    let (weight, bias) = (values.take(d_in * d_out), values.take(d_out));
+    let linear = ops.linear_weights(d_in, d_out, &|| Ok(ConvData { weight: weight.clone(), bias: bias.clone() }))?;
+    let x = ops.upload(Shape::from([rows, d_in]), &values.take(rows * d_in))?;
+    ops.linear(&x, &linear, None)?;
+    let residual = ops.upload(Shape::from([rows, d_out]), &values.take(rows * d_out))?;
+    ops.linear(&x, &linear, Some(residual))?;
+    Ok(())
+}
+
+const ATTENTION: &[(usize, usize, &[usize])] = &[
+    //heads width lengths
+    (1, 8, &[1]),
+    (1, 32, &[35, 35]),
+    (2, 48, &[3, 57, 1]),
+    (1, 96, &[600]), // more keys than a block
+];
+
+fn attention(ops: &dyn Ops, &(heads, width, lengths): &(usize, usize, &[usize]), seed: u64) -> Result<()> {
+    let tokens: usize = lengths.iter().sum();
+    // Large scores: the softmax must not overflow, and one key must be able to win.
+    let qkv: Vec<f32> = Values::new(400 + seed).take(tokens * 3 * width).iter().map(|v| 6.0 * v).collect();
+    let qkv = ops.upload(Shape::from([tokens, 3 * width]), &qkv)?;
+    ops.attention(&qkv, heads, lengths)?;
+    Ok(())
+}
+
+fn gaussian(ops: &dyn Ops) -> Result<()> {
+    let (thw, channels, values) = (Thw::new(2, 3, 5), 4, &mut Values::new(500));
+    // Beyond the clamp on both sides.
+    let moments: Vec<f32> = values.take(thw.count() * 2 * channels).iter().map(|v| 40.0 * v).collect();
+    let moments = ops.upload(Shape::clip(thw, 2 * channels), &moments)?;
+    let noise = clip(ops, thw, channels, values)?;
+    ops.gaussian(&moments, None, 0.9152)?;
+    ops.gaussian(&moments, Some(&noise), 0.9152)?;
+    Ok(())
+}
+
+fn blend_add(ops: &dyn Ops) -> Result<()> {
+    let values = &mut Values::new(600);
+    let canvas = clip(ops, Thw::new(2, 9, 11), 3, values)?;
+    let tile = clip(ops, Thw::new(2, 4, 5), 3, values)?;
+    let at = Placement { y: 5, x: 3, rows: vec![0.25, 1.0, 1.0, 0.5], columns: vec![0.0, 0.5, 1.0, 1.0, 0.75] };
+    ops.blend_add(canvas, &tile, &at)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::{CpuOps, Level};
+    use crate::shape::DType;
+
+    #[test]
+    fn every_level_of_the_cpu_conforms() {
+        for dtype in [DType::F32, DType::Bf16] {
+            let reference = CpuOps::at(Level::Reference, dtype, Some(2)).unwrap();
+            for level in Level::available().filter(|&level| level != Level::Reference) {
+                let device = CpuOps::at(level, dtype, Some(2)).unwrap();
+                let found = run(&reference, &device).unwrap();
+                let found: Vec<String> = found.iter().map(|d| d.to_string()).collect();
+                assert!(found.is_empty(), "{level} {dtype}:\n{}", found.join("\n"));
+            }
+        }
+    }
+}

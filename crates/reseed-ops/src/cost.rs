@@ -1,0 +1,85 @@
+//! What an op costs, from its shapes alone. One definition serves estimates and reports.
+
+use crate::ops::Past;
+use crate::shape::Thw;
+use crate::tensor::Tensor;
+use crate::weights::{ConvSpec, Linear, Norm, UpsampleSpec};
+
+/// Arithmetic and traffic of an op.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Multiplications and additions.
+    pub flops: u64,
+    /// Bytes read and written, each operand once.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Cost) {
+        self.flops += other.flops;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Values of f32 weights are what devices read, whatever the file held.
+const WEIGHT_BYTES: usize = 4;
+
+fn moved(tensors: &[&Tensor], weights: usize) -> u64 {
+    (tensors.iter().map(|t| t.bytes()).sum::<usize>() + weights * WEIGHT_BYTES) as u64
+}
+
+/// A convolution from `x` to `y`; taps that read the same first frame count once.
+pub fn conv(spec: &ConvSpec, past: Past, x: &Tensor, y: &Tensor, residual: bool) -> Cost {
+    let Thw { t, h, w } = y.thw();
+    let taps_t = |t| if past.starts() { spec.taps.t + 1 - spec.folded(t) } else { spec.taps.t };
+    let taps = (0..t).map(taps_t).sum::<usize>() * spec.taps.h * spec.taps.w;
+    let weights = spec.c_in * spec.c_out;
+    let mut bytes = moved(&[x, y], weights * spec.taps.count()) + past.frames().map_or(0, |p| p.bytes() as u64);
+    if residual {
+        bytes += y.bytes() as u64;
+    }
+    Cost { flops: 2 * (taps * h * w * weights) as u64, bytes }
+}
+
+/// An upsampler from `x` to `y`.
+pub fn upsample(spec: &UpsampleSpec, past: Past, x: &Tensor, y: &Tensor) -> Cost {
+    let taps_t = |k: usize| match (past.starts(), spec.time) {
+        (true, _) if k == 0 => 1,
+        (true, false) => (k + 1).min(spec.taps_t()),
+        _ => spec.taps_t() * spec.frames(),
+    };
+    let Thw { t, h, w } = x.thw();
+    let weights = spec.channels * spec.channels;
+    let taps = (0..t).map(taps_t).sum::<usize>() * 16;
+    let bytes = moved(&[x, y], weights * spec.taps_t() * spec.phases() * 4);
+    Cost { flops: 2 * (taps * h * w * weights) as u64, bytes }
+}
+
+/// Keeping the last frames.
+pub fn tail(kept: &Tensor) -> Cost {
+    Cost { flops: 0, bytes: 2 * kept.bytes() as u64 }
+}
+
+/// A norm that reads its input once more when it must take statistics.
+pub fn group_norm(norm: &Norm, y: &Tensor, given: bool) -> Cost {
+    let passes = if given { 2 } else { 3 };
+    Cost { flops: 8 * y.count() as u64, bytes: (passes * y.bytes() + 2 * norm.channels * WEIGHT_BYTES) as u64 }
+}
+
+/// A linear layer from `x` to `y`.
+pub fn linear(linear: &Linear, x: &Tensor, y: &Tensor) -> Cost {
+    let weights = linear.d_in * linear.d_out;
+    Cost { flops: 2 * (x.rows() * weights) as u64, bytes: moved(&[x, y], weights) }
+}
+
+/// Attention over sequences of `lengths` tokens.
+pub fn attention(qkv: &Tensor, out: &Tensor, lengths: &[usize]) -> Cost {
+    let flops = lengths.iter().map(|&n| 4 * (n * n * out.channels()) as u64).sum();
+    Cost { flops, bytes: moved(&[qkv, out], 0) }
+}
+
+/// Anything that passes over its operands once.
+pub fn elementwise(tensors: &[&Tensor], flops_per_value: u64) -> Cost {
+    let values = tensors.last().map_or(0, |t| t.count()) as u64;
+    Cost { flops: flops_per_value * values, bytes: moved(tensors, 0) }
+}

@@ -1,0 +1,186 @@
+//! The CPU device. Each op chooses by level; the reference level is the definition.
+
+mod attention;
+mod blocked;
+mod conv;
+mod gemm;
+mod group_norm;
+mod level;
+mod leveled;
+mod linear;
+mod memory;
+mod simd;
+mod small;
+mod stats;
+mod upsample;
+
+use half::bf16;
+use rayon::prelude::*;
+
+use crate::error::{Error, Result};
+use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Read, Stats, Summed};
+use crate::reference::{self, Clip};
+use crate::shape::{DType, Shape};
+use crate::tensor::Tensor;
+use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Packed, Upsample, UpsampleData, UpsampleSpec};
+use gemm::Panels;
+pub use level::Level;
+
+/// The processor, at one level, with its own threads.
+pub struct CpuOps {
+    level: Level,
+    dtype: DType,
+    pool: rayon::ThreadPool,
+}
+
+impl CpuOps {
+    /// The best level of this machine (capped by `RESEED_CPU`), on `threads` threads or one per core.
+    pub fn new(dtype: DType, threads: Option<usize>) -> Result<CpuOps> {
+        CpuOps::at(Level::detect()?, dtype, threads)
+    }
+
+    /// A chosen level; it must be one of [`Level::available`].
+    pub fn at(level: Level, dtype: DType, threads: Option<usize>) -> Result<CpuOps> {
+        assert!(Level::available().any(|have| have == level), "this machine has no {level}");
+        let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        let pool = pool.map_err(|e| Error::Threads { threads, reason: e.to_string() })?;
+        Ok(CpuOps { level, dtype, pool })
+    }
+
+    /// The level in use.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// The number of threads.
+    pub fn threads(&self) -> usize {
+        self.pool.current_num_threads()
+    }
+
+    fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        self.pool.install(work)
+    }
+
+    /// Weights as this device's type would hold them.
+    fn round(&self, mut values: Vec<f32>) -> Vec<f32> {
+        if self.dtype == DType::Bf16 {
+            self.install(|| values.par_iter_mut().for_each(|v| *v = bf16::from_f32(*v).to_f32()));
+        }
+        values
+    }
+
+    /// Weights `[c_out, c_in, taps]` as panels whose rows `row_of(tap, channel)` orders.
+    fn panels(
+        &self,
+        weight: &[f32],
+        c_in: usize,
+        c_out: usize,
+        row_of: impl Fn(usize, usize) -> usize + Sync,
+    ) -> Panels {
+        let taps = weight.len() / (c_in * c_out);
+        let rows: Vec<usize> = (0..c_in * taps).map(|i| row_of(i % taps, i / taps)).collect();
+        let mut panels = Panels::zeros(self.level, taps * c_in, c_out);
+        let width = panels.width;
+        self.install(|| {
+            panels.fill(|first, count, panel| {
+                for (i, &row) in rows.iter().enumerate() {
+                    let values = &mut panel[row * width..][..count];
+                    values.iter_mut().enumerate().for_each(|(o, v)| *v = weight[(first + o) * rows.len() + i]);
+                }
+            })
+        });
+        panels
+    }
+
+    fn unpack<'a, T: 'static>(&self, packed: &'a Packed) -> &'a T {
+        packed.downcast_ref().expect("weights must stay on the device that packed them")
+    }
+
+    fn clip(&self, x: &Tensor) -> Clip {
+        let data = memory::download(x).into_iter().map(f64::from).collect();
+        Clip { thw: x.thw(), channels: x.channels(), data }
+    }
+
+    fn stats(&self, stats: Option<Vec<f32>>, frames: usize) -> Result<Option<Stats>> {
+        let upload = |v: Vec<f32>| memory::upload(Shape::from([frames, v.len() / frames / 2, 2]), DType::F32, &v);
+        stats.map(upload).transpose()
+    }
+
+    /// Rounds what the reference computed; statistics are those of the rounded values.
+    fn plain_result(&self, y: &Clip, groups: Option<usize>) -> Result<Summed> {
+        let values: Vec<f32> = y.data.iter().map(|&v| v as f32).collect();
+        let tensor = memory::upload(Shape::clip(y.thw, y.channels), self.dtype, &values)?;
+        let stats = groups.map(|groups| reference::stats(&self.clip(&tensor), groups));
+        let stats = stats.map(|s| s.iter().map(|&v| v as f32).collect());
+        Ok(Summed { stats: self.stats(stats, y.thw.t)?, tensor })
+    }
+}
+
+impl Ops for CpuOps {
+    fn device(&self) -> String {
+        format!("cpu {}, {} threads", self.level, self.threads())
+    }
+
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
+        Ok(Conv { spec, packed: conv::pack(self, &spec, read()?) })
+    }
+
+    fn linear_weights(&self, d_in: usize, d_out: usize, read: Read<ConvData>) -> Result<Linear> {
+        Ok(Linear { d_in, d_out, packed: linear::pack(self, d_in, d_out, read()?) })
+    }
+
+    fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {
+        let data = read()?;
+        assert_eq!((data.weight.len(), data.bias.len()), (channels, channels), "gain and shift of a norm");
+        Ok(Norm { channels, groups, eps, packed: std::sync::Arc::new(data) })
+    }
+
+    fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {
+        Ok(Upsample { spec, packed: upsample::pack(self, &spec, read()?) })
+    }
+
+    fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
+        memory::upload(shape, self.dtype, values)
+    }
+
+    fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
+        Ok(memory::download(x))
+    }
+
+    fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+        conv::run(self, past, x, conv, epilogue)
+    }
+
+    fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
+        upsample::run(self, past, x, upsample, groups)
+    }
+
+    fn tail(&self, past: Past, x: Tensor, keep: usize) -> Result<Tensor> {
+        small::tail(past, x, keep)
+    }
+
+    fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
+        group_norm::run(self, x, stats, norm, act)
+    }
+
+    fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
+        linear::run(self, x, linear, residual)
+    }
+
+    fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {
+        attention::run(self, qkv, heads, lengths)
+    }
+
+    fn gaussian(&self, moments: &Tensor, noise: Option<&Tensor>, scale: f32) -> Result<Tensor> {
+        small::gaussian(self, moments, noise, scale)
+    }
+
+    fn blend_add(&self, canvas: Tensor, tile: &Tensor, at: &Placement) -> Result<Tensor> {
+        small::blend_add(self, canvas, tile, at)
+    }
+}

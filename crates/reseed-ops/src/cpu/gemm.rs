@@ -1,0 +1,206 @@
+//! The inner loop of everything that multiplies: C\[row, n\] += Σ A\[row, k\] · B\[k, n\], a register tile at a time.
+//!
+//! A is read transposed, the rows of one k side by side, so that a tile needs a single address; B comes in panels of
+//! two registers, k after k, so that it streams. C stays in registers for a whole panel.
+
+use rayon::prelude::*;
+
+use super::level::Level;
+use super::memory::Floats;
+use super::simd::Simd;
+#[cfg(target_arch = "x86_64")]
+use super::simd::{Avx2, Avx512};
+use super::simd::Portable;
+
+/// Largest number of tile rows over all levels.
+const MOST_ROWS: usize = 14;
+
+/// Floats across a panel of B.
+pub fn panel_width(level: Level) -> usize {
+    match level {
+        Level::Avx512 => 32,
+        _ => 16,
+    }
+}
+
+/// The right-hand matrix, cut into panels: `[panel][k][panel width]`, zero beyond the last column.
+pub struct Panels {
+    /// Rows.
+    pub k: usize,
+    /// Columns.
+    pub n: usize,
+    /// Columns of a panel.
+    pub width: usize,
+    /// `panels · k · width` values; a panel that straddles cache lines would cost a third of the speed.
+    pub data: Floats,
+}
+
+impl Panels {
+    /// Zeros.
+    pub fn zeros(level: Level, k: usize, n: usize) -> Panels {
+        let width = panel_width(level);
+        Panels { k, n, width, data: Floats::zeros(n.div_ceil(width) * k * width) }
+    }
+
+    /// Zeros with as many columns and `k` rows.
+    pub fn with_rows(&self, k: usize) -> Panels {
+        Panels { k, n: self.n, width: self.width, data: Floats::zeros(self.padded() * k) }
+    }
+
+    /// Number of panels.
+    pub fn count(&self) -> usize {
+        self.n.div_ceil(self.width)
+    }
+
+    /// Columns with the zeros behind the last.
+    pub fn padded(&self) -> usize {
+        self.count() * self.width
+    }
+
+    /// Rows `k` and on of a panel.
+    pub fn panel(&self, panel: usize, k: usize) -> &[f32] {
+        &self.data[panel * self.k * self.width..][..self.k * self.width][k * self.width..]
+    }
+
+    /// Fills every panel side by side: `fill(first column, columns, panel)`.
+    pub fn fill(&mut self, fill: impl Fn(usize, usize, &mut [f32]) + Sync) {
+        let (n, width) = (self.n, self.width);
+        self.data.par_chunks_mut(self.k * width).enumerate().for_each(|(panel, data)| {
+            let first = panel * width;
+            fill(first, width.min(n - first), data);
+        });
+    }
+}
+
+/// One panel's worth of work: `lines` lines of `columns` rows of A, each the sum over a few runs of k.
+///
+/// Row (line, i) of A at run r, step s is `a[line · a_line + runs[r] + s · a_step + i]`.
+pub struct Product<'a> {
+    /// Transposed left-hand values.
+    pub a: &'a [f32],
+    /// Distance between lines in `a`.
+    pub a_line: usize,
+    /// Distance between steps in `a`.
+    pub a_step: usize,
+    /// Start of each run in a line.
+    pub runs: &'a [usize],
+    /// Steps of a run.
+    pub steps: usize,
+    /// The panel: `runs · steps` rows.
+    pub b: &'a [f32],
+    /// Lines.
+    pub lines: usize,
+    /// Rows of A in a line.
+    pub columns: usize,
+    /// Sums; row (line, i) starts at `(line · columns + i) · c_row`.
+    pub c: &'a mut [f32],
+    /// Distance between rows of C.
+    pub c_row: usize,
+    /// Whether C starts at zero instead of what it holds.
+    pub fresh: bool,
+}
+
+/// Cuts `n` into parts as even as possible, none larger than `most`.
+pub fn even_parts(n: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
+    let parts = n.div_ceil(most).max(1);
+    (0..parts).map(move |i| (i * n / parts, (i + 1) * n / parts))
+}
+
+/// Runs a product on the kernels of `level`.
+pub fn multiply(level: Level, p: Product) {
+    let width = panel_width(level);
+    assert!(p.columns > 0 && p.lines > 0 && p.steps > 0, "an empty product");
+    assert!(p.b.len() >= p.runs.len() * p.steps * width, "panel too short");
+    assert!(p.c.len() >= (p.lines * p.columns - 1) * p.c_row + width, "sums too short");
+    let last = p.runs.iter().max().expect("a product has runs");
+    assert!(p.a.len() >= (p.lines - 1) * p.a_line + last + (p.steps - 1) * p.a_step + p.columns, "rows too short");
+    // SAFETY: the asserts above bound every address that `lines` forms; `level` was detected.
+    unsafe {
+        match level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => lines_avx512(p),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => lines_avx2(p),
+            _ => lines::<Portable>(p),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vl")]
+unsafe fn lines_avx512(p: Product) {
+    // SAFETY: the caller's promise.
+    unsafe { lines::<Avx512>(p) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn lines_avx2(p: Product) {
+    // SAFETY: the caller's promise.
+    unsafe { lines::<Avx2>(p) }
+}
+
+#[inline(always)]
+unsafe fn lines<S: Simd>(p: Product) {
+    const { assert!(S::ROWS <= MOST_ROWS) };
+    for line in 0..p.lines {
+        for (start, end) in even_parts(p.columns, S::ROWS) {
+            // SAFETY: `multiply` has checked the sizes.
+            unsafe {
+                let a = p.a.as_ptr().add(line * p.a_line + start);
+                let c = p.c.as_mut_ptr().add((line * p.columns + start) * p.c_row);
+                match end - start {
+                    1 => tile::<S, 1>(&p, a, c),
+                    2 => tile::<S, 2>(&p, a, c),
+                    3 => tile::<S, 3>(&p, a, c),
+                    4 => tile::<S, 4>(&p, a, c),
+                    5 => tile::<S, 5>(&p, a, c),
+                    6 => tile::<S, 6>(&p, a, c),
+                    7 => tile::<S, 7>(&p, a, c),
+                    8 => tile::<S, 8>(&p, a, c),
+                    9 => tile::<S, 9>(&p, a, c),
+                    10 => tile::<S, 10>(&p, a, c),
+                    11 => tile::<S, 11>(&p, a, c),
+                    12 => tile::<S, 12>(&p, a, c),
+                    13 => tile::<S, 13>(&p, a, c),
+                    _ => tile::<S, 14>(&p, a, c),
+                }
+            }
+        }
+    }
+}
+
+/// M rows by two registers.
+#[inline(always)]
+unsafe fn tile<S: Simd, const M: usize>(p: &Product, a: *const f32, c: *mut f32) {
+    if M > S::ROWS {
+        return;
+    }
+    // SAFETY: `multiply` has checked the sizes.
+    unsafe {
+        let mut acc = [[S::zero(); 2]; M];
+        if !p.fresh {
+            for (i, acc) in acc.iter_mut().enumerate() {
+                *acc = [S::load(c.add(i * p.c_row)), S::load(c.add(i * p.c_row + S::LANES))];
+            }
+        }
+        let mut b = p.b.as_ptr();
+        for &run in p.runs {
+            let mut a = a.add(run);
+            for _ in 0..p.steps {
+                let (b0, b1) = (S::load(b), S::load(b.add(S::LANES)));
+                for (i, acc) in acc.iter_mut().enumerate() {
+                    let v = S::splat(a.add(i));
+                    acc[0] = S::mul_add(v, b0, acc[0]);
+                    acc[1] = S::mul_add(v, b1, acc[1]);
+                }
+                a = a.add(p.a_step);
+                b = b.add(2 * S::LANES);
+            }
+        }
+        for (i, acc) in acc.iter().enumerate() {
+            S::store(c.add(i * p.c_row), acc[0]);
+            S::store(c.add(i * p.c_row + S::LANES), acc[1]);
+        }
+    }
+}

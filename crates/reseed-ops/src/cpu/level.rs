@@ -1,0 +1,90 @@
+use std::fmt;
+
+use crate::error::{Error, Result};
+
+/// Instruction sets that the CPU device has kernels for, slowest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The definition: plain loops in double precision.
+    Reference,
+    /// Blocked kernels that any processor runs.
+    Portable,
+    /// AVX2 and FMA.
+    Avx2,
+    /// AVX-512 F, VL, BW and DQ.
+    Avx512,
+}
+
+impl Level {
+    const ALL: [Level; 4] = [Level::Reference, Level::Portable, Level::Avx2, Level::Avx512];
+
+    /// The best level of this machine, capped by `RESEED_CPU`.
+    pub fn detect() -> Result<Level> {
+        let best = Level::best();
+        match std::env::var("RESEED_CPU") {
+            Ok(word) => Ok(Level::parse(&word)?.min(best)),
+            Err(_) => Ok(best),
+        }
+    }
+
+    /// Every level that this machine runs, slowest first.
+    pub fn available() -> impl Iterator<Item = Level> {
+        let best = Level::best();
+        Level::ALL.into_iter().filter(move |&level| level <= best)
+    }
+
+    fn parse(word: &str) -> Result<Level> {
+        let known = || Level::ALL.map(|level| level.to_string()).join(", ");
+        let found = Level::ALL.into_iter().find(|level| level.to_string() == word);
+        found.ok_or_else(|| Error::UnknownLevel { found: word.into(), known: known() })
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn best() -> Level {
+        let avx512 = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq");
+        if avx512 {
+            Level::Avx512
+        } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            Level::Avx2
+        } else {
+            Level::Portable
+        }
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn best() -> Level {
+        Level::Portable
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Level::Reference => "reference",
+            Level::Portable => "portable",
+            Level::Avx2 => "avx2",
+            Level::Avx512 => "avx512",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_is_named_as_it_prints() {
+        for level in Level::ALL {
+            assert_eq!(Level::parse(&level.to_string()).unwrap(), level);
+        }
+    }
+
+    #[test]
+    fn an_unknown_level_names_the_known_ones() {
+        let error = Level::parse("sse9").unwrap_err().to_string();
+        assert_eq!(error, "RESEED_CPU=sse9: the levels are reference, portable, avx2, avx512");
+    }
+}

@@ -1,0 +1,204 @@
+//! Host memory of the CPU device: zeroed, 64-byte aligned, refused with an error instead of an abort.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::any::Any;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use half::bf16;
+
+use crate::error::{Error, Result};
+use crate::shape::{DType, Shape};
+use crate::tensor::{Storage, Tensor};
+
+const ALIGN: usize = 64;
+
+/// An owned block of bytes.
+pub struct Block {
+    base: *mut u8,
+    layout: Layout,
+    bytes: usize,
+}
+
+// SAFETY: the block owns its memory; shared access only reads.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// Zeroed memory, or `None` when the system has none.
+    pub fn zeroed(bytes: usize) -> Option<Block> {
+        // An alignment of 16 lets the allocator hand out pages that the system zeroes on first touch; a larger one
+        // would make it write all of them here. The rest of the alignment is taken out of the size.
+        let layout = Layout::from_size_align(bytes.checked_add(ALIGN)?, 16).ok()?;
+        // SAFETY: the layout's size is not zero.
+        let base = unsafe { alloc_zeroed(layout) };
+        (!base.is_null()).then_some(Block { base, layout, bytes })
+    }
+
+    fn start(&self) -> *mut u8 {
+        // SAFETY: the block has ALIGN spare bytes.
+        unsafe { self.base.add(self.base.align_offset(ALIGN)) }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: `start` is followed by `bytes` initialised bytes of this block.
+        unsafe { std::slice::from_raw_parts(self.start(), self.bytes) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and the block is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.bytes) }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed` with this layout.
+        unsafe { dealloc(self.base, self.layout) }
+    }
+}
+
+impl Storage for Block {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// An element type that activations are stored in.
+pub trait Element: Pod + Send + Sync {
+    /// Its name in the contract.
+    const DTYPE: DType;
+    /// Exact.
+    fn to_f32(self) -> f32;
+    /// Rounds to nearest, ties to even.
+    fn from_f32(value: f32) -> Self;
+}
+
+impl Element for f32 {
+    const DTYPE: DType = DType::F32;
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> f32 {
+        value
+    }
+}
+
+impl Element for bf16 {
+    const DTYPE: DType = DType::Bf16;
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> bf16 {
+        // Branch-free except for NaN, so that loops over it vectorise.
+        let bits = value.to_bits();
+        let rounded = bits.wrapping_add(0x7FFF + ((bits >> 16) & 1)) >> 16;
+        let quiet = (bits >> 16) | 0x40;
+        bf16::from_bits(if value.is_nan() { quiet } else { rounded } as u16)
+    }
+}
+
+/// Runs the body with `$e` standing for the element type of `$dtype`.
+macro_rules! with_element {
+    ($dtype:expr, $e:ident => $body:expr) => {
+        match $dtype {
+            $crate::shape::DType::F32 => {
+                type $e = f32;
+                $body
+            }
+            $crate::shape::DType::Bf16 => {
+                type $e = half::bf16;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_element;
+
+/// A zeroed tensor.
+pub fn zeros(op: &'static str, shape: Shape, dtype: DType) -> Result<Tensor> {
+    let bytes = shape.count() * dtype.bytes();
+    let refused = || Error::OutOfMemory { op, device: "cpu".into(), shape, bytes };
+    Ok(Tensor::new(shape, dtype, Arc::new(Block::zeroed(bytes).ok_or_else(refused)?)))
+}
+
+/// The elements of a CPU tensor.
+pub fn elements<E: Element>(x: &Tensor) -> &[E] {
+    assert_eq!(x.dtype(), E::DTYPE, "element type of {x:?}");
+    &bytemuck::cast_slice(x.storage::<Block>().bytes())[x.offset()..][..x.count()]
+}
+
+/// The elements of a CPU tensor that nothing else refers to.
+pub fn elements_mut<E: Element>(x: &mut Tensor) -> &mut [E] {
+    assert_eq!(x.dtype(), E::DTYPE, "element type of {x:?}");
+    let (offset, count) = (x.offset(), x.count());
+    let block = x.storage_mut::<Block>().expect("a tensor that is written has one owner");
+    &mut bytemuck::cast_slice_mut(block.bytes_mut())[offset..][..count]
+}
+
+/// A tensor with these values.
+pub fn upload(shape: Shape, dtype: DType, values: &[f32]) -> Result<Tensor> {
+    assert_eq!(shape.count(), values.len(), "upload of {shape}");
+    let mut x = zeros("upload", shape, dtype)?;
+    with_element!(dtype, E => {
+        for (to, &from) in elements_mut::<E>(&mut x).iter_mut().zip(values) {
+            *to = E::from_f32(from);
+        }
+    });
+    Ok(x)
+}
+
+/// The values of a tensor.
+pub fn download(x: &Tensor) -> Vec<f32> {
+    with_element!(x.dtype(), E => elements::<E>(x).iter().map(|v| v.to_f32()).collect())
+}
+
+/// `x` itself when its memory may be overwritten, else a copy.
+pub fn writable(op: &'static str, mut x: Tensor) -> Result<Tensor> {
+    if x.is_unique() {
+        return Ok(x);
+    }
+    let mut copy = zeros(op, x.shape(), x.dtype())?;
+    with_element!(x.dtype(), E => elements_mut::<E>(&mut copy).copy_from_slice(elements::<E>(&x)));
+    Ok(copy)
+}
+
+/// Aligned floats that do not belong to a tensor: packed weights and scratch.
+pub struct Floats(Block);
+
+impl Floats {
+    /// Zeros; aborts like any collection when there is no memory.
+    pub fn zeros(count: usize) -> Floats {
+        let layout = Layout::array::<f32>(count).expect("a size that fits the address space");
+        Floats(Block::zeroed(layout.size()).unwrap_or_else(|| std::alloc::handle_alloc_error(layout)))
+    }
+
+    /// Makes room for `count` floats; what they hold is left open.
+    pub fn at_least(&mut self, count: usize) -> &mut [f32] {
+        if self.len() < count {
+            *self = Floats::zeros(count);
+        }
+        &mut self[..count]
+    }
+}
+
+impl std::ops::Deref for Floats {
+    type Target = [f32];
+    fn deref(&self) -> &[f32] {
+        bytemuck::cast_slice(self.0.bytes())
+    }
+}
+
+impl std::ops::DerefMut for Floats {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        bytemuck::cast_slice_mut(self.0.bytes_mut())
+    }
+}

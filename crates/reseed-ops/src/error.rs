@@ -1,0 +1,44 @@
+use crate::shape::Shape;
+
+/// What can go wrong on a device that is not a bug of ours.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device has no memory left for a tensor.
+    #[error(
+        "{device}: {op} needs {} MiB for {shape} and could not get them; use shorter slices (--slice) or tiles (--tile)",
+        bytes.div_ceil(1 << 20)
+    )]
+    OutOfMemory {
+        /// The op that asked.
+        op: &'static str,
+        /// Name of the device.
+        device: String,
+        /// What was to be allocated.
+        shape: Shape,
+        /// Its size.
+        bytes: usize,
+    },
+    /// `RESEED_CPU` holds a word that is not a level.
+    #[error("RESEED_CPU={found}: the levels are {known}")]
+    UnknownLevel {
+        /// What it holds.
+        found: String,
+        /// What it may hold.
+        known: String,
+    },
+    /// The thread pool could not be made.
+    #[error("could not start {threads} threads: {reason}")]
+    Threads {
+        /// How many were asked for.
+        threads: usize,
+        /// The system's words.
+        reason: String,
+    },
+    /// A weight could not be read.
+    #[error(transparent)]
+    Weight(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Result of an op.
+pub type Result<T> = std::result::Result<T, Error>;

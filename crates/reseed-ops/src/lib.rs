@@ -1,0 +1,45 @@
+//! Tensors, the op vocabulary of the Reseed engine ([`Ops`]), and the device that is always there ([`CpuOps`]).
+//!
+//! Models are written against [`Ops`] and run on whatever implements it. Beside the CPU there are devices that compute
+//! nothing of their own: [`TraceOps`] counts memory and arithmetic, [`CheckOps`] runs two devices and names the first
+//! op that disagrees, [`ProfileOps`] times another device. This crate knows no model, no video and no CUDA.
+//!
+//! ```
+//! use reseed_ops::{Activation, ConvData, CpuOps, DType, Ops, Shape};
+//!
+//! let cpu = CpuOps::new(DType::F32, Some(1))?;
+//! let norm = cpu.norm_weights(2, 1e-6, 4, &|| Ok(ConvData { weight: vec![1.0; 4], bias: vec![0.0; 4] }))?;
+//! let x = cpu.upload(Shape::from([1, 1, 2, 4]), &[1.0, 3.0, 5.0, 5.0, 3.0, 1.0, 5.0, 5.0])?;
+//! let y = cpu.group_norm(x, None, &norm, Activation::None)?;
+//! let y = cpu.download(&y)?;
+//! assert!((y[0] + 1.0).abs() < 1e-5 && (y[1] - 1.0).abs() < 1e-5 && y[2] == 0.0);
+//! # Ok::<(), reseed_ops::Error>(())
+//! ```
+#![deny(missing_docs)]
+
+mod check;
+pub mod conformance;
+pub mod cost;
+mod cpu;
+mod error;
+mod ops;
+mod profile;
+pub mod reference;
+mod shape;
+mod tensor;
+mod trace;
+mod weights;
+
+pub use check::{CheckOps, Disagreement, relative_error};
+pub use cost::Cost;
+pub use cpu::{CpuOps, Level};
+pub use error::{Error, Result};
+pub use ops::{Activation, Epilogue, Ops, Past, Placement, Read, Stats, Summed};
+pub use profile::{ProfileOps, Record};
+pub use shape::{DType, Hw, Shape, Thw};
+pub use tensor::{Storage, Tensor};
+pub use trace::{Ledger, TraceOps, Work, Workspace};
+pub use weights::{
+    BORDER_CLASSES, Conv, ConvData, ConvSpec, Linear, Moment, Norm, Packed, Upsample, UpsampleData, UpsampleSpec,
+    border_class,
+};

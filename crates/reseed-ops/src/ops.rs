@@ -1,0 +1,134 @@
+//! The narrow waist: the one vocabulary that models speak and devices implement.
+
+use crate::error::Result;
+use crate::shape::{DType, Shape};
+use crate::tensor::Tensor;
+use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec};
+
+/// What a causal op sees before the first frame of its input.
+#[derive(Clone, Copy)]
+pub enum Past<'a> {
+    /// The clip starts here: its first frame stands for all that would have come before.
+    Start,
+    /// Frames kept from earlier slices, of which the clip's first frame is the only one there has been.
+    AfterFirst(&'a Tensor),
+    /// Frames kept from earlier slices.
+    Frames(&'a Tensor),
+}
+
+impl<'a> Past<'a> {
+    /// The kept frames, if any.
+    pub fn frames(self) -> Option<&'a Tensor> {
+        match self {
+            Past::Start => None,
+            Past::AfterFirst(frames) | Past::Frames(frames) => Some(frames),
+        }
+    }
+
+    /// Whether the clip starts here.
+    pub fn starts(self) -> bool {
+        matches!(self, Past::Start)
+    }
+}
+
+/// Mean and biased variance of each frame and group: `[T, groups, 2]`, f32.
+pub type Stats = Tensor;
+
+/// A tensor and, when asked for, the statistics that the group norm behind it needs.
+pub struct Summed {
+    /// The values.
+    pub tensor: Tensor,
+    /// Their statistics.
+    pub stats: Option<Stats>,
+}
+
+/// What a convolution does after its sum and bias.
+#[derive(Default)]
+pub struct Epilogue {
+    /// Added to the output; its memory becomes the output's when nothing else refers to it.
+    pub residual: Option<Tensor>,
+    /// Returns statistics for a norm of that many groups.
+    pub groups: Option<usize>,
+}
+
+/// The function behind a group norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// y.
+    None,
+    /// y · sigmoid(y).
+    Silu,
+}
+
+/// Where a tile stands on its canvas, and the weight of each of its rows and columns.
+/// Over all tiles of a canvas the products of row and column weights sum to one at every pixel.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// First row on the canvas.
+    pub y: usize,
+    /// First column on the canvas.
+    pub x: usize,
+    /// One weight per row of the tile.
+    pub rows: Vec<f32>,
+    /// One weight per column of the tile.
+    pub columns: Vec<f32>,
+}
+
+/// Host values of a layer; devices that compute nothing never call it.
+pub type Read<'a, T> = &'a dyn Fn() -> Result<T>;
+
+/// A device: every fused unit that the networks need.
+///
+/// Taking a tensor by value means that its memory may be reused. A wrong shape is a bug of the caller and panics.
+pub trait Ops: Send + Sync {
+    /// Name for reports, such as `cpu avx512`.
+    fn device(&self) -> String;
+
+    /// Type of the activations.
+    fn dtype(&self) -> DType;
+
+    /// Names the part of the network that runs next, for reports.
+    fn stage(&self, _name: &str) {}
+
+    /// Brings a convolution onto the device.
+    fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv>;
+
+    /// Brings a linear layer onto the device; its weight is `[d_out, d_in]`.
+    fn linear_weights(&self, d_in: usize, d_out: usize, read: Read<ConvData>) -> Result<Linear>;
+
+    /// Brings a norm's gain (`weight`) and shift (`bias`) onto the device.
+    fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm>;
+
+    /// Brings a merged upsampler onto the device.
+    fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample>;
+
+    /// Rounds host values to the device's type.
+    fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor>;
+
+    /// Copies a tensor to the host.
+    fn download(&self, x: &Tensor) -> Result<Vec<f32>>;
+
+    /// y\[t\] = Σ w\[dt,dy,dx\] · x\[t·s+dt-(kt-1), …\] + b (+ residual), zero outside the plane, `past` before the slice.
+    fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed>;
+
+    /// Doubles the plane (and the frames) by one convolution on the low-resolution grid; see [`UpsampleData`].
+    fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed>;
+
+    /// The last `keep` frames of the past followed by `x`; at a clip's start the first frame fills what is missing.
+    fn tail(&self, past: Past, x: Tensor, keep: usize) -> Result<Tensor>;
+
+    /// y = act((x - mean) / sqrt(var + eps) · gain + shift), mean and variance per frame and group.
+    fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor>;
+
+    /// y = x Wᵀ + b (+ residual) over the last dimension.
+    fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor>;
+
+    /// softmax(q kᵀ / √d) v within each of the consecutive sequences of `lengths` tokens; `qkv` is `[N, 3 · heads · d]`.
+    fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor>;
+
+    /// (mean + exp(½ logvar) · noise) · scale from moments `[…, 2c]`, logvar clamped to \[-30, 20\]; the mean without noise.
+    fn gaussian(&self, moments: &Tensor, noise: Option<&Tensor>, scale: f32) -> Result<Tensor>;
+
+    /// Adds a weighted tile to a canvas; where the weight is one, the tile is copied.
+    fn blend_add(&self, canvas: Tensor, tile: &Tensor, at: &Placement) -> Result<Tensor>;
+}

@@ -1,0 +1,167 @@
+//! Times another device, op by op.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::cost::{self, Cost};
+use crate::error::Result;
+use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Read, Stats, Summed};
+use crate::shape::{DType, Shape};
+use crate::tensor::Tensor;
+use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec};
+
+/// All calls of one op in one stage.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Part of the network.
+    pub stage: String,
+    /// Op family.
+    pub op: &'static str,
+    /// Number of calls.
+    pub calls: usize,
+    /// Time in all of them.
+    pub time: Duration,
+    /// Arithmetic and traffic of all of them.
+    pub cost: Cost,
+}
+
+#[derive(Default)]
+struct Log {
+    stage: String,
+    records: HashMap<(String, &'static str), (usize, Duration, Cost)>,
+}
+
+/// Runs everything on `inner` and keeps the books.
+pub struct ProfileOps<'a> {
+    inner: &'a dyn Ops,
+    log: Mutex<Log>,
+}
+
+impl<'a> ProfileOps<'a> {
+    /// Times `inner`.
+    pub fn new(inner: &'a dyn Ops) -> Self {
+        ProfileOps { inner, log: Mutex::default() }
+    }
+
+    /// What has been timed so far, longest first.
+    pub fn records(&self) -> Vec<Record> {
+        let log = self.log();
+        let record = |(key, value): (&(String, &'static str), &(usize, Duration, Cost))| Record {
+            stage: key.0.clone(),
+            op: key.1,
+            calls: value.0,
+            time: value.1,
+            cost: value.2,
+        };
+        let mut records: Vec<Record> = log.records.iter().map(record).collect();
+        records.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| (&a.stage, a.op).cmp(&(&b.stage, b.op))));
+        records
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn timed<T>(&self, op: &'static str, run: impl FnOnce() -> Result<T>, cost: impl FnOnce(&T) -> Cost) -> Result<T> {
+        let start = Instant::now();
+        let result = run()?;
+        let time = start.elapsed();
+        let mut log = self.log();
+        let key = (log.stage.clone(), op);
+        let record = log.records.entry(key).or_default();
+        record.0 += 1;
+        record.1 += time;
+        record.2 += cost(&result);
+        Ok(result)
+    }
+}
+
+impl Ops for ProfileOps<'_> {
+    fn device(&self) -> String {
+        self.inner.device()
+    }
+
+    fn dtype(&self) -> DType {
+        self.inner.dtype()
+    }
+
+    fn stage(&self, name: &str) {
+        self.log().stage = name.to_string();
+        self.inner.stage(name);
+    }
+
+    fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
+        self.inner.conv_weights(spec, read)
+    }
+
+    fn linear_weights(&self, d_in: usize, d_out: usize, read: Read<ConvData>) -> Result<Linear> {
+        self.inner.linear_weights(d_in, d_out, read)
+    }
+
+    fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {
+        self.inner.norm_weights(groups, eps, channels, read)
+    }
+
+    fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {
+        self.inner.upsample_weights(spec, read)
+    }
+
+    fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
+        self.timed("upload", || self.inner.upload(shape, values), |y| cost::elementwise(&[y, y], 0))
+    }
+
+    fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
+        self.timed("download", || self.inner.download(x), |_| cost::elementwise(&[x, x], 0))
+    }
+
+    fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+        let residual = epilogue.residual.is_some();
+        self.timed(
+            "conv",
+            || self.inner.conv(past, x, conv, epilogue),
+            |y| cost::conv(&conv.spec, past, x, &y.tensor, residual),
+        )
+    }
+
+    fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
+        self.timed(
+            "upsample",
+            || self.inner.upsample(past, x, upsample, groups),
+            |y| cost::upsample(&upsample.spec, past, x, &y.tensor),
+        )
+    }
+
+    fn tail(&self, past: Past, x: Tensor, keep: usize) -> Result<Tensor> {
+        self.timed("tail", || self.inner.tail(past, x, keep), cost::tail)
+    }
+
+    fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
+        let given = stats.is_some();
+        self.timed(
+            "group_norm",
+            || self.inner.group_norm(x, stats, norm, act),
+            |y| cost::group_norm(norm, y, given),
+        )
+    }
+
+    fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
+        self.timed("linear", || self.inner.linear(x, linear, residual), |y| cost::linear(linear, x, y))
+    }
+
+    fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {
+        self.timed("attention", || self.inner.attention(qkv, heads, lengths), |y| cost::attention(qkv, y, lengths))
+    }
+
+    fn gaussian(&self, moments: &Tensor, noise: Option<&Tensor>, scale: f32) -> Result<Tensor> {
+        self.timed(
+            "gaussian",
+            || self.inner.gaussian(moments, noise, scale),
+            |y| cost::elementwise(&[moments, y], 8),
+        )
+    }
+
+    fn blend_add(&self, canvas: Tensor, tile: &Tensor, at: &Placement) -> Result<Tensor> {
+        self.timed("blend_add", || self.inner.blend_add(canvas, tile, at), |_| cost::elementwise(&[tile, tile], 2))
+    }
+}

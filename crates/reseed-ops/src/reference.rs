@@ -1,0 +1,253 @@
+//! The definition of every op: plain loops in double precision, written to be read.
+//!
+//! [`crate::CpuOps`] runs these at its reference level and rounds each result once, so their own error is no part of
+//! any tolerance.
+
+use rayon::prelude::*;
+
+use crate::ops::{Activation, Placement};
+use crate::shape::Thw;
+use crate::weights::{BORDER_CLASSES, ConvSpec, Moment, UpsampleSpec, border_class};
+
+/// Frames, rows, columns, channels of doubles.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clip {
+    /// Frames, rows and columns.
+    pub thw: Thw,
+    /// Channels.
+    pub channels: usize,
+    /// Values, channels fastest.
+    pub data: Vec<f64>,
+}
+
+impl Clip {
+    /// Zeros.
+    pub fn zeros(thw: Thw, channels: usize) -> Clip {
+        Clip { thw, channels, data: vec![0.0; thw.count() * channels] }
+    }
+
+    /// Channels of a pixel, or nothing outside the plane.
+    pub fn pixel(&self, t: usize, y: isize, x: isize) -> Option<&[f64]> {
+        let inside = |i: isize, n: usize| (0..n as isize).contains(&i);
+        if !inside(y, self.thw.h) || !inside(x, self.thw.w) {
+            return None;
+        }
+        let at = ((t * self.thw.h + y as usize) * self.thw.w + x as usize) * self.channels;
+        Some(&self.data[at..at + self.channels])
+    }
+
+    /// Frame `t` of the past followed by this clip, `t` counted from this clip's first frame. Before all that, the
+    /// clip's first frame.
+    fn frame_or_past<'a>(&'a self, past: Option<&'a Clip>, t: isize) -> (&'a Clip, usize) {
+        match past {
+            Some(past) if t < 0 => (past, (past.thw.t as isize + t) as usize),
+            _ => (self, t.max(0) as usize),
+        }
+    }
+}
+
+/// acc += weight · pixel, weight `[c_in, c_out]`.
+fn accumulate(acc: &mut [f64], pixel: &[f64], weight: &[f64]) {
+    for (&value, row) in pixel.iter().zip(weight.chunks_exact(acc.len())) {
+        for (sum, &w) in acc.iter_mut().zip(row) {
+            *sum += value * w;
+        }
+    }
+}
+
+/// From `[c_out, c_in, taps]` to `[taps, c_in, c_out]`.
+pub fn taps_first(weight: &[f32], c_in: usize, c_out: usize) -> Vec<f64> {
+    let taps = weight.len() / (c_in * c_out);
+    let mut out = vec![0.0; weight.len()];
+    for (o, i, k) in product(c_out, c_in, taps) {
+        out[(k * c_in + i) * c_out + o] = f64::from(weight[(o * c_in + i) * taps + k]);
+    }
+    out
+}
+
+fn product(a: usize, b: usize, c: usize) -> impl Iterator<Item = (usize, usize, usize)> {
+    (0..a).flat_map(move |i| (0..b).flat_map(move |j| (0..c).map(move |k| (i, j, k))))
+}
+
+/// Causal convolution; `weight` as [`taps_first`] makes it.
+pub fn conv(past: Option<&Clip>, x: &Clip, spec: &ConvSpec, weight: &[f64], bias: &[f64]) -> Clip {
+    let ConvSpec { taps, stride, c_in, c_out, .. } = *spec;
+    let head = if past.is_none() { taps.t - 1 } else { spec.keeps() } as isize;
+    let pad = spec.pad_before as isize;
+    let mut y = Clip::zeros(spec.output(x.thw, past.is_none()), c_out);
+    let Thw { h, w, .. } = y.thw;
+    y.data.par_chunks_mut(w * c_out).enumerate().for_each(|(line, out)| {
+        let (t, row) = (line / h, line % h);
+        for (column, acc) in out.chunks_exact_mut(c_out).enumerate() {
+            acc.copy_from_slice(bias);
+            for (dt, dy, dx) in product(taps.t, taps.h, taps.w) {
+                let (clip, frame) = x.frame_or_past(past, (t * stride.t + dt) as isize - head);
+                let (py, px) = ((row * stride.h + dy) as isize - pad, (column * stride.w + dx) as isize - pad);
+                if let Some(pixel) = clip.pixel(frame, py, px) {
+                    let tap = (dt * taps.h + dy) * taps.w + dx;
+                    accumulate(acc, pixel, &weight[tap * c_in * c_out..][..c_in * c_out]);
+                }
+            }
+        }
+    });
+    y
+}
+
+/// Merged upsampler weights, each phase as [`taps_first`] makes it.
+pub struct UpsampleWeights {
+    /// Per phase: `[t, 2, 2, c, c]`.
+    pub kernels: Vec<Vec<f64>>,
+    /// Per phase: `[2, 2, c, c]`.
+    pub after_first: Vec<Vec<f64>>,
+    /// As in [`crate::UpsampleData::bias`].
+    pub bias: Vec<f64>,
+}
+
+/// Composite upsampling; `after_first` says that the past holds the clip's first frame alone.
+pub fn upsample(
+    past: Option<&Clip>,
+    after_first: bool,
+    x: &Clip,
+    spec: &UpsampleSpec,
+    weights: &UpsampleWeights,
+) -> Clip {
+    let (starts, c, taps_t) = (past.is_none(), spec.channels, spec.taps_t());
+    let mut y = Clip::zeros(spec.output(x.thw, starts), c);
+    let Thw { h, w, .. } = y.thw;
+    y.data.par_chunks_mut(w * c).enumerate().for_each(|(line, out)| {
+        let (t, row) = (line / h, line % h);
+        let (k, z, moment) = low_frame(spec, t, starts, after_first);
+        for (column, acc) in out.chunks_exact_mut(c).enumerate() {
+            let phase = (z * 2 + row % 2) * 2 + column % 2;
+            let class = border_class(row, h) * BORDER_CLASSES + border_class(column, w);
+            let bias = (moment as usize * spec.frames() + z) * BORDER_CLASSES * BORDER_CLASSES + class;
+            acc.copy_from_slice(&weights.bias[bias * c..][..c]);
+            for (dt, dy, dx) in product(taps_t, 2, 2) {
+                let (clip, frame) = x.frame_or_past(past, k as isize + dt as isize + 1 - taps_t as isize);
+                let (i, j) = (row / 2 + dy + row % 2, column / 2 + dx + column % 2);
+                if let Some(pixel) = clip.pixel(frame, i as isize - 1, j as isize - 1) {
+                    let previous = spec.time && dt == 0 && moment != Moment::Later;
+                    let kernel = if previous { &weights.after_first[phase] } else { &weights.kernels[phase] };
+                    let tap = (dt * 2 + dy) * 2 + dx;
+                    accumulate(acc, pixel, &kernel[tap * c * c..][..c * c]);
+                }
+            }
+        }
+    });
+    y
+}
+
+/// Low-resolution frame, time phase and moment of output frame `t` of a slice.
+pub fn low_frame(spec: &UpsampleSpec, t: usize, starts: bool, after_first: bool) -> (usize, usize, Moment) {
+    if !spec.time {
+        return (t, 0, Moment::Later);
+    }
+    let shifted = t + usize::from(starts);
+    let (k, z) = (shifted / 2, shifted % 2);
+    match k {
+        0 if starts => (0, 0, Moment::Start),
+        0 if after_first => (k, z, Moment::Second),
+        1 if starts => (k, z, Moment::Second),
+        _ => (k, z, Moment::Later),
+    }
+}
+
+/// Mean and biased variance of each frame and group, `[T, groups, 2]`.
+pub fn stats(x: &Clip, groups: usize) -> Vec<f64> {
+    let (width, frame) = (x.channels / groups, x.thw.h * x.thw.w * x.channels);
+    let count = (x.thw.h * x.thw.w * width) as f64;
+    let mut out = Vec::new();
+    for frame in x.data.chunks_exact(frame) {
+        for group in 0..groups {
+            let values = || frame.chunks_exact(x.channels).flat_map(|p| &p[group * width..][..width]);
+            let mean = values().sum::<f64>() / count;
+            let variance = values().map(|v| (v - mean) * (v - mean)).sum::<f64>() / count;
+            out.extend([mean, variance]);
+        }
+    }
+    out
+}
+
+/// act((x - mean) / sqrt(var + eps) · gain + shift).
+pub fn group_norm(x: &mut Clip, stats: &[f64], gain: &[f64], shift: &[f64], eps: f64, act: Activation) {
+    let (channels, frame) = (x.channels, x.thw.h * x.thw.w * x.channels);
+    let groups = stats.len() / 2 / x.thw.t;
+    for (t, frame) in x.data.chunks_exact_mut(frame).enumerate() {
+        for pixel in frame.chunks_exact_mut(channels) {
+            for (c, value) in pixel.iter_mut().enumerate() {
+                let at = (t * groups + c / (channels / groups)) * 2;
+                let y = (*value - stats[at]) / (stats[at + 1] + eps).sqrt() * gain[c] + shift[c];
+                *value = match act {
+                    Activation::None => y,
+                    Activation::Silu => y / (1.0 + (-y).exp()),
+                };
+            }
+        }
+    }
+}
+
+/// x Wᵀ + b; `weight` `[d_in, d_out]`.
+pub fn linear(x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<f64> {
+    let (d_in, d_out) = (weight.len() / bias.len(), bias.len());
+    let mut y = vec![0.0; x.len() / d_in * d_out];
+    y.par_chunks_mut(d_out).zip(x.par_chunks(d_in)).for_each(|(acc, row)| {
+        acc.copy_from_slice(bias);
+        accumulate(acc, row, weight);
+    });
+    y
+}
+
+/// Softmax attention within consecutive sequences; `qkv` is `[N, 3 · width]`.
+pub fn attention(qkv: &[f64], width: usize, heads: usize, lengths: &[usize]) -> Vec<f64> {
+    let d = width / heads;
+    let mut out = vec![0.0; qkv.len() / 3];
+    let mut start = 0;
+    for &n in lengths {
+        let tokens = &qkv[start * 3 * width..][..n * 3 * width];
+        let part = |token: usize, which: usize, head: usize| &tokens[(token * 3 + which) * width + head * d..][..d];
+        out[start * width..][..n * width].par_chunks_mut(width).enumerate().for_each(|(i, row)| {
+            for (head, acc) in row.chunks_exact_mut(d).enumerate() {
+                let score = |j| dot(part(i, 0, head), part(j, 1, head)) / (d as f64).sqrt();
+                let scores: Vec<f64> = (0..n).map(score).collect();
+                let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let total: f64 = scores.iter().map(|s| (s - top).exp()).sum();
+                for (j, s) in scores.iter().enumerate() {
+                    accumulate(acc, &[(s - top).exp() / total], part(j, 2, head));
+                }
+            }
+        });
+        start += n;
+    }
+    out
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// (mean + exp(½ logvar) · noise) · scale; `moments` `[…, 2c]`.
+pub fn gaussian(moments: &[f64], channels: usize, noise: Option<&[f64]>, scale: f64) -> Vec<f64> {
+    let pixels = moments.chunks_exact(2 * channels).enumerate();
+    pixels
+        .flat_map(|(i, pixel)| {
+            (0..channels).map(move |c| {
+                let deviation = (0.5 * pixel[channels + c].clamp(-30.0, 20.0)).exp();
+                (pixel[c] + noise.map_or(0.0, |n| deviation * n[i * channels + c])) * scale
+            })
+        })
+        .collect()
+}
+
+/// canvas += rows · columns · tile, and canvas = tile where that weight is one.
+pub fn blend_add(canvas: &mut Clip, tile: &Clip, at: &Placement) {
+    let Thw { t, h, w } = tile.thw;
+    for (frame, row, column) in product(t, h, w) {
+        let weight = f64::from(at.rows[row]) * f64::from(at.columns[column]);
+        let from = ((frame * h + row) * w + column) * tile.channels;
+        let to = ((frame * canvas.thw.h + at.y + row) * canvas.thw.w + at.x + column) * tile.channels;
+        for c in 0..tile.channels {
+            let below = if weight == 1.0 { 0.0 } else { canvas.data[to + c] };
+            canvas.data[to + c] = below + weight * tile.data[from + c];
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The device that computes nothing: shapes, live bytes, peak bytes, arithmetic. With it a model plans its own memory.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::cost::{self, Cost};
+use crate::error::Result;
+use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Read, Stats, Summed};
+use crate::shape::{DType, Shape};
+use crate::tensor::{Storage, Tensor};
+use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec};
+
+/// An op as far as the memory that a device needs beside its operands depends on it.
+pub enum Work<'a> {
+    /// A convolution, and whether the clip starts there.
+    Conv(&'a ConvSpec, bool),
+    /// An upsampler, likewise.
+    Upsample(&'a UpsampleSpec, bool),
+    /// Attention over at most `longest` tokens of heads `width` wide.
+    Attention {
+        /// Tokens of the longest sequence.
+        longest: usize,
+        /// Channels of a head.
+        width: usize,
+    },
+}
+
+/// Bytes that a device takes for an op beside its operands.
+pub type Workspace = Box<dyn Fn(&Work) -> usize + Send + Sync>;
+
+/// Counts what another device would allocate and compute.
+pub struct TraceOps {
+    dtype: DType,
+    workspace: Workspace,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+/// What has been counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ledger {
+    /// Bytes of tensors alive now.
+    pub live: usize,
+    /// Most bytes alive at once, workspace included.
+    pub peak: usize,
+    /// Bytes of weights.
+    pub weights: usize,
+    /// Arithmetic and traffic so far.
+    pub cost: Cost,
+    /// Ops so far.
+    pub ops: usize,
+}
+
+struct Counted {
+    bytes: usize,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        lock(&self.ledger).live -= self.bytes;
+    }
+}
+
+impl Storage for Counted {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+    ledger.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl TraceOps {
+    /// A device whose activations are of `dtype` and whose ops need `workspace`.
+    pub fn new(dtype: DType, workspace: Workspace) -> TraceOps {
+        TraceOps { dtype, workspace, ledger: Arc::default() }
+    }
+
+    /// What has been counted so far.
+    pub fn ledger(&self) -> Ledger {
+        *lock(&self.ledger)
+    }
+
+    fn alloc(&self, shape: impl Into<Shape>, dtype: DType) -> Tensor {
+        let shape = shape.into();
+        let bytes = shape.count() * dtype.bytes();
+        let mut ledger = lock(&self.ledger);
+        ledger.live += bytes;
+        ledger.peak = ledger.peak.max(ledger.live);
+        Tensor::new(shape, dtype, Arc::new(Counted { bytes, ledger: self.ledger.clone() }))
+    }
+
+    /// `x` itself when its memory may be overwritten.
+    fn writable(&self, mut x: Tensor) -> Tensor {
+        if x.is_unique() { x } else { self.alloc(x.shape(), x.dtype()) }
+    }
+
+    fn stats(&self, y: &Tensor, groups: Option<usize>) -> Option<Stats> {
+        groups.map(|groups| self.alloc([y.thw().t, groups, 2], DType::F32))
+    }
+
+    fn count(&self, cost: Cost) {
+        let mut ledger = lock(&self.ledger);
+        ledger.cost += cost;
+        ledger.ops += 1;
+    }
+
+    fn work(&self, work: Work) {
+        let bytes = (self.workspace)(&work);
+        let mut ledger = lock(&self.ledger);
+        ledger.peak = ledger.peak.max(ledger.live + bytes);
+    }
+
+    fn weights(&self, values: usize) {
+        lock(&self.ledger).weights += values * DType::F32.bytes();
+    }
+}
+
+fn packed() -> crate::weights::Packed {
+    Arc::new(())
+}
+
+impl Ops for TraceOps {
+    fn device(&self) -> String {
+        "trace".into()
+    }
+
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn conv_weights(&self, spec: ConvSpec, _: Read<ConvData>) -> Result<Conv> {
+        self.weights((spec.taps.count() * spec.c_in + 1) * spec.c_out);
+        Ok(Conv { spec, packed: packed() })
+    }
+
+    fn linear_weights(&self, d_in: usize, d_out: usize, _: Read<ConvData>) -> Result<Linear> {
+        self.weights((d_in + 1) * d_out);
+        Ok(Linear { d_in, d_out, packed: packed() })
+    }
+
+    fn norm_weights(&self, groups: usize, eps: f32, channels: usize, _: Read<ConvData>) -> Result<Norm> {
+        self.weights(2 * channels);
+        Ok(Norm { channels, groups, eps, packed: packed() })
+    }
+
+    fn upsample_weights(&self, spec: UpsampleSpec, _: Read<UpsampleData>) -> Result<Upsample> {
+        let taps = spec.taps_t() + usize::from(spec.time);
+        self.weights(spec.phases() * taps * 4 * spec.channels * spec.channels);
+        Ok(Upsample { spec, packed: packed() })
+    }
+
+    fn upload(&self, shape: Shape, _: &[f32]) -> Result<Tensor> {
+        Ok(self.alloc(shape, self.dtype))
+    }
+
+    fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
+        Ok(vec![0.0; x.count()])
+    }
+
+    fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+        let spec = &conv.spec;
+        let residual = epilogue.residual.is_some();
+        let y = match epilogue.residual {
+            Some(residual) => self.writable(residual),
+            None => self.alloc(Shape::clip(spec.output(x.thw(), past.starts()), spec.c_out), x.dtype()),
+        };
+        self.work(Work::Conv(spec, past.starts()));
+        self.count(cost::conv(spec, past, x, &y, residual));
+        Ok(Summed { stats: self.stats(&y, epilogue.groups), tensor: y })
+    }
+
+    fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
+        let spec = &upsample.spec;
+        let y = self.alloc(Shape::clip(spec.output(x.thw(), past.starts()), spec.channels), x.dtype());
+        self.work(Work::Upsample(spec, past.starts()));
+        self.count(cost::upsample(spec, past, x, &y));
+        Ok(Summed { stats: self.stats(&y, groups), tensor: y })
+    }
+
+    fn tail(&self, _: Past, mut x: Tensor, keep: usize) -> Result<Tensor> {
+        let thw = x.thw();
+        if thw.t == keep && x.is_unique() {
+            return Ok(x);
+        }
+        let kept = self.alloc(Shape::clip(crate::Thw { t: keep, ..thw }, x.channels()), x.dtype());
+        self.count(cost::tail(&kept));
+        Ok(kept)
+    }
+
+    fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, _: Activation) -> Result<Tensor> {
+        let y = self.writable(x);
+        self.count(cost::group_norm(norm, &y, stats.is_some()));
+        Ok(y)
+    }
+
+    fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
+        let mut dims = x.shape().dims().to_vec();
+        dims[x.shape().dims().len() - 1] = linear.d_out;
+        let y = match residual {
+            Some(residual) => self.writable(residual),
+            None => self.alloc(&dims[..], x.dtype()),
+        };
+        self.count(cost::linear(linear, x, &y));
+        Ok(y.reshape(&dims[..]))
+    }
+
+    fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {
+        let width = qkv.channels() / 3;
+        let out = self.alloc([qkv.rows(), width], qkv.dtype());
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        self.work(Work::Attention { longest, width: width / heads });
+        self.count(cost::attention(qkv, &out, lengths));
+        Ok(out)
+    }
+
+    fn gaussian(&self, moments: &Tensor, _: Option<&Tensor>, _: f32) -> Result<Tensor> {
+        let y = self.alloc(Shape::clip(moments.thw(), moments.channels() / 2), moments.dtype());
+        self.count(cost::elementwise(&[moments, &y], 8));
+        Ok(y)
+    }
+
+    fn blend_add(&self, canvas: Tensor, tile: &Tensor, _: &Placement) -> Result<Tensor> {
+        self.count(cost::elementwise(&[tile, tile], 2));
+        Ok(self.writable(canvas))
+    }
+}

@@ -1,0 +1,184 @@
+//! Weights as devices hold them: what the layer is, in the open, and a packed form that only its device reads.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use crate::shape::Thw;
+
+/// Weights in a device's own form.
+pub type Packed = Arc<dyn Any + Send + Sync>;
+
+/// Shape of a causal convolution. Time is never padded: what comes before a slice is its past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvSpec {
+    /// Channels of the input.
+    pub c_in: usize,
+    /// Channels of the output.
+    pub c_out: usize,
+    /// Kernel.
+    pub taps: Thw,
+    /// Step between outputs.
+    pub stride: Thw,
+    /// Zero rows above and zero columns to the left of the plane.
+    pub pad_before: usize,
+    /// Zero rows below and zero columns to the right of the plane.
+    pub pad_after: usize,
+}
+
+impl ConvSpec {
+    /// A convolution that keeps the plane's size.
+    pub fn same(c_in: usize, c_out: usize, taps: Thw) -> ConvSpec {
+        let pad = taps.h / 2;
+        ConvSpec { c_in, c_out, taps, stride: Thw::new(1, 1, 1), pad_before: pad, pad_after: pad }
+    }
+
+    /// Frames that the next slice will want to see.
+    pub fn keeps(&self) -> usize {
+        self.taps.t - self.stride.t.min(self.taps.t)
+    }
+
+    /// Extent of the output for `input` frames, with the whole past of `taps.t - stride.t` frames or at a clip's start.
+    pub fn output(&self, input: Thw, starts: bool) -> Thw {
+        let head = if starts { self.taps.t - 1 } else { self.keeps() };
+        let pad = self.pad_before + self.pad_after;
+        let steps = |size: usize, taps: usize, stride: usize| {
+            assert!(size >= taps, "a convolution of {} does not fit into {input}", self.taps);
+            (size - taps) / stride + 1
+        };
+        Thw {
+            t: steps(input.t + head, self.taps.t, self.stride.t),
+            h: steps(input.h + pad, self.taps.h, self.stride.h),
+            w: steps(input.w + pad, self.taps.w, self.stride.w),
+        }
+    }
+
+    /// How many leading taps read the clip's first frame at output frame `t` of a clip that starts here.
+    /// They cost one tap after their kernels are summed.
+    pub fn folded(&self, t: usize) -> usize {
+        self.taps.t.saturating_sub(t * self.stride.t).max(1)
+    }
+}
+
+/// Weight `[c_out, c_in, t, h, w]` and bias `[c_out]` on the host.
+pub struct ConvData {
+    /// Row-major, in the order of the checkpoint.
+    pub weight: Vec<f32>,
+    /// One number per output channel.
+    pub bias: Vec<f32>,
+}
+
+/// A convolution on a device.
+#[derive(Clone)]
+pub struct Conv {
+    /// What it computes.
+    pub spec: ConvSpec,
+    /// The device's own form.
+    pub packed: Packed,
+}
+
+/// A matrix and a bias on a device: y = x Wᵀ + b.
+#[derive(Clone)]
+pub struct Linear {
+    /// Columns of the input.
+    pub d_in: usize,
+    /// Columns of the output.
+    pub d_out: usize,
+    /// The device's own form.
+    pub packed: Packed,
+}
+
+/// Gain and shift of a group norm on a device.
+#[derive(Clone)]
+pub struct Norm {
+    /// Channels.
+    pub channels: usize,
+    /// Groups that share statistics.
+    pub groups: usize,
+    /// Added to the variance.
+    pub eps: f32,
+    /// The device's own form.
+    pub packed: Packed,
+}
+
+/// Shape of an upsampler: doubles rows and columns, and frames when `time`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpsampleSpec {
+    /// Channels, in and out.
+    pub channels: usize,
+    /// Whether frames are doubled too.
+    pub time: bool,
+}
+
+impl UpsampleSpec {
+    /// Low-resolution frames that the kernels span.
+    pub fn taps_t(&self) -> usize {
+        if self.time { 2 } else { 3 }
+    }
+
+    /// Output frames per low-resolution frame.
+    pub fn frames(&self) -> usize {
+        if self.time { 2 } else { 1 }
+    }
+
+    /// Output phases per low-resolution pixel, in the order (time, row, column).
+    pub fn phases(&self) -> usize {
+        4 * self.frames()
+    }
+
+    /// Low-resolution frames that the next slice will want to see.
+    pub fn keeps(&self) -> usize {
+        self.taps_t() - 1
+    }
+
+    /// Extent of the output. A clip's first frame stands for one frame, not two.
+    pub fn output(&self, input: Thw, starts: bool) -> Thw {
+        let dropped = usize::from(self.time && starts);
+        Thw { t: input.t * self.frames() - dropped, h: input.h * 2, w: input.w * 2 }
+    }
+}
+
+/// Merged weights of an upsampler on the host.
+///
+/// Phase (z, y, x) of low-resolution pixel (k, i, j) is output (2k+z, 2i+y, 2j+x); it reads rows i-1+y and i+y,
+/// columns j-1+x and j+x, and frames k-1, k (time) or k-2, k-1, k (space only).
+pub struct UpsampleData {
+    /// `[phase, c_out, c_in, t, 2, 2]`.
+    pub kernels: Vec<f32>,
+    /// `[phase, c_out, c_in, 2, 2]`: the tap of the previous frame when that is the clip's first; empty without time.
+    pub after_first: Vec<f32>,
+    /// `[moment, z, row class, column class, c]`; moments are (later, second, start) with time, else (later).
+    /// Classes: first, interior of phase 0, interior of phase 1, last; the plane's border sees fewer taps.
+    pub bias: Vec<f32>,
+}
+
+/// Row or column classes of [`UpsampleData::bias`].
+pub const BORDER_CLASSES: usize = 4;
+
+/// Class of output row (or column) `i` of `n`.
+pub fn border_class(i: usize, n: usize) -> usize {
+    match i {
+        0 => 0,
+        _ if i + 1 == n => 3,
+        _ => 1 + i % 2,
+    }
+}
+
+/// Where in a clip an upsampler's output frame stands; selects its bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Both low-resolution frames are past the first.
+    Later = 0,
+    /// The previous low-resolution frame is the clip's first.
+    Second = 1,
+    /// The clip's first frame.
+    Start = 2,
+}
+
+/// An upsampler on a device.
+#[derive(Clone)]
+pub struct Upsample {
+    /// What it computes.
+    pub spec: UpsampleSpec,
+    /// The device's own form.
+    pub packed: Packed,
+}
