@@ -8,6 +8,7 @@ mod group_norm;
 mod level;
 mod leveled;
 mod linear;
+mod matmul;
 mod memory;
 mod simd;
 mod small;
@@ -25,6 +26,7 @@ use crate::tensor::Tensor;
 use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Packed, Upsample, UpsampleData, UpsampleSpec};
 use gemm::Panels;
 pub use level::Level;
+pub use matmul::matmul;
 
 /// The processor, at one level, with its own threads.
 pub struct CpuOps {

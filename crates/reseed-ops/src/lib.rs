@@ -32,7 +32,7 @@ mod weights;
 
 pub use check::{CheckOps, Disagreement, relative_error};
 pub use cost::Cost;
-pub use cpu::{CpuOps, Level};
+pub use cpu::{CpuOps, Level, matmul};
 pub use error::{Error, Result};
 pub use ops::{Activation, Epilogue, Ops, Past, Placement, Read, Stats, Summed};
 pub use profile::{ProfileOps, Record};

@@ -40,7 +40,7 @@ impl Level {
     }
 
     #[cfg(target_arch = "x86_64")]
-    fn best() -> Level {
+    pub(super) fn best() -> Level {
         let avx512 = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512bw")
@@ -55,7 +55,7 @@ impl Level {
     }
 
     #[cfg(not(target_arch = "x86_64"))]
-    fn best() -> Level {
+    pub(super) fn best() -> Level {
         Level::Portable
     }
 }

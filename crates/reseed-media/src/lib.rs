@@ -1,0 +1,112 @@
+//! Files to frames and back, for what needs no ffmpeg: Y4M video, single pictures (PNG, JPEG, WebP, TIFF) and folders
+//! of pictures. A [`Source`] yields RGB [`Frame`]s one at a time in constant memory; a [`Sink`] takes them and puts a
+//! complete file in place only when it is finished. Nothing here knows tensors or models: resizing, restoring and
+//! pacing belong to the pipeline that stands between the two, and every other container reaches us as Y4M on a pipe.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let copy = folder.path().join("copy.y4m");
+//! let mut clip = reseed_media::sample();
+//! let mut sink = reseed_media::create(&copy, clip.info())?;
+//! while let Some(frame) = clip.next()? {
+//!     sink.write(&frame)?;
+//! }
+//! sink.finish()?;
+//!
+//! let copy = reseed_media::open(&copy)?;
+//! assert_eq!(copy.info().frames, Some(9));
+//! assert_eq!(copy.info().size.to_string(), "96x64");
+//! # Ok(())
+//! # }
+//! ```
+#![deny(missing_docs)]
+
+mod error;
+mod folder;
+mod frame;
+pub mod metrics;
+mod partial;
+mod picture;
+mod stream;
+pub mod y4m;
+
+use std::fs::{self, File};
+use std::io::{self, Cursor, Read};
+use std::path::{Path, PathBuf};
+
+pub use error::{Error, HeaderProblem, Result};
+pub use frame::{Depth, Frame, Rate, Samples, Size};
+pub use stream::{Info, Kind, Sink, Source};
+
+use picture::Codec;
+
+const PIPE: &str = "-";
+
+/// Opens a picture, a Y4M video, a folder of pictures in natural name order (2 before 10), or, for `-`, Y4M on standard
+/// input. A file is what its content says it is; its extension only helps to explain what is wrong with it.
+pub fn open(path: &Path) -> Result<Box<dyn Source>> {
+    if path == Path::new(PIPE) {
+        return Ok(Box::new(y4m::Reader::new(io::stdin(), "standard input")?));
+    }
+    let cannot_read = |cause| Error::Read { path: path.to_owned(), cause };
+    let metadata = fs::metadata(path).map_err(cannot_read)?;
+    if metadata.is_dir() {
+        return Ok(Box::new(folder::FolderSource::open(path)?));
+    }
+    let mut file = File::open(path).map_err(cannot_read)?;
+    let mut head = Vec::new();
+    (&mut file).take(picture::HEAD).read_to_end(&mut head).map_err(cannot_read)?;
+
+    if head.starts_with(y4m::MAGIC) {
+        return if metadata.is_file() {
+            let file = File::open(path).map_err(cannot_read)?;
+            Ok(Box::new(y4m::Reader::seekable(file, path)?))
+        } else {
+            Ok(Box::new(y4m::Reader::new(Cursor::new(head).chain(file), path)?))
+        };
+    }
+    if Codec::from_content(&head).is_some() {
+        return Ok(Box::new(picture::PictureSource::open(path)?));
+    }
+    Err(match extension_name(path) {
+        Some(named) => Error::NotAsNamed { path: path.to_owned(), named },
+        None => Error::UnknownInput { path: path.to_owned() },
+    })
+}
+
+/// Creates an output of the kind that `info` describes, or Y4M wherever `path` asks for it: `-` is Y4M on standard
+/// output, and a name ending in `.y4m` is always Y4M.
+///
+/// Files and folders are written under a temporary name beside their final one and renamed by [`Sink::finish`]; a sink
+/// dropped before that leaves nothing behind.
+pub fn create(path: &Path, info: &Info) -> Result<Box<dyn Sink>> {
+    if path == Path::new(PIPE) {
+        return Ok(Box::new(y4m::Writer::new(io::stdout(), "standard output", info)?));
+    }
+    if is_y4m(path) {
+        return Ok(Box::new(y4m::Writer::create(path, info)?));
+    }
+    let unknown = |expected| Error::UnknownOutput { path: path.to_owned(), expected };
+    match (&info.kind, Codec::from_extension(path)) {
+        (Kind::Image, Some(codec)) => Ok(Box::new(picture::PictureSink::create(path, codec, info)?)),
+        (Kind::Image, None) => Err(unknown("a name ending in .png, .jpg, .webp or .tiff")),
+        (Kind::Folder, None) => Ok(Box::new(folder::FolderSink::create(path, info)?)),
+        (Kind::Folder, Some(_)) => Err(unknown("the name of a folder, or one ending in .y4m")),
+        (Kind::Y4m(_), _) => Err(unknown("a name ending in .y4m, or - for standard output")),
+    }
+}
+
+/// The clip that travels inside the program: nine frames of 96x64 for demonstrations and tests that need no download.
+pub fn sample() -> Box<dyn Source> {
+    let clip = Cursor::new(include_bytes!("../assets/sample.y4m"));
+    Box::new(y4m::Reader::seekable(clip, PathBuf::from("sample.y4m")).expect("the embedded clip is well formed"))
+}
+
+fn is_y4m(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("y4m"))
+}
+
+fn extension_name(path: &Path) -> Option<&'static str> {
+    if is_y4m(path) { Some("Y4M") } else { Codec::from_extension(path).map(Codec::name) }
+}

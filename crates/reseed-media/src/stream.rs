@@ -1,0 +1,54 @@
+//! The two ends of a job, and what one tells the other.
+
+use std::ffi::OsString;
+
+use crate::error::Result;
+use crate::frame::{Depth, Frame, Rate, Size};
+use crate::y4m;
+
+/// What was opened; a sink of the same kind is made from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// One picture in one file.
+    Image,
+    /// A folder of pictures, one a frame.
+    Folder,
+    /// A Y4M stream and the pixel format it carries.
+    Y4m(y4m::Format),
+}
+
+/// What is known of a stream before its first frame is read. To describe an output, clone the input's and change what
+/// differs: `Info { size: larger, ..source.info().clone() }`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Info {
+    /// Height and width of every frame.
+    pub size: Size,
+    /// How many frames there are; unknown for a pipe.
+    pub frames: Option<usize>,
+    /// Frames per second.
+    pub rate: Rate,
+    /// The depth that loses nothing of the input.
+    pub depth: Depth,
+    /// What was opened.
+    pub kind: Kind,
+    /// The file names of a folder's pictures, in order, so that the output can carry the same; otherwise empty.
+    pub names: Vec<OsString>,
+    /// The RGB colour profile embedded in a picture, or in a folder's first; written back, never applied.
+    pub icc: Option<Vec<u8>>,
+}
+
+/// Frames from somewhere, in order.
+pub trait Source: Send {
+    /// What is known before reading.
+    fn info(&self) -> &Info;
+    /// The next frame, or `None` after the last.
+    fn next(&mut self) -> Result<Option<Frame>>;
+}
+
+/// Frames to somewhere, in order.
+pub trait Sink: Send {
+    /// Appends a frame of the size that the sink was created for.
+    fn write(&mut self, frame: &Frame) -> Result<()>;
+    /// Completes the output and puts it in place under its final name.
+    fn finish(self: Box<Self>) -> Result<()>;
+}

@@ -1,0 +1,159 @@
+//! A Y4M stream as a source of frames.
+
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use super::MAGIC;
+use super::header::Header;
+use super::yuv::Yuv;
+use crate::error::{Error, HeaderProblem, Result};
+use crate::frame::Frame;
+use crate::stream::{Info, Kind, Source};
+
+const FRAME: &[u8] = b"FRAME";
+
+/// Far more than any header or frame line needs, and little enough to read from a stranger.
+const LONGEST_LINE: usize = 4096;
+
+/// Reads frames from a Y4M stream, one at a time.
+pub struct Reader {
+    input: Box<dyn BufRead + Send>,
+    name: PathBuf,
+    info: Info,
+    yuv: Yuv,
+    planes: Vec<u8>,
+    read: usize,
+}
+
+impl Reader {
+    /// Reads the header of a stream that cannot be rewound; its number of frames stays unknown. Errors call the stream
+    /// `name`.
+    pub fn new(input: impl Read + Send + 'static, name: impl Into<PathBuf>) -> Result<Reader> {
+        let (mut input, name) = (BufReader::new(input), name.into());
+        let header = read_header(&mut input, &name)?;
+        Ok(Reader::with_header(input, name, header, None))
+    }
+
+    /// Reads the header and counts the frames, which also finds an incomplete or damaged file before any work is done.
+    pub fn seekable(input: impl Read + Seek + Send + 'static, name: impl Into<PathBuf>) -> Result<Reader> {
+        let (mut input, name) = (BufReader::new(input), name.into());
+        let header = read_header(&mut input, &name)?;
+        let frame_bytes = Yuv::new(header.size, &header.format).frame_bytes();
+        let frames = count_frames(&mut input, &name, frame_bytes)?;
+        Ok(Reader::with_header(input, name, header, Some(frames)))
+    }
+
+    fn with_header(
+        input: impl BufRead + Send + 'static,
+        name: PathBuf,
+        header: Header,
+        frames: Option<usize>,
+    ) -> Reader {
+        let Header { size, rate, format } = header;
+        let yuv = Yuv::new(size, &format);
+        let (depth, kind) = (format.depth(), Kind::Y4m(format));
+        let info = Info { size, frames, rate, depth, kind, names: Vec::new(), icc: None };
+        Reader { input: Box::new(input), name, info, yuv, planes: Vec::new(), read: 0 }
+    }
+
+    /// The planes of the next frame as they stand in the stream.
+    pub(super) fn next_planes(&mut self) -> Result<Option<&[u8]>> {
+        let frame = self.read + 1;
+        if read_frame_line(&mut self.input, &self.name, frame)?.is_none() {
+            return Ok(None);
+        }
+        // Growing with what arrives, not with what the header promises, keeps a lying header from costing memory.
+        let bytes = self.yuv.frame_bytes();
+        self.planes.clear();
+        let arrived = (&mut self.input).take(bytes as u64).read_to_end(&mut self.planes);
+        if arrived.map_err(|cause| Error::Read { path: self.name.clone(), cause })? < bytes {
+            return Err(Error::Truncated { path: self.name.clone(), frame });
+        }
+        self.read = frame;
+        Ok(Some(&self.planes))
+    }
+
+    #[cfg(test)]
+    pub(super) fn planes_capacity(&self) -> usize {
+        self.planes.capacity()
+    }
+}
+
+impl Source for Reader {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn next(&mut self) -> Result<Option<Frame>> {
+        match self.next_planes()? {
+            Some(_) => Ok(Some(self.yuv.decode(&self.planes))),
+            None => Ok(None),
+        }
+    }
+}
+
+/// A line without its line feed, where it has one; at most `LONGEST_LINE` bytes are taken.
+struct Line {
+    text: Vec<u8>,
+    complete: bool,
+}
+
+fn read_line(input: &mut impl BufRead) -> io::Result<Line> {
+    let mut text = Vec::new();
+    input.take(LONGEST_LINE as u64).read_until(b'\n', &mut text)?;
+    let complete = text.last() == Some(&b'\n');
+    if complete {
+        text.pop();
+    }
+    Ok(Line { text, complete })
+}
+
+fn read_header(input: &mut impl BufRead, name: &Path) -> Result<Header> {
+    let Line { text, complete } = read_line(input).map_err(|cause| Error::Read { path: name.to_owned(), cause })?;
+    let parse = || {
+        if !text.starts_with(MAGIC) {
+            return Err(HeaderProblem::NotY4m);
+        }
+        if !complete {
+            let too_long = text.len() >= LONGEST_LINE;
+            return Err(if too_long { HeaderProblem::TooLong(LONGEST_LINE) } else { HeaderProblem::Unfinished });
+        }
+        Header::parse(std::str::from_utf8(&text).map_err(|_| HeaderProblem::NotText)?)
+    };
+    parse().map_err(|problem| Error::Header { path: name.to_owned(), problem })
+}
+
+/// The length of a frame's first line, or `None` where the stream ends before it. Its parameters describe single fields
+/// of interlaced video and are passed over.
+fn read_frame_line(input: &mut impl BufRead, name: &Path, frame: usize) -> Result<Option<usize>> {
+    let Line { text, complete } = read_line(input).map_err(|cause| Error::Read { path: name.to_owned(), cause })?;
+    let begins = text.starts_with(FRAME) && matches!(text.get(FRAME.len()), None | Some(b' '));
+    match (complete, begins) {
+        (false, _) if text.is_empty() => Ok(None),
+        (true, true) => Ok(Some(text.len() + 1)),
+        (false, _) if text.len() < LONGEST_LINE && (begins || FRAME.starts_with(&text)) => {
+            Err(Error::Truncated { path: name.to_owned(), frame })
+        }
+        _ => Err(Error::LostFrame { path: name.to_owned(), frame }),
+    }
+}
+
+/// Walks from frame to frame; the file's length alone would not do, since each frame line may be longer than another.
+fn count_frames<R: Read + Seek>(input: &mut BufReader<R>, name: &Path, frame_bytes: usize) -> Result<usize> {
+    let cannot_read = |cause| Error::Read { path: name.to_owned(), cause };
+    let start = input.stream_position().map_err(cannot_read)?;
+    let end = input.seek(SeekFrom::End(0)).map_err(cannot_read)?;
+    input.seek(SeekFrom::Start(start)).map_err(cannot_read)?;
+
+    let (mut position, mut frames) = (start, 0);
+    while let Some(line) = read_frame_line(input, name, frames + 1)? {
+        position += (line + frame_bytes) as u64;
+        if position > end {
+            return Err(Error::Truncated { path: name.to_owned(), frame: frames + 1 });
+        }
+        input.seek_relative(frame_bytes as i64).map_err(cannot_read)?;
+        frames += 1;
+    }
+    input.seek(SeekFrom::Start(start)).map_err(cannot_read)?;
+    Ok(frames)
+}

@@ -1,0 +1,256 @@
+//! Planes of YUV codes to RGB frames and back.
+
+use super::filter::{Axis, Filter};
+use super::{Chroma, Format, Range};
+use crate::frame::{Frame, Samples, Size};
+
+/// How luma and chroma follow from red and blue: Y = kr R + (1 - kr - kb) G + kb B.
+#[derive(Debug, Clone, Copy)]
+struct Matrix {
+    kr: f32,
+    kb: f32,
+}
+
+impl Matrix {
+    /// Y4M has no tag for its matrix, so players guess by height: standard definition was made in BT.601, high
+    /// definition in BT.709. We guess as they do, each side by its own height, so that a player shows the same colours
+    /// for the output as for the input even where upscaling crosses the line.
+    fn for_height(h: usize) -> Matrix {
+        if h < 720 { Matrix { kr: 0.299, kb: 0.114 } } else { Matrix { kr: 0.2126, kb: 0.0722 } }
+    }
+
+    fn kg(self) -> f32 {
+        1.0 - self.kr - self.kb
+    }
+}
+
+/// Where codes put black, white and grey chroma.
+#[derive(Debug, Clone, Copy)]
+struct Codes {
+    black: f32,
+    luma_span: f32,
+    grey: f32,
+    chroma_span: f32,
+    max: f32,
+}
+
+impl Codes {
+    fn new(range: Range, bits: u8) -> Codes {
+        let step = f32::from(1u16 << (bits - 8));
+        let max = 256.0 * step - 1.0;
+        let grey = 128.0 * step;
+        match range {
+            Range::Limited => {
+                Codes { black: 16.0 * step, luma_span: 219.0 * step, grey, chroma_span: 224.0 * step, max }
+            }
+            Range::Full => Codes { black: 0.0, luma_span: max, grey, chroma_span: max, max },
+        }
+    }
+}
+
+/// Where chroma lies, down and across.
+struct Siting {
+    v: Axis,
+    h: Axis,
+}
+
+impl Siting {
+    fn of(chroma: Chroma) -> Option<Siting> {
+        use Axis::{Centred, CoSited, Same};
+        match chroma {
+            Chroma::Jpeg420 => Some(Siting { v: Centred, h: Centred }),
+            Chroma::Mpeg420 => Some(Siting { v: Centred, h: CoSited }),
+            Chroma::Paldv420 => Some(Siting { v: CoSited, h: CoSited }),
+            Chroma::Yuv422 => Some(Siting { v: Same, h: CoSited }),
+            Chroma::Yuv444 => Some(Siting { v: Same, h: Same }),
+            Chroma::Mono => None,
+        }
+    }
+}
+
+/// The size of the chroma planes and the way to and from them.
+struct Subsampling {
+    size: Size,
+    up: Filters,
+    down: Filters,
+}
+
+struct Filters {
+    v: Filter,
+    h: Filter,
+}
+
+impl Subsampling {
+    fn new(siting: Siting, luma: Size) -> Subsampling {
+        let Siting { v, h } = siting;
+        Subsampling {
+            size: Size { h: v.chroma_len(luma.h), w: h.chroma_len(luma.w) },
+            up: Filters { v: Filter::up(v, luma.h), h: Filter::up(h, luma.w) },
+            down: Filters { v: Filter::down(v, luma.h), h: Filter::down(h, luma.w) },
+        }
+    }
+}
+
+/// A converter for the frames of one stream.
+pub(super) struct Yuv {
+    size: Size,
+    format: Format,
+    codes: Codes,
+    matrix: Matrix,
+    subsampling: Option<Subsampling>,
+}
+
+impl Yuv {
+    pub fn new(size: Size, format: &Format) -> Yuv {
+        Yuv {
+            size,
+            format: format.clone(),
+            codes: Codes::new(format.range(), format.bits),
+            matrix: Matrix::for_height(size.h),
+            subsampling: Siting::of(format.chroma).map(|siting| Subsampling::new(siting, size)),
+        }
+    }
+
+    /// Bytes of all planes of a frame.
+    pub fn frame_bytes(&self) -> usize {
+        let chroma = self.subsampling.as_ref().map_or(0, |subsampling| subsampling.size.pixels());
+        (self.size.pixels() + 2 * chroma) * self.bytes_per_sample()
+    }
+
+    fn bytes_per_sample(&self) -> usize {
+        if self.format.bits == 8 { 1 } else { 2 }
+    }
+
+    /// R = Y + 2 (1 - kr) Cr
+    /// G = (Y - kr R - kb B) / kg
+    /// B = Y + 2 (1 - kb) Cb        Y in [0, 1]; Cb, Cr in [-1/2, 1/2]
+    pub fn decode(&self, planes: &[u8]) -> Frame {
+        assert_eq!(planes.len(), self.frame_bytes(), "bytes of a {} frame", self.size);
+        let Size { h, w } = self.size;
+        let Matrix { kr, kb } = self.matrix;
+        let kg = self.matrix.kg();
+        let row_bytes = w * self.bytes_per_sample();
+        let (luma, chroma) = planes.split_at(h * row_bytes);
+        let mut chroma = self.subsampling.as_ref().map(|subsampling| ChromaRows::new(self, subsampling, chroma));
+
+        let mut samples = Samples::with_capacity(self.format.depth(), 3 * self.size.pixels());
+        let (mut y_row, mut rgb) = (vec![0.0; w], vec![0.0; 3 * w]);
+        for (y, luma) in luma.chunks_exact(row_bytes).enumerate() {
+            self.read_codes(luma, self.codes.black, self.codes.luma_span, &mut y_row);
+            match &mut chroma {
+                None => rgb.chunks_exact_mut(3).zip(&y_row).for_each(|(rgb, y)| rgb.fill(*y)),
+                Some(chroma) => {
+                    let (cb, cr) = chroma.row(y);
+                    for (x, rgb) in rgb.chunks_exact_mut(3).enumerate() {
+                        let luma = y_row[x];
+                        let r = luma + 2.0 * (1.0 - kr) * cr[x];
+                        let b = luma + 2.0 * (1.0 - kb) * cb[x];
+                        rgb.copy_from_slice(&[r, (luma - kr * r - kb * b) / kg, b]);
+                    }
+                }
+            }
+            samples.extend_from_unit(&rgb);
+        }
+        Frame { size: self.size, samples }
+    }
+
+    /// Cb = (B - Y) / 2 (1 - kb)
+    /// Cr = (R - Y) / 2 (1 - kr)
+    pub fn encode(&self, frame: &Frame, planes: &mut Vec<u8>) {
+        frame.assert_fits(self.size);
+        planes.clear();
+        let Size { h, w } = self.size;
+        let Matrix { kr, kb } = self.matrix;
+        let kg = self.matrix.kg();
+        let chroma_width = self.subsampling.as_ref().map_or(0, |subsampling| subsampling.size.w);
+
+        let mut rgb = vec![0.0; 3 * w];
+        let (mut y_row, mut cb_row, mut cr_row) = (vec![0.0; w], vec![0.0; w], vec![0.0; w]);
+        // Already narrow, not yet low: rows are filtered once all are there.
+        let (mut cb, mut cr) = (vec![0.0; h * chroma_width], vec![0.0; h * chroma_width]);
+        for y in 0..h {
+            frame.samples.copy_to_unit(3 * w * y..3 * w * (y + 1), &mut rgb);
+            for (x, rgb) in rgb.chunks_exact(3).enumerate() {
+                let luma = kr * rgb[0] + kg * rgb[1] + kb * rgb[2];
+                y_row[x] = luma;
+                cb_row[x] = (rgb[2] - luma) / (2.0 * (1.0 - kb));
+                cr_row[x] = (rgb[0] - luma) / (2.0 * (1.0 - kr));
+            }
+            self.write_codes(&y_row, self.codes.black, self.codes.luma_span, planes);
+            if let Some(subsampling) = &self.subsampling {
+                let narrow = y * chroma_width..(y + 1) * chroma_width;
+                subsampling.down.h.along(&cb_row, &mut cb[narrow.clone()]);
+                subsampling.down.h.along(&cr_row, &mut cr[narrow]);
+            }
+        }
+        if let Some(subsampling) = &self.subsampling {
+            self.write_chroma(subsampling, &cb, planes);
+            self.write_chroma(subsampling, &cr, planes);
+        }
+    }
+
+    fn write_chroma(&self, subsampling: &Subsampling, narrow: &[f32], planes: &mut Vec<u8>) {
+        let mut row = vec![0.0; subsampling.size.w];
+        for y in 0..subsampling.size.h {
+            subsampling.down.v.across(narrow, y, &mut row);
+            self.write_codes(&row, self.codes.grey, self.codes.chroma_span, planes);
+        }
+    }
+
+    /// Values from codes: `zero` is the code of 0, `span` the codes from 0 to 1.
+    fn read_codes(&self, bytes: &[u8], zero: f32, span: f32, values: &mut [f32]) {
+        let value = |code: f32| (code - zero) / span;
+        if self.format.bits == 8 {
+            values.iter_mut().zip(bytes).for_each(|(v, byte)| *v = value(f32::from(*byte)));
+        } else {
+            let codes = bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]));
+            values.iter_mut().zip(codes).for_each(|(v, code)| *v = value(f32::from(code)));
+        }
+    }
+
+    /// Codes from values, rounded to nearest and kept within what the bits can say.
+    fn write_codes(&self, values: &[f32], zero: f32, span: f32, bytes: &mut Vec<u8>) {
+        let code = |value: &f32| (value * span + zero + 0.5).min(self.codes.max);
+        if self.format.bits == 8 {
+            bytes.extend(values.iter().map(|value| code(value) as u8));
+        } else {
+            bytes.extend(values.iter().flat_map(|value| (code(value) as u16).to_le_bytes()));
+        }
+    }
+}
+
+/// Chroma at luma's positions, row by row.
+struct ChromaRows<'a> {
+    subsampling: &'a Subsampling,
+    cb: Vec<f32>,
+    cr: Vec<f32>,
+    narrow: Vec<f32>,
+    cb_row: Vec<f32>,
+    cr_row: Vec<f32>,
+}
+
+impl<'a> ChromaRows<'a> {
+    fn new(yuv: &Yuv, subsampling: &'a Subsampling, planes: &[u8]) -> ChromaRows<'a> {
+        let values = |bytes: &[u8]| {
+            let mut values = vec![0.0; subsampling.size.pixels()];
+            yuv.read_codes(bytes, yuv.codes.grey, yuv.codes.chroma_span, &mut values);
+            values
+        };
+        let (cb, cr) = planes.split_at(planes.len() / 2);
+        let row = || vec![0.0; yuv.size.w];
+        let narrow = vec![0.0; subsampling.size.w];
+        ChromaRows { subsampling, cb: values(cb), cr: values(cr), narrow, cb_row: row(), cr_row: row() }
+    }
+
+    fn row(&mut self, y: usize) -> (&[f32], &[f32]) {
+        let Filters { v, h } = &self.subsampling.up;
+        v.across(&self.cb, y, &mut self.narrow);
+        h.along(&self.narrow, &mut self.cb_row);
+        v.across(&self.cr, y, &mut self.narrow);
+        h.along(&self.narrow, &mut self.cr_row);
+        (&self.cb_row, &self.cr_row)
+    }
+}
+
+#[cfg(test)]
+mod tests;

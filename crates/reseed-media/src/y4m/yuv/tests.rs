@@ -1,0 +1,121 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::frame::Depth;
+
+const CHROMAS: [Chroma; 6] =
+    [Chroma::Jpeg420, Chroma::Mpeg420, Chroma::Paldv420, Chroma::Yuv422, Chroma::Yuv444, Chroma::Mono];
+const RANGES: [Range; 2] = [Range::Limited, Range::Full];
+
+fn format(chroma: Chroma, bits: u8, range: Range) -> Format {
+    Format { chroma, bits, range: Some(range), interlace: None, aspect: None, extras: Vec::new() }
+}
+
+fn round_trip(yuv: &Yuv, frame: &Frame) -> Frame {
+    let mut planes = Vec::new();
+    yuv.encode(frame, &mut planes);
+    yuv.decode(&planes)
+}
+
+fn codes(yuv: &Yuv) -> std::ops::RangeInclusive<u16> {
+    yuv.codes.black as u16..=(yuv.codes.black + yuv.codes.luma_span) as u16
+}
+
+/// Each code from black to white as grey, one a row, through RGB and back.
+#[test]
+fn every_grey_code_survives_exactly() {
+    for chroma in CHROMAS {
+        for range in RANGES {
+            for bits in [8, 10, 12, 16] {
+                let format = format(chroma, bits, range);
+                let all: Vec<u16> = codes(&Yuv::new(Size { h: 1, w: 1 }, &format)).collect();
+                let yuv = Yuv::new(Size { h: all.len(), w: 3 }, &format);
+                let luma = all.iter().flat_map(|code| [*code; 3]);
+                let grey = [yuv.codes.grey as u16].into_iter().cycle();
+                let chroma_samples = yuv.frame_bytes() / yuv.bytes_per_sample() - 3 * all.len();
+                let samples = luma.chain(grey.take(chroma_samples));
+                let planes: Vec<u8> = match bits {
+                    8 => samples.map(|code| code as u8).collect(),
+                    _ => samples.flat_map(u16::to_le_bytes).collect(),
+                };
+                let mut again = Vec::new();
+                yuv.encode(&yuv.decode(&planes), &mut again);
+                assert!(again == planes, "{chroma:?} {range:?} {bits}");
+            }
+        }
+    }
+}
+
+/// Where a row of pixels fills the range, the sixteenth bit included, black and white must be RGB's own.
+#[test]
+fn black_and_white_are_the_ends_of_rgb() {
+    for range in RANGES {
+        for bits in [8, 10, 16] {
+            let yuv = Yuv::new(Size { h: 1, w: 2 }, &format(Chroma::Yuv444, bits, range));
+            let ends = [0.0, 0.0, 0.0, 1.0, 1.0, 1.0];
+            let frame = Frame::from_unit(yuv.size, &ends, yuv.format.depth());
+            assert_eq!(round_trip(&yuv, &frame).to_unit(), ends);
+        }
+    }
+}
+
+/// Pure red must be the code that the standards print: BT.601 (81, 90, 240), BT.709 (63, 102, 240).
+#[test]
+fn red_has_the_standard_codes() {
+    for (h, expected) in [(719, [81, 90, 240]), (720, [63, 102, 240])] {
+        let size = Size { h, w: 1 };
+        let yuv = Yuv::new(size, &format(Chroma::Yuv444, 8, Range::Limited));
+        let red = Frame::from_unit(size, &[1.0, 0.0, 0.0].repeat(h), Depth::Eight);
+        let mut planes = Vec::new();
+        yuv.encode(&red, &mut planes);
+        assert_eq!([planes[0], planes[h], planes[2 * h]], expected, "{h} rows");
+    }
+}
+
+/// The largest difference a colour of the cube can suffer, in eight-bit codes.
+///
+/// A full-range code is as fine as an RGB code, and the worst sum of three roundings stays under 1.5. A limited-range
+/// code is coarser by 255/219 and 255/224, and blue, with its factor of 1.8, can miss by one more.
+#[test]
+fn rgb_through_444_stays_within_a_code_of_itself() {
+    let steps: Vec<u8> = (0..=255).step_by(3).collect();
+    let cube: Vec<u8> =
+        steps.iter().flat_map(|r| steps.iter().flat_map(|g| steps.iter().flat_map(|b| [*r, *g, *b]))).collect();
+    for (range, allowed) in [(Range::Full, 1), (Range::Limited, 2)] {
+        for size in [Size { h: steps.len(), w: steps.len().pow(2) }, Size { h: steps.len().pow(2), w: steps.len() }] {
+            let yuv = Yuv::new(size, &format(Chroma::Yuv444, 8, range));
+            let frame = Frame { size, samples: Samples::U8(cube.clone()) };
+            let Samples::U8(again) = round_trip(&yuv, &frame).samples else { panic!("eight bits in, sixteen out") };
+            let worst = cube.iter().zip(&again).map(|(a, b)| a.abs_diff(*b)).max();
+            assert!(worst <= Some(allowed), "{range:?} {size}: {worst:?}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_planes_convert(
+        h in 1usize..8, w in 1usize..8, chroma in 0..6usize, deep: bool, full: bool, seed in any::<u64>(),
+    ) {
+        let format = format(CHROMAS[chroma], if deep { 10 } else { 8 }, RANGES[usize::from(full)]);
+        let yuv = Yuv::new(Size { h, w }, &format);
+        let planes: Vec<u8> = (0..yuv.frame_bytes() as u64).map(|i| (seed.wrapping_mul(2 * i + 1) >> 32) as u8).collect();
+        let frame = yuv.decode(&planes);
+        prop_assert_eq!(frame.samples.len(), 3 * h * w);
+        let mut again = Vec::new();
+        yuv.encode(&frame, &mut again);
+        prop_assert_eq!(again.len(), planes.len());
+    }
+
+    #[test]
+    fn a_flat_colour_stays_flat(
+        h in 1usize..8, w in 1usize..8, chroma in 0..5usize, full: bool, rgb in prop::array::uniform3(0.0f32..=1.0),
+    ) {
+        let size = Size { h, w };
+        let yuv = Yuv::new(size, &format(CHROMAS[chroma], 16, RANGES[usize::from(full)]));
+        let frame = Frame::from_unit(size, &rgb.repeat(h * w), Depth::Sixteen);
+        for (a, b) in frame.to_unit().iter().zip(round_trip(&yuv, &frame).to_unit()) {
+            prop_assert!((a - b).abs() < 3.0 / 65535.0, "{} {}", a, b);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Files and folders, written and read back.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+
+use reseed_media::{Depth, Frame, Info, Kind, Rate, Samples, Size, create, metrics, open, sample, y4m};
+
+const SIZE: Size = Size { h: 24, w: 34 };
+
+fn info(kind: Kind, depth: Depth) -> Info {
+    Info { size: SIZE, frames: None, rate: Rate { num: 24, den: 1 }, depth, kind, names: Vec::new(), icc: None }
+}
+
+/// A smooth picture, so that lossy formats keep close to it.
+fn gradient(depth: Depth) -> Frame {
+    let value = |i: usize| {
+        let (pixel, channel) = (i / 3, i % 3);
+        let (x, y) = ((pixel % SIZE.w) as f32 / SIZE.w as f32, (pixel / SIZE.w) as f32 / SIZE.h as f32);
+        [x, y, (x + y) / 2.0][channel]
+    };
+    let unit: Vec<f32> = (0..3 * SIZE.pixels()).map(value).collect();
+    Frame::from_unit(SIZE, &unit, depth)
+}
+
+fn write_all(path: &Path, info: &Info, frames: &[Frame]) {
+    let mut sink = create(path, info).unwrap();
+    frames.iter().for_each(|frame| sink.write(frame).unwrap());
+    sink.finish().unwrap();
+}
+
+fn read_all(path: &Path) -> (Info, Vec<Frame>) {
+    let mut source = open(path).unwrap();
+    let frames = std::iter::from_fn(|| source.next().unwrap()).collect();
+    (source.info().clone(), frames)
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn lossless_pictures_come_back_as_they_were() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, depth) in [
+        ("8.png", Depth::Eight),
+        ("16.png", Depth::Sixteen),
+        ("8.tiff", Depth::Eight),
+        ("16.TIF", Depth::Sixteen),
+        ("8.webp", Depth::Eight),
+    ] {
+        let path = folder.path().join(name);
+        let frame = gradient(depth);
+        write_all(&path, &info(Kind::Image, depth), std::slice::from_ref(&frame));
+        let (read, frames) = read_all(&path);
+        assert_eq!((read.frames, read.depth, read.kind, read.size), (Some(1), depth, Kind::Image, SIZE), "{name}");
+        assert_eq!(frames, [frame], "{name}");
+    }
+}
+
+#[test]
+fn jpeg_keeps_close_and_eight_bit_formats_take_deep_frames() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, at_least) in [("a.jpg", 35.0), ("a.webp", 50.0)] {
+        let path = folder.path().join(name);
+        let frame = gradient(Depth::Sixteen);
+        write_all(&path, &info(Kind::Image, Depth::Sixteen), std::slice::from_ref(&frame));
+        let (read, frames) = read_all(&path);
+        assert_eq!(read.depth, Depth::Eight);
+        let psnr = metrics::psnr(&frame, &frames[0]);
+        assert!(psnr > at_least, "{name}: {psnr} dB");
+    }
+}
+
+#[test]
+fn content_decides_where_the_extension_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let (png, jpg) = (folder.path().join("a.png"), folder.path().join("a.jpg"));
+    write_all(&png, &info(Kind::Image, Depth::Eight), &[gradient(Depth::Eight)]);
+    fs::rename(&png, &jpg).unwrap();
+    assert_eq!(read_all(&jpg).1, [gradient(Depth::Eight)]);
+}
+
+#[test]
+fn alpha_is_dropped_and_grey_is_expanded() {
+    let folder = tempfile::tempdir().unwrap();
+    let rgba = folder.path().join("rgba.png");
+    image::RgbaImage::from_pixel(2, 1, image::Rgba([10, 20, 30, 0])).save(&rgba).unwrap();
+    assert_eq!(read_all(&rgba).1[0].samples, Samples::U8(vec![10, 20, 30, 10, 20, 30]));
+
+    let grey = folder.path().join("grey.png");
+    image::ImageBuffer::from_pixel(1, 1, image::Luma([40_000u16])).save(&grey).unwrap();
+    assert_eq!(read_all(&grey).1[0].samples, Samples::U16(vec![40_000; 3]));
+}
+
+/// A camera held sideways says so in a tag, and so do the sizes that are read before any pixel.
+#[test]
+fn the_orientation_tag_is_applied() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.jpg");
+    write_all(&path, &info(Kind::Image, Depth::Eight), &[gradient(Depth::Eight)]);
+    let upright = read_all(&path).1.remove(0);
+    let exif = b"\xff\xe1\x00\x22Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0";
+    let plain = fs::read(&path).unwrap();
+    fs::write(&path, [&plain[..2], exif, &plain[2..]].concat()).unwrap();
+
+    let turned = Size { h: SIZE.w, w: SIZE.h };
+    let frame = read_all(&path).1.remove(0);
+    assert_eq!(frame.size, turned);
+    assert_eq!(open(folder.path()).unwrap().info().size, turned);
+    let (upright, frame) = (upright.to_unit(), frame.to_unit());
+    assert_eq!(frame[..3], upright[3 * SIZE.w * (SIZE.h - 1)..][..3], "the lower left corner is now the upper left");
+}
+
+#[test]
+fn colour_profiles_pass_through() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut profile = vec![7u8; 64];
+    profile[16..20].copy_from_slice(b"RGB ");
+    for name in ["a.png", "a.jpg", "a.webp", "a.tiff"] {
+        let path = folder.path().join(name);
+        let info = Info { icc: Some(profile.clone()), ..info(Kind::Image, Depth::Eight) };
+        write_all(&path, &info, &[gradient(Depth::Eight)]);
+        assert_eq!(read_all(&path).0.icc.as_ref(), Some(&profile), "{name}");
+    }
+}
+
+#[test]
+fn a_folder_keeps_its_names_and_natural_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("in");
+    fs::create_dir(&input).unwrap();
+    fs::write(input.join("notes.txt"), "passed over").unwrap();
+    let shades = [("f2.png", 0.2), ("f10.TIFF", 0.4), ("f100.webp", 0.6)];
+    for (name, shade) in shades {
+        let frame = Frame::from_unit(SIZE, &vec![shade; 3 * SIZE.pixels()], Depth::Eight);
+        write_all(&input.join(name), &info(Kind::Image, Depth::Eight), &[frame]);
+    }
+    let (read, frames) = read_all(&input);
+    assert_eq!((read.frames, &read.kind), (Some(3), &Kind::Folder));
+    for (frame, (name, shade)) in frames.iter().zip(shades) {
+        assert!((frame.to_unit()[0] - shade).abs() < 0.01, "{name}");
+    }
+
+    let output = folder.path().join("out");
+    write_all(&output, &read, &frames);
+    assert_eq!(names(&output), ["f10.TIFF", "f100.webp", "f2.png"]);
+    assert_eq!(read_all(&output).1, frames);
+    assert_eq!(names(folder.path()), ["in", "out"]);
+}
+
+#[test]
+fn a_folder_without_names_is_numbered_and_may_replace_an_empty_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("out");
+    fs::create_dir(&output).unwrap();
+    let frames = [gradient(Depth::Eight), gradient(Depth::Eight)];
+    write_all(&output, &info(Kind::Folder, Depth::Eight), &frames);
+    assert_eq!(names(&output), ["000001.png", "000002.png"]);
+}
+
+#[test]
+fn one_deep_picture_makes_a_folder_deep() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, depth) in [("1.png", Depth::Eight), ("2.png", Depth::Sixteen)] {
+        write_all(&folder.path().join(name), &info(Kind::Image, depth), &[gradient(depth)]);
+    }
+    assert_eq!(open(folder.path()).unwrap().info().depth, Depth::Sixteen);
+}
+
+#[test]
+fn a_file_appears_whole_and_only_when_finished() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, kind) in
+        [("a.png", Kind::Image), ("a.y4m", Kind::Y4m(y4m::Format::for_depth(Depth::Eight))), ("plain.y4m", Kind::Image)]
+    {
+        let path = folder.path().join(name);
+        fs::write(&path, "the old one").unwrap();
+        let mut sink = create(&path, &info(kind, Depth::Eight)).unwrap();
+        sink.write(&gradient(Depth::Eight)).unwrap();
+        assert_eq!(names(folder.path()), [format!(".{name}.partial"), name.to_owned()]);
+        assert_eq!(fs::read(&path).unwrap(), b"the old one");
+        sink.finish().unwrap();
+        assert_eq!(names(folder.path()), [name]);
+        assert_eq!(read_all(&path).1.len(), 1);
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn a_dropped_sink_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, kind) in [("a.png", Kind::Image), ("a.y4m", Kind::Image), ("a", Kind::Folder)] {
+        let mut sink = create(&folder.path().join(name), &info(kind, Depth::Eight)).unwrap();
+        sink.write(&gradient(Depth::Eight)).unwrap();
+        drop(sink);
+        assert!(names(folder.path()).is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn the_sample_is_nine_frames_of_a_moving_picture() {
+    let mut clip = sample();
+    assert_eq!((clip.info().size, clip.info().frames), (Size { h: 64, w: 96 }, Some(9)));
+    assert_eq!(clip.info().rate, Rate { num: 24, den: 1 });
+    let frames: Vec<Frame> = std::iter::from_fn(|| clip.next().unwrap()).collect();
+    assert_eq!(frames.len(), 9);
+    let (psnr, ssim) = (metrics::psnr(&frames[0], &frames[8]), metrics::ssim(&frames[0], &frames[8]));
+    assert!((10.0..40.0).contains(&psnr) && (0.1..0.999).contains(&ssim), "{psnr} dB, {ssim}");
+}
+
+#[test]
+fn a_clip_written_again_differs_only_by_rounding() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("again.y4m");
+    let mut clip = sample();
+    let frames: Vec<Frame> = std::iter::from_fn(|| clip.next().unwrap()).collect();
+    write_all(&path, clip.info(), &frames);
+    let (again, read) = read_all(&path);
+    assert_eq!(&again, clip.info());
+    for (a, b) in frames.iter().zip(&read) {
+        assert!(metrics::psnr(a, b) > 35.0, "{} dB", metrics::psnr(a, b));
+    }
+}

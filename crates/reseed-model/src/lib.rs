@@ -1,0 +1,35 @@
+//! The networks of the SeedVR2 family, written once for every device that implements [`reseed_ops::Ops`].
+//!
+//! Today that is the causal video VAE ([`Vae`]): pictures to latents and back, exact at any slicing. Weights come from
+//! the public safetensors files or from a formula; sizes are read off the tensors. This crate knows no device by name,
+//! no video and no files other than weights.
+//!
+//! ```
+//! use reseed_model::weights::formula::Formula;
+//! use reseed_model::{Config, Half, State, Vae};
+//! use reseed_ops::{CpuOps, DType, Ops, Shape};
+//!
+//! let cpu = CpuOps::new(DType::F32, Some(1))?;
+//! let config = Config::tiny();
+//! let vae = Vae::load(&cpu, &Formula::new(config.tensors(), config.groups, 1))?;
+//!
+//! let picture = cpu.upload(Shape::from([1, 16, 24, 3]), &[0.5; 16 * 24 * 3])?;
+//! let moments = vae.encoder.run(&cpu, picture, &mut State::new())?;
+//! assert_eq!(moments.shape(), Shape::from([1, 2, 3, 32]));
+//! # Ok::<(), reseed_model::Error>(())
+//! ```
+#![deny(missing_docs)]
+
+mod config;
+mod error;
+mod load;
+pub mod noise;
+pub mod plan;
+mod stream;
+mod vae;
+pub mod weights;
+
+pub use config::Config;
+pub use error::{Error, Result};
+pub use stream::Stream;
+pub use vae::{Decoder, Encoder, Half, State, Vae};

@@ -1,0 +1,85 @@
+//! The causal video VAE: pictures to latents and back, slice by slice.
+
+mod blocks;
+mod decoder;
+mod encoder;
+pub(crate) mod merge;
+mod state;
+
+pub use decoder::Decoder;
+pub use encoder::Encoder;
+pub use state::State;
+
+use reseed_ops::{Hw, Ops, Tensor};
+
+use crate::config::Config;
+use crate::error::Result;
+use crate::load::Loader;
+use crate::noise;
+use crate::weights::{self, Source};
+
+/// One half of the VAE: a function of a slice and of the clip's past.
+pub trait Half: Send + Sync {
+    /// Channels of a slice.
+    fn channels_in(&self) -> usize;
+    /// Channels of what comes out.
+    fn channels_out(&self) -> usize;
+    /// Output frames for `frames` frames; a clip's first frame stands alone.
+    fn frames_out(&self, frames: usize, starts: bool) -> usize;
+    /// Size of the output plane.
+    fn plane_out(&self, plane: Hw) -> Hw;
+    /// Runs one slice and moves the clip's state on.
+    fn run(&self, ops: &dyn Ops, slice: Tensor, state: &mut State) -> Result<Tensor>;
+}
+
+/// Encoder, decoder and their sizes.
+pub struct Vae {
+    /// The sizes.
+    pub config: Config,
+    /// Pictures to moments.
+    pub encoder: Encoder,
+    /// Latents to pictures.
+    pub decoder: Decoder,
+}
+
+impl Vae {
+    /// Loads both halves.
+    pub fn load(ops: &dyn Ops, source: &dyn Source) -> Result<Vae> {
+        let config = checked(source)?;
+        let encoder = Encoder::load(&Loader::new(ops, source, &config))?;
+        let decoder = Decoder::load(&Loader::new(ops, source, &config))?;
+        Ok(Vae { config, encoder, decoder })
+    }
+
+    /// Loads the encoder alone; the whole file is checked all the same.
+    pub fn load_encoder(ops: &dyn Ops, source: &dyn Source) -> Result<(Config, Encoder)> {
+        let config = checked(source)?;
+        let encoder = Encoder::load(&Loader::new(ops, source, &config))?;
+        Ok((config, encoder))
+    }
+
+    /// Loads the decoder alone; the whole file is checked all the same.
+    pub fn load_decoder(ops: &dyn Ops, source: &dyn Source) -> Result<(Config, Decoder)> {
+        let config = checked(source)?;
+        let decoder = Decoder::load(&Loader::new(ops, source, &config))?;
+        Ok((config, decoder))
+    }
+
+    /// The latent's mean, as the transformer wants it.
+    pub fn mean(&self, ops: &dyn Ops, moments: &Tensor) -> Result<Tensor> {
+        Ok(ops.gaussian(moments, None, self.config.scaling_factor)?)
+    }
+
+    /// A draw from the latent's distribution, as the transformer wants it; the same seed gives the same noise.
+    pub fn sample(&self, ops: &dyn Ops, moments: &Tensor, seed: u64) -> Result<Tensor> {
+        let shape = reseed_ops::Shape::clip(moments.thw(), self.config.latent);
+        let noise = ops.upload(shape, &noise::normal(seed, shape.count()))?;
+        Ok(ops.gaussian(moments, Some(&noise), self.config.scaling_factor)?)
+    }
+}
+
+fn checked(source: &dyn Source) -> Result<Config> {
+    let config = Config::detect(source)?;
+    weights::check(source, &config.tensors())?;
+    Ok(config)
+}

@@ -1,0 +1,185 @@
+//! The layers that encoder and decoder share.
+
+use reseed_ops::{Activation, Conv, ConvSpec, Epilogue, Linear, Norm, Ops, Summed, Tensor, Thw, Upsample, UpsampleSpec};
+
+use super::state::State;
+use crate::error::Result;
+use crate::load::{Loader, cube};
+
+/// A convolution that remembers the last frames it saw.
+pub struct CausalConv {
+    conv: Conv,
+    slot: usize,
+}
+
+impl CausalConv {
+    pub fn load(w: &Loader, name: &str, spec: ConvSpec) -> Result<Self> {
+        Ok(CausalConv { conv: w.conv(name, spec)?, slot: w.slot() })
+    }
+
+    pub fn forward(&self, ops: &dyn Ops, x: Tensor, state: &mut State, epilogue: Epilogue) -> Result<Summed> {
+        let past = state.past(self.slot);
+        let y = ops.conv(past, &x, &self.conv, epilogue)?;
+        let keeps = self.conv.spec.keeps();
+        if keeps > 0 {
+            let tail = ops.tail(past, x, keeps)?;
+            state.keep(self.slot, tail);
+        }
+        Ok(y)
+    }
+}
+
+/// Norm, SiLU, convolution: the way out of either half.
+pub struct Head {
+    norm: Norm,
+    conv: CausalConv,
+}
+
+impl Head {
+    pub fn load(w: &Loader, half: &str, c_in: usize, c_out: usize) -> Result<Self> {
+        let norm = w.norm(&format!("{half}.conv_norm_out"), c_in)?;
+        Ok(Head { norm, conv: CausalConv::load(w, &format!("{half}.conv_out"), cube(c_in, c_out))? })
+    }
+
+    /// y = conv(silu(n(x)))
+    pub fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Tensor> {
+        let h = ops.group_norm(x.tensor, x.stats, &self.norm, Activation::Silu)?;
+        Ok(self.conv.forward(ops, h, state, Epilogue::default())?.tensor)
+    }
+}
+
+/// Two convolutions around a shortcut.
+pub struct Resnet {
+    norm1: Norm,
+    conv1: CausalConv,
+    norm2: Norm,
+    conv2: CausalConv,
+    shortcut: Option<CausalConv>,
+}
+
+impl Resnet {
+    pub fn load(w: &Loader, name: &str, c_in: usize, c_out: usize) -> Result<Self> {
+        let part = |part: &str| format!("{name}.{part}");
+        let shortcut = || CausalConv::load(w, &part("conv_shortcut"), ConvSpec::same(c_in, c_out, Thw::new(1, 1, 1)));
+        Ok(Resnet {
+            norm1: w.norm(&part("norm1"), c_in)?,
+            conv1: CausalConv::load(w, &part("conv1"), cube(c_in, c_out))?,
+            norm2: w.norm(&part("norm2"), c_out)?,
+            conv2: CausalConv::load(w, &part("conv2"), cube(c_out, c_out))?,
+            shortcut: (c_in != c_out).then(shortcut).transpose()?,
+        })
+    }
+
+    /// h = conv₁(silu(n₁(x)));  y = s(x) + conv₂(silu(n₂(h)))        s: the identity, or 1x1x1
+    pub fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
+        let Summed { tensor: x, stats } = x;
+        let groups = Some(self.norm2.groups);
+        // With a convolution as shortcut x is done with here, and the norm may work in its memory.
+        let skip = match &self.shortcut {
+            Some(shortcut) => shortcut.forward(ops, x.clone(), state, Epilogue::default())?.tensor,
+            None => x.clone(),
+        };
+        let h = ops.group_norm(x, stats, &self.norm1, Activation::Silu)?;
+        let h = self.conv1.forward(ops, h, state, Epilogue { residual: None, groups })?;
+        let h = ops.group_norm(h.tensor, h.stats, &self.norm2, Activation::Silu)?;
+        self.conv2.forward(ops, h, state, Epilogue { residual: Some(skip), groups })
+    }
+}
+
+/// Self-attention of one head over each frame's pixels.
+pub struct Attention {
+    norm: Norm,
+    qkv: Linear,
+    out: Linear,
+}
+
+impl Attention {
+    pub fn load(w: &Loader, name: &str, c: usize) -> Result<Self> {
+        let part = |part: &str| format!("{name}.{part}");
+        Ok(Attention {
+            norm: w.norm(&part("group_norm"), c)?,
+            qkv: w.linears(&[part("to_q"), part("to_k"), part("to_v")], c)?,
+            out: w.linears(&[part("to_out.0")], c)?,
+        })
+    }
+
+    /// y = x + out(softmax(q kᵀ / √c) v)        q, k, v = n(x) W + b
+    pub fn forward(&self, ops: &dyn Ops, x: Summed) -> Result<Summed> {
+        let thw = x.tensor.thw();
+        let h = ops.group_norm(x.tensor.clone(), x.stats, &self.norm, Activation::None)?;
+        let tokens = h.rows();
+        let qkv = ops.linear(&h.reshape([tokens, self.norm.channels]), &self.qkv, None)?;
+        let a = ops.attention(&qkv, 1, &vec![thw.h * thw.w; thw.t])?;
+        let shape = x.tensor.shape();
+        let y = ops.linear(&a, &self.out, Some(x.tensor.reshape(a.shape())))?;
+        Ok(Summed { tensor: y.reshape(shape), stats: None })
+    }
+}
+
+/// Residual block, attention, residual block at the lowest resolution.
+pub struct Mid {
+    first: Resnet,
+    attention: Attention,
+    last: Resnet,
+}
+
+impl Mid {
+    pub fn load(w: &Loader, name: &str, c: usize) -> Result<Self> {
+        Ok(Mid {
+            first: Resnet::load(w, &format!("{name}.resnets.0"), c, c)?,
+            attention: Attention::load(w, &format!("{name}.attentions.0"), c)?,
+            last: Resnet::load(w, &format!("{name}.resnets.1"), c, c)?,
+        })
+    }
+
+    pub fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
+        let x = self.first.forward(ops, x, state)?;
+        let x = self.attention.forward(ops, x)?;
+        self.last.forward(ops, x, state)
+    }
+}
+
+/// Halves the plane and, in the deepest stages, time.
+pub struct Downsample {
+    conv: CausalConv,
+}
+
+impl Downsample {
+    pub fn load(w: &Loader, name: &str, c: usize, time: bool) -> Result<Self> {
+        let (kt, st) = if time { (3, 2) } else { (1, 1) };
+        // One row below and one column to the right: the convolution looks ahead in space, never in time.
+        let spec = ConvSpec {
+            c_in: c,
+            c_out: c,
+            taps: Thw::new(kt, 3, 3),
+            stride: Thw::new(st, 2, 2),
+            pad_before: 0,
+            pad_after: 1,
+        };
+        Ok(Downsample { conv: CausalConv::load(w, &format!("{name}.conv"), spec)? })
+    }
+
+    pub fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State, groups: usize) -> Result<Summed> {
+        self.conv.forward(ops, x.tensor, state, Epilogue { residual: None, groups: Some(groups) })
+    }
+}
+
+/// Doubles the plane and, in the deepest stages, time.
+pub struct Upsampler {
+    upsample: Upsample,
+    slot: usize,
+}
+
+impl Upsampler {
+    pub fn load(w: &Loader, name: &str, channels: usize, time: bool) -> Result<Self> {
+        Ok(Upsampler { upsample: w.upsample(name, UpsampleSpec { channels, time })?, slot: w.slot() })
+    }
+
+    pub fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State, groups: usize) -> Result<Summed> {
+        let past = state.past(self.slot);
+        let y = ops.upsample(past, &x.tensor, &self.upsample, Some(groups))?;
+        let tail = ops.tail(past, x.tensor, self.upsample.spec.keeps())?;
+        state.keep(self.slot, tail);
+        Ok(y)
+    }
+}

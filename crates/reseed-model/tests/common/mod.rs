@@ -1,0 +1,91 @@
+//! Golden cases: inputs and outputs of the published model, with weights from the formula.
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+
+use reseed_model::plan::{Cut, Tiling, slices};
+use reseed_model::weights::Source;
+use reseed_model::weights::formula::Formula;
+use reseed_model::weights::safetensors::Safetensors;
+use reseed_model::{Config, Half, Stream, Vae};
+use reseed_ops::{Hw, Ops};
+
+/// A file of `tests/golden`.
+pub struct Golden {
+    pub name: String,
+    pub encode: bool,
+    pub config: Config,
+    pub seed: u64,
+    pub tiling: Option<Tiling>,
+    pub input: Clip,
+    pub output: Clip,
+}
+
+/// Frames `[T, H, W, C]` on the host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clip {
+    pub t: usize,
+    pub plane: Hw,
+    pub channels: usize,
+    pub values: Vec<f32>,
+}
+
+impl Clip {
+    /// From a tensor `[T, C, H, W]`.
+    fn read(file: &Safetensors, name: &str) -> Clip {
+        let shape = file.shapes()[name];
+        let &[t, channels, h, w] = shape.dims() else { panic!("{name} is {shape}") };
+        let from = file.read(name).unwrap();
+        let mut values = vec![0.0; from.len()];
+        for (i, value) in from.iter().enumerate() {
+            let (x, y, c, frame) = (i % w, i / w % h, i / (w * h) % channels, i / (w * h * channels));
+            values[((frame * h + y) * w + x) * channels + c] = *value;
+        }
+        Clip { t, plane: Hw::new(h, w), channels, values }
+    }
+
+    pub fn frames(&self, range: std::ops::Range<usize>) -> &[f32] {
+        let frame = self.plane.count() * self.channels;
+        &self.values[range.start * frame..range.end * frame]
+    }
+}
+
+pub fn golden_path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.safetensors"))
+}
+
+impl Golden {
+    pub fn open(name: &str) -> Golden {
+        let file = Safetensors::open(&golden_path(name)).unwrap();
+        let case: serde_json::Value = serde_json::from_str(file.metadata("case").unwrap()).unwrap();
+        let number = |v: &serde_json::Value| v.as_u64().unwrap() as usize;
+        let numbers = |key: &str| case[key].as_array().map(|list| list.iter().map(number).collect::<Vec<_>>());
+        let pair = |key: &str| numbers(key).map(|v| Hw::new(v[0], v[1]));
+        Golden {
+            name: name.into(),
+            encode: case["op"] == "encode",
+            config: Config::with_channels(&numbers("channels").unwrap(), number(&case["groups"])),
+            seed: case["seed"].as_u64().unwrap(),
+            tiling: pair("tile").map(|tile| Tiling { tile, overlap: pair("overlap").unwrap() }),
+            input: Clip::read(&file, "input"),
+            output: Clip::read(&file, "output"),
+        }
+    }
+
+    pub fn source(&self) -> Formula {
+        Formula::new(self.config.tensors(), self.config.groups, self.seed)
+    }
+
+    pub fn half<'a>(&self, vae: &'a Vae) -> &'a dyn Half {
+        if self.encode { &vae.encoder } else { &vae.decoder }
+    }
+
+    /// Runs the case in slices of `step` latent frames and returns the output's values.
+    pub fn run(&self, ops: &dyn Ops, vae: &Vae, step: usize, workers: usize) -> Vec<f32> {
+        let cut = if self.encode { Cut::Pictures } else { Cut::Latents };
+        let tiles = self.tiling.and_then(|t| t.tiles(cut, self.input.plane, self.config.spatial_factor()));
+        let mut stream = Stream::new(ops, self.half(vae), self.input.plane, tiles, workers);
+        let step = if self.encode { step * self.config.temporal_factor() } else { step };
+        slices(self.input.t, step).into_iter().flat_map(|s| stream.step(self.input.frames(s)).unwrap()).collect()
+    }
+}

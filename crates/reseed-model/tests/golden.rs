@@ -1,0 +1,55 @@
+//! The model against stored outputs of the published one.
+
+mod common;
+
+use common::Golden;
+use reseed_model::Vae;
+use reseed_ops::{CpuOps, DType, Level, Ops, relative_error};
+
+const TINY: &[&str] = &[
+    "tiny_decode_image",
+    "tiny_decode_5",
+    "tiny_decode_17",
+    "tiny_decode_tiled",
+    "tiny_decode_tiled_uneven",
+    "tiny_decode_tiled_no_overlap",
+    "tiny_encode_image",
+    "tiny_encode_5",
+    "tiny_encode_17",
+    "tiny_encode_tiled",
+    "nano_decode_9",
+    "nano_encode_9",
+];
+const FULL: &[&str] = &["full_decode_image", "full_decode_9", "full_encode_9"];
+
+fn check(ops: &dyn Ops, names: &[&str], allowed: f64) {
+    let mut loaded: Option<(Golden, Vae)> = None;
+    for name in names {
+        let golden = Golden::open(name);
+        let vae = match loaded.take() {
+            Some((previous, vae)) if previous.config == golden.config => vae,
+            _ => Vae::load(ops, &golden.source()).unwrap(),
+        };
+        let error = relative_error(&golden.output.values, &golden.run(ops, &vae, 1, 1));
+        assert!(error <= allowed, "{name} on {}: relative error {error:.2e}, allowed {allowed:.2e}", ops.device());
+        println!("{name} on {}: {error:.2e}", ops.device());
+        loaded = Some((golden, vae));
+    }
+}
+
+#[test]
+fn small_cases_at_every_level() {
+    for level in Level::available() {
+        check(&CpuOps::at(level, DType::F32, None).unwrap(), TINY, 1e-5);
+    }
+}
+
+#[test]
+fn full_size_at_the_best_level() {
+    check(&CpuOps::new(DType::F32, None).unwrap(), FULL, 3e-5);
+}
+
+#[test]
+fn full_size_at_the_reference_level() {
+    check(&CpuOps::at(Level::Reference, DType::F32, None).unwrap(), FULL, 3e-5);
+}
