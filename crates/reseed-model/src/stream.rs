@@ -25,8 +25,11 @@ impl<'a> Stream<'a> {
         Stream { ops, half, plane, tiles, states, workers: workers.max(1) }
     }
 
-    /// Runs the next slice: host values `[T, H, W, C]` in, `[T', H', W', C']` out.
-    pub fn step(&mut self, values: &[f32]) -> Result<Vec<f32>> {
+    /// Runs the next slice: host values `[T, H, W, C]` in, `[T', H', W', C']` out. Behind the last one nothing is kept.
+    pub fn step(&mut self, values: &[f32], last: bool) -> Result<Vec<f32>> {
+        if last {
+            self.states.iter_mut().for_each(State::end_with_next);
+        }
         let channels = self.half.channels_in();
         let frames = values.len() / (self.plane.count() * channels);
         assert_eq!(values.len(), frames * self.plane.count() * channels, "a slice of whole frames");

@@ -13,7 +13,10 @@ mod memory;
 mod simd;
 mod small;
 mod stats;
+mod transpose;
 mod upsample;
+
+use std::sync::Arc;
 
 use half::bf16;
 use rayon::prelude::*;
@@ -25,6 +28,7 @@ use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
 use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Packed, Upsample, UpsampleData, UpsampleSpec};
 use gemm::Panels;
+use memory::Pool;
 pub use level::Level;
 pub use matmul::matmul;
 
@@ -32,7 +36,8 @@ pub use matmul::matmul;
 pub struct CpuOps {
     level: Level,
     dtype: DType,
-    pool: rayon::ThreadPool,
+    threads: rayon::ThreadPool,
+    memory: Arc<Pool>,
 }
 
 impl CpuOps {
@@ -46,8 +51,8 @@ impl CpuOps {
         assert!(Level::available().any(|have| have == level), "this machine has no {level}");
         let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        let pool = pool.map_err(|e| Error::Threads { threads, reason: e.to_string() })?;
-        Ok(CpuOps { level, dtype, pool })
+        let threads = pool.map_err(|e| Error::Threads { threads, reason: e.to_string() })?;
+        Ok(CpuOps { level, dtype, threads, memory: Arc::default() })
     }
 
     /// The level in use.
@@ -57,11 +62,19 @@ impl CpuOps {
 
     /// The number of threads.
     pub fn threads(&self) -> usize {
-        self.pool.current_num_threads()
+        self.threads.current_num_threads()
     }
 
     fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        self.pool.install(work)
+        self.threads.install(work)
+    }
+
+    fn room(&self, op: &'static str, shape: Shape, dtype: DType) -> Result<Tensor> {
+        memory::room(&self.memory, op, shape, dtype)
+    }
+
+    fn writable(&self, op: &'static str, x: Tensor) -> Result<Tensor> {
+        memory::writable(&self.memory, op, x)
     }
 
     /// Weights as this device's type would hold them.
@@ -105,14 +118,14 @@ impl CpuOps {
     }
 
     fn stats(&self, stats: Option<Vec<f32>>, frames: usize) -> Result<Option<Stats>> {
-        let upload = |v: Vec<f32>| memory::upload(Shape::from([frames, v.len() / frames / 2, 2]), DType::F32, &v);
+        let upload = |v: Vec<f32>| memory::upload(&self.memory, Shape::from([frames, v.len() / frames / 2, 2]), DType::F32, &v);
         stats.map(upload).transpose()
     }
 
     /// Rounds what the reference computed; statistics are those of the rounded values.
     fn plain_result(&self, y: &Clip, groups: Option<usize>) -> Result<Summed> {
         let values: Vec<f32> = y.data.iter().map(|&v| v as f32).collect();
-        let tensor = memory::upload(Shape::clip(y.thw, y.channels), self.dtype, &values)?;
+        let tensor = memory::upload(&self.memory, Shape::clip(y.thw, y.channels), self.dtype, &values)?;
         let stats = groups.map(|groups| reference::stats(&self.clip(&tensor), groups));
         let stats = stats.map(|s| s.iter().map(|&v| v as f32).collect());
         Ok(Summed { stats: self.stats(stats, y.thw.t)?, tensor })
@@ -139,7 +152,7 @@ impl Ops for CpuOps {
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {
         let data = read()?;
         assert_eq!((data.weight.len(), data.bias.len()), (channels, channels), "gain and shift of a norm");
-        Ok(Norm { channels, groups, eps, packed: std::sync::Arc::new(data) })
+        Ok(Norm { channels, groups, eps, packed: Arc::new(data) })
     }
 
     fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {
@@ -147,7 +160,7 @@ impl Ops for CpuOps {
     }
 
     fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
-        memory::upload(shape, self.dtype, values)
+        memory::upload(&self.memory, shape, self.dtype, values)
     }
 
     fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
@@ -163,7 +176,7 @@ impl Ops for CpuOps {
     }
 
     fn tail(&self, past: Past, x: Tensor, keep: usize) -> Result<Tensor> {
-        small::tail(past, x, keep)
+        small::tail(self, past, x, keep)
     }
 
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {

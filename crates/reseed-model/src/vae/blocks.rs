@@ -18,13 +18,8 @@ impl CausalConv {
     }
 
     pub fn forward(&self, ops: &dyn Ops, x: Tensor, state: &mut State, epilogue: Epilogue) -> Result<Summed> {
-        let past = state.past(self.slot);
-        let y = ops.conv(past, &x, &self.conv, epilogue)?;
-        let keeps = self.conv.spec.keeps();
-        if keeps > 0 {
-            let tail = ops.tail(past, x, keeps)?;
-            state.keep(self.slot, tail);
-        }
+        let y = ops.conv(state.past(self.slot), &x, &self.conv, epilogue)?;
+        state.keep(ops, self.slot, x, self.conv.spec.keeps())?;
         Ok(y)
     }
 }
@@ -176,10 +171,8 @@ impl Upsampler {
     }
 
     pub fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State, groups: usize) -> Result<Summed> {
-        let past = state.past(self.slot);
-        let y = ops.upsample(past, &x.tensor, &self.upsample, Some(groups))?;
-        let tail = ops.tail(past, x.tensor, self.upsample.spec.keeps())?;
-        state.keep(self.slot, tail);
+        let y = ops.upsample(state.past(self.slot), &x.tensor, &self.upsample, Some(groups))?;
+        state.keep(ops, self.slot, x.tensor, self.upsample.spec.keeps())?;
         Ok(y)
     }
 }

@@ -13,6 +13,7 @@ use crate::weights::safetensors::{Safetensors, header, write_values};
 pub struct State {
     pasts: BTreeMap<usize, Tensor>,
     seen: Seen,
+    ends: bool,
 }
 
 /// How much of the clip has gone by.
@@ -35,6 +36,11 @@ impl State {
         self.seen == Seen::Nothing
     }
 
+    /// Says that the next slice is the clip's last: nothing will be kept behind it. A picture costs half the memory so.
+    pub fn end_with_next(&mut self) {
+        self.ends = true;
+    }
+
     /// Bytes of the remembered frames.
     pub fn bytes(&self) -> usize {
         self.pasts.values().map(Tensor::bytes).sum()
@@ -48,8 +54,15 @@ impl State {
         }
     }
 
-    pub(crate) fn keep(&mut self, slot: usize, frames: Tensor) {
-        self.pasts.insert(slot, frames);
+    /// Replaces a layer's past by the tail of the past and `x`.
+    pub(crate) fn keep(&mut self, ops: &dyn Ops, slot: usize, x: Tensor, frames: usize) -> Result<()> {
+        if self.ends {
+            self.pasts.remove(&slot);
+        } else if frames > 0 {
+            let tail = ops.tail(self.past(slot), x, frames)?;
+            self.pasts.insert(slot, tail);
+        }
+        Ok(())
     }
 
     /// Marks the end of a slice of `frames` latent frames.
@@ -96,7 +109,6 @@ impl State {
             let slot = slot.ok_or_else(|| Error::State(format!("{}: `{name}`", path.display())))?;
             pasts.insert(slot, ops.upload(*shape, &file.read(name)?)?);
         }
-        Ok(State { pasts, seen })
+        Ok(State { pasts, seen, ends: false })
     }
-
 }

@@ -85,7 +85,9 @@ impl Golden {
         let cut = if self.encode { Cut::Pictures } else { Cut::Latents };
         let tiles = self.tiling.and_then(|t| t.tiles(cut, self.input.plane, self.config.spatial_factor()));
         let mut stream = Stream::new(ops, self.half(vae), self.input.plane, tiles, workers);
-        let step = if self.encode { step * self.config.temporal_factor() } else { step };
-        slices(self.input.t, step).into_iter().flat_map(|s| stream.step(self.input.frames(s)).unwrap()).collect()
+        let step_frames = if self.encode { step * self.config.temporal_factor() } else { step };
+        let last = self.input.t;
+        let step = |s: std::ops::Range<usize>| stream.step(self.input.frames(s.clone()), s.end == last).unwrap();
+        slices(self.input.t, step_frames).into_iter().flat_map(step).collect()
     }
 }

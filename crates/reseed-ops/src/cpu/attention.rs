@@ -3,11 +3,11 @@
 use rayon::prelude::*;
 
 use super::CpuOps;
-use super::blocked::transpose;
 use super::gemm::{Panels, Product, multiply};
 use super::level::Level;
 use super::leveled::{exp, leveled};
-use super::memory::{Element, Floats, elements, elements_mut, with_element, zeros};
+use super::memory::{Element, Floats, elements, elements_mut, with_element};
+use super::transpose::transpose;
 use crate::error::Result;
 use crate::reference;
 use crate::shape::Shape;
@@ -22,7 +22,7 @@ pub fn run(cpu: &CpuOps, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Resul
     let (tokens, width) = (qkv.rows(), qkv.channels() / 3);
     assert!(qkv.channels().is_multiple_of(3 * heads), "attention: {qkv:?} in {heads} heads");
     assert_eq!(lengths.iter().sum::<usize>(), tokens, "attention: lengths of {qkv:?}");
-    let mut out = zeros("attention", Shape::from([tokens, width]), qkv.dtype())?;
+    let mut out = cpu.room("attention", Shape::from([tokens, width]), qkv.dtype())?;
     with_element!(qkv.dtype(), E => {
         let (from, to) = (elements::<E>(qkv), elements_mut::<E>(&mut out));
         if cpu.level() == Level::Reference {

@@ -6,12 +6,13 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::gemm::{Panels, Product, even_parts, multiply};
+use super::gemm::{Panels, Product, even_parts, multiply, tile_rows};
 use super::level::Level;
 use super::memory::{Element, Floats};
+use super::transpose::transpose;
 use crate::shape::Hw;
 
-/// Most columns of a rectangle: four full register tiles of the widest level.
+/// Most columns of a rectangle.
 const COLUMNS: usize = 56;
 /// Most rows of a rectangle.
 const ROWS: usize = 8;
@@ -55,20 +56,31 @@ pub struct Region {
 }
 
 /// Cuts an output plane and its channels into regions, enough of them to keep `threads` busy.
-pub fn regions(output: Hw, window: &Window, panels: usize, frames: usize, threads: usize) -> Vec<Region> {
+pub fn regions(
+    level: Level,
+    output: Hw,
+    window: &Window,
+    panels: usize,
+    frames: usize,
+    threads: usize,
+) -> Vec<Region> {
     let columns = output.w.min(COLUMNS);
     let line = window.channels * (columns * window.stride.w + window.taps.w) * size_of::<f32>();
     let lines = (INPUT_BYTES / line.max(1)).saturating_sub(window.taps.h - 1) / window.stride.h;
-    let planar = |rows: usize| output.h.div_ceil(rows) * output.w.div_ceil(COLUMNS) * frames;
+    // Columns are dealt out by whole register tiles of even width, so that none is nearly empty.
+    let tiles: Vec<(usize, usize)> = even_parts(output.w, tile_rows(level)).collect();
+    let groups: Vec<_> = even_parts(tiles.len(), COLUMNS / tile_rows(level)).collect();
+    let planar = |rows: usize| output.h.div_ceil(rows) * groups.len() * frames;
     let rows = lines.clamp(1, ROWS);
     // Four regions a thread let the last ones finish together; small planes get there by splitting the channels.
     let wanted = 4 * threads;
     let splits = wanted.div_ceil(planar(rows)).clamp(1, panels);
     let mut all = Vec::new();
     for (y0, y1) in even_parts(output.h, rows) {
-        for (x0, x1) in even_parts(output.w, COLUMNS) {
+        for &(first, last) in &groups {
+            let columns = tiles[first].0..tiles[last - 1].1;
             for (p0, p1) in even_parts(panels, panels.div_ceil(splits)) {
-                all.push(Region { rows: y0..y1, columns: x0..x1, panels: p0..p1 });
+                all.push(Region { rows: y0..y1, columns: columns.clone(), panels: p0..p1 });
             }
         }
     }
@@ -197,39 +209,6 @@ impl Layout {
                     }
                 }
             }
-        }
-    }
-}
-
-super::leveled::leveled! {
-    /// `[pixel][channel]` to `[channel][pixel]`, in squares that stay in registers.
-    pub fn transpose<E: Element>(from: &[E], channels: usize, to: &mut [f32], pitch: usize) {
-        const SIDE: usize = 16;
-        let pixels = from.len() / channels;
-        let (whole_x, whole_c) = (pixels / SIDE * SIDE, channels / SIDE * SIDE);
-        for c0 in (0..whole_c).step_by(SIDE) {
-            for x0 in (0..whole_x).step_by(SIDE) {
-                let mut square = [[0.0f32; SIDE]; SIDE];
-                for (i, row) in square.iter_mut().enumerate() {
-                    let pixel = &from[(x0 + i) * channels + c0..][..SIDE];
-                    for (value, from) in row.iter_mut().zip(pixel) {
-                        *value = from.to_f32();
-                    }
-                }
-                for c in 0..SIDE {
-                    let line = &mut to[(c0 + c) * pitch + x0..][..SIDE];
-                    for (i, value) in line.iter_mut().enumerate() {
-                        *value = square[i][c];
-                    }
-                }
-            }
-        }
-        let mut single = |x: usize, c: usize| to[c * pitch + x] = from[x * channels + c].to_f32();
-        for c in 0..whole_c {
-            (whole_x..pixels).for_each(|x| single(x, c));
-        }
-        for c in whole_c..channels {
-            (0..pixels).for_each(|x| single(x, c));
         }
     }
 }

@@ -7,8 +7,8 @@ use super::blocked::{Region, Sums, Tap, Window, regions, sum_region};
 use super::gemm::Panels;
 use super::level::Level;
 use super::leveled::leveled;
-use super::memory::{Element, elements, elements_mut, with_element, writable, zeros};
-use super::stats::{self, Block};
+use super::memory::{Element, elements, elements_mut, with_element};
+use super::stats::{self, Block, Measure};
 use crate::error::Result;
 use crate::ops::{Epilogue, Past, Summed};
 use crate::reference;
@@ -59,8 +59,8 @@ pub fn run(cpu: &CpuOps, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue
     }
     let add = epilogue.residual.is_some();
     let mut y = match epilogue.residual {
-        Some(residual) => writable("conv", residual)?,
-        None => zeros("conv", shape, x.dtype())?,
+        Some(residual) => cpu.writable("conv", residual)?,
+        None => cpu.room("conv", shape, x.dtype())?,
     };
     let stats = with_element!(x.dtype(), E => blocked::<E>(cpu, past, x, conv, &mut y, add, epilogue.groups));
     Ok(Summed { stats: cpu.stats(stats, y.thw().t)?, tensor: y })
@@ -118,7 +118,7 @@ fn blocked<E: Element>(
         (folded - 1..spec.taps.t).map(tap).collect()
     };
     let plane = Hw::new(output.h, output.w);
-    let regions = regions(plane, &window, weights.panels.count(), output.t, cpu.threads());
+    let regions = regions(level, plane, &window, weights.panels.count(), output.t, cpu.threads());
     let out = Target::new(elements_mut::<E>(y));
     let job = |i: usize| {
         let (t, region) = (i / regions.len(), &regions[i % regions.len()]);
@@ -216,14 +216,18 @@ pub fn finish<'a, E: Element>(
     let first = region.panels.start * width;
     let channels = sums.pixel.min(how.channels - first);
     let pixels = region.rows.clone().flat_map(|row| region.columns.clone().map(move |column| (row, column)));
+    let mut measure = how.groups.map(|_| Measure::default());
     for (values, (row, column)) in sums.values.chunks_exact_mut(sums.pixel).zip(pixels) {
         let (at, bias) = pixel(row, column);
         // SAFETY: regions differ in pixels or in channels.
         let out = unsafe { out.piece(at + first, channels) };
-        store::<E>(level, &mut values[..channels], &bias[first..][..channels], out, how.add);
+        let values = &mut values[..channels];
+        store::<E>(level, values, &bias[first..][..channels], out, how.add);
+        if let Some(measure) = &mut measure {
+            measure.add(level, values);
+        }
     }
-    how.groups?;
-    Some(Block::of(level, how.frame, first, sums.values, sums.pixel, channels))
+    measure.map(|measure| measure.block(how.frame, first))
 }
 
 leveled! {

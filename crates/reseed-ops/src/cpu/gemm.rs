@@ -23,6 +23,17 @@ pub fn panel_width(level: Level) -> usize {
     }
 }
 
+/// Rows of a full register tile.
+pub fn tile_rows(level: Level) -> usize {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => Avx512::ROWS,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => Avx2::ROWS,
+        _ => Portable::ROWS,
+    }
+}
+
 /// The right-hand matrix, cut into panels: `[panel][k][panel width]`, zero beyond the last column.
 pub struct Panels {
     /// Rows.

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::CpuOps;
 use super::level::Level;
 use super::leveled::{exp, leveled};
-use super::memory::{Element, elements, elements_mut, with_element, zeros};
+use super::memory::{Element, elements, elements_mut, with_element};
 use super::stats;
 use crate::error::Result;
 use crate::ops::{Activation, Stats};
@@ -85,7 +85,7 @@ fn apply<E: Element>(cpu: &CpuOps, mut x: Tensor, affine: &Affine, act: Activati
         });
         return Ok(x);
     }
-    let mut y = zeros("group_norm", x.shape(), x.dtype())?;
+    let mut y = cpu.room("group_norm", x.shape(), x.dtype())?;
     let (from, to) = (elements::<E>(&x), elements_mut::<E>(&mut y));
     cpu.install(|| {
         to.par_chunks_mut(frame).zip(from.par_chunks(frame)).enumerate().for_each(|(t, (y, x))| {

@@ -2,10 +2,10 @@
 
 use rayon::prelude::*;
 
-use super::blocked::transpose;
 use super::gemm::{Panels, Product, multiply};
 use super::level::Level;
 use super::memory::Floats;
+use super::transpose::transpose;
 
 /// Rows of a block: four full register tiles of the widest level.
 const ROWS: usize = 56;

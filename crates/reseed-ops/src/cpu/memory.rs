@@ -1,8 +1,8 @@
-//! Host memory of the CPU device: zeroed, 64-byte aligned, refused with an error instead of an abort.
+//! Host memory of the CPU device: 64-byte aligned, used again from op to op, refused with an error instead of an abort.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytemuck::Pod;
 use half::bf16;
@@ -59,7 +59,79 @@ impl Drop for Block {
     }
 }
 
-impl Storage for Block {
+/// Blocks that tensors have given back. Fresh pages cost the system more than a norm costs us, so a block waits here for
+/// the next tensor of its size; but tensors and waiting blocks together never exceed what tensors alone have needed at
+/// some time, so that waiting costs no memory.
+#[derive(Default)]
+pub struct Pool(Mutex<Shelf>);
+
+#[derive(Default)]
+struct Shelf {
+    waiting: Vec<Block>,
+    live: usize,
+    peak: usize,
+}
+
+impl Pool {
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Memory with anything in it.
+    fn take(self: &Arc<Self>, bytes: usize) -> Option<Lent> {
+        let mut shelf = self.shelf();
+        shelf.live += bytes;
+        shelf.peak = shelf.peak.max(shelf.live);
+        let found = shelf.waiting.iter().rposition(|block| block.bytes == bytes);
+        let found = found.map(|i| shelf.waiting.remove(i));
+        shelf.shrink();
+        drop(shelf);
+        let Some(block) = found.or_else(|| Block::zeroed(bytes)) else {
+            self.shelf().live -= bytes;
+            return None;
+        };
+        Some(Lent { block: Some(block), pool: self.clone() })
+    }
+}
+
+impl Shelf {
+    /// Gives the longest waiting blocks back to the system until the promise holds.
+    fn shrink(&mut self) {
+        let mut waiting: usize = self.waiting.iter().map(|block| block.bytes).sum();
+        let room = self.peak - self.live;
+        let mut gone = 0;
+        while waiting > room {
+            waiting -= self.waiting[gone].bytes;
+            gone += 1;
+        }
+        self.waiting.drain(..gone);
+    }
+}
+
+/// A block that goes back to its pool.
+struct Lent {
+    block: Option<Block>,
+    pool: Arc<Pool>,
+}
+
+impl Lent {
+    fn block(&self) -> &Block {
+        self.block.as_ref().expect("a lent block is there until it is dropped")
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            let mut shelf = self.pool.shelf();
+            shelf.live -= block.bytes;
+            shelf.waiting.push(block);
+            shelf.shrink();
+        }
+    }
+}
+
+impl Storage for Lent {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -123,31 +195,32 @@ macro_rules! with_element {
 }
 pub(crate) use with_element;
 
-/// A zeroed tensor.
-pub fn zeros(op: &'static str, shape: Shape, dtype: DType) -> Result<Tensor> {
+/// A tensor whose every element is yet to be written.
+pub fn room(pool: &Arc<Pool>, op: &'static str, shape: Shape, dtype: DType) -> Result<Tensor> {
     let bytes = shape.count() * dtype.bytes();
     let refused = || Error::OutOfMemory { op, device: "cpu".into(), shape, bytes };
-    Ok(Tensor::new(shape, dtype, Arc::new(Block::zeroed(bytes).ok_or_else(refused)?)))
+    Ok(Tensor::new(shape, dtype, Arc::new(pool.take(bytes).ok_or_else(refused)?)))
 }
 
 /// The elements of a CPU tensor.
 pub fn elements<E: Element>(x: &Tensor) -> &[E] {
     assert_eq!(x.dtype(), E::DTYPE, "element type of {x:?}");
-    &bytemuck::cast_slice(x.storage::<Block>().bytes())[x.offset()..][..x.count()]
+    &bytemuck::cast_slice(x.storage::<Lent>().block().bytes())[x.offset()..][..x.count()]
 }
 
 /// The elements of a CPU tensor that nothing else refers to.
 pub fn elements_mut<E: Element>(x: &mut Tensor) -> &mut [E] {
     assert_eq!(x.dtype(), E::DTYPE, "element type of {x:?}");
     let (offset, count) = (x.offset(), x.count());
-    let block = x.storage_mut::<Block>().expect("a tensor that is written has one owner");
+    let lent = x.storage_mut::<Lent>().expect("a tensor that is written has one owner");
+    let block = lent.block.as_mut().expect("a lent block is there until it is dropped");
     &mut bytemuck::cast_slice_mut(block.bytes_mut())[offset..][..count]
 }
 
 /// A tensor with these values.
-pub fn upload(shape: Shape, dtype: DType, values: &[f32]) -> Result<Tensor> {
+pub fn upload(pool: &Arc<Pool>, shape: Shape, dtype: DType, values: &[f32]) -> Result<Tensor> {
     assert_eq!(shape.count(), values.len(), "upload of {shape}");
-    let mut x = zeros("upload", shape, dtype)?;
+    let mut x = room(pool, "upload", shape, dtype)?;
     with_element!(dtype, E => {
         for (to, &from) in elements_mut::<E>(&mut x).iter_mut().zip(values) {
             *to = E::from_f32(from);
@@ -162,11 +235,11 @@ pub fn download(x: &Tensor) -> Vec<f32> {
 }
 
 /// `x` itself when its memory may be overwritten, else a copy.
-pub fn writable(op: &'static str, mut x: Tensor) -> Result<Tensor> {
+pub fn writable(pool: &Arc<Pool>, op: &'static str, mut x: Tensor) -> Result<Tensor> {
     if x.is_unique() {
         return Ok(x);
     }
-    let mut copy = zeros(op, x.shape(), x.dtype())?;
+    let mut copy = room(pool, op, x.shape(), x.dtype())?;
     with_element!(x.dtype(), E => elements_mut::<E>(&mut copy).copy_from_slice(elements::<E>(&x)));
     Ok(copy)
 }
@@ -200,5 +273,44 @@ impl std::ops::Deref for Floats {
 impl std::ops::DerefMut for Floats {
     fn deref_mut(&mut self) -> &mut [f32] {
         bytemuck::cast_slice_mut(self.0.bytes_mut())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(pool: &Arc<Pool>, bytes: usize) -> Tensor {
+        room(pool, "test", Shape::from([bytes / 4]), DType::F32).unwrap()
+    }
+
+    #[test]
+    fn a_block_is_used_again_for_the_next_tensor_of_its_size() {
+        let pool = Arc::new(Pool::default());
+        let first = elements::<f32>(&tensor(&pool, 4096)).as_ptr();
+        assert_eq!(elements::<f32>(&tensor(&pool, 4096)).as_ptr(), first);
+    }
+
+    #[test]
+    fn waiting_blocks_never_exceed_what_tensors_have_needed() {
+        let pool = Arc::new(Pool::default());
+        let kept = tensor(&pool, 4000);
+        drop(tensor(&pool, 8000));
+        drop(tensor(&pool, 12_000));
+        let (large, small) = (tensor(&pool, 10_000), tensor(&pool, 1000));
+        let shelf = pool.shelf();
+        let waiting: usize = shelf.waiting.iter().map(|b| b.bytes).sum();
+        assert_eq!((shelf.live, shelf.peak), (15_000, 16_000));
+        assert!(shelf.live + waiting <= shelf.peak);
+        drop(shelf);
+        drop((kept, large, small));
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_an_error() {
+        let pool = Arc::new(Pool::default());
+        let error = room(&pool, "conv", Shape::from([1 << 45]), DType::F32).unwrap_err().to_string();
+        assert!(error.starts_with("cpu: conv needs 134217728 MiB for [35184372088832]"), "{error}");
+        assert_eq!(pool.shelf().live, 0);
     }
 }

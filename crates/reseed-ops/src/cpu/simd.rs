@@ -26,6 +26,10 @@ pub trait Simd {
     /// # Safety
     /// As above.
     unsafe fn mul_add(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// Writes a square of `LANES` rows and columns turned: row i of `from` becomes column i of `to`.
+    /// # Safety
+    /// As above, for `LANES` rows that are the given distances apart.
+    unsafe fn turn(from: *const f32, from_row: usize, to: *mut f32, to_row: usize);
 }
 
 /// Eight floats that the compiler maps to whatever the target has.
@@ -60,6 +64,13 @@ impl Simd for Portable {
         // A fused multiply-add is a library call where the target has none.
         std::array::from_fn(|i| a[i] * b[i] + c[i])
     }
+    #[inline(always)]
+    unsafe fn turn(from: *const f32, from_row: usize, to: *mut f32, to_row: usize) {
+        for i in 0..64 {
+            // SAFETY: the caller's promise.
+            unsafe { *to.add(i % 8 * to_row + i / 8) = *from.add(i / 8 * from_row + i % 8) };
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -72,7 +83,7 @@ mod x86 {
     use super::Simd;
 
     macro_rules! registers {
-        ($name:ident, $v:ty, $lanes:expr, $rows:expr, $splat:ident, $load:ident, $store:ident, $zero:ident, $fma:ident) => {
+        ($name:ident, $v:ty, $lanes:expr, $rows:expr, $splat:ident, $load:ident, $store:ident, $zero:ident, $fma:ident, $turn:ident) => {
             #[doc = concat!(stringify!($lanes), " floats a register.")]
             pub struct $name;
 
@@ -106,10 +117,90 @@ mod x86 {
                     // SAFETY: see `splat`.
                     unsafe { $fma(a, b, c) }
                 }
+                #[inline(always)]
+                unsafe fn turn(from: *const f32, from_row: usize, to: *mut f32, to_row: usize) {
+                    // SAFETY: see `splat`.
+                    unsafe { $turn(from, from_row, to, to_row) }
+                }
             }
         };
     }
 
-    registers!(Avx2, __m256, 8, 6, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_setzero_ps, _mm256_fmadd_ps);
-    registers!(Avx512, __m512, 16, 14, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_setzero_ps, _mm512_fmadd_ps);
+    registers!(
+        Avx2,
+        __m256,
+        8,
+        6,
+        _mm256_set1_ps,
+        _mm256_loadu_ps,
+        _mm256_storeu_ps,
+        _mm256_setzero_ps,
+        _mm256_fmadd_ps,
+        turn8
+    );
+    registers!(
+        Avx512,
+        __m512,
+        16,
+        14,
+        _mm512_set1_ps,
+        _mm512_loadu_ps,
+        _mm512_storeu_ps,
+        _mm512_setzero_ps,
+        _mm512_fmadd_ps,
+        turn16
+    );
+
+    /// Squares of four within each 128-bit part first, then the parts change places.
+    #[target_feature(enable = "avx2")]
+    unsafe fn turn8(from: *const f32, from_row: usize, to: *mut f32, to_row: usize) {
+        let mut parts = [[_mm256_setzero_ps(); 4]; 2];
+        for (g, part) in parts.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            let row = |i: usize| unsafe { _mm256_loadu_ps(from.add((4 * g + i) * from_row)) };
+            let (a, b, c, d) = (row(0), row(1), row(2), row(3));
+            let (ab, cd) = (_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d));
+            part[0] = _mm256_shuffle_ps::<0x44>(ab, cd);
+            part[1] = _mm256_shuffle_ps::<0xEE>(ab, cd);
+            let (ab, cd) = (_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d));
+            part[2] = _mm256_shuffle_ps::<0x44>(ab, cd);
+            part[3] = _mm256_shuffle_ps::<0xEE>(ab, cd);
+        }
+        for (j, (&a, &b)) in parts[0].iter().zip(&parts[1]).enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe {
+                _mm256_storeu_ps(to.add(j * to_row), _mm256_permute2f128_ps::<0x20>(a, b));
+                _mm256_storeu_ps(to.add((4 + j) * to_row), _mm256_permute2f128_ps::<0x31>(a, b));
+            }
+        }
+    }
+
+    /// As `turn8`, with four parts.
+    #[target_feature(enable = "avx512f")]
+    unsafe fn turn16(from: *const f32, from_row: usize, to: *mut f32, to_row: usize) {
+        let mut parts = [[_mm512_setzero_ps(); 4]; 4];
+        for (g, part) in parts.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            let row = |i: usize| unsafe { _mm512_loadu_ps(from.add((4 * g + i) * from_row)) };
+            let (a, b, c, d) = (row(0), row(1), row(2), row(3));
+            let (ab, cd) = (_mm512_unpacklo_ps(a, b), _mm512_unpacklo_ps(c, d));
+            part[0] = _mm512_shuffle_ps::<0x44>(ab, cd);
+            part[1] = _mm512_shuffle_ps::<0xEE>(ab, cd);
+            let (ab, cd) = (_mm512_unpackhi_ps(a, b), _mm512_unpackhi_ps(c, d));
+            part[2] = _mm512_shuffle_ps::<0x44>(ab, cd);
+            part[3] = _mm512_shuffle_ps::<0xEE>(ab, cd);
+        }
+        for j in 0..4 {
+            let [a, b, c, d] = [parts[0][j], parts[1][j], parts[2][j], parts[3][j]];
+            let (even, odd) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xDD>(a, b));
+            let (even2, odd2) = (_mm512_shuffle_f32x4::<0x88>(c, d), _mm512_shuffle_f32x4::<0xDD>(c, d));
+            // SAFETY: the caller's promise.
+            unsafe {
+                _mm512_storeu_ps(to.add(j * to_row), _mm512_shuffle_f32x4::<0x88>(even, even2));
+                _mm512_storeu_ps(to.add((4 + j) * to_row), _mm512_shuffle_f32x4::<0x88>(odd, odd2));
+                _mm512_storeu_ps(to.add((8 + j) * to_row), _mm512_shuffle_f32x4::<0xDD>(even, even2));
+                _mm512_storeu_ps(to.add((12 + j) * to_row), _mm512_shuffle_f32x4::<0xDD>(odd, odd2));
+            }
+        }
+    }
 }

@@ -4,24 +4,28 @@ use rayon::prelude::*;
 
 use super::CpuOps;
 use super::level::Level;
-use super::memory::{Element, elements, elements_mut, upload, with_element, writable, zeros};
+use super::memory::{Element, elements, elements_mut, with_element};
 use crate::error::Result;
-use crate::ops::{Past, Placement};
+use crate::ops::{Ops, Past, Placement};
 use crate::reference;
 use crate::shape::{Shape, Thw};
 use crate::tensor::Tensor;
 
-pub fn tail(past: Past, mut x: Tensor, keep: usize) -> Result<Tensor> {
+/// Elements that a thread copies at a time.
+const COPY: usize = 1 << 16;
+
+pub fn tail(cpu: &CpuOps, past: Past, mut x: Tensor, keep: usize) -> Result<Tensor> {
     let thw = x.thw();
     if thw.t == keep && x.is_unique() {
         return Ok(x);
     }
-    let mut kept = zeros("tail", Shape::clip(Thw { t: keep, ..thw }, x.channels()), x.dtype())?;
+    let mut kept = cpu.room("tail", Shape::clip(Thw { t: keep, ..thw }, x.channels()), x.dtype())?;
     with_element!(x.dtype(), E => {
         let frames = super::conv::Frames::<E>::new(past, &x);
         let size = thw.h * thw.w * x.channels();
         for (i, to) in elements_mut::<E>(&mut kept).chunks_exact_mut(size).enumerate() {
-            to.copy_from_slice(frames.at((thw.t + i) as isize - keep as isize));
+            let from = frames.at((thw.t + i) as isize - keep as isize);
+            cpu.install(|| to.par_chunks_mut(COPY).zip(from.par_chunks(COPY)).for_each(|(to, from)| to.copy_from_slice(from)));
         }
     });
     Ok(kept)
@@ -37,7 +41,7 @@ pub fn gaussian(cpu: &CpuOps, moments: &Tensor, noise: Option<&Tensor>, scale: f
     let noise = noise.map(|n| cpu.clip(n).data);
     let values = reference::gaussian(&cpu.clip(moments).data, channels, noise.as_deref(), f64::from(scale));
     let values: Vec<f32> = values.iter().map(|&v| v as f32).collect();
-    upload(shape, moments.dtype(), &values)
+    cpu.upload(shape, &values)
 }
 
 pub fn blend_add(cpu: &CpuOps, canvas: Tensor, tile: &Tensor, at: &Placement) -> Result<Tensor> {
@@ -50,7 +54,7 @@ pub fn blend_add(cpu: &CpuOps, canvas: Tensor, tile: &Tensor, at: &Placement) ->
         reference::blend_add(&mut sum, &cpu.clip(tile), at);
         return Ok(cpu.plain_result(&sum, None)?.tensor);
     }
-    let mut canvas = writable("blend_add", canvas)?;
+    let mut canvas = cpu.writable("blend_add", canvas)?;
     with_element!(tile.dtype(), E => blend::<E>(cpu, &mut canvas, tile, at));
     Ok(canvas)
 }

@@ -1,5 +1,5 @@
-//! Group statistics: mean and sum of squared deviations of each channel over a block of pixels, blocks combined in a
-//! fixed order, so that the result depends neither on threads nor on cancellation.
+//! Group statistics: mean and squared deviations of each channel over a block of pixels, blocks combined in a fixed
+//! order, so that the result does not depend on threads.
 
 use rayon::prelude::*;
 
@@ -19,44 +19,51 @@ pub struct Block {
     pub first: usize,
     /// Number of pixels.
     pub pixels: usize,
-    /// Mean of each channel, then its sum of squared deviations.
-    pub channels: Vec<[f32; 2]>,
+    /// Mean of each channel and its sum of squared deviations.
+    pub channels: Vec<[f64; 2]>,
 }
 
-impl Block {
-    /// Statistics of `pixels` pixels, `pitch` apart, of which the first `channels` values count.
-    pub fn of(level: Level, frame: usize, first: usize, values: &[f32], pitch: usize, channels: usize) -> Block {
-        let mut out = vec![[0.0; 2]; channels];
-        deviations(level, values, pitch, &mut out);
-        Block { frame, first, pixels: values.len() / pitch, channels: out }
+/// Takes statistics pixel by pixel, in one pass: deviations are from the first pixel, which is as near to the mean as
+/// any, so that nothing cancels.
+#[derive(Default)]
+pub struct Measure {
+    origin: Vec<f32>,
+    sum: Vec<f32>,
+    square: Vec<f32>,
+    pixels: usize,
+}
+
+impl Measure {
+    /// Adds a pixel.
+    pub fn add(&mut self, level: Level, pixel: &[f32]) {
+        if self.pixels == 0 {
+            self.origin = pixel.to_vec();
+            self.sum = vec![0.0; pixel.len()];
+            self.square = vec![0.0; pixel.len()];
+        }
+        self.pixels += 1;
+        deviate(level, pixel, &self.origin, &mut self.sum, &mut self.square);
+    }
+
+    /// What has been added, as channels `first ..` of a frame.
+    pub fn block(&self, frame: usize, first: usize) -> Block {
+        let count = self.pixels as f64;
+        let channel = |((origin, sum), square): ((&f32, &f32), &f32)| {
+            let sum = f64::from(*sum);
+            [f64::from(*origin) + sum / count, (f64::from(*square) - sum * sum / count).max(0.0)]
+        };
+        let channels = self.origin.iter().zip(&self.sum).zip(&self.square).map(channel).collect();
+        Block { frame, first, pixels: self.pixels, channels }
     }
 }
 
 leveled! {
-    /// Two passes over values that are in cache.
-    pub fn deviations(values: &[f32], pitch: usize, out: &mut [[f32; 2]]) {
-        const LANES: usize = 16;
-        let scale = 1.0 / (values.len() / pitch) as f32;
-        for (block, out) in out.chunks_mut(LANES).enumerate() {
-            let at = |pixel: usize, lane: usize| values[pixel * pitch + block * LANES + lane];
-            let lanes = out.len();
-            let pixels = values.len() / pitch;
-            let (mut mean, mut square) = ([0.0f32; LANES], [0.0f32; LANES]);
-            for pixel in 0..pixels {
-                for lane in 0..lanes {
-                    mean[lane] += at(pixel, lane);
-                }
-            }
-            mean.iter_mut().for_each(|m| *m *= scale);
-            for pixel in 0..pixels {
-                for lane in 0..lanes {
-                    let d = at(pixel, lane) - mean[lane];
-                    square[lane] += d * d;
-                }
-            }
-            for lane in 0..lanes {
-                out[lane] = [mean[lane], square[lane]];
-            }
+    /// One pixel's deviations from the origin and their squares.
+    pub fn deviate(pixel: &[f32], origin: &[f32], sum: &mut [f32], square: &mut [f32]) {
+        for (((value, origin), sum), square) in pixel.iter().zip(origin).zip(sum).zip(square) {
+            let d = value - origin;
+            *sum += d;
+            *square += d * d;
         }
     }
 }
@@ -68,7 +75,7 @@ pub fn combine(blocks: &[Block], frames: usize, channels: usize, groups: usize) 
     for block in blocks {
         for (c, &[mean, square]) in block.channels.iter().enumerate() {
             let group = (block.first + c) / (channels / groups);
-            sums[block.frame * groups + group].add(block.pixels as f64, f64::from(mean), f64::from(square));
+            sums[block.frame * groups + group].add(block.pixels as f64, mean, square);
         }
     }
     sums.iter().flat_map(|s| [s.mean as f32, (s.square / s.count) as f32]).collect()
@@ -101,8 +108,13 @@ pub fn of_tensor<E: Element>(level: Level, x: &Tensor, groups: usize) -> Vec<f32
         let frame_values = &elements::<E>(x)[i / chunks_per_frame * frame..][..frame];
         let start = i % chunks_per_frame * PIXELS * channels;
         let values = &frame_values[start..(start + PIXELS * channels).min(frame)];
-        let values: Vec<f32> = values.iter().map(|v| v.to_f32()).collect();
-        Block::of(level, i / chunks_per_frame, 0, &values, channels, channels)
+        let mut measure = Measure::default();
+        let mut wide = vec![0.0; channels];
+        for pixel in values.chunks_exact(channels) {
+            wide.iter_mut().zip(pixel).for_each(|(wide, value)| *wide = value.to_f32());
+            measure.add(level, &wide);
+        }
+        measure.block(i / chunks_per_frame, 0)
     };
     let blocks: Vec<Block> = (0..thw.t * chunks_per_frame).into_par_iter().map(block).collect();
     combine(&blocks, thw.t, channels, groups)

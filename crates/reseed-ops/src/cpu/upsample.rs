@@ -7,7 +7,7 @@ use super::blocked::{Tap, Window, regions, sum_region};
 use super::conv::{Finish, Frames, Target, finish, fold};
 use super::gemm::Panels;
 use super::level::Level;
-use super::memory::{Element, elements_mut, with_element, zeros};
+use super::memory::{Element, elements_mut, with_element};
 use super::stats::{self, Block};
 use crate::error::Result;
 use crate::ops::{Past, Summed};
@@ -55,7 +55,7 @@ pub fn run(cpu: &CpuOps, past: Past, x: &Tensor, upsample: &Upsample, groups: Op
         );
     }
     let output = spec.output(x.thw(), past.starts());
-    let mut y = zeros("upsample", Shape::clip(output, spec.channels), x.dtype())?;
+    let mut y = cpu.room("upsample", Shape::clip(output, spec.channels), x.dtype())?;
     let stats = with_element!(x.dtype(), E => blocked::<E>(cpu, past, x, upsample, &mut y, groups));
     Ok(Summed { stats: cpu.stats(stats, output.t)?, tensor: y })
 }
@@ -81,7 +81,7 @@ fn blocked<E: Element>(
         stride: Hw::new(1, 1),
         before: Hw::new(1 - row, 1 - column),
     };
-    let regions = regions(low, &window(0, 0), weights.kernels[0].count(), output.t * 4, cpu.threads());
+    let regions = regions(level, low, &window(0, 0), weights.kernels[0].count(), output.t * 4, cpu.threads());
     let out = Target::new(elements_mut::<E>(y));
     let job = |i: usize| {
         let (region, t, row_phase, column_phase) =
