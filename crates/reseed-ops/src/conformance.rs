@@ -176,10 +176,10 @@ fn upsample(ops: &dyn Ops, case: &UpsampleCase, seed: u64) -> Result<()> {
 }
 
 const GROUP_NORM: &[(Thw, usize, usize)] = &[
-    (Thw::new(1, 1, 1), 32, 32),     // one value per group: variance 0, eps decides
-    (Thw::new(1, 7, 5), 64, 32),     // nothing divides a register
-    (Thw::new(3, 16, 16), 96, 32),   // frames must not share statistics
-    (Thw::new(2, 45, 80), 128, 32),  // many blocks
+    (Thw::new(1, 1, 1), 32, 32),    // one value per group: variance 0, eps decides
+    (Thw::new(1, 7, 5), 64, 32),    // nothing divides a register
+    (Thw::new(3, 16, 16), 96, 32),  // frames must not share statistics
+    (Thw::new(2, 45, 80), 128, 32), // many blocks
 ];
 
 fn group_norm(ops: &dyn Ops, &(thw, channels, groups): &(Thw, usize, usize), seed: u64) -> Result<()> {

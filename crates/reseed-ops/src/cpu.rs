@@ -15,6 +15,7 @@ mod small;
 mod stats;
 mod transpose;
 mod upsample;
+mod workspace;
 
 use std::sync::Arc;
 
@@ -26,11 +27,12 @@ use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Read, Stats, Summed
 use crate::reference::{self, Clip};
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
+use crate::trace::TraceOps;
 use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Packed, Upsample, UpsampleData, UpsampleSpec};
 use gemm::Panels;
-use memory::Pool;
 pub use level::Level;
 pub use matmul::matmul;
+use memory::Pool;
 
 /// The processor, at one level, with its own threads.
 pub struct CpuOps {
@@ -63,6 +65,11 @@ impl CpuOps {
     /// The number of threads.
     pub fn threads(&self) -> usize {
         self.threads.current_num_threads()
+    }
+
+    /// A device that computes nothing and counts what this one would take.
+    pub fn trace(&self) -> TraceOps {
+        TraceOps::new(self.dtype, workspace::of(self.threads()))
     }
 
     fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
@@ -118,7 +125,8 @@ impl CpuOps {
     }
 
     fn stats(&self, stats: Option<Vec<f32>>, frames: usize) -> Result<Option<Stats>> {
-        let upload = |v: Vec<f32>| memory::upload(&self.memory, Shape::from([frames, v.len() / frames / 2, 2]), DType::F32, &v);
+        let upload =
+            |v: Vec<f32>| memory::upload(&self.memory, Shape::from([frames, v.len() / frames / 2, 2]), DType::F32, &v);
         stats.map(upload).transpose()
     }
 

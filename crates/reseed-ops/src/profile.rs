@@ -138,11 +138,7 @@ impl Ops for ProfileOps<'_> {
 
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
         let given = stats.is_some();
-        self.timed(
-            "group_norm",
-            || self.inner.group_norm(x, stats, norm, act),
-            |y| cost::group_norm(norm, y, given),
-        )
+        self.timed("group_norm", || self.inner.group_norm(x, stats, norm, act), |y| cost::group_norm(norm, y, given))
     }
 
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
@@ -154,11 +150,7 @@ impl Ops for ProfileOps<'_> {
     }
 
     fn gaussian(&self, moments: &Tensor, noise: Option<&Tensor>, scale: f32) -> Result<Tensor> {
-        self.timed(
-            "gaussian",
-            || self.inner.gaussian(moments, noise, scale),
-            |y| cost::elementwise(&[moments, y], 8),
-        )
+        self.timed("gaussian", || self.inner.gaussian(moments, noise, scale), |y| cost::elementwise(&[moments, y], 8))
     }
 
     fn blend_add(&self, canvas: Tensor, tile: &Tensor, at: &Placement) -> Result<Tensor> {

@@ -12,10 +12,10 @@ use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleD
 
 /// An op as far as the memory that a device needs beside its operands depends on it.
 pub enum Work<'a> {
-    /// A convolution, and whether the clip starts there.
-    Conv(&'a ConvSpec, bool),
-    /// An upsampler, likewise.
-    Upsample(&'a UpsampleSpec, bool),
+    /// A convolution, and how many output frames read the clip's first frame through several taps.
+    Conv(&'a ConvSpec, usize),
+    /// An upsampler, and how many input frames, if the clip starts there.
+    Upsample(&'a UpsampleSpec, usize),
     /// Attention over at most `longest` tokens of heads `width` wide.
     Attention {
         /// Tokens of the longest sequence.
@@ -169,7 +169,8 @@ impl Ops for TraceOps {
             Some(residual) => self.writable(residual),
             None => self.alloc(Shape::clip(spec.output(x.thw(), past.starts()), spec.c_out), x.dtype()),
         };
-        self.work(Work::Conv(spec, past.starts()));
+        let folded = |t: &usize| past.starts() && spec.folded(*t) > 1;
+        self.work(Work::Conv(spec, (0..y.thw().t).filter(folded).count()));
         self.count(cost::conv(spec, past, x, &y, residual));
         Ok(Summed { stats: self.stats(&y, epilogue.groups), tensor: y })
     }
@@ -177,7 +178,7 @@ impl Ops for TraceOps {
     fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
         let spec = &upsample.spec;
         let y = self.alloc(Shape::clip(spec.output(x.thw(), past.starts()), spec.channels), x.dtype());
-        self.work(Work::Upsample(spec, past.starts()));
+        self.work(Work::Upsample(spec, if past.starts() { x.thw().t } else { 0 }));
         self.count(cost::upsample(spec, past, x, &y));
         Ok(Summed { stats: self.stats(&y, groups), tensor: y })
     }

@@ -1,6 +1,8 @@
 //! The layers that encoder and decoder share.
 
-use reseed_ops::{Activation, Conv, ConvSpec, Epilogue, Linear, Norm, Ops, Summed, Tensor, Thw, Upsample, UpsampleSpec};
+use reseed_ops::{
+    Activation, Conv, ConvSpec, Epilogue, Linear, Norm, Ops, Summed, Tensor, Thw, Upsample, UpsampleSpec,
+};
 
 use super::state::State;
 use crate::error::Result;

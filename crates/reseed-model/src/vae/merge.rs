@@ -66,8 +66,7 @@ pub fn merge(spec: &UpsampleSpec, upscale: &ConvData, conv: &ConvData) -> Upsamp
     for tap in 0..27 {
         let kernel: Vec<f32> = conv.weight.iter().skip(tap).step_by(27).copied().collect(); // (c_out, c_mid)
         // (c_out, c_mid) x (sub, c_mid, c_in) -> (sub, c_out, c_in)
-        let products: Vec<Vec<f32>> =
-            upscale.weight.chunks_exact(c * c).map(|u| matmul(&kernel, u, c)).collect();
+        let products: Vec<Vec<f32>> = upscale.weight.chunks_exact(c * c).map(|u| matmul(&kernel, u, c)).collect();
         for term in terms.iter().filter(|term| term.tap == tap) {
             let size = c * c * taps;
             add_strided(&mut kernels[term.phase * size..][..size], taps, term.to, &products[term.sub]);
@@ -126,4 +125,192 @@ fn sub_of_class(class: usize, tap: usize) -> Option<usize> {
     let phase = class / 2;
     let outside = (class == 0 && tap == 0) || (class == 3 && tap == 2);
     (!outside).then(|| fall(phase, tap as isize - 1).1)
+}
+
+#[cfg(test)]
+mod tests {
+    use reseed_ops::conformance::Values;
+    use reseed_ops::reference::{self, Clip, UpsampleWeights, taps_first};
+    use reseed_ops::{ConvSpec, Thw};
+
+    use super::*;
+
+    /// An upsampler as the checkpoint holds it.
+    struct Plain {
+        spec: UpsampleSpec,
+        upscale: ConvData,
+        conv: ConvData,
+    }
+
+    impl Plain {
+        fn new(channels: usize, time: bool, mut numbers: impl FnMut(usize) -> Vec<f32>) -> Plain {
+            let (spec, c) = (UpsampleSpec { channels, time }, channels);
+            let wide = spec.phases() * c;
+            let upscale = ConvData { weight: numbers(wide * c), bias: numbers(wide) };
+            Plain { spec, upscale, conv: ConvData { weight: numbers(c * c * 27), bias: numbers(c) } }
+        }
+
+        /// The definition, over a whole clip: 1x1x1, shuffle, all but one of the first frame's copies dropped, 3x3x3.
+        fn run(&self, x: &Clip) -> Clip {
+            let (c, z_count) = (self.spec.channels, self.spec.frames());
+            let wide = convolve(x, &self.upscale, ConvSpec::same(c, self.spec.phases() * c, Thw::new(1, 1, 1)));
+            let Thw { t, h, w } = x.thw;
+            let mut high = Clip::zeros(Thw::new(t * z_count, 2 * h, 2 * w), c);
+            for (at, to) in high.data.chunks_exact_mut(c).enumerate() {
+                let (x, y, f) = (at % (2 * w), at / (2 * w) % (2 * h), at / (4 * h * w));
+                let from = wide.pixel(f / z_count, (y / 2) as isize, (x / 2) as isize).unwrap();
+                let packed = (y % 2 * 2 + x % 2) * z_count + f % z_count;
+                to.copy_from_slice(&from[packed * c..][..c]);
+            }
+            let kept = (0..t * z_count).filter(|&f| !(self.spec.time && f == 1));
+            convolve(&frames(&high, kept), &self.conv, ConvSpec::same(c, c, Thw::new(3, 3, 3)))
+        }
+
+        /// The merge in double precision.
+        fn assemble(&self) -> UpsampleWeights {
+            let (spec, c) = (&self.spec, self.spec.channels);
+            let mut kernels = vec![vec![0.0; spec.taps_t() * 4 * c * c]; spec.phases()];
+            let mut after_first = vec![vec![0.0; 4 * c * c]; if spec.time { spec.phases() } else { 0 }];
+            let kernel = |tap: usize, o: usize, m: usize| f64::from(self.conv.weight[(o * c + m) * 27 + tap]);
+            let upscale = |sub: usize, m: usize, i: usize| f64::from(self.upscale.weight[(sub * c + m) * c + i]);
+            let add = |to: &mut [f64], term: &Term, sub: usize| {
+                for (at, to) in to[term.to * c * c..][..c * c].iter_mut().enumerate() {
+                    let (i, o) = (at / c, at % c);
+                    *to += (0..c).map(|m| kernel(term.tap, o, m) * upscale(sub, m, i)).sum::<f64>();
+                }
+            };
+            for term in terms(spec) {
+                add(&mut kernels[term.phase], &term, term.sub);
+                if spec.time && term.to < 4 {
+                    add(&mut after_first[term.phase], &term, term.sub_after_first);
+                }
+            }
+            let mut bias = Vec::new();
+            let moments = if spec.time { 3 } else { 1 };
+            for kind in 0..moments * spec.frames() * BORDER_CLASSES * BORDER_CLASSES {
+                let (column, row) = (kind % BORDER_CLASSES, kind / BORDER_CLASSES % BORDER_CLASSES);
+                let frame = kind / (BORDER_CLASSES * BORDER_CLASSES);
+                let (z, moment) = (frame % spec.frames(), frame / spec.frames());
+                let shift = |tap: usize, o: usize| {
+                    let (sy, sx) = (sub_of_class(row, tap / 3 % 3)?, sub_of_class(column, tap % 3)?);
+                    let (tt, sz) = fall_in_time(spec, z, tap / 9);
+                    let sub = (sy * 2 + sx) * spec.frames() + if moment > 0 && tt == 0 { 0 } else { sz };
+                    Some((0..c).map(|m| kernel(tap, o, m) * f64::from(self.upscale.bias[sub * c + m])).sum::<f64>())
+                };
+                let value = |o: usize| f64::from(self.conv.bias[o]) + (0..27).filter_map(|t| shift(t, o)).sum::<f64>();
+                bias.extend((0..c).map(value));
+            }
+            UpsampleWeights { kernels, after_first, bias }
+        }
+
+        /// What [`merge`] makes of it.
+        fn merged(&self) -> UpsampleWeights {
+            let (spec, c) = (&self.spec, self.spec.channels);
+            let UpsampleData { kernels, after_first, bias } = merge(spec, &self.upscale, &self.conv);
+            let split = |all: &[f32], taps| all.chunks_exact(taps * c * c).map(|w| taps_first(w, c, c)).collect();
+            UpsampleWeights {
+                kernels: split(&kernels, 4 * spec.taps_t()),
+                after_first: split(&after_first, 4),
+                bias: bias.into_iter().map(f64::from).collect(),
+            }
+        }
+    }
+
+    fn convolve(x: &Clip, data: &ConvData, spec: ConvSpec) -> Clip {
+        let bias: Vec<f64> = data.bias.iter().map(|&b| f64::from(b)).collect();
+        reference::conv(None, x, &spec, &taps_first(&data.weight, spec.c_in, spec.c_out), &bias)
+    }
+
+    fn frames(x: &Clip, wanted: impl Iterator<Item = usize>) -> Clip {
+        let size = x.data.len() / x.thw.t;
+        let data: Vec<f64> = wanted.flat_map(|t| x.data[t * size..][..size].to_vec()).collect();
+        Clip { thw: Thw { t: data.len() / size, ..x.thw }, channels: x.channels, data }
+    }
+
+    /// Composite upsampling, slice by slice.
+    fn composite(spec: &UpsampleSpec, weights: &UpsampleWeights, x: &Clip, slices: &[usize]) -> Vec<f64> {
+        let (mut seen, mut out) = (0, Vec::new());
+        for &count in slices {
+            let past =
+                (seen > 0).then(|| frames(x, (0..spec.keeps()).map(|i| (seen + i).saturating_sub(spec.keeps()))));
+            let slice = frames(x, seen..seen + count);
+            out.extend(reference::upsample(past.as_ref(), seen == 1, &slice, spec, weights).data);
+            seen += count;
+        }
+        out
+    }
+
+    /// Runs `check` for both kinds of upsampler, odd planes, and slices that start everywhere in a clip.
+    fn everywhere(numbers: impl Fn(u64, usize) -> Vec<f32>, check: impl Fn(&Plain, &Clip, &[usize])) {
+        for time in [true, false] {
+            let mut seed = 0;
+            let mut next = |count| {
+                seed += 1;
+                numbers(seed, count)
+            };
+            let plain = Plain::new(3, time, &mut next);
+            for (h, w) in [(1, 1), (1, 2), (3, 5)] {
+                let mut x = Clip::zeros(Thw::new(4, h, w), 3);
+                x.data = next(x.data.len()).into_iter().map(f64::from).collect();
+                for slices in [&[4][..], &[1, 1, 1, 1], &[1, 3], &[2, 2], &[3, 1]] {
+                    check(&plain, &x, slices);
+                }
+            }
+        }
+    }
+
+    fn fractions(seed: u64, count: usize) -> Vec<f32> {
+        Values::new(seed).take(count)
+    }
+
+    /// Whole numbers from -3 to 3: their products and sums here stay far below 2^24, so that f32 holds them exactly.
+    fn integers(seed: u64, count: usize) -> Vec<f32> {
+        Values::new(seed).take(count).into_iter().map(|v| (3.5 * v).round_ties_even().clamp(-3.0, 3.0)).collect()
+    }
+
+    #[test]
+    fn the_composite_is_the_plain_form() {
+        everywhere(fractions, |plain, x, slices| {
+            let (want, got) = (plain.run(x).data, composite(&plain.spec, &plain.assemble(), x, slices));
+            assert_eq!(got.len(), want.len());
+            let largest = want.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+            let error = want.iter().zip(&got).fold(0.0f64, |m, (a, b)| m.max((a - b).abs())) / largest;
+            assert!(error <= 1e-12, "{:?}, {} in slices {slices:?}: {error:e}", plain.spec, x.thw);
+        });
+    }
+
+    #[test]
+    fn merging_whole_numbers_is_exact() {
+        everywhere(integers, |plain, x, slices| {
+            let got = composite(&plain.spec, &plain.merged(), x, slices);
+            assert_eq!(got, plain.run(x).data, "{:?}, {} in slices {slices:?}", plain.spec, x.thw);
+        });
+    }
+
+    // A sum of n products in f32 is off by at most n roundings of the sum of their sizes, whatever the order.
+    #[test]
+    fn merging_rounds_no_more_than_its_sums_do() {
+        const CHANNELS: usize = 35; // more than a panel of the matrix product
+        for time in [true, false] {
+            let mut seed = 0;
+            let mut sizes = |count| {
+                seed += 1;
+                fractions(seed, count)
+            };
+            let plain = Plain::new(CHANNELS, time, &mut sizes);
+            seed = 0;
+            let sizes = Plain::new(CHANNELS, time, |count| {
+                seed += 1;
+                fractions(seed, count).into_iter().map(f32::abs).collect()
+            });
+            let flat = |w: UpsampleWeights| [w.kernels.concat(), w.after_first.concat(), w.bias].concat();
+            let roundings = (CHANNELS + 27 + 1) as f64; // of a product, of adding up to 27 of them, of the bias
+            let allowed = roundings * f64::from(f32::EPSILON) / 2.0;
+            let (got, want, size) = (flat(plain.merged()), flat(plain.assemble()), flat(sizes.assemble()));
+            assert!(got.len() == want.len() && got != want);
+            for ((got, want), size) in got.iter().zip(&want).zip(&size) {
+                assert!((got - want).abs() <= allowed * size, "{got} for {want}, a sum of size {size}");
+            }
+        }
+    }
 }

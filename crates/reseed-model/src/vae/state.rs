@@ -93,20 +93,20 @@ impl State {
     /// Reads a state that [`State::save`] wrote on a device of the same type.
     pub fn restore(ops: &dyn Ops, path: &Path) -> Result<State> {
         let file = Safetensors::open(path)?;
-        let dtype = file.metadata("dtype").unwrap_or("of no type");
-        if dtype != ops.dtype().to_string() {
-            return Err(Error::State(format!("{} is {dtype}, this run is {}", path.display(), ops.dtype())));
-        }
+        let stranger = || Error::State(format!("{} is not a clip's state", path.display()));
         let seen = match file.metadata("seen") {
             Some("Nothing") => Seen::Nothing,
             Some("FirstFrame") => Seen::FirstFrame,
             Some("More") => Seen::More,
-            _ => return Err(Error::State(format!("{} is not a clip's state", path.display()))),
+            _ => return Err(stranger()),
         };
+        let dtype = file.metadata("dtype").ok_or_else(stranger)?;
+        if dtype != ops.dtype().to_string() {
+            return Err(Error::State(format!("{} is {dtype}, this run is {}", path.display(), ops.dtype())));
+        }
         let mut pasts = BTreeMap::new();
         for (name, shape) in file.shapes() {
-            let slot = name.strip_prefix("past.").and_then(|slot| slot.parse().ok());
-            let slot = slot.ok_or_else(|| Error::State(format!("{}: `{name}`", path.display())))?;
+            let slot = name.strip_prefix("past.").and_then(|slot| slot.parse().ok()).ok_or_else(stranger)?;
             pasts.insert(slot, ops.upload(*shape, &file.read(name)?)?);
         }
         Ok(State { pasts, seen, ends: false })

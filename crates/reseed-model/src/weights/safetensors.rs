@@ -144,7 +144,8 @@ impl Header<'_> {
     }
 
     fn parse(&self, text: &[u8]) -> Result<Parsed> {
-        let header: Map<String, Value> = serde_json::from_slice(text).map_err(|e| self.wrong(format!("header: {e}")))?;
+        let header: Map<String, Value> =
+            serde_json::from_slice(text).map_err(|e| self.wrong(format!("header: {e}")))?;
         let (mut entries, mut shapes, mut metadata) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let mut extents = Vec::new();
         for (name, value) in header {

@@ -124,8 +124,19 @@ impl Block {
     }
 
     fn multiply(&self, a: &[f32], steps: usize, b: &[f32], c: &mut [f32], c_row: usize, fresh: bool) {
-        let product =
-            Product { a, a_line: 0, a_step: self.count, runs: &[0], steps, b, lines: 1, columns: self.count, c, c_row, fresh };
+        let product = Product {
+            a,
+            a_line: 0,
+            a_step: self.count,
+            runs: &[0],
+            steps,
+            b,
+            lines: 1,
+            columns: self.count,
+            c,
+            c_row,
+            fresh,
+        };
         multiply(self.level, product);
     }
 }

@@ -56,14 +56,7 @@ pub struct Region {
 }
 
 /// Cuts an output plane and its channels into regions, enough of them to keep `threads` busy.
-pub fn regions(
-    level: Level,
-    output: Hw,
-    window: &Window,
-    panels: usize,
-    frames: usize,
-    threads: usize,
-) -> Vec<Region> {
+pub fn regions(level: Level, output: Hw, window: &Window, panels: usize, frames: usize, threads: usize) -> Vec<Region> {
     let columns = output.w.min(COLUMNS);
     let line = window.channels * (columns * window.stride.w + window.taps.w) * size_of::<f32>();
     let lines = (INPUT_BYTES / line.max(1)).saturating_sub(window.taps.h - 1) / window.stride.h;

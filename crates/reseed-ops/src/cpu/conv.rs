@@ -98,20 +98,20 @@ fn blocked<E: Element>(
         before: Hw::new(spec.pad_before, spec.pad_before),
     };
     let per_tap = spec.taps.h * spec.taps.w * spec.c_in;
-    let folds: Vec<Panels> = match past {
-        Past::Start => cpu.install(|| {
-            let parts: Vec<_> = (0..spec.taps.t).map(|dt| (&weights.panels, dt * per_tap)).collect();
-            (2..=spec.taps.t).map(|folded| fold(&parts[..folded], per_tap)).collect()
-        }),
-        _ => Vec::new(),
-    };
+    let folded = |t: usize| if past.starts() { spec.folded(t) } else { 1 };
+    let parts: Vec<_> = (0..spec.taps.t).map(|dt| (&weights.panels, dt * per_tap)).collect();
+    let folds: Vec<Panels> = (0..output.t)
+        .map(folded)
+        .take_while(|&folded| folded > 1)
+        .map(|folded| cpu.install(|| fold(&parts[..folded], per_tap)))
+        .collect();
     let taps_of = |t: usize| -> Vec<Tap<E>> {
-        let folded = if past.starts() { spec.folded(t) } else { 1 };
+        let folded = folded(t);
         let head = if past.starts() { spec.taps.t - 1 } else { spec.keeps() } as isize;
         let tap = |dt: usize| {
             let frame = frames.at((t * spec.stride.t + dt) as isize - head);
             match dt + 1 == folded && folded > 1 {
-                true => Tap { frame, panels: &folds[folded - 2], k: 0 },
+                true => Tap { frame, panels: &folds[t], k: 0 },
                 false => Tap { frame, panels: &weights.panels, k: dt * per_tap },
             }
         };

@@ -7,10 +7,10 @@ use rayon::prelude::*;
 
 use super::level::Level;
 use super::memory::Floats;
+use super::simd::Portable;
 use super::simd::Simd;
 #[cfg(target_arch = "x86_64")]
 use super::simd::{Avx2, Avx512};
-use super::simd::Portable;
 
 /// Largest number of tile rows over all levels.
 const MOST_ROWS: usize = 14;

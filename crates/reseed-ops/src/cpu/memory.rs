@@ -1,61 +1,35 @@
-//! Host memory of the CPU device: 64-byte aligned, used again from op to op, refused with an error instead of an abort.
+//! Host memory of the CPU device: used again from op to op, refused with an error instead of an abort.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytemuck::Pod;
 use half::bf16;
+use memmap2::MmapMut;
 
 use crate::error::{Error, Result};
 use crate::shape::{DType, Shape};
 use crate::tensor::{Storage, Tensor};
 
-const ALIGN: usize = 64;
-
-/// An owned block of bytes.
-pub struct Block {
-    base: *mut u8,
-    layout: Layout,
+/// Whole pages straight from the system: aligned, zero until touched, and gone the moment they are given back, so that
+/// what the system reports is what tensors take.
+struct Block {
+    pages: MmapMut,
     bytes: usize,
 }
 
-// SAFETY: the block owns its memory; shared access only reads.
-unsafe impl Send for Block {}
-// SAFETY: as above.
-unsafe impl Sync for Block {}
-
 impl Block {
-    /// Zeroed memory, or `None` when the system has none.
-    pub fn zeroed(bytes: usize) -> Option<Block> {
-        // An alignment of 16 lets the allocator hand out pages that the system zeroes on first touch; a larger one
-        // would make it write all of them here. The rest of the alignment is taken out of the size.
-        let layout = Layout::from_size_align(bytes.checked_add(ALIGN)?, 16).ok()?;
-        // SAFETY: the layout's size is not zero.
-        let base = unsafe { alloc_zeroed(layout) };
-        (!base.is_null()).then_some(Block { base, layout, bytes })
-    }
-
-    fn start(&self) -> *mut u8 {
-        // SAFETY: the block has ALIGN spare bytes.
-        unsafe { self.base.add(self.base.align_offset(ALIGN)) }
+    /// Zeros, or `None` when the system has no room.
+    fn zeroed(bytes: usize) -> Option<Block> {
+        Some(Block { pages: MmapMut::map_anon(bytes.max(1)).ok()?, bytes })
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: `start` is followed by `bytes` initialised bytes of this block.
-        unsafe { std::slice::from_raw_parts(self.start(), self.bytes) }
+        &self.pages[..self.bytes]
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and the block is borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.start(), self.bytes) }
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this layout.
-        unsafe { dealloc(self.base, self.layout) }
+        &mut self.pages[..self.bytes]
     }
 }
 
@@ -250,7 +224,7 @@ pub struct Floats(Block);
 impl Floats {
     /// Zeros; aborts like any collection when there is no memory.
     pub fn zeros(count: usize) -> Floats {
-        let layout = Layout::array::<f32>(count).expect("a size that fits the address space");
+        let layout = std::alloc::Layout::array::<f32>(count).expect("a size that fits the address space");
         Floats(Block::zeroed(layout.size()).unwrap_or_else(|| std::alloc::handle_alloc_error(layout)))
     }
 

@@ -3,8 +3,8 @@
 
 use rayon::prelude::*;
 
-use super::leveled::leveled;
 use super::level::Level;
+use super::leveled::leveled;
 use super::memory::{Element, elements};
 use crate::tensor::Tensor;
 

@@ -2,9 +2,9 @@
 
 use super::level::Level;
 use super::memory::Element;
-use super::simd::{Portable, Simd};
 #[cfg(target_arch = "x86_64")]
 use super::simd::{Avx2, Avx512};
+use super::simd::{Portable, Simd};
 
 /// Widest square of any level.
 const SIDE: usize = 16;

@@ -49,10 +49,7 @@ pub fn run(cpu: &CpuOps, past: Past, x: &Tensor, upsample: &Upsample, groups: Op
     if cpu.level() == Level::Reference {
         let (clip, after_first) = (past.frames().map(|f| cpu.clip(f)), matches!(past, Past::AfterFirst(_)));
         let weights = cpu.unpack(&upsample.packed);
-        return cpu.plain_result(
-            &reference::upsample(clip.as_ref(), after_first, &cpu.clip(x), spec, weights),
-            groups,
-        );
+        return cpu.plain_result(&reference::upsample(clip.as_ref(), after_first, &cpu.clip(x), spec, weights), groups);
     }
     let output = spec.output(x.thw(), past.starts());
     let mut y = cpu.room("upsample", Shape::clip(output, spec.channels), x.dtype())?;
@@ -70,7 +67,7 @@ fn blocked<E: Element>(
 ) -> Option<Vec<f32>> {
     let (spec, level) = (&upsample.spec, cpu.level());
     let weights: &Blocked = cpu.unpack(&upsample.packed);
-    let plan = Plan::new(cpu, past, spec, weights);
+    let plan = Plan::new(cpu, past, x.thw().t, spec, weights);
     let frames = Frames::<E>::new(past, x);
     let (c, input, output) = (spec.channels, x.thw(), y.thw());
     let low = Hw::new(input.h, input.w);
@@ -117,7 +114,7 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn new(cpu: &CpuOps, past: Past, spec: &'a UpsampleSpec, weights: &'a Blocked) -> Self {
+    fn new(cpu: &CpuOps, past: Past, frames: usize, spec: &'a UpsampleSpec, weights: &'a Blocked) -> Self {
         let rows = 4 * spec.channels;
         let (mut first, mut second) = (Vec::new(), Vec::new());
         if past.starts() {
@@ -127,7 +124,9 @@ impl<'a> Plan<'a> {
                         first.push(fold(&[(&weights.after_first[phase], 0), (kernels, rows)], rows));
                     } else {
                         first.push(fold(&[(kernels, 0), (kernels, rows), (kernels, 2 * rows)], rows));
-                        second.push(fold(&[(kernels, 0), (kernels, rows)], rows));
+                        if frames > 1 {
+                            second.push(fold(&[(kernels, 0), (kernels, rows)], rows));
+                        }
                     }
                 }
             });

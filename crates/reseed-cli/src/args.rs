@@ -1,0 +1,209 @@
+//! What can be typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use reseed_ops::{DType, Hw};
+
+/// Restores and upscales video with SeedVR2-family models.
+#[derive(Parser)]
+#[command(version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run the video autoencoder by itself.
+    #[command(subcommand)]
+    Vae(VaeCommand),
+    /// Say what a run would need, before it starts.
+    #[command(subcommand)]
+    Estimate(Estimate),
+    /// Measure this machine.
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Run an embedded clip through an embedded model.
+    Demo(DemoArgs),
+    /// Show what this machine offers.
+    Doctor,
+}
+
+#[derive(Subcommand)]
+pub enum VaeCommand {
+    /// Pictures [T,3,H,W] in [-1,1] to moments [L,32,H/8,W/8]: mean, then log-variance.
+    Encode(TensorArgs),
+    /// Latents [L,16,h,w], or moments, to pictures [T,3,8h,8w].
+    Decode(TensorArgs),
+    /// Encode and decode an image, a y4m video or a folder of images, and measure what is lost.
+    Roundtrip(RoundtripArgs),
+}
+
+#[derive(Subcommand)]
+pub enum Estimate {
+    /// Memory and arithmetic of the video autoencoder.
+    Vae(EstimateArgs),
+}
+
+#[derive(Subcommand)]
+pub enum Bench {
+    /// Time the video autoencoder.
+    Vae(BenchArgs),
+}
+
+/// Which half of the autoencoder.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Direction {
+    Encode,
+    Decode,
+}
+
+#[derive(Args)]
+pub struct TensorArgs {
+    /// Safetensors file; its tensor `input`, or its only one.
+    pub input: PathBuf,
+    /// Safetensors file to write; the result is its tensor `output`.
+    pub output: PathBuf,
+    /// The VAE: a safetensors file such as ema_vae_fp16.safetensors, or formula:tiny, formula:full.
+    #[arg(long, value_name = "FILE")]
+    pub weights: String,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Args)]
+pub struct RoundtripArgs {
+    /// Image, y4m video (- for stdin) or folder of images.
+    pub input: PathBuf,
+    /// What to write, of the same kind.
+    pub output: PathBuf,
+    /// The VAE: a safetensors file such as ema_vae_fp16.safetensors, or formula:tiny, formula:full.
+    #[arg(long, value_name = "FILE")]
+    pub weights: String,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Args)]
+pub struct DemoArgs {
+    /// Where the result goes.
+    #[arg(default_value = "reseed-demo.y4m")]
+    pub output: PathBuf,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Args)]
+pub struct RunArgs {
+    /// Where to compute.
+    #[arg(long, default_value = "cpu")]
+    pub device: String,
+    /// Type of the activations; sums are f32 either way.
+    #[arg(long, value_parser = dtype, default_value = "f32", value_name = "f32|bf16")]
+    pub dtype: DType,
+    #[command(flatten)]
+    pub plan: PlanArgs,
+    /// Threads; all cores unless given.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub threads: Option<u16>,
+    /// One JSON object a line on stdout instead of text.
+    #[arg(long)]
+    pub json: bool,
+    /// Time per op and per stage at the end.
+    #[arg(long)]
+    pub profile: bool,
+}
+
+#[derive(Args)]
+pub struct PlanArgs {
+    /// Spatial tiles in pixels, compatible with the public implementations; off unless given, and approximate.
+    #[arg(long, value_parser = plane, value_name = "HxW")]
+    pub tile: Option<Hw>,
+    /// Overlap of tiles in pixels; an eighth of the tile unless given.
+    #[arg(long, value_parser = plane, value_name = "HxW", requires = "tile")]
+    pub overlap: Option<Hw>,
+    /// Latent frames a slice; the result is the same, long slices take more memory.
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub slice: u16,
+}
+
+#[derive(Args)]
+pub struct EstimateArgs {
+    /// Which half.
+    pub direction: Direction,
+    /// Size of the pictures, width x height.
+    #[arg(long, value_parser = size, value_name = "WxH")]
+    pub size: Hw,
+    /// Number of pictures.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub frames: u32,
+    /// The VAE: a safetensors file, or formula:tiny, formula:full.
+    #[arg(long, value_name = "FILE", default_value = "formula:full")]
+    pub weights: String,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Args)]
+pub struct BenchArgs {
+    /// Which half; both unless given.
+    pub direction: Option<Direction>,
+    /// Size of the pictures, width x height.
+    #[arg(long, value_parser = size, value_name = "WxH", default_value = "128x128")]
+    pub size: Hw,
+    /// Number of pictures.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub frames: u32,
+    /// Timed runs; the median counts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+    /// The VAE: a safetensors file, or formula:tiny, formula:full.
+    #[arg(long, value_name = "FILE", default_value = "formula:full")]
+    pub weights: String,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+fn pair(text: &str, what: &str) -> Result<(usize, usize), String> {
+    let numbers = text.split_once(['x', 'X']).and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    numbers.ok_or_else(|| format!("`{text}` is not {what}, such as 512x512"))
+}
+
+fn plane(text: &str) -> Result<Hw, String> {
+    pair(text, "HEIGHTxWIDTH").map(|(h, w)| Hw::new(h, w))
+}
+
+fn size(text: &str) -> Result<Hw, String> {
+    match pair(text, "WIDTHxHEIGHT")? {
+        (w, h) if w > 0 && h > 0 && w <= 1 << 16 && h <= 1 << 16 => Ok(Hw::new(h, w)),
+        _ => Err(format!("`{text}`: sides are between 1 and 65536")),
+    }
+}
+
+fn dtype(text: &str) -> Result<DType, String> {
+    match text {
+        "f32" => Ok(DType::F32),
+        "bf16" => Ok(DType::Bf16),
+        _ => Err(format!("`{text}` is not f32 or bf16")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn tiles_are_height_first_and_sizes_width_first() {
+        assert_eq!(plane("64x96"), Ok(Hw::new(64, 96)));
+        assert_eq!(size("1280x720"), Ok(Hw::new(720, 1280)));
+        assert!(plane("64").is_err() && plane("64x").is_err() && size("0x5").is_err());
+    }
+}

@@ -1,0 +1,128 @@
+//! Clips of any length and size, as the VAE wants them: 1 + 4n frames, sides that are multiples of 8.
+
+use std::collections::VecDeque;
+
+use reseed_model::plan::{extended, padded_plane, whole_frames};
+use reseed_ops::Hw;
+
+/// What lies outside a picture: black.
+const BLACK: f32 = -1.0;
+
+/// Puts a picture `[H, W, C]` into the top left corner of a larger black one.
+pub fn pad(picture: &[f32], plane: Hw, padded: Hw) -> Vec<f32> {
+    let channels = picture.len() / plane.count();
+    let mut out = vec![BLACK; padded.count() * channels];
+    for (from, to) in picture.chunks_exact(plane.w * channels).zip(out.chunks_exact_mut(padded.w * channels)) {
+        to[..from.len()].copy_from_slice(from);
+    }
+    out
+}
+
+/// The top left corner of a picture `[H, W, C]`.
+pub fn crop(picture: &[f32], padded: Hw, plane: Hw) -> Vec<f32> {
+    let channels = picture.len() / padded.count();
+    let lines = picture.chunks_exact(padded.w * channels).take(plane.h);
+    lines.flat_map(|line| &line[..plane.w * channels]).copied().collect()
+}
+
+/// Reads pictures from a source that may not know its own length and extends them to 1 + `factor` · n.
+pub struct Extended<F> {
+    next: F,
+    plane: Hw,
+    padded: Hw,
+    factor: usize,
+    /// The last pictures read: no extension reaches further back.
+    recent: VecDeque<Vec<f32>>,
+    read: usize,
+    given: usize,
+    total: Option<usize>,
+}
+
+impl<E, F: FnMut() -> Result<Option<Vec<f32>>, E>> Extended<F> {
+    /// `next` gives pictures `[H, W, C]` until there are none. `spatial` and `temporal` are the VAE's factors.
+    pub fn new(next: F, plane: Hw, spatial: usize, temporal: usize) -> Self {
+        let padded = padded_plane(plane, spatial);
+        let recent = VecDeque::with_capacity(temporal + 1);
+        Extended { next, plane, padded, factor: temporal, recent, read: 0, given: 0, total: None }
+    }
+
+    /// Size of the padded pictures.
+    pub fn padded(&self) -> Hw {
+        self.padded
+    }
+
+    /// The next `count` pictures, padded; fewer at the end, none behind it.
+    pub fn slice(&mut self, count: usize) -> Result<Vec<f32>, E> {
+        let mut values = Vec::new();
+        for _ in 0..count {
+            match self.one()? {
+                Some(picture) => values.extend(picture),
+                None => break,
+            }
+        }
+        Ok(values)
+    }
+
+    fn one(&mut self) -> Result<Option<Vec<f32>>, E> {
+        if self.total.is_none() {
+            if let Some(picture) = (self.next)()? {
+                let picture = pad(&picture, self.plane, self.padded);
+                if self.recent.len() > self.factor {
+                    self.recent.pop_front();
+                }
+                self.recent.push_back(picture.clone());
+                self.read += 1;
+                self.given += 1;
+                return Ok(Some(picture));
+            }
+            self.total = Some(if self.read == 0 { 0 } else { whole_frames(self.read, self.factor) });
+        }
+        let total = self.total.unwrap_or(0);
+        if self.given == total {
+            return Ok(None);
+        }
+        let index = extended(self.given, self.read, total);
+        self.given += 1;
+        Ok(Some(self.recent[self.recent.len() - (self.read - index)].clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(frames: usize) -> Vec<f32> {
+        let mut i = 0;
+        let next = || -> Result<Option<Vec<f32>>, ()> {
+            i += 1;
+            Ok((i <= frames).then(|| vec![(i - 1) as f32; 64]))
+        };
+        let mut clip = Extended::new(next, Hw::new(8, 8), 8, 4);
+        let mut all = Vec::new();
+        loop {
+            let slice = clip.slice(4).unwrap();
+            if slice.is_empty() {
+                return all;
+            }
+            all.extend(slice.chunks(64).map(|picture| picture[0]));
+        }
+    }
+
+    #[test]
+    fn a_clip_of_unknown_length_is_extended_like_one_of_known_length() {
+        for frames in 0..30 {
+            let total = if frames == 0 { 0 } else { whole_frames(frames, 4) };
+            let want: Vec<f32> = (0..total).map(|i| extended(i, frames, total) as f32).collect();
+            assert_eq!(run(frames), want, "{frames} frames");
+        }
+    }
+
+    #[test]
+    fn cropping_undoes_padding() {
+        let (plane, padded) = (Hw::new(5, 3), Hw::new(16, 16));
+        let picture: Vec<f32> = (0..45).map(|v| v as f32).collect();
+        let large = pad(&picture, plane, padded);
+        assert_eq!(large[15 * 16 * 3], BLACK);
+        assert_eq!(crop(&large, padded, plane), picture);
+    }
+}

@@ -1,0 +1,84 @@
+//! Every way to fail, with the exit code that scripts see.
+
+use std::fmt;
+use std::path::Path;
+
+/// A clear line and a code.
+#[derive(Debug)]
+pub enum Failure {
+    /// Nobody's fault but ours, or the system's.
+    Failed(String),
+    /// Options that contradict each other.
+    Usage(String),
+    /// The input cannot be used.
+    Input(String),
+    /// The model cannot be used.
+    Model(String),
+    /// Not enough memory.
+    Memory(String),
+    /// The device is not there.
+    Device(String),
+    /// Ctrl-C.
+    Cancelled,
+}
+
+impl Failure {
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Failure::Failed(_) => 1,
+            Failure::Usage(_) => 2,
+            Failure::Input(_) => 3,
+            Failure::Model(_) => 4,
+            Failure::Memory(_) => 5,
+            Failure::Device(_) => 6,
+            Failure::Cancelled => 130,
+        }
+    }
+
+    /// An error that the input is to blame for.
+    pub fn input(error: impl fmt::Display) -> Failure {
+        Failure::Input(error.to_string())
+    }
+
+    /// A file that could not be written.
+    pub fn write(path: &Path, error: std::io::Error) -> Failure {
+        Failure::Failed(format!("{}: {error}", path.display()))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Failed(line)
+            | Failure::Usage(line)
+            | Failure::Input(line)
+            | Failure::Model(line)
+            | Failure::Memory(line)
+            | Failure::Device(line) => f.write_str(line),
+            Failure::Cancelled => f.write_str("cancelled; nothing was written"),
+        }
+    }
+}
+
+impl From<reseed_ops::Error> for Failure {
+    fn from(error: reseed_ops::Error) -> Failure {
+        match &error {
+            reseed_ops::Error::OutOfMemory { .. } => Failure::Memory(error.to_string()),
+            reseed_ops::Error::UnknownLevel { .. } => Failure::Usage(error.to_string()),
+            _ => Failure::Device(error.to_string()),
+        }
+    }
+}
+
+impl From<reseed_model::Error> for Failure {
+    fn from(error: reseed_model::Error) -> Failure {
+        match error {
+            reseed_model::Error::Device(error) => error.into(),
+            error => Failure::Model(error.to_string()),
+        }
+    }
+}
+
+/// Result of a command.
+pub type Result<T> = std::result::Result<T, Failure>;

@@ -1,0 +1,49 @@
+//! The command `reseed`.
+#![allow(clippy::print_stderr, reason = "a command line talks")]
+
+/// A line of results. A reader who has gone away is no reason to stop a run or to panic.
+macro_rules! say {
+    ($($what:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($what)*);
+    }};
+}
+
+mod args;
+mod bench;
+mod clip;
+mod doctor;
+mod engine;
+mod estimate;
+mod failure;
+mod memory;
+mod progress;
+mod report;
+mod roundtrip;
+mod tensor_file;
+mod vae;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Bench, Cli, Command, Estimate, VaeCommand};
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Vae(VaeCommand::Encode(args)) => vae::encode(&args),
+        Command::Vae(VaeCommand::Decode(args)) => vae::decode(&args),
+        Command::Vae(VaeCommand::Roundtrip(args)) => roundtrip::run(&args),
+        Command::Estimate(Estimate::Vae(args)) => estimate::run(&args),
+        Command::Bench(Bench::Vae(args)) => bench::run(&args),
+        Command::Demo(args) => roundtrip::demo(&args),
+        Command::Doctor => doctor::run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("reseed: {failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}

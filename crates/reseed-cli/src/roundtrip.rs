@@ -1,0 +1,152 @@
+//! `reseed vae roundtrip` and `reseed demo`: pictures through encoder and decoder, and what is lost.
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use reseed_media::{Frame, Info, Sink, Source, metrics};
+use reseed_model::plan::Cut;
+use reseed_model::{Half, Stream, Vae};
+use reseed_ops::{Hw, Ops, ProfileOps};
+use serde_json::json;
+
+use crate::args::{DemoArgs, RoundtripArgs, RunArgs};
+use crate::clip::{Extended, crop};
+use crate::engine;
+use crate::failure::{Failure, Result};
+use crate::progress::Progress;
+use crate::report::{self, MemoryWatch};
+use crate::vae::{step, tiles, workers};
+
+pub fn run(args: &RoundtripArgs) -> Result<()> {
+    let source = reseed_media::open(&args.input).map_err(Failure::input)?;
+    roundtrip(source, &args.output, &args.weights, &args.run)
+}
+
+pub fn demo(args: &DemoArgs) -> Result<()> {
+    if !args.run.json {
+        say!("Nine frames of an embedded clip through the embedded test model (formula weights: expect noise).");
+    }
+    roundtrip(reseed_media::sample(), &args.output, "formula:tiny", &args.run)
+}
+
+/// Sums over frames.
+#[derive(Default)]
+struct Quality {
+    frames: usize,
+    psnr: f64,
+    ssim: f64,
+}
+
+impl Quality {
+    fn add(&mut self, before: &Frame, after: &Frame) {
+        self.frames += 1;
+        // Identical frames have no finite PSNR; 100 dB is beyond what 16 bits can show.
+        self.psnr += metrics::psnr(before, after).min(100.0);
+        self.ssim += metrics::ssim(before, after);
+    }
+
+    fn mean(&self) -> (f64, f64) {
+        (self.psnr / self.frames as f64, self.ssim / self.frames as f64)
+    }
+}
+
+fn roundtrip(mut source: Box<dyn Source>, output: &Path, weights: &str, args: &RunArgs) -> Result<()> {
+    engine::catch_ctrl_c();
+    let device = engine::device(args)?;
+    let vae = Vae::load(&device, &*engine::weights(weights)?)?;
+    let profiler = args.profile.then(|| ProfileOps::new(&device));
+    let ops: &dyn Ops = profiler.as_ref().map_or(&device as &dyn Ops, |p| p);
+    let info = source.info().clone();
+    let mut sink = reseed_media::create(output, &info).map_err(|e| Failure::Failed(e.to_string()))?;
+    let watch = MemoryWatch::start();
+    let mut progress = Progress::new("vae roundtrip", info.frames, args.json);
+    let quality = pump(&vae, ops, device.threads(), &mut *source, &mut *sink, &mut progress, args)?;
+    if quality.frames == 0 {
+        return Err(Failure::Input("the input has no frames".into()));
+    }
+    sink.finish().map_err(|e| Failure::Failed(e.to_string()))?;
+    progress.finish();
+    tell(&quality, &progress, &watch, output, args, &device.device());
+    if let Some(profiler) = &profiler {
+        report::profile(&profiler.records(), args.json);
+    }
+    Ok(())
+}
+
+#[expect(clippy::too_many_arguments, reason = "both ends of the pipe and all that works between them")]
+fn pump(
+    vae: &Vae,
+    ops: &dyn Ops,
+    threads: usize,
+    source: &mut dyn Source,
+    sink: &mut dyn Sink,
+    progress: &mut Progress,
+    args: &RunArgs,
+) -> Result<Quality> {
+    let config = &vae.config;
+    let info: Info = source.info().clone();
+    let plane = Hw::new(info.size.h, info.size.w);
+    let originals = std::cell::RefCell::new(VecDeque::new());
+    let next = || -> Result<Option<Vec<f32>>> {
+        let Some(frame) = source.next().map_err(Failure::input)? else { return Ok(None) };
+        let values = frame.to_unit().iter().map(|v| v * 2.0 - 1.0).collect();
+        originals.borrow_mut().push_back(frame);
+        Ok(Some(values))
+    };
+    let mut clip = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
+    let padded = clip.padded();
+    let latent = vae.encoder.plane_out(padded);
+    let stream = |half, cut, plane| -> Result<Stream> {
+        let tiles = tiles(&args.plan, config, cut, plane)?;
+        let workers = workers(threads, &tiles);
+        Ok(Stream::new(ops, half, plane, tiles, workers))
+    };
+    let mut encoder = stream(&vae.encoder, Cut::Pictures, padded)?;
+    let mut decoder = stream(&vae.decoder, Cut::Latents, latent)?;
+    let step = step(&args.plan, config, Cut::Pictures);
+    let mut quality = Quality::default();
+    let mut slice = clip.slice(step + 1)?;
+    while !slice.is_empty() {
+        engine::check_cancelled()?;
+        let ahead = clip.slice(step)?;
+        let last = ahead.is_empty();
+        let moments = encoder.step(&slice, last)?;
+        let mean: Vec<f32> =
+            moments.chunks_exact(2 * config.latent).flat_map(|m| &m[..config.latent]).copied().collect();
+        let pictures = decoder.step(&mean, last)?;
+        // Pictures that only extend the clip have no original and end here.
+        for picture in pictures.chunks_exact(padded.count() * config.image) {
+            let Some(before) = originals.borrow_mut().pop_front() else { break };
+            let unit: Vec<f32> = crop(picture, padded, plane).iter().map(|v| v * 0.5 + 0.5).collect();
+            let after = Frame::from_unit(info.size, &unit, info.depth);
+            sink.write(&after).map_err(|e| Failure::Failed(e.to_string()))?;
+            quality.add(&before, &after);
+            progress.advance(1);
+        }
+        slice = ahead;
+    }
+    Ok(quality)
+}
+
+fn tell(quality: &Quality, progress: &Progress, watch: &MemoryWatch, output: &Path, args: &RunArgs, device: &str) {
+    let (psnr, ssim) = quality.mean();
+    let seconds = progress.elapsed().as_secs_f64();
+    if args.json {
+        let mut done = json!({
+            "event": "done", "command": "vae roundtrip", "device": device, "dtype": args.dtype.to_string(),
+            "frames": quality.frames, "seconds": seconds, "fps": progress.fps(), "psnr": psnr, "ssim": ssim,
+            "output": output.to_string_lossy(),
+        });
+        done.as_object_mut().expect("an object").extend(watch.json().as_object().expect("an object").clone());
+        say!("{done}");
+    } else {
+        say!(
+            "{}: {} frames in {seconds:.2} s ({:.2} fps) on {device}",
+            output.display(),
+            quality.frames,
+            progress.fps()
+        );
+        say!("PSNR {psnr:.2} dB, SSIM {ssim:.4}");
+        say!("{}", watch.line());
+    }
+}

@@ -1,0 +1,135 @@
+//! Clips as tensors `[T, C, H, W]` in safetensors files, read and written picture by picture.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use reseed_model::weights::Source;
+use reseed_model::weights::safetensors::{Safetensors, header, write_values};
+use reseed_ops::{Hw, Shape};
+
+use crate::failure::{Failure, Result};
+
+/// A clip in a file.
+pub struct TensorInput {
+    file: Safetensors,
+    name: String,
+    /// Pictures.
+    pub frames: usize,
+    /// Channels of a picture.
+    pub channels: usize,
+    /// Size of a picture.
+    pub plane: Hw,
+}
+
+impl TensorInput {
+    /// Finds the tensor `input`, or the only one.
+    pub fn open(path: &Path) -> Result<TensorInput> {
+        let file = Safetensors::open(path).map_err(Failure::input)?;
+        let names: Vec<&String> = file.shapes().keys().collect();
+        let name = match names[..] {
+            [only] => only.clone(),
+            _ if file.shapes().contains_key("input") => "input".to_string(),
+            _ => {
+                let path = path.display();
+                return Err(Failure::Input(format!("{path}: none of its {} tensors is called `input`", names.len())));
+            }
+        };
+        let shape = file.shapes()[&name];
+        let &[frames, channels, h, w] = shape.dims() else {
+            let path = path.display();
+            return Err(Failure::Input(format!(
+                "{path}: `{name}` is {shape}; it must be [frames, channels, height, width]"
+            )));
+        };
+        if shape.count() == 0 {
+            return Err(Failure::Input(format!("{}: `{name}` is {shape}: there is nothing in it", path.display())));
+        }
+        Ok(TensorInput { file, name, frames, channels, plane: Hw::new(h, w) })
+    }
+
+    /// An error unless the channels are among `allowed`.
+    pub fn needs_channels(&self, allowed: &[usize], what: &str) -> Result<()> {
+        if allowed.contains(&self.channels) {
+            return Ok(());
+        }
+        let allowed: Vec<String> = allowed.iter().map(usize::to_string).collect();
+        Err(Failure::Input(format!(
+            "{}: `{}` has {} channels; {what} have {}",
+            self.file.path().display(),
+            self.name,
+            self.channels,
+            allowed.join(" or ")
+        )))
+    }
+
+    /// Picture `i` as `[H, W, C]`, of which only the first `channels` channels.
+    pub fn picture(&self, i: usize, channels: usize) -> Result<Vec<f32>> {
+        let size = self.plane.count();
+        let values =
+            self.file.read_range(&self.name, i * size * self.channels, size * channels).map_err(Failure::input)?;
+        let mut picture = vec![0.0; values.len()];
+        for (c, plane) in values.chunks_exact(size).enumerate() {
+            plane.iter().enumerate().for_each(|(p, v)| picture[p * channels + c] = *v);
+        }
+        Ok(picture)
+    }
+
+    /// A whole number from the file's metadata.
+    pub fn number(&self, key: &str) -> Option<usize> {
+        self.file.metadata(key)?.parse().ok()
+    }
+}
+
+/// A file that gets its name when it is complete.
+pub struct TensorOutput {
+    path: PathBuf,
+    partial: PathBuf,
+    file: Option<BufWriter<File>>,
+}
+
+impl TensorOutput {
+    /// Starts a file with the one tensor `output`.
+    pub fn create(path: &Path, shape: Shape, metadata: &BTreeMap<String, String>) -> Result<TensorOutput> {
+        let Some(name) = path.file_name() else {
+            return Err(Failure::Usage(format!("{}: not a name for a file", path.display())));
+        };
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(".partial");
+        let partial = path.with_file_name(hidden);
+        let mut file = BufWriter::new(File::create(&partial).map_err(|e| Failure::write(path, e))?);
+        let written = file.write_all(&header(&[("output", shape)], metadata));
+        let output = TensorOutput { path: path.into(), partial, file: Some(file) };
+        written.map_err(|e| Failure::write(path, e))?;
+        Ok(output)
+    }
+
+    /// Appends a picture `[H, W, C]` as `[C, H, W]`.
+    pub fn picture(&mut self, picture: &[f32], channels: usize) -> Result<()> {
+        let size = picture.len() / channels;
+        let mut planes = vec![0.0; picture.len()];
+        for (p, pixel) in picture.chunks_exact(channels).enumerate() {
+            pixel.iter().enumerate().for_each(|(c, v)| planes[c * size + p] = *v);
+        }
+        let file = self.file.as_mut().expect("an output is written before it is finished");
+        write_values(file, &planes).map_err(|e| Failure::write(&self.path, e))
+    }
+
+    /// Gives the file its name.
+    pub fn finish(mut self) -> Result<()> {
+        let file = self.file.take().expect("an output is finished once");
+        let closed = file.into_inner().map_err(|e| e.into_error()).and_then(|file| file.sync_all());
+        let named = closed.and_then(|()| std::fs::rename(&self.partial, &self.path));
+        named.map_err(|e| Failure::write(&self.path, e))
+    }
+}
+
+impl Drop for TensorOutput {
+    fn drop(&mut self) {
+        // Nothing is left behind when a run ends early; after `finish` there is nothing to remove.
+        self.file = None;
+        let _ = std::fs::remove_file(&self.partial);
+    }
+}

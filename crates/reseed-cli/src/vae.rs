@@ -1,0 +1,206 @@
+//! `reseed vae encode` and `reseed vae decode`: tensors in, tensors out.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use reseed_model::plan::{Cut, Tile, padded_plane, whole_frames};
+use reseed_model::{Config, Half, Stream, Vae};
+use reseed_ops::{CpuOps, Hw, Ops, ProfileOps, Shape, Thw};
+use serde_json::json;
+
+use crate::args::{PlanArgs, RunArgs, TensorArgs};
+use crate::clip::{Extended, crop};
+use crate::engine;
+use crate::failure::{Failure, Result};
+use crate::progress::Progress;
+use crate::report::{self, MemoryWatch};
+use crate::tensor_file::{TensorInput, TensorOutput};
+
+pub fn encode(args: &TensorArgs) -> Result<()> {
+    engine::catch_ctrl_c();
+    let ops = engine::device(&args.run)?;
+    refuse_same_file(&args.input, &args.output)?;
+    let input = TensorInput::open(&args.input)?;
+    let source = engine::weights(&args.weights)?;
+    let config = Config::detect(&*source)?;
+    input.needs_channels(&[config.image], "pictures")?;
+    let (config, encoder) = Vae::load_encoder(&ops, &*source)?;
+
+    let (frames, plane) = (input.frames, input.plane);
+    let total = whole_frames(frames, config.temporal_factor());
+    let padded = padded_plane(plane, config.spatial_factor());
+    let latent = encoder.plane_out(padded);
+    let shape = Thw { t: encoder.frames_out(total, true), h: latent.h, w: latent.w };
+    let metadata = [("frames", frames), ("height", plane.h), ("width", plane.w)];
+    let metadata = metadata.into_iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+    let mut output = TensorOutput::create(&args.output, chw(shape, encoder.channels_out()), &metadata)?;
+
+    let mut i = 0;
+    let next = || -> Result<Option<Vec<f32>>> {
+        i += 1;
+        (i <= frames).then(|| input.picture(i - 1, config.image)).transpose()
+    };
+    let mut clip = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
+    let run = Run { name: "vae encode", args: &args.run, ops: &ops, half: &encoder, config: &config };
+    run.clip(
+        padded,
+        Cut::Pictures,
+        total,
+        |count| clip.slice(count),
+        |values| {
+            let picture = latent.count() * encoder.channels_out();
+            values.chunks_exact(picture).try_for_each(|p| output.picture(p, encoder.channels_out()))
+        },
+    )?;
+    output.finish()?;
+    run.say(&args.output, chw(shape, encoder.channels_out()));
+    Ok(())
+}
+
+pub fn decode(args: &TensorArgs) -> Result<()> {
+    engine::catch_ctrl_c();
+    let ops = engine::device(&args.run)?;
+    refuse_same_file(&args.input, &args.output)?;
+    let input = TensorInput::open(&args.input)?;
+    let source = engine::weights(&args.weights)?;
+    let config = Config::detect(&*source)?;
+    input.needs_channels(&[config.latent, 2 * config.latent], "latents and moments")?;
+    let (config, decoder) = Vae::load_decoder(&ops, &*source)?;
+
+    let whole = decoder.plane_out(input.plane);
+    let total = decoder.frames_out(input.frames, true);
+    let (frames, plane) = original(&input, &config, total, whole);
+    let shape = Thw { t: frames, h: plane.h, w: plane.w };
+    let mut output = TensorOutput::create(&args.output, chw(shape, config.image), &BTreeMap::new())?;
+
+    let (mut i, mut left) = (0, frames);
+    let next = |count: usize| -> Result<Vec<f32>> {
+        let end = (i + count).min(input.frames);
+        let pictures: Result<Vec<Vec<f32>>> = (i..end).map(|i| input.picture(i, config.latent)).collect();
+        i = end;
+        Ok(pictures?.concat())
+    };
+    let run = Run { name: "vae decode", args: &args.run, ops: &ops, half: &decoder, config: &config };
+    run.clip(input.plane, Cut::Latents, total, next, |values| {
+        for picture in values.chunks_exact(whole.count() * config.image).take(left) {
+            output.picture(&crop(picture, whole, plane), config.image)?;
+            left -= 1;
+        }
+        Ok(())
+    })?;
+    output.finish()?;
+    run.say(&args.output, chw(shape, config.image));
+    Ok(())
+}
+
+fn chw(thw: Thw, channels: usize) -> Shape {
+    Shape::from([thw.t, channels, thw.h, thw.w])
+}
+
+fn refuse_same_file(input: &Path, output: &Path) -> Result<()> {
+    let same = match (std::fs::canonicalize(input), std::fs::canonicalize(output)) {
+        (Ok(input), Ok(output)) => input == output,
+        _ => false,
+    };
+    match same {
+        true => Err(Failure::Usage(format!("{} is both input and output", input.display()))),
+        false => Ok(()),
+    }
+}
+
+/// Length and size of the clip before it was extended and padded, where the encoder noted them.
+fn original(input: &TensorInput, config: &Config, frames: usize, plane: Hw) -> (usize, Hw) {
+    let noted = || {
+        let noted = (input.number("frames")?, Hw::new(input.number("height")?, input.number("width")?));
+        let (n, size) = noted;
+        let possible = n > 0
+            && whole_frames(n, config.temporal_factor()) == frames
+            && padded_plane(size, config.spatial_factor()) == plane;
+        possible.then_some(noted)
+    };
+    noted().unwrap_or((frames, plane))
+}
+
+/// One half of the VAE over a whole clip.
+pub struct Run<'a> {
+    pub name: &'static str,
+    pub args: &'a RunArgs,
+    pub ops: &'a CpuOps,
+    pub half: &'a dyn Half,
+    pub config: &'a Config,
+}
+
+impl Run<'_> {
+    /// Pulls slices from `next` until it has none and pushes results to `write`. `total` counts pictures.
+    fn clip(
+        &self,
+        plane: Hw,
+        cut: Cut,
+        total: usize,
+        mut next: impl FnMut(usize) -> Result<Vec<f32>>,
+        mut write: impl FnMut(Vec<f32>) -> Result<()>,
+    ) -> Result<()> {
+        let watch = MemoryWatch::start();
+        let profiler = self.args.profile.then(|| ProfileOps::new(self.ops));
+        let ops: &dyn Ops = profiler.as_ref().map_or(self.ops as &dyn Ops, |p| p);
+        let tiles = tiles(&self.args.plan, self.config, cut, plane)?;
+        let workers = workers(self.ops.threads(), &tiles);
+        let mut stream = Stream::new(ops, self.half, plane, tiles, workers);
+        let step = step(&self.args.plan, self.config, cut);
+        let mut progress = Progress::new(self.name, Some(total), self.args.json);
+        let mut slice = next(step + 1)?;
+        let mut first = true;
+        while !slice.is_empty() {
+            engine::check_cancelled()?;
+            let ahead = next(step)?;
+            let frames = slice.len() / (plane.count() * self.half.channels_in());
+            let pictures = if cut == Cut::Pictures { frames } else { self.half.frames_out(frames, first) };
+            write(stream.step(&slice, ahead.is_empty())?)?;
+            progress.advance(pictures);
+            slice = ahead;
+            first = false;
+        }
+        progress.finish();
+        self.report(&progress, total, &watch);
+        if let Some(profiler) = &profiler {
+            report::profile(&profiler.records(), self.args.json);
+        }
+        Ok(())
+    }
+
+    fn report(&self, progress: &Progress, total: usize, watch: &MemoryWatch) {
+        let seconds = progress.elapsed().as_secs_f64();
+        if self.args.json {
+            let mut done = json!({
+                "event": "done", "command": self.name, "device": self.ops.device(), "dtype": self.args.dtype.to_string(),
+                "frames": total, "seconds": seconds, "fps": progress.fps(),
+            });
+            done.as_object_mut().expect("an object").extend(watch.json().as_object().expect("an object").clone());
+            say!("{done}");
+        } else {
+            say!("{total} frames in {seconds:.2} s ({:.2} fps) on {}", progress.fps(), self.ops.device());
+            say!("{}", watch.line());
+        }
+    }
+
+    fn say(&self, output: &Path, shape: Shape) {
+        if !self.args.json {
+            say!("{}: output {shape}", output.display());
+        }
+    }
+}
+
+/// Frames a slice: of pictures, or of latents.
+pub fn step(args: &PlanArgs, config: &Config, cut: Cut) -> usize {
+    usize::from(args.slice) * if cut == Cut::Pictures { config.temporal_factor() } else { 1 }
+}
+
+/// The tiles of a plane.
+pub fn tiles(args: &PlanArgs, config: &Config, cut: Cut, plane: Hw) -> Result<Option<Vec<Tile>>> {
+    Ok(engine::tiling(args, config)?.and_then(|tiling| tiling.tiles(cut, plane, config.spatial_factor())))
+}
+
+/// How many tiles run at the same time.
+pub fn workers(threads: usize, tiles: &Option<Vec<Tile>>) -> usize {
+    tiles.as_ref().map_or(1, |tiles| threads.min(tiles.len()))
+}

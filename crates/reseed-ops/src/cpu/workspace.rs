@@ -1,0 +1,27 @@
+//! Memory that the blocked kernels take beside their operands.
+
+use crate::trace::{Work, Workspace};
+
+/// Input and sums of a region, for every thread: what fits into a core's second-level cache.
+const PER_THREAD: usize = 2 << 20;
+
+/// Bytes of f32 weights.
+const VALUE: usize = size_of::<f32>();
+
+/// What ops take on `threads` threads.
+pub fn of(threads: usize) -> Workspace {
+    Box::new(move |work| threads * PER_THREAD + of_op(work))
+}
+
+fn of_op(work: &Work) -> usize {
+    match *work {
+        // Kernels folded over time, one set for each frame that needs one.
+        Work::Conv(spec, folded) => folded * spec.taps.h * spec.taps.w * spec.c_in * spec.c_out * VALUE,
+        Work::Upsample(spec, frames) => {
+            let sets = frames.min(if spec.time { 1 } else { 2 });
+            sets * 16 * spec.channels * spec.channels * VALUE
+        }
+        // Keys and values of one head, as panels.
+        Work::Attention { longest, width } => 2 * longest * width * VALUE,
+    }
+}
