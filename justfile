@@ -9,3 +9,9 @@ size:
 # Times this machine; docs/benchmarks.md says how the table there was made.
 bench:
     cargo run --release --locked -- bench vae
+
+# Compiles the CUDA kernels for every architecture; commit what it writes.
+kernels:
+    python3 -m venv target/kernels-venv
+    target/kernels-venv/bin/pip install --quiet nvidia-cuda-nvrtc-cu12==12.8.93
+    target/kernels-venv/bin/python tools/kernels.py

@@ -234,7 +234,7 @@ mod tests {
         #[test]
         fn extended_clips_only_show_frames_that_exist(frames in 1usize..50, factor in 1usize..9) {
             let total = whole_frames(frames, factor);
-            prop_assert!(total >= frames && (total - 1) % factor == 0 && total - frames < factor);
+            prop_assert!(total >= frames && (total - 1).is_multiple_of(factor) && total - frames < factor);
             prop_assert!((0..total).all(|i| extended(i, frames, total) < frames));
         }
 

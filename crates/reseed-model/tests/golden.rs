@@ -1,4 +1,9 @@
 //! The model against stored outputs of the published one.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on should stop; errors are worth seeing"
+)]
 
 mod common;
 

@@ -124,11 +124,13 @@ impl<'a> CheckOps<'a> {
 
     /// Compares the results of an op that sums `terms` products per value, and goes on with the reference's.
     fn compare(&self, op: &'static str, reference: Tensor, device: Tensor, terms: usize) -> Result<Tensor> {
+        let allowed = 2.0 * f64::from(reference.dtype().rounding()) + summation(terms);
+        self.compare_within(op, reference, device, allowed)
+    }
+
+    fn compare_within(&self, op: &'static str, reference: Tensor, device: Tensor, allowed: f64) -> Result<Tensor> {
         assert_eq!(reference.shape(), device.shape(), "{op}: shapes on {}", self.device.device());
         let (a, b) = (self.reference.download(&reference)?, self.device.download(&device)?);
-        // Errors of a sum of n rounded terms grow like √n; four standard deviations are never reached by chance.
-        let rounding = f64::from(reference.dtype().rounding());
-        let allowed = 2.0 * rounding + 4.0 * (terms as f64).sqrt() * f64::from(f32::EPSILON);
         let error = relative_error(&a, &b);
         let mut log = self.log();
         let (call, stage) = (log.calls, log.stage.clone());
@@ -147,14 +149,23 @@ impl<'a> CheckOps<'a> {
 
     fn compare_summed(&self, op: &'static str, a: Summed, b: Summed, terms: usize) -> Result<Summed> {
         let pixels = a.tensor.count() / a.stats.as_ref().map_or(1, |s| s.count() / 2);
+        // Sums that differ in their last bits may round to neighbours; a mean of n values shows 1/√n of that.
+        let rounding = 4.0 * f64::from(a.tensor.dtype().rounding()) / (pixels as f64).sqrt();
         let tensor = self.compare(op, a.tensor, b.tensor, terms)?;
         let stats = match (a.stats, b.stats) {
-            (Some(a), Some(b)) => Some(self.compare("statistics", a, b, terms.max(pixels))?),
+            (Some(a), Some(b)) => {
+                Some(self.compare_within("statistics", a, b, rounding + summation(terms.max(pixels)))?)
+            }
             (None, None) => None,
             _ => panic!("{op}: only one device returned statistics"),
         };
         Ok(Summed { tensor, stats })
     }
+}
+
+/// Relative error of a sum of n terms in f32. It grows like √n; four standard deviations are never reached by chance.
+fn summation(terms: usize) -> f64 {
+    4.0 * (terms as f64).sqrt() * f64::from(f32::EPSILON)
 }
 
 /// ‖a - b‖ / ‖a‖, infinite where one of them is not finite and the other is.

@@ -19,7 +19,7 @@ mod workspace;
 
 use std::sync::Arc;
 
-use half::bf16;
+use half::{bf16, f16};
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
@@ -86,8 +86,10 @@ impl CpuOps {
 
     /// Weights as this device's type would hold them.
     fn round(&self, mut values: Vec<f32>) -> Vec<f32> {
-        if self.dtype == DType::Bf16 {
-            self.install(|| values.par_iter_mut().for_each(|v| *v = bf16::from_f32(*v).to_f32()));
+        match self.dtype {
+            DType::F32 => {}
+            DType::F16 => self.install(|| values.par_iter_mut().for_each(|v| *v = f16::from_f32(*v).to_f32())),
+            DType::Bf16 => self.install(|| values.par_iter_mut().for_each(|v| *v = bf16::from_f32(*v).to_f32())),
         }
         values
     }

@@ -35,6 +35,22 @@ pub enum Error {
         /// The system's words.
         reason: String,
     },
+    /// There is no device of the kind that was asked for.
+    #[error("{reason}")]
+    NoDevice {
+        /// What was found instead, and what to do.
+        reason: String,
+    },
+    /// The driver of a device refused.
+    #[error("{device}: {what} failed: {code}")]
+    Device {
+        /// Name of the device.
+        device: String,
+        /// What was asked of it.
+        what: String,
+        /// The driver's words.
+        code: String,
+    },
     /// A weight could not be read.
     #[error(transparent)]
     Weight(Box<dyn std::error::Error + Send + Sync>),

@@ -7,6 +7,8 @@ use std::fmt;
 pub enum DType {
     /// 32-bit float.
     F32,
+    /// 16-bit float with 11 significant bits and a range of ±65504.
+    F16,
     /// 16-bit float with the exponent of f32 and 8 significant bits.
     Bf16,
 }
@@ -16,7 +18,7 @@ impl DType {
     pub fn bytes(self) -> usize {
         match self {
             DType::F32 => 4,
-            DType::Bf16 => 2,
+            DType::F16 | DType::Bf16 => 2,
         }
     }
 
@@ -24,6 +26,7 @@ impl DType {
     pub fn rounding(self) -> f32 {
         match self {
             DType::F32 => f32::EPSILON / 2.0,
+            DType::F16 => 1.0 / 2048.0,
             DType::Bf16 => 1.0 / 256.0,
         }
     }
@@ -33,6 +36,7 @@ impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             DType::F32 => "f32",
+            DType::F16 => "f16",
             DType::Bf16 => "bf16",
         })
     }

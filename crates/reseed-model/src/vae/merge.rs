@@ -268,6 +268,11 @@ mod tests {
         Values::new(seed).take(count).into_iter().map(|v| (3.5 * v).round_ties_even().clamp(-3.0, 3.0)).collect()
     }
 
+    fn sizes(data: &ConvData) -> ConvData {
+        let sizes = |values: &[f32]| values.iter().map(|v| v.abs()).collect();
+        ConvData { weight: sizes(&data.weight), bias: sizes(&data.bias) }
+    }
+
     #[test]
     fn the_composite_is_the_plain_form() {
         everywhere(fractions, |plain, x, slices| {
@@ -293,16 +298,11 @@ mod tests {
         const CHANNELS: usize = 35; // more than a panel of the matrix product
         for time in [true, false] {
             let mut seed = 0;
-            let mut sizes = |count| {
+            let plain = Plain::new(CHANNELS, time, |count| {
                 seed += 1;
                 fractions(seed, count)
-            };
-            let plain = Plain::new(CHANNELS, time, &mut sizes);
-            seed = 0;
-            let sizes = Plain::new(CHANNELS, time, |count| {
-                seed += 1;
-                fractions(seed, count).into_iter().map(f32::abs).collect()
             });
+            let sizes = Plain { spec: plain.spec, upscale: sizes(&plain.upscale), conv: sizes(&plain.conv) };
             let flat = |w: UpsampleWeights| [w.kernels.concat(), w.after_first.concat(), w.bias].concat();
             let roundings = (CHANNELS + 27 + 1) as f64; // of a product, of adding up to 27 of them, of the bias
             let allowed = roundings * f64::from(f32::EPSILON) / 2.0;

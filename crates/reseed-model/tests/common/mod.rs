@@ -1,14 +1,95 @@
-//! Golden cases: inputs and outputs of the published model, with weights from the formula.
-#![allow(dead_code)]
+//! Models and clips from the formula, and golden cases: inputs and outputs of the published model.
+#![allow(dead_code, clippy::unwrap_used)]
+
+pub mod files;
 
 use std::path::{Path, PathBuf};
 
 use reseed_model::plan::{Cut, Tiling, slices};
 use reseed_model::weights::Source;
-use reseed_model::weights::formula::Formula;
+use reseed_model::weights::formula::{self, Formula};
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_model::{Config, Half, Stream, Vae};
-use reseed_ops::{Hw, Ops};
+use reseed_model::{Config, Half, State, Stream, Vae};
+use reseed_ops::{Hw, Ops, Shape, Tensor, Thw};
+
+/// One half of the VAE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Encode,
+    Decode,
+}
+
+impl Side {
+    pub const BOTH: [Side; 2] = [Side::Encode, Side::Decode];
+
+    pub fn half(self, vae: &Vae) -> &dyn Half {
+        match self {
+            Side::Encode => &vae.encoder,
+            Side::Decode => &vae.decoder,
+        }
+    }
+
+    pub fn cut(self) -> Cut {
+        match self {
+            Side::Encode => Cut::Pictures,
+            Side::Decode => Cut::Latents,
+        }
+    }
+
+    /// A clip that is `latents` frames of `plane` on the latent side.
+    pub fn input(self, config: &Config, latents: usize, plane: Hw) -> Clip {
+        let (time, space) = (config.temporal_factor(), config.spatial_factor());
+        let name = format!("{self:?} {latents} {plane}");
+        match self {
+            Side::Encode => {
+                let plane = Hw::new(plane.h * space, plane.w * space);
+                Clip::uniform(&name, 1 + (latents - 1) * time, plane, config.image)
+            }
+            Side::Decode => Clip::uniform(&name, latents, plane, config.latent),
+        }
+    }
+
+    /// Input frames of slices given in latent frames.
+    pub fn slices(self, config: &Config, latents: &[usize]) -> Vec<std::ops::Range<usize>> {
+        let position = |latents: usize| match self {
+            Side::Encode if latents > 0 => 1 + (latents - 1) * config.temporal_factor(),
+            _ => latents,
+        };
+        let mut seen = 0;
+        let slice = |&n: &usize| {
+            seen += n;
+            position(seen - n)..position(seen)
+        };
+        latents.iter().map(slice).collect()
+    }
+}
+
+/// A VAE whose weights come from the formula.
+pub fn load(ops: &dyn Ops, config: &Config) -> Vae {
+    Vae::load(ops, &formula(config)).unwrap()
+}
+
+pub fn formula(config: &Config) -> Formula {
+    Formula::new(config.tensors(), config.groups, 1)
+}
+
+/// Runs a clip in slices given in latent frames.
+pub fn run_slices(ops: &dyn Ops, vae: &Vae, side: Side, clip: &Clip, latents: &[usize]) -> Vec<f32> {
+    let mut state = State::new();
+    let slices = side.slices(&vae.config, latents);
+    slices.into_iter().flat_map(|slice| step(ops, side.half(vae), clip, slice, &mut state)).collect()
+}
+
+/// Runs one slice of a clip and moves its state on.
+pub fn step(
+    ops: &dyn Ops,
+    half: &dyn Half,
+    clip: &Clip,
+    frames: std::ops::Range<usize>,
+    state: &mut State,
+) -> Vec<f32> {
+    ops.download(&half.run(ops, clip.upload(ops, frames), state).unwrap()).unwrap()
+}
 
 /// A file of `tests/golden`.
 pub struct Golden {
@@ -31,6 +112,18 @@ pub struct Clip {
 }
 
 impl Clip {
+    /// Numbers in [-1, 1), others for every name.
+    pub fn uniform(name: &str, t: usize, plane: Hw, channels: usize) -> Clip {
+        let values = formula::uniform(name, t * plane.count() * channels, 1).into_iter().map(|v| v as f32).collect();
+        Clip { t, plane, channels, values }
+    }
+
+    /// Some of the frames, on a device.
+    pub fn upload(&self, ops: &dyn Ops, frames: std::ops::Range<usize>) -> Tensor {
+        let thw = Thw::new(frames.len(), self.plane.h, self.plane.w);
+        ops.upload(Shape::clip(thw, self.channels), self.frames(frames)).unwrap()
+    }
+
     /// From a tensor `[T, C, H, W]`.
     fn read(file: &Safetensors, name: &str) -> Clip {
         let shape = file.shapes()[name];

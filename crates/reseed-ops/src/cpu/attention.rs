@@ -101,7 +101,8 @@ impl Block {
             let count = KEYS.min(keys.n - first);
             for (slot, panel) in (first / keys.width..(first + count).div_ceil(keys.width)).enumerate() {
                 let c = &mut scores[slot * keys.width..];
-                self.multiply(&self.queries, self.d, keys.panel(panel, 0), c, row, true);
+                let keys = keys.panel(panel, 0);
+                multiply(self.level, Product::plain(&self.queries, self.count, keys, self.d, c, row));
             }
             for i in 0..self.count {
                 let shrink = &mut [0.0];
@@ -114,30 +115,15 @@ impl Block {
             }
             for panel in 0..values.count() {
                 let c = &mut out[panel * values.width..];
-                self.multiply(&turned, count, values.panel(panel, first), c, values.padded(), first == 0);
+                let product =
+                    Product::plain(&turned, self.count, values.panel(panel, first), count, c, values.padded());
+                multiply(self.level, Product { fresh: first == 0, ..product });
             }
         }
         for (row, total) in out.chunks_exact_mut(values.padded()).zip(&self.total) {
             row.iter_mut().for_each(|v| *v /= total);
         }
         out
-    }
-
-    fn multiply(&self, a: &[f32], steps: usize, b: &[f32], c: &mut [f32], c_row: usize, fresh: bool) {
-        let product = Product {
-            a,
-            a_line: 0,
-            a_step: self.count,
-            runs: &[0],
-            steps,
-            b,
-            lines: 1,
-            columns: self.count,
-            c,
-            c_row,
-            fresh,
-        };
-        multiply(self.level, product);
     }
 }
 

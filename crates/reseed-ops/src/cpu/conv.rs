@@ -12,7 +12,7 @@ use super::stats::{self, Block, Measure};
 use crate::error::Result;
 use crate::ops::{Epilogue, Past, Summed};
 use crate::reference;
-use crate::shape::{Hw, Shape};
+use crate::shape::{Hw, Shape, Thw};
 use crate::tensor::Tensor;
 use crate::weights::{Conv, ConvData, ConvSpec, Packed};
 
@@ -47,9 +47,7 @@ pub fn pack(cpu: &CpuOps, spec: &ConvSpec, data: ConvData) -> Packed {
 pub fn run(cpu: &CpuOps, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
     let spec = &conv.spec;
     assert_eq!(x.channels(), spec.c_in, "conv: input {x:?}, weights {spec:?}");
-    if let Some(frames) = past.frames() {
-        assert_eq!(frames.thw().t, spec.keeps(), "conv: past {frames:?}, weights {spec:?}");
-    }
+    check_past("conv", past, x, spec.keeps());
     let shape = Shape::clip(spec.output(x.thw(), past.starts()), spec.c_out);
     if let Some(residual) = &epilogue.residual {
         assert_eq!(residual.shape(), shape, "conv: residual");
@@ -130,6 +128,14 @@ fn blocked<E: Element>(
     let blocks: Vec<Option<Block>> = cpu.install(|| (0..output.t * regions.len()).into_par_iter().map(job).collect());
     let blocks: Option<Vec<Block>> = blocks.into_iter().collect();
     Some(stats::combine(&blocks?, output.t, spec.c_out, groups?))
+}
+
+/// A past of another size would be read as if it were of this one.
+pub fn check_past(op: &str, past: Past, x: &Tensor, keeps: usize) {
+    if let Some(frames) = past.frames() {
+        let needed = Shape::clip(Thw { t: keeps, ..x.thw() }, x.channels());
+        assert_eq!(frames.shape(), needed, "{op}: past of an input {x:?}");
+    }
 }
 
 /// The past and the frames of a slice as one row of frames.

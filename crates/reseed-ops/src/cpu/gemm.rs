@@ -111,6 +111,14 @@ pub struct Product<'a> {
     pub fresh: bool,
 }
 
+impl<'a> Product<'a> {
+    /// A plain matrix product of one panel: `a` is `[k][rows]`.
+    pub fn plain(a: &'a [f32], rows: usize, b: &'a [f32], k: usize, c: &'a mut [f32], c_row: usize) -> Product<'a> {
+        let (a_line, a_step) = (0, rows);
+        Product { a, a_line, a_step, runs: &[0], steps: k, b, lines: 1, columns: rows, c, c_row, fresh: true }
+    }
+}
+
 /// Cuts `n` into parts as even as possible, none larger than `most`.
 pub fn even_parts(n: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
     let parts = n.div_ceil(most).max(1);

@@ -30,20 +30,7 @@ pub fn matmul(a: &[f32], b: &[f32], n: usize) -> Vec<f32> {
         let mut sums = Floats::zeros(columns * panels.padded());
         for panel in 0..panels.count() {
             let c = &mut sums[panel * panels.width..];
-            let (a_step, c_row, b) = (columns, panels.padded(), panels.panel(panel, 0));
-            let product = Product {
-                a: &turned,
-                a_line: 0,
-                a_step,
-                runs: &[0],
-                steps: k,
-                b,
-                lines: 1,
-                columns,
-                c,
-                c_row,
-                fresh: true,
-            };
+            let product = Product::plain(&turned, columns, panels.panel(panel, 0), k, c, panels.padded());
             multiply(level, product);
         }
         for (out, sums) in out.chunks_exact_mut(n).zip(sums.chunks_exact(panels.padded())) {

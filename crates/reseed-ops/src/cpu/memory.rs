@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytemuck::Pod;
-use half::bf16;
+use half::{bf16, f16};
 use memmap2::MmapMut;
 
 use crate::error::{Error, Result};
@@ -136,6 +136,18 @@ impl Element for f32 {
     }
 }
 
+impl Element for f16 {
+    const DTYPE: DType = DType::F16;
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        f16::to_f32(self)
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> f16 {
+        f16::from_f32(value)
+    }
+}
+
 impl Element for bf16 {
     const DTYPE: DType = DType::Bf16;
     #[inline(always)]
@@ -158,6 +170,10 @@ macro_rules! with_element {
         match $dtype {
             $crate::shape::DType::F32 => {
                 type $e = f32;
+                $body
+            }
+            $crate::shape::DType::F16 => {
+                type $e = half::f16;
                 $body
             }
             $crate::shape::DType::Bf16 => {

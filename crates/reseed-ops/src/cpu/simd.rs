@@ -190,8 +190,8 @@ mod x86 {
             part[2] = _mm512_shuffle_ps::<0x44>(ab, cd);
             part[3] = _mm512_shuffle_ps::<0xEE>(ab, cd);
         }
-        for j in 0..4 {
-            let [a, b, c, d] = [parts[0][j], parts[1][j], parts[2][j], parts[3][j]];
+        let [first, second, third, fourth] = parts;
+        for (j, (((a, b), c), d)) in first.into_iter().zip(second).zip(third).zip(fourth).enumerate() {
             let (even, odd) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xDD>(a, b));
             let (even2, odd2) = (_mm512_shuffle_f32x4::<0x88>(c, d), _mm512_shuffle_f32x4::<0xDD>(c, d));
             // SAFETY: the caller's promise.

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::CpuOps;
 use super::blocked::{Tap, Window, regions, sum_region};
-use super::conv::{Finish, Frames, Target, finish, fold};
+use super::conv::{Finish, Frames, Target, check_past, finish, fold};
 use super::gemm::Panels;
 use super::level::Level;
 use super::memory::{Element, elements_mut, with_element};
@@ -43,9 +43,7 @@ pub fn pack(cpu: &CpuOps, spec: &UpsampleSpec, data: UpsampleData) -> Packed {
 pub fn run(cpu: &CpuOps, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
     let spec = &upsample.spec;
     assert_eq!(x.channels(), spec.channels, "upsample: input {x:?}, weights {spec:?}");
-    if let Some(frames) = past.frames() {
-        assert_eq!(frames.thw().t, spec.keeps(), "upsample: past {frames:?}, weights {spec:?}");
-    }
+    check_past("upsample", past, x, spec.keeps());
     if cpu.level() == Level::Reference {
         let (clip, after_first) = (past.frames().map(|f| cpu.clip(f)), matches!(past, Past::AfterFirst(_)));
         let weights = cpu.unpack(&upsample.packed);

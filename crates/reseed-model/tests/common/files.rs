@@ -1,0 +1,68 @@
+//! Safetensors files, whole and damaged.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use reseed_model::Config;
+use reseed_model::weights::Source;
+use reseed_model::weights::safetensors::{header, write_values};
+use reseed_ops::Shape;
+use serde_json::{Map, Value};
+use tempfile::NamedTempFile;
+
+/// The smallest model with a step in space and in time: a few kilobytes.
+pub fn smallest() -> Config {
+    let mut config = Config::with_channels(&[2, 4], 2);
+    (config.layers, config.latent, config.image, config.temporal_stages) = (1, 1, 1, 1);
+    config
+}
+
+/// A file before it is written.
+pub struct Draft {
+    pub header: Map<String, Value>,
+    pub data: Vec<u8>,
+}
+
+impl Draft {
+    /// The f32 file of a model with weights from the formula.
+    pub fn of(config: &Config) -> Draft {
+        let source = super::formula(config);
+        let tensors = config.tensors();
+        let named: Vec<(&str, Shape)> = tensors.iter().map(|(name, shape)| (name.as_str(), *shape)).collect();
+        let metadata = BTreeMap::from([("groups".to_string(), config.groups.to_string())]);
+        let text = header(&named, &metadata);
+        let mut data = Vec::new();
+        for (name, _) in &tensors {
+            write_values(&mut data, &source.read(name).unwrap()).unwrap();
+        }
+        Draft { header: serde_json::from_slice(&text[8..]).unwrap(), data }
+    }
+
+    pub fn tensor(&mut self, name: &str) -> &mut Map<String, Value> {
+        self.header[name].as_object_mut().unwrap()
+    }
+
+    pub fn set(mut self, name: &str, field: &str, value: Value) -> Draft {
+        self.tensor(name).insert(field.into(), value);
+        self
+    }
+
+    pub fn metadata(self, key: &str, value: &str) -> Draft {
+        self.set("__metadata__", key, value.into())
+    }
+
+    pub fn write(&self) -> NamedTempFile {
+        write(Value::Object(self.header.clone()).to_string().as_bytes(), &self.data)
+    }
+}
+
+/// A file with this header, whatever it is.
+pub fn write(header: &[u8], data: &[u8]) -> NamedTempFile {
+    write_bytes(&[&(header.len() as u64).to_le_bytes(), header, data].concat())
+}
+
+pub fn write_bytes(bytes: &[u8]) -> NamedTempFile {
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    file
+}

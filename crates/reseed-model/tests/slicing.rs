@@ -1,0 +1,179 @@
+//! Slices, threads and workers decide where memory goes and when work is done, and nothing else.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use common::{Clip, Side, load, run_slices, step};
+use proptest::prelude::*;
+use reseed_model::plan::Tiling;
+use reseed_model::{Config, State, Stream, Vae};
+use reseed_ops::{CpuOps, DType, Hw, relative_error};
+
+fn cpu(threads: usize) -> CpuOps {
+    CpuOps::new(DType::F32, Some(threads)).unwrap()
+}
+
+/// Two levels wider than a panel of output channels, in groups that straddle panels: work is split along channels too.
+fn wide() -> Config {
+    let mut config = Config::with_channels(&[40, 72], 2);
+    config.temporal_stages = 1;
+    config
+}
+
+/// Relative difference of two correct runs that add in different orders.
+///
+/// Adding n terms of one size in f32 rounds partial sums that grow like √k, each by ε/√12 of itself, which makes
+/// ε·√(n/24) of the sum. The sums along a path err independently, in both runs. This is one standard deviation as if
+/// all of them lay in a row; the shortcuts around most of them keep a correct run far below it.
+fn allowed(config: &Config) -> f64 {
+    let widest = *config.channels.iter().max().unwrap();
+    let sum = f64::from(f32::EPSILON) * (27.0 * widest as f64 / 24.0).sqrt();
+    // Two sums a residual block, of which a decoder level has the most; the middle; steps between levels; both ends.
+    let levels = config.channels.len();
+    let sums = 2 * levels * (config.layers + 1) + 6 + (levels - 1) + 2;
+    (2.0 * sums as f64).sqrt() * sum
+}
+
+/// Slices of a clip of `latents` frames: bit `i` of `cuts` says that there is a cut behind frame `i`.
+fn plan(latents: usize, cuts: usize) -> Vec<usize> {
+    let mut slices = vec![0];
+    for i in 0..latents {
+        *slices.last_mut().unwrap() += 1;
+        if i + 1 < latents && cuts >> i & 1 == 1 {
+            slices.push(0);
+        }
+    }
+    slices
+}
+
+/// Relative difference between a clip in slices and the same clip whole.
+fn difference(ops: &CpuOps, vae: &Vae, side: Side, slices: &[usize], plane: Hw) -> f64 {
+    let latents = slices.iter().sum();
+    let clip = side.input(&vae.config, latents, plane);
+    let whole = run_slices(ops, vae, side, &clip, &[latents]);
+    let sliced = run_slices(ops, vae, side, &clip, slices);
+    assert_eq!(whole.len(), sliced.len(), "{side:?} {slices:?}");
+    relative_error(&whole, &sliced)
+}
+
+#[test]
+fn any_slicing_equals_the_whole() {
+    let ops = cpu(2);
+    let vae = load(&ops, &Config::tiny());
+    let allowed = allowed(&vae.config);
+    let config = ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() };
+    let case = (1usize..=6, 0usize..32, 1usize..=4, 1usize..=5, any::<bool>());
+    proptest!(config, |((latents, cuts, h, w, encode) in case)| {
+        let side = if encode { Side::Encode } else { Side::Decode };
+        let error = difference(&ops, &vae, side, &plan(latents, cuts), Hw::new(h, w));
+        prop_assert!(error <= allowed, "{side:?}: {error:.2e}, allowed {allowed:.2e}");
+    });
+}
+
+// The frame behind the clip's first has a past like no other: half of what the upsamplers would make of it never was.
+#[test]
+fn a_first_slice_of_a_single_frame_may_be_followed_by_any_slice() {
+    let ops = cpu(2);
+    let vae = load(&ops, &Config::tiny());
+    let allowed = allowed(&vae.config);
+    for side in Side::BOTH {
+        for slices in [&[1, 1][..], &[1, 2], &[1, 1, 1, 1], &[1, 3, 1]] {
+            for plane in [Hw::new(1, 1), Hw::new(3, 5)] {
+                let error = difference(&ops, &vae, side, slices, plane);
+                assert!(error <= allowed, "{side:?} {slices:?} {plane}: {error:.2e}, allowed {allowed:.2e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_state_dropped_at_a_cut_starts_a_new_clip() {
+    let ops = cpu(2);
+    let vae = load(&ops, &Config::tiny());
+    for side in Side::BOTH {
+        let (shot, next) = (side.input(&vae.config, 3, Hw::new(3, 5)), side.input(&vae.config, 2, Hw::new(3, 5)));
+        let fresh = run_slices(&cpu(2), &vae, side, &next, &[2]);
+        let mut state = State::new();
+        step(&ops, side.half(&vae), &shot, 0..shot.t, &mut state);
+        let carried_on = step(&ops, side.half(&vae), &next, 0..next.t - 1, &mut state);
+        state = State::new();
+        assert_eq!(step(&ops, side.half(&vae), &next, 0..next.t, &mut state), fresh, "{side:?}");
+        assert_ne!(
+            carried_on[..],
+            fresh[..carried_on.len()],
+            "{side:?}: a past that makes no difference proves nothing"
+        );
+    }
+}
+
+// Memory is handed from op to op as it is, so that a second run starts from what the first one left in it.
+#[test]
+fn the_same_input_gives_the_same_bytes() {
+    let ops = cpu(2);
+    let vae = load(&ops, &Config::tiny());
+    for side in Side::BOTH {
+        let clip = side.input(&vae.config, 4, Hw::new(3, 5));
+        let first = run_slices(&ops, &vae, side, &clip, &[2, 1, 1]);
+        run_slices(&ops, &vae, side, &side.input(&vae.config, 3, Hw::new(4, 4)), &[3]);
+        assert_eq!(run_slices(&ops, &vae, side, &clip, &[2, 1, 1]), first, "{side:?}");
+    }
+}
+
+#[test]
+fn the_number_of_threads_does_not_change_a_bit() {
+    let (one, two, five) = (cpu(1), cpu(2), cpu(5));
+    for config in [Config::tiny(), wide()] {
+        let vae = load(&one, &config);
+        for side in Side::BOTH {
+            let clip = side.input(&config, 3, Hw::new(3, 5));
+            let alone = run_slices(&one, &vae, side, &clip, &[2, 1]);
+            for ops in [&two, &five] {
+                let together = run_slices(ops, &vae, side, &clip, &[2, 1]);
+                assert!(together == alone, "{side:?} of {:?} on {} threads", config.channels, ops.threads());
+            }
+        }
+    }
+}
+
+fn tiled(ops: &CpuOps, vae: &Vae, side: Side, clip: &Clip, workers: usize) -> Vec<f32> {
+    let tiling = Tiling { tile: Hw::new(32, 24), overlap: Hw::new(8, 8) };
+    let tiles = tiling.tiles(side.cut(), clip.plane, vae.config.spatial_factor()).unwrap();
+    assert!(!tiles.len().is_multiple_of(3), "the last tiles must not fill all workers");
+    let mut stream = Stream::new(ops, side.half(vae), clip.plane, Some(tiles), workers);
+    let slices = side.slices(&vae.config, &[1, 2]);
+    slices.into_iter().flat_map(|s| stream.step(clip.frames(s.clone()), s.end == clip.t).unwrap()).collect()
+}
+
+#[test]
+fn the_number_of_workers_does_not_change_a_bit() {
+    let ops = cpu(2);
+    let vae = load(&ops, &Config::tiny());
+    for side in Side::BOTH {
+        let clip = side.input(&vae.config, 3, Hw::new(7, 5));
+        let alone = tiled(&ops, &vae, side, &clip, 1);
+        for workers in [2, 3, 100] {
+            assert!(tiled(&ops, &vae, side, &clip, workers) == alone, "{side:?} with {workers} workers");
+        }
+    }
+}
+
+#[test]
+fn saying_that_a_slice_is_the_last_saves_memory_and_changes_no_bit() {
+    let ops = cpu(2);
+    let vae = load(&ops, &Config::tiny());
+    for side in Side::BOTH {
+        for latents in [&[1][..], &[3], &[1, 2], &[2, 1, 1]] {
+            let clip = side.input(&vae.config, latents.iter().sum(), Hw::new(3, 2));
+            let mut state = State::new();
+            let mut ended = Vec::new();
+            for slice in side.slices(&vae.config, latents) {
+                if slice.end == clip.t {
+                    state.end_with_next();
+                }
+                ended.extend(step(&ops, side.half(&vae), &clip, slice, &mut state));
+            }
+            assert_eq!(ended, run_slices(&ops, &vae, side, &clip, latents), "{side:?} {latents:?}");
+            assert_eq!(state.bytes(), 0, "{side:?} {latents:?}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A clip's memory as a file: written between two slices, read by another run.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use common::{Side, load, step};
+use reseed_model::weights::safetensors::{header, write_values};
+use reseed_model::{Config, Error, State};
+use reseed_ops::{CpuOps, DType, Hw, Ops, Shape};
+use tempfile::NamedTempFile;
+
+fn cpu(dtype: DType) -> CpuOps {
+    CpuOps::new(dtype, Some(2)).unwrap()
+}
+
+fn save(ops: &dyn Ops, state: &State) -> NamedTempFile {
+    let mut file = NamedTempFile::new().unwrap();
+    let path = file.path().to_path_buf();
+    state.save(ops, &mut file, &path).unwrap();
+    file.flush().unwrap();
+    file
+}
+
+/// A safetensors file with one tensor of zeros and this metadata.
+fn file_with(metadata: &[(&str, &str)], tensor: &str) -> NamedTempFile {
+    let metadata: BTreeMap<String, String> = metadata.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+    let shape = Shape::from([1, 2, 2, 8]);
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(&header(&[(tensor, shape)], &metadata)).unwrap();
+    write_values(&mut file, &vec![0.0; shape.count()]).unwrap();
+    file.flush().unwrap();
+    file
+}
+
+fn refused(ops: &dyn Ops, path: &Path) -> String {
+    match State::restore(ops, path) {
+        Ok(_) => panic!("{} should not be a state", path.display()),
+        Err(error) => error.to_string(),
+    }
+}
+
+// Behind one frame a clip stands elsewhere than behind two: both are saved and restored.
+#[test]
+fn a_restored_state_goes_on_to_the_bit() {
+    for dtype in [DType::F32, DType::Bf16] {
+        let ops = cpu(dtype);
+        let vae = load(&ops, &Config::tiny());
+        for side in Side::BOTH {
+            let clip = side.input(&vae.config, 5, Hw::new(3, 5));
+            let (mut kept, mut restored) = (State::new(), State::new());
+            for slice in side.slices(&vae.config, &[1, 1, 2, 1]) {
+                let want = step(&ops, side.half(&vae), &clip, slice.clone(), &mut kept);
+                // Another device, as another process would make it; weights are the same for every one of its type.
+                let fresh = cpu(dtype);
+                let got = step(&fresh, side.half(&vae), &clip, slice.clone(), &mut restored);
+                assert!(got == want, "{dtype} {side:?}, frames {slice:?}");
+                let file = save(&fresh, &restored);
+                restored = State::restore(&cpu(dtype), file.path()).unwrap();
+                assert_eq!(restored.bytes(), kept.bytes(), "{dtype} {side:?}, frames {slice:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_state_saved_before_the_first_slice_starts_a_clip() {
+    let ops = cpu(DType::F32);
+    let file = save(&ops, &State::new());
+    assert!(State::restore(&ops, file.path()).unwrap().starts());
+}
+
+#[test]
+fn a_state_of_another_type_names_both() {
+    let (f32, bf16) = (cpu(DType::F32), cpu(DType::Bf16));
+    let vae = load(&f32, &Config::tiny());
+    let clip = Side::Decode.input(&vae.config, 1, Hw::new(2, 2));
+    let mut state = State::new();
+    step(&f32, &vae.decoder, &clip, 0..1, &mut state);
+    let file = save(&f32, &state);
+    let path = file.path().display();
+    assert_eq!(refused(&bf16, file.path()), format!("saved state: {path} is f32, this run is bf16"));
+}
+
+#[test]
+fn a_file_that_is_no_state_is_called_that() {
+    let ops = cpu(DType::F32);
+    let strangers = [
+        file_with(&[], "encoder.conv_in.weight"),
+        file_with(&[("dtype", "f32")], "past.0"),
+        file_with(&[("dtype", "f32"), ("seen", "Everything")], "past.0"),
+        file_with(&[("dtype", "f32"), ("seen", "More")], "encoder.conv_in.weight"),
+        file_with(&[("dtype", "f32"), ("seen", "More")], "past.last"),
+    ];
+    for file in strangers {
+        let path = file.path().display();
+        assert_eq!(refused(&ops, file.path()), format!("saved state: {path} is not a clip's state"));
+    }
+}
+
+#[test]
+fn a_state_that_does_not_exist_is_an_error_of_the_system() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.safetensors");
+    match State::restore(&cpu(DType::F32), &path) {
+        Err(Error::Io { path: named, source }) => {
+            assert_eq!((named, source.kind()), (path, std::io::ErrorKind::NotFound));
+        }
+        _ => panic!("there is no such file"),
+    }
+}

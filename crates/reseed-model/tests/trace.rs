@@ -1,0 +1,149 @@
+//! The model on the device that computes nothing: shapes, arithmetic, memory.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use common::{Clip, Side, load};
+use reseed_model::{Config, State, Vae};
+use reseed_ops::{CpuOps, DType, Hw, Ops, ProfileOps, Shape, TraceOps};
+
+fn trace() -> TraceOps {
+    TraceOps::new(DType::F32, Box::new(|_| 0))
+}
+
+/// Shape of every slice's output.
+fn shapes(ops: &dyn Ops, vae: &Vae, side: Side, clip: &Clip, latents: &[usize]) -> Vec<Shape> {
+    let mut state = State::new();
+    let run = |slice| side.half(vae).run(ops, clip.upload(ops, slice), &mut state).unwrap().shape();
+    side.slices(&vae.config, latents).into_iter().map(run).collect()
+}
+
+#[test]
+fn shapes_are_those_of_a_device_that_computes() {
+    let (cpu, trace, config) = (CpuOps::new(DType::F32, Some(2)).unwrap(), trace(), Config::tiny());
+    let (computed, traced) = (load(&cpu, &config), load(&trace, &config));
+    for side in Side::BOTH {
+        for plane in [Hw::new(1, 1), Hw::new(1, 3), Hw::new(5, 3)] {
+            for latents in [&[1][..], &[2], &[1, 1], &[3], &[2, 1], &[4], &[1, 2, 1]] {
+                let clip = side.input(&config, latents.iter().sum(), plane);
+                let got = shapes(&trace, &traced, side, &clip, latents);
+                assert_eq!(got, shapes(&cpu, &computed, side, &clip, latents), "{side:?} {plane} {latents:?}");
+                // T = 1, 5, 9, 13: what comes out is what the halves promise.
+                let frames: usize = got.iter().map(|shape| shape.dims()[0]).sum();
+                let out = side.half(&traced).plane_out(clip.plane);
+                assert_eq!(frames, side.half(&traced).frames_out(clip.t, true));
+                assert!(got.iter().all(|shape| shape.dims()[1..3] == [out.h, out.w]));
+            }
+        }
+    }
+}
+
+/// Multiplications by weights per pixel of the pictures, and those of attention, in the last of some slices.
+fn multiplications(side: Side, latents: &[usize]) -> (f64, f64) {
+    let (trace, config, plane) = (trace(), Config::full(), Hw::new(3, 5));
+    let ops = ProfileOps::new(&trace);
+    let vae = load(&ops, &config);
+    let clip = side.input(&config, latents.iter().sum(), plane);
+    let flops = |op: &dyn Fn(&str) -> bool| -> u64 {
+        ops.records().iter().filter(|record| op(record.op)).map(|record| record.cost.flops).sum()
+    };
+    let weighted = || flops(&|op| ["conv", "upsample", "linear"].contains(&op));
+    let attention = || flops(&|op| op == "attention");
+    let (mut state, mut before, mut pictures) = (State::new(), (0, 0), 0);
+    for slice in side.slices(&config, latents) {
+        before = (weighted(), attention());
+        pictures = slice.len();
+        let out = side.half(&vae).run(&ops, clip.upload(&ops, slice), &mut state).unwrap();
+        if side == Side::Decode {
+            pictures = out.thw().t;
+        }
+    }
+    let pixels = (pictures * plane.count() * config.spatial_factor() * config.spatial_factor()) as f64;
+    let per_pixel = |flops: u64| flops as f64 / 2.0 / pixels;
+    (per_pixel(weighted() - before.0), per_pixel(attention() - before.1))
+}
+
+/// Multiplications per picture pixel of the published layers, convolutions and linear layers, as they stand.
+const ENCODE_STEADY: usize = 4_461_376;
+const DECODE_STEADY: usize = 11_776_992;
+/// The same for a single picture, with kernels summed over the taps that read it and no frames made to be dropped.
+const ENCODE_PICTURE: usize = 2_066_048;
+const DECODE_PICTURE: usize = 4_878_848;
+
+/// A published upsampler: its channels, the share of the picture's pixels that come out of it, and whether it doubles
+/// time. Steady shares are (rows · columns · frames) of the picture's.
+const UPSAMPLERS: [(usize, usize, bool); 3] = [(512, 16 * 2, true), (512, 4, true), (256, 1, false)];
+
+/// What composite upsampling saves in steady state: 1x1x1 on the low-resolution grid and 27 taps become 8 or 12.
+fn saved_steady() -> usize {
+    let saved = |(c, share, time): (usize, usize, bool)| {
+        let composite = if time { 8 } else { 12 };
+        // Every output pixel is one phase of the 1x1x1 convolution: c · c multiplications.
+        (1 + 27 - composite) * c * c / share
+    };
+    UPSAMPLERS.into_iter().map(saved).sum()
+}
+
+/// The same for a single picture, where 1 + 9 taps become 4 and all frames are one.
+fn saved_picture() -> usize {
+    let shares = [16, 4, 1];
+    UPSAMPLERS.into_iter().zip(shares).map(|((c, ..), share)| (1 + 9 - 4) * c * c / share).sum()
+}
+
+#[test]
+fn arithmetic_is_what_the_layers_need() {
+    for (side, steady, picture) in [
+        (Side::Encode, ENCODE_STEADY, ENCODE_PICTURE),
+        (Side::Decode, DECODE_STEADY - saved_steady(), DECODE_PICTURE - saved_picture()),
+    ] {
+        // Scores and weighted sums: two products of 512 channels for each of 15 tokens, per token of 64 pixels.
+        let attention = (2 * 512 * 15) as f64 / 64.0;
+        assert_eq!(multiplications(side, &[2, 1, 1]), (steady as f64, attention / 4.0), "{side:?}, steady");
+        assert_eq!(multiplications(side, &[2, 3]), (steady as f64, attention / 4.0), "{side:?}, long slice");
+        assert_eq!(multiplications(side, &[1]), (picture as f64, attention), "{side:?}, picture");
+    }
+    let mega = |macs: usize| (2 * macs) as f64 / 1e6;
+    assert_eq!(format!("{:.2}", mega(DECODE_STEADY - saved_steady())), "18.51");
+    assert_eq!(format!("{:.2}", mega(ENCODE_STEADY)), "8.92");
+}
+
+#[test]
+fn memory_does_not_grow_with_the_clip_and_is_given_back() {
+    for side in Side::BOTH {
+        let ops = trace();
+        let vae = load(&ops, &Config::full());
+        let clip = side.input(&vae.config, 31, Hw::new(2, 3));
+        let (mut state, mut after) = (State::new(), Vec::new());
+        let latents = [&[2][..], &[1; 29]].concat();
+        for slice in side.slices(&vae.config, &latents) {
+            side.half(&vae).run(&ops, clip.upload(&ops, slice), &mut state).unwrap();
+            let ledger = ops.ledger();
+            assert_eq!(ledger.live, state.bytes(), "{side:?}: between slices only the past is alive");
+            after.push((ledger.live, ledger.peak));
+        }
+        assert_eq!(after.len(), 30);
+        assert_eq!(after[2], after[29], "{side:?}");
+        assert!(after[2].1 > after[2].0 && after[2].0 > 0, "{side:?}");
+        drop(state);
+        assert_eq!(ops.ledger().live, 0, "{side:?}");
+    }
+}
+
+// A state that ends with its slice keeps nothing, and the peak shows it.
+#[test]
+fn a_picture_that_nothing_follows_takes_less_memory() {
+    for side in Side::BOTH {
+        let peak = |ends: bool| {
+            let ops = trace();
+            let vae = load(&ops, &Config::full());
+            let mut state = State::new();
+            if ends {
+                state.end_with_next();
+            }
+            let clip = side.input(&vae.config, 1, Hw::new(8, 8));
+            side.half(&vae).run(&ops, clip.upload(&ops, 0..1), &mut state).unwrap();
+            ops.ledger().peak
+        };
+        assert!(2 * peak(true) < peak(false), "{side:?}: {} of {}", peak(true), peak(false));
+    }
+}
