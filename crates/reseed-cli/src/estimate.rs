@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::args::{Direction, EstimateArgs, RunArgs};
 use crate::engine;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::report::bytes;
 use crate::vae::{step, tiles, workers};
 
@@ -69,6 +69,7 @@ fn trace_clip(
     let tiles = tiles(&args.plan, config, cut, plane)?;
     let (count, workers) = (tiles.as_ref().map_or(1, Vec::len), workers(threads, &tiles));
     let plan = slices(total, step(&args.plan, config, cut));
+    reserve(half, plane, plan[0].len())?;
     let mut stream = Stream::new(trace, half, plane, tiles, workers);
     let mut host = 0;
     for slice in &plan {
@@ -79,6 +80,19 @@ fn trace_clip(
     }
     let ledger = trace.ledger();
     Ok(Needs { ledger, peak: ledger.peak + host, slices: plan.len(), tiles: count, workers })
+}
+
+/// An error where even the pictures of the first slice, the longest, find no place on the host: they are the one thing
+/// that a traced run asks for.
+fn reserve(half: &dyn Half, plane: Hw, frames: usize) -> Result<()> {
+    let values = frames * plane.count() * half.channels_in();
+    let result = half.frames_out(frames, true) * half.plane_out(plane).count() * half.channels_out();
+    // Tiles are cut from the values and blended into a second result.
+    let most = 2 * (values + result) * size_of::<f32>();
+    Vec::<u8>::new().try_reserve_exact(most).map_err(|_| {
+        let slice = bytes((values + result) * size_of::<f32>());
+        Failure::Memory(format!("a slice takes {slice} on the host alone; use shorter slices (--slice)"))
+    })
 }
 
 fn tell(args: &EstimateArgs, needs: &Needs) {

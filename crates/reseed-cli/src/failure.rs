@@ -41,6 +41,14 @@ impl Failure {
         Failure::Input(error.to_string())
     }
 
+    /// Pictures that could not be written; a name that does not fit them is a slip of the pen.
+    pub fn output(error: reseed_media::Error) -> Failure {
+        match error {
+            reseed_media::Error::UnknownOutput { .. } => Failure::Usage(error.to_string()),
+            error => Failure::Failed(error.to_string()),
+        }
+    }
+
     /// A file that could not be written.
     pub fn write(path: &Path, error: std::io::Error) -> Failure {
         Failure::Failed(format!("{}: {error}", path.display()))

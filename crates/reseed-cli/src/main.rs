@@ -1,12 +1,9 @@
 //! The command `reseed`.
 #![allow(clippy::print_stderr, reason = "a command line talks")]
 
-/// A line of results. A reader who has gone away is no reason to stop a run or to panic.
+/// A line of results.
 macro_rules! say {
-    ($($what:tt)*) => {{
-        use std::io::Write;
-        let _ = writeln!(std::io::stdout(), $($what)*);
-    }};
+    ($($what:tt)*) => { crate::report::line(format_args!($($what)*)) };
 }
 
 mod args;

@@ -1,12 +1,31 @@
 //! What a run prints at its end: figures, and where the time went.
 
 use std::collections::BTreeMap;
+use std::fmt::Arguments;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use reseed_ops::{Cost, Record};
 use serde_json::{Value, json};
 
 use crate::memory;
+
+static STDOUT_IS_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Where pictures go to stdout, results go to stderr from here on.
+pub fn make_way_for(output: &Path) {
+    STDOUT_IS_TAKEN.store(output == Path::new("-"), Ordering::SeqCst);
+}
+
+/// A line of results. A reader who has gone away is no reason to stop a run or to panic.
+pub fn line(what: Arguments) {
+    let _ = match STDOUT_IS_TAKEN.load(Ordering::SeqCst) {
+        true => writeln!(std::io::stderr(), "{what}"),
+        false => writeln!(std::io::stdout(), "{what}"),
+    };
+}
 
 /// 1536 as 1.5 KiB.
 pub fn bytes(count: usize) -> String {

@@ -15,18 +15,23 @@ use crate::engine;
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use crate::report::{self, MemoryWatch};
-use crate::vae::{step, tiles, workers};
+use crate::vae::{refuse_same_file, step, tiles, workers};
 
 pub fn run(args: &RoundtripArgs) -> Result<()> {
+    report::make_way_for(&args.output);
+    if args.input != Path::new("-") {
+        refuse_same_file(&args.input, &args.output)?;
+    }
     let source = reseed_media::open(&args.input).map_err(Failure::input)?;
-    roundtrip(source, &args.output, &args.weights, &args.run)
+    roundtrip(source, &args.input, &args.output, &args.weights, &args.run)
 }
 
 pub fn demo(args: &DemoArgs) -> Result<()> {
+    report::make_way_for(&args.output);
     if !args.run.json {
         say!("Nine frames of an embedded clip through the embedded test model (formula weights: expect noise).");
     }
-    roundtrip(reseed_media::sample(), &args.output, "formula:tiny", &args.run)
+    roundtrip(reseed_media::sample(), Path::new("embedded clip"), &args.output, "formula:tiny", &args.run)
 }
 
 /// Sums over frames.
@@ -50,26 +55,26 @@ impl Quality {
     }
 }
 
-fn roundtrip(mut source: Box<dyn Source>, output: &Path, weights: &str, args: &RunArgs) -> Result<()> {
+fn roundtrip(mut source: Box<dyn Source>, input: &Path, output: &Path, weights: &str, args: &RunArgs) -> Result<()> {
     engine::catch_ctrl_c();
     let device = engine::device(args)?;
     let vae = Vae::load(&device, &*engine::weights(weights)?)?;
     let profiler = args.profile.then(|| ProfileOps::new(&device));
     let ops: &dyn Ops = profiler.as_ref().map_or(&device as &dyn Ops, |p| p);
     let info = source.info().clone();
-    let mut sink = reseed_media::create(output, &info).map_err(|e| Failure::Failed(e.to_string()))?;
+    let mut sink = reseed_media::create(output, &info).map_err(Failure::output)?;
     let watch = MemoryWatch::start();
     let mut progress = Progress::new("vae roundtrip", info.frames, args.json);
     let quality = pump(&vae, ops, device.threads(), &mut *source, &mut *sink, &mut progress, args)?;
     if quality.frames == 0 {
-        return Err(Failure::Input("the input has no frames".into()));
+        return Err(Failure::Input(format!("{}: there are no frames in it", input.display())));
     }
-    sink.finish().map_err(|e| Failure::Failed(e.to_string()))?;
+    sink.finish().map_err(Failure::output)?;
     progress.finish();
-    tell(&quality, &progress, &watch, output, args, &device.device());
     if let Some(profiler) = &profiler {
         report::profile(&profiler.records(), args.json);
     }
+    tell(&quality, &progress, &watch, output, args, &device.device());
     Ok(())
 }
 
@@ -119,7 +124,7 @@ fn pump(
             let Some(before) = originals.borrow_mut().pop_front() else { break };
             let unit: Vec<f32> = crop(picture, padded, plane).iter().map(|v| v * 0.5 + 0.5).collect();
             let after = Frame::from_unit(info.size, &unit, info.depth);
-            sink.write(&after).map_err(|e| Failure::Failed(e.to_string()))?;
+            sink.write(&after).map_err(Failure::output)?;
             quality.add(&before, &after);
             progress.advance(1);
         }

@@ -92,9 +92,16 @@ pub struct TensorOutput {
 impl TensorOutput {
     /// Starts a file with the one tensor `output`.
     pub fn create(path: &Path, shape: Shape, metadata: &BTreeMap<String, String>) -> Result<TensorOutput> {
+        if path.is_dir() {
+            return Err(Failure::Failed(format!("{}: is a folder; give the name of a file", path.display())));
+        }
         let Some(name) = path.file_name() else {
             return Err(Failure::Usage(format!("{}: not a name for a file", path.display())));
         };
+        if let Some(parent) = path.parent().filter(|parent| *parent != Path::new("") && !parent.is_dir()) {
+            let (path, parent) = (path.display(), parent.display());
+            return Err(Failure::Failed(format!("{path}: the folder {parent} does not exist; create it first")));
+        }
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(name);
         hidden.push(".partial");

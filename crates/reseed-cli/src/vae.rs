@@ -5,7 +5,7 @@ use std::path::Path;
 
 use reseed_model::plan::{Cut, Tile, padded_plane, whole_frames};
 use reseed_model::{Config, Half, Stream, Vae};
-use reseed_ops::{CpuOps, Hw, Ops, ProfileOps, Shape, Thw};
+use reseed_ops::{CpuOps, Hw, Ops, ProfileOps, Record, Shape, Thw};
 use serde_json::json;
 
 use crate::args::{PlanArgs, RunArgs, TensorArgs};
@@ -42,7 +42,7 @@ pub fn encode(args: &TensorArgs) -> Result<()> {
     };
     let mut clip = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
     let run = Run { name: "vae encode", args: &args.run, ops: &ops, half: &encoder, config: &config };
-    run.clip(
+    let done = run.clip(
         padded,
         Cut::Pictures,
         total,
@@ -53,7 +53,7 @@ pub fn encode(args: &TensorArgs) -> Result<()> {
         },
     )?;
     output.finish()?;
-    run.say(&args.output, chw(shape, encoder.channels_out()));
+    done.tell(&args.output, chw(shape, encoder.channels_out()));
     Ok(())
 }
 
@@ -81,7 +81,7 @@ pub fn decode(args: &TensorArgs) -> Result<()> {
         Ok(pictures?.concat())
     };
     let run = Run { name: "vae decode", args: &args.run, ops: &ops, half: &decoder, config: &config };
-    run.clip(input.plane, Cut::Latents, total, next, |values| {
+    let done = run.clip(input.plane, Cut::Latents, total, next, |values| {
         for picture in values.chunks_exact(whole.count() * config.image).take(left) {
             output.picture(&crop(picture, whole, plane), config.image)?;
             left -= 1;
@@ -89,7 +89,7 @@ pub fn decode(args: &TensorArgs) -> Result<()> {
         Ok(())
     })?;
     output.finish()?;
-    run.say(&args.output, chw(shape, config.image));
+    done.tell(&args.output, chw(shape, config.image));
     Ok(())
 }
 
@@ -97,7 +97,8 @@ fn chw(thw: Thw, channels: usize) -> Shape {
     Shape::from([thw.t, channels, thw.h, thw.w])
 }
 
-fn refuse_same_file(input: &Path, output: &Path) -> Result<()> {
+/// An error where a result would replace what it is made from.
+pub fn refuse_same_file(input: &Path, output: &Path) -> Result<()> {
     let same = match (std::fs::canonicalize(input), std::fs::canonicalize(output)) {
         (Ok(input), Ok(output)) => input == output,
         _ => false,
@@ -139,7 +140,7 @@ impl Run<'_> {
         total: usize,
         mut next: impl FnMut(usize) -> Result<Vec<f32>>,
         mut write: impl FnMut(Vec<f32>) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<Done<'_>> {
         let watch = MemoryWatch::start();
         let profiler = self.args.profile.then(|| ProfileOps::new(self.ops));
         let ops: &dyn Ops = profiler.as_ref().map_or(self.ops as &dyn Ops, |p| p);
@@ -161,30 +162,37 @@ impl Run<'_> {
             first = false;
         }
         progress.finish();
-        self.report(&progress, total, &watch);
-        if let Some(profiler) = &profiler {
-            report::profile(&profiler.records(), self.args.json);
-        }
-        Ok(())
+        let records = profiler.map(|profiler| profiler.records());
+        Ok(Done { run: self, total, seconds: progress.elapsed().as_secs_f64(), fps: progress.fps(), watch, records })
     }
+}
 
-    fn report(&self, progress: &Progress, total: usize, watch: &MemoryWatch) {
-        let seconds = progress.elapsed().as_secs_f64();
-        if self.args.json {
+/// What there is to tell of a run, once its result is in place.
+struct Done<'a> {
+    run: &'a Run<'a>,
+    total: usize,
+    seconds: f64,
+    fps: f64,
+    watch: MemoryWatch,
+    records: Option<Vec<Record>>,
+}
+
+impl Done<'_> {
+    fn tell(&self, output: &Path, shape: Shape) {
+        let Done { run, total, seconds, fps, watch, records } = self;
+        if let Some(records) = records {
+            report::profile(records, run.args.json);
+        }
+        if run.args.json {
             let mut done = json!({
-                "event": "done", "command": self.name, "device": self.ops.device(), "dtype": self.args.dtype.to_string(),
-                "frames": total, "seconds": seconds, "fps": progress.fps(),
+                "event": "done", "command": run.name, "device": run.ops.device(), "dtype": run.args.dtype.to_string(),
+                "frames": total, "seconds": seconds, "fps": fps,
             });
             done.as_object_mut().expect("an object").extend(watch.json().as_object().expect("an object").clone());
             say!("{done}");
         } else {
-            say!("{total} frames in {seconds:.2} s ({:.2} fps) on {}", progress.fps(), self.ops.device());
+            say!("{total} frames in {seconds:.2} s ({fps:.2} fps) on {}", run.ops.device());
             say!("{}", watch.line());
-        }
-    }
-
-    fn say(&self, output: &Path, shape: Shape) {
-        if !self.args.json {
             say!("{}: output {shape}", output.display());
         }
     }

@@ -1,0 +1,184 @@
+//! A folder to work in, the binary to run there, and the files that go in and come out.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use reseed_media::{Depth, Frame, Info, Kind, Rate, Size};
+use reseed_model::weights::safetensors::{Safetensors, header, write_values};
+use reseed_model::weights::{Source, formula};
+use reseed_ops::Shape;
+use serde_json::Value;
+
+/// What a run left in the terminal.
+#[derive(Debug)]
+pub struct Outcome {
+    pub code: Option<i32>,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+impl Outcome {
+    pub fn text(&self) -> String {
+        String::from_utf8(self.stdout.clone()).unwrap()
+    }
+
+    /// One JSON object a line, and nothing else.
+    pub fn events(&self) -> Vec<Value> {
+        let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+        let events: Vec<Value> = self.text().lines().map(parse).collect();
+        assert!(events.iter().all(Value::is_object), "{events:?}");
+        events
+    }
+}
+
+/// Values `[T, C, H, W]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    pub dims: Vec<usize>,
+    pub values: Vec<f32>,
+}
+
+impl Tensor {
+    pub fn new(dims: &[usize], value: impl Fn([usize; 4]) -> f32) -> Tensor {
+        let &[t, c, h, w] = dims else { panic!("{dims:?}") };
+        let place = |i: usize| [i / (c * h * w), i / (h * w) % c, i / w % h, i % w];
+        Tensor { dims: dims.into(), values: (0..t * c * h * w).map(|i| value(place(i))).collect() }
+    }
+
+    /// Numbers in [-1, 1), always the same.
+    pub fn uniform(dims: &[usize]) -> Tensor {
+        let values = formula::uniform("a test", dims.iter().product(), 1);
+        Tensor { dims: dims.into(), values: values.iter().map(|v| *v as f32).collect() }
+    }
+
+    pub fn at(&self, [t, c, y, x]: [usize; 4]) -> f32 {
+        let d = &self.dims;
+        self.values[((t * d[1] + c) * d[2] + y) * d[3] + x]
+    }
+}
+
+/// A temporary folder.
+pub struct Lab(tempfile::TempDir);
+
+impl Lab {
+    pub fn new() -> Lab {
+        Lab(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Everything in the folder, hidden or not.
+    pub fn names(&self) -> Vec<String> {
+        let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+        let mut names: Vec<String> = fs::read_dir(self.0.path()).unwrap().map(name).collect();
+        names.sort();
+        names
+    }
+
+    /// `reseed` and these words, to be started in the folder.
+    pub fn command(&self, words: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_reseed"));
+        command.args(words.split_whitespace()).current_dir(self.0.path()).stdin(Stdio::null());
+        command
+    }
+
+    pub fn run(&self, words: &str) -> Outcome {
+        outcome(self.command(words))
+    }
+
+    /// A run that must succeed.
+    pub fn succeed(&self, words: &str) -> Outcome {
+        let outcome = self.run(words);
+        assert_eq!(outcome.code, Some(0), "reseed {words}: {}", outcome.stderr);
+        outcome
+    }
+
+    /// A run that must succeed, and the tensor it wrote to `out`.
+    pub fn tensor_of(&self, words: &str) -> Tensor {
+        self.succeed(words);
+        self.read("out", "output")
+    }
+
+    pub fn read(&self, file: &str, name: &str) -> Tensor {
+        let file = Safetensors::open(&self.path(file)).unwrap();
+        Tensor { dims: file.shapes()[name].dims().into(), values: file.read(name).unwrap() }
+    }
+
+    /// A file with these tensors in this order.
+    pub fn write(&self, file: &str, tensors: &[(&str, &Tensor)], metadata: &[(&str, &str)]) {
+        let metadata: BTreeMap<String, String> = metadata.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        let shapes: Vec<(&str, Shape)> = tensors.iter().map(|(name, t)| (*name, Shape::from(&t.dims[..]))).collect();
+        let mut to = File::create(self.path(file)).unwrap();
+        to.write_all(&header(&shapes, &metadata)).unwrap();
+        tensors.iter().for_each(|(_, tensor)| write_values(&mut to, &tensor.values).unwrap());
+    }
+
+    /// A file with the one tensor `input`.
+    pub fn input(&self, file: &str, tensor: &Tensor) {
+        self.write(file, &[("input", tensor)], &[]);
+    }
+
+    /// Copies a golden file here, as `in`, and gives the options that belong to it and the result it promises.
+    pub fn golden(&self, name: &str) -> (String, Tensor) {
+        let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("../reseed-model/tests/golden");
+        let golden = goldens.join(format!("{name}.safetensors"));
+        fs::copy(&golden, self.path("in")).unwrap_or_else(|e| panic!("{}: {e}", golden.display()));
+        let file = Safetensors::open(&golden).unwrap();
+        let case: Value = serde_json::from_str(file.metadata("case").unwrap()).unwrap();
+        let option = |key: &str| match &case[key] {
+            Value::Array(sides) => format!(" --{key} {}x{}", sides[0], sides[1]),
+            _ => String::new(),
+        };
+        (format!("--weights formula:tiny{}{}", option("tile"), option("overlap")), self.read("in", "output"))
+    }
+
+    /// Writes frames as what their name says, a folder where it says nothing.
+    pub fn film(&self, name: &str, size: Size, frames: usize) -> (Info, Vec<Frame>) {
+        let extension = Path::new(name).extension().and_then(|e| e.to_str());
+        let kind = match extension {
+            Some("y4m") => Kind::Y4m(reseed_media::y4m::Format::for_depth(Depth::Eight)),
+            Some(_) => Kind::Image,
+            None => Kind::Folder,
+        };
+        // One to be sorted by number, one of another format.
+        let names = match extension {
+            None => (0..frames).map(|i| format!("{}.{}", 9 + i, ["png", "tiff"][i % 2]).into()).collect(),
+            Some(_) => Vec::new(),
+        };
+        let rate = Rate { num: 24000, den: 1001 };
+        let info = Info { size, frames: Some(frames), rate, depth: Depth::Eight, kind, names, icc: None };
+        let mut sink = reseed_media::create(&self.path(name), &info).unwrap();
+        let frames: Vec<Frame> = (0..frames).map(|i| picture(size, i)).collect();
+        frames.iter().for_each(|frame| sink.write(frame).unwrap());
+        sink.finish().unwrap();
+        (info, frames)
+    }
+}
+
+/// A smooth picture that changes with `i`.
+pub fn picture(size: Size, i: usize) -> Frame {
+    let value = |k: usize| {
+        let (x, y) = ((k / 3 % size.w) as f32 / size.w as f32, (k / 3 / size.w) as f32 / size.h as f32);
+        0.5 + 0.5 * [x - y, y * y - x, x * y][k % 3] * (1.0 - i as f32 / 20.0)
+    };
+    let unit: Vec<f32> = (0..3 * size.pixels()).map(value).collect();
+    Frame::from_unit(size, &unit, Depth::Eight)
+}
+
+/// What can be read back from a file or folder.
+pub fn frames(path: &Path) -> (Info, Vec<Frame>) {
+    let mut source = reseed_media::open(path).unwrap();
+    let frames = std::iter::from_fn(|| source.next().unwrap()).collect();
+    (source.info().clone(), frames)
+}
+
+pub fn outcome(mut command: Command) -> Outcome {
+    let output = command.output().unwrap();
+    Outcome { code: output.status.code(), stdout: output.stdout, stderr: String::from_utf8(output.stderr).unwrap() }
+}

@@ -1,0 +1,92 @@
+//! `reseed estimate`: what a run will need, said before it starts and true when it ends.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::Lab;
+use serde_json::Value;
+
+fn estimate(words: &str) -> Value {
+    let events = Lab::new().succeed(&format!("estimate vae {words} --json")).events();
+    let [event] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(event["event"], "estimate");
+    event.clone()
+}
+
+fn number(event: &Value, key: &str) -> u64 {
+    event[key].as_u64().unwrap_or_else(|| panic!("no {key} in {event}"))
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_full_decoder_takes_the_memory_that_was_foretold() {
+    let lab = Lab::new();
+    lab.input("in", &common::Tensor::uniform(&[1, 16, 32, 32]));
+    let events = lab.succeed("vae decode in out --weights formula:full --threads 2 --json").events();
+    let taken = number(events.last().unwrap(), "peak_above_weights_bytes") as f64;
+    let foretold = number(&estimate("decode --size 256x256 --frames 1 --threads 2"), "peak_above_weights_bytes") as f64;
+    assert!((taken / foretold - 1.0).abs() < 0.1, "{taken} bytes taken, {foretold} foretold");
+}
+
+#[test]
+fn the_public_checkpoint_is_the_default_and_is_never_made() {
+    for direction in ["encode", "decode"] {
+        let large = estimate(&format!("{direction} --size 1920x1080 --frames 81"));
+        assert_eq!(large, estimate(&format!("{direction} --size 1920x1080 --frames 81 --weights formula:full")));
+        assert!(number(&large, "weights_bytes") > 300 << 20, "{large}");
+        assert!(number(&large, "peak_above_weights_bytes") > 1 << 30, "{large}");
+    }
+}
+
+#[test]
+fn arithmetic_grows_linearly_with_slices() {
+    for direction in ["encode", "decode"] {
+        let flops = |frames: usize| {
+            let event = estimate(&format!("{direction} --size 64x48 --frames {frames}"));
+            assert_eq!(number(&event, "slices") as usize, 1.max((frames - 1) / 4), "{event}");
+            number(&event, "flops")
+        };
+        let [first, second, third, tenth] = [5, 9, 13, 41].map(flops);
+        assert!(first > 0 && second > first, "{direction}: {first} {second}");
+        assert_eq!(third - second, second - first, "{direction}");
+        assert_eq!(tenth - first, 9 * (second - first), "{direction}");
+    }
+}
+
+#[test]
+fn a_clip_costs_what_it_is_extended_to() {
+    let cost = |words: &str| number(&estimate(words), "flops");
+    assert_eq!(cost("encode --size 41x30 --frames 6"), cost("encode --size 48x32 --frames 9"));
+    assert_eq!(cost("decode --size 41x30 --frames 6"), cost("decode --size 48x32 --frames 9"));
+}
+
+#[test]
+fn bf16_takes_less_and_long_slices_take_more() {
+    let peak = |options: &str| {
+        number(&estimate(&format!("decode --size 128x128 --frames 17 {options}")), "peak_above_weights_bytes")
+    };
+    assert!(peak("--dtype bf16") < peak(""));
+    assert!(peak("--slice 2") > peak(""));
+}
+
+#[test]
+fn tiles_are_counted() {
+    let plan = "decode --size 224x160 --frames 5 --tile 96x96 --overlap 32x32 --threads 2";
+    let event = estimate(plan);
+    // 28 x 20 latents in tiles of 12 that share 4; what would be all overlap is left out.
+    assert_eq!(number(&event, "tiles"), 6);
+    assert_eq!(number(&event, "tiles_at_once"), 2);
+    let text = Lab::new().succeed(&format!("estimate vae {plan}")).text();
+    assert!(text.contains("1 slices of 1 latent frames, 6 tiles each, 2 at the same time"), "{text}");
+    let whole = estimate("decode --size 224x160 --frames 5 --threads 2");
+    assert_eq!((number(&whole, "tiles"), number(&whole, "tiles_at_once")), (1, 1));
+    assert!(number(&whole, "flops") < number(&event, "flops"));
+}
+
+#[test]
+fn what_no_machine_holds_is_said_not_tried() {
+    let outcome = Lab::new().run("estimate vae decode --size 65536x65536 --frames 2001 --slice 500");
+    assert_eq!(outcome.code, Some(5), "{}", outcome.stderr);
+    assert!(outcome.stderr.starts_with("reseed: ") && outcome.stderr.lines().count() == 1, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("shorter slices"), "{}", outcome.stderr);
+}
