@@ -96,12 +96,12 @@ pub struct DemoArgs {
 
 #[derive(Args)]
 pub struct RunArgs {
-    /// Where to compute.
+    /// Where to compute: cpu, cuda or cuda:N.
     #[arg(long, default_value = "cpu")]
     pub device: String,
-    /// Type of the activations; sums are f32 either way.
-    #[arg(long, value_parser = dtype, default_value = "f32", value_name = "f32|bf16")]
-    pub dtype: DType,
+    /// Type of the activations; sums are always f32. f32 on the cpu and f16 on cuda unless given.
+    #[arg(long, value_parser = dtype, value_name = "f32|f16|bf16")]
+    pub dtype: Option<DType>,
     #[command(flatten)]
     pub plan: PlanArgs,
     /// Threads; all cores unless given.
@@ -136,7 +136,7 @@ pub struct EstimateArgs {
     #[arg(long, value_parser = size, value_name = "WxH")]
     pub size: Hw,
     /// Number of pictures.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub frames: u32,
     /// The VAE: a safetensors file, or formula:tiny, formula:full.
     #[arg(long, value_name = "FILE", default_value = "formula:full")]
@@ -184,8 +184,9 @@ fn size(text: &str) -> Result<Hw, String> {
 fn dtype(text: &str) -> Result<DType, String> {
     match text {
         "f32" => Ok(DType::F32),
+        "f16" => Ok(DType::F16),
         "bf16" => Ok(DType::Bf16),
-        _ => Err(format!("`{text}` is not f32 or bf16")),
+        _ => Err(format!("`{text}` is not f32, f16 or bf16")),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use reseed_model::plan::{slices, whole_frames};
 use reseed_model::weights::formula::uniform;
 use reseed_model::{Config, Half, Stream, Vae};
-use reseed_ops::{Cost, CpuOps, Hw, Ops, ProfileOps};
+use reseed_ops::{Cost, Hw, Ops, ProfileOps};
 use serde_json::json;
 
 use crate::args::{BenchArgs, Direction};
@@ -14,13 +14,14 @@ use crate::failure::Result;
 use crate::report::{self, MemoryWatch};
 
 pub fn run(args: &BenchArgs) -> Result<()> {
-    let ops = engine::device(&args.run)?;
-    let vae = Vae::load(&ops, &*engine::weights(&args.weights)?)?;
+    let device = engine::device(&args.run)?;
+    let ops = &*device.ops;
+    let vae = Vae::load(ops, &*engine::weights(&args.weights)?)?;
     let factor = vae.config.spatial_factor();
     let plane = Hw::new(args.size.h.next_multiple_of(factor), args.size.w.next_multiple_of(factor));
     let pictures = whole_frames(args.frames as usize, vae.config.temporal_factor());
     let latents = vae.encoder.frames_out(pictures, true);
-    let case = |direction| Case { direction, ops: &ops, config: &vae.config, args };
+    let case = |direction| Case { direction, ops, config: &vae.config, args };
     if args.direction != Some(Direction::Decode) {
         case(Direction::Encode).time(&vae.encoder, plane, pictures, pictures)?;
     }
@@ -32,7 +33,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
 
 struct Case<'a> {
     direction: Direction,
-    ops: &'a CpuOps,
+    ops: &'a dyn Ops,
     config: &'a Config,
     args: &'a BenchArgs,
 }
@@ -74,7 +75,7 @@ impl Case<'_> {
                 "{}",
                 json!({
                     "event": "bench", "command": format!("vae {name}"), "device": self.ops.device(), "size": size,
-                    "dtype": self.args.run.dtype.to_string(), "frames": pictures, "seconds": times, "median": median,
+                    "dtype": self.ops.dtype().to_string(), "frames": pictures, "seconds": times, "median": median,
                     "fps": pictures as f64 / median, "gflops_per_second": gflops,
                     "peak_above_weights_bytes": watch.above_weights(),
                 })
@@ -84,7 +85,7 @@ impl Case<'_> {
             say!(
                 "vae {name} {pictures} frames {size} {} on {}: median {median:.3} s ({first:.3} to {last:.3}), {:.3} fps, \
                  {gflops:.1} GFLOP/s",
-                self.args.run.dtype,
+                self.ops.dtype(),
                 self.ops.device(),
                 pictures as f64 / median,
             );

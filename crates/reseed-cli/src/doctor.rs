@@ -1,5 +1,6 @@
 //! `reseed doctor`: what this machine offers.
 
+use reseed_cuda::DeviceInfo;
 use reseed_ops::{CpuOps, DType, Level, Ops};
 
 use crate::failure::Result;
@@ -12,6 +13,16 @@ pub fn run() -> Result<()> {
     say!("reseed  {}", env!("CARGO_PKG_VERSION"));
     say!("device  {}", cpu.device());
     say!("levels  {} (cap with RESEED_CPU)", levels.join(", "));
+    match reseed_cuda::devices() {
+        Ok(cards) => cards.iter().for_each(card),
+        Err(error) => say!("cuda    {error}"),
+    }
     say!("memory  {}", memory::machine().map_or("unknown".into(), bytes));
     Ok(())
+}
+
+fn card(card: &DeviceInfo) {
+    let DeviceInfo { ordinal, name, capability, memory, driver } = card;
+    let (capability, driver) = (format!("{}.{}", capability.0, capability.1), format!("{}.{}", driver.0, driver.1));
+    say!("cuda:{ordinal}  {name}, compute capability {capability}, {}, driver for CUDA {driver}", bytes(*memory));
 }

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use reseed_cuda::CudaOps;
 use reseed_model::Config;
 use reseed_model::plan::Tiling;
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_ops::{CpuOps, Hw};
+use reseed_ops::{CpuOps, DType, Hw, Ops, TraceOps};
 
 use crate::args::{PlanArgs, RunArgs};
 use crate::failure::{Failure, Result};
@@ -16,14 +17,29 @@ use crate::failure::{Failure, Result};
 /// Seed of formula weights.
 const SEED: u64 = 1;
 
-/// The device that was asked for.
-pub fn device(args: &RunArgs) -> Result<CpuOps> {
-    match args.device.as_str() {
-        "cpu" => Ok(CpuOps::new(args.dtype, args.threads.map(usize::from))?),
-        other => {
-            Err(Failure::Device(format!("--device {other}: this build computes on the cpu only; use --device cpu")))
+/// Where a run computes.
+pub struct Device {
+    /// The device.
+    pub ops: Box<dyn Ops>,
+    /// One that computes nothing and counts what it would take.
+    pub trace: TraceOps,
+    /// How many small tiles are worth running at the same time.
+    pub lanes: usize,
+}
+
+/// The device that was asked for, in the type that was asked for or that suits it best.
+pub fn device(args: &RunArgs) -> Result<Device> {
+    let number = match args.device.as_str() {
+        "cpu" => {
+            let cpu = CpuOps::new(args.dtype.unwrap_or(DType::F32), args.threads.map(usize::from))?;
+            return Ok(Device { trace: cpu.trace(), lanes: cpu.threads(), ops: Box::new(cpu) });
         }
-    }
+        "cuda" => Some(0),
+        word => word.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
+    };
+    let unknown = || Failure::Usage(format!("--device {}: the devices are cpu, cuda and cuda:N", args.device));
+    let cuda = CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(DType::F16))?;
+    Ok(Device { trace: cuda.trace(), lanes: 1, ops: Box::new(cuda) })
 }
 
 /// The weights that were asked for: a file, or `formula:` and a size.

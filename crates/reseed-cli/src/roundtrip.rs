@@ -58,14 +58,14 @@ impl Quality {
 fn roundtrip(mut source: Box<dyn Source>, input: &Path, output: &Path, weights: &str, args: &RunArgs) -> Result<()> {
     engine::catch_ctrl_c();
     let device = engine::device(args)?;
-    let vae = Vae::load(&device, &*engine::weights(weights)?)?;
-    let profiler = args.profile.then(|| ProfileOps::new(&device));
-    let ops: &dyn Ops = profiler.as_ref().map_or(&device as &dyn Ops, |p| p);
+    let vae = Vae::load(&*device.ops, &*engine::weights(weights)?)?;
+    let profiler = args.profile.then(|| ProfileOps::new(&*device.ops));
+    let ops: &dyn Ops = profiler.as_ref().map_or(&*device.ops, |p| p);
     let info = source.info().clone();
     let mut sink = reseed_media::create(output, &info).map_err(Failure::output)?;
     let watch = MemoryWatch::start();
     let mut progress = Progress::new("vae roundtrip", info.frames, args.json);
-    let quality = pump(&vae, ops, device.threads(), &mut *source, &mut *sink, &mut progress, args)?;
+    let quality = pump(&vae, ops, device.lanes, &mut *source, &mut *sink, &mut progress, args)?;
     if quality.frames == 0 {
         return Err(Failure::Input(format!("{}: there are no frames in it", input.display())));
     }
@@ -74,7 +74,7 @@ fn roundtrip(mut source: Box<dyn Source>, input: &Path, output: &Path, weights: 
     if let Some(profiler) = &profiler {
         report::profile(&profiler.records(), args.json);
     }
-    tell(&quality, &progress, &watch, output, args, &device.device());
+    tell(&quality, &progress, &watch, output, args, &*device.ops);
     Ok(())
 }
 
@@ -103,7 +103,7 @@ fn pump(
     let latent = vae.encoder.plane_out(padded);
     let stream = |half, cut, plane| -> Result<Stream> {
         let tiles = tiles(&args.plan, config, cut, plane)?;
-        let workers = workers(threads, &tiles);
+        let workers = workers(threads, &tiles, cut);
         Ok(Stream::new(ops, half, plane, tiles, workers))
     };
     let mut encoder = stream(&vae.encoder, Cut::Pictures, padded)?;
@@ -133,12 +133,12 @@ fn pump(
     Ok(quality)
 }
 
-fn tell(quality: &Quality, progress: &Progress, watch: &MemoryWatch, output: &Path, args: &RunArgs, device: &str) {
+fn tell(quality: &Quality, progress: &Progress, watch: &MemoryWatch, output: &Path, args: &RunArgs, ops: &dyn Ops) {
     let (psnr, ssim) = quality.mean();
     let seconds = progress.elapsed().as_secs_f64();
     if args.json {
         let mut done = json!({
-            "event": "done", "command": "vae roundtrip", "device": device, "dtype": args.dtype.to_string(),
+            "event": "done", "command": "vae roundtrip", "device": ops.device(), "dtype": ops.dtype().to_string(),
             "frames": quality.frames, "seconds": seconds, "fps": progress.fps(), "psnr": psnr, "ssim": ssim,
             "output": output.to_string_lossy(),
         });
@@ -146,10 +146,11 @@ fn tell(quality: &Quality, progress: &Progress, watch: &MemoryWatch, output: &Pa
         say!("{done}");
     } else {
         say!(
-            "{}: {} frames in {seconds:.2} s ({:.2} fps) on {device}",
+            "{}: {} frames in {seconds:.2} s ({:.2} fps) on {}",
             output.display(),
             quality.frames,
-            progress.fps()
+            progress.fps(),
+            ops.device()
         );
         say!("PSNR {psnr:.2} dB, SSIM {ssim:.4}");
         say!("{}", watch.line());

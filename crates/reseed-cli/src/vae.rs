@@ -5,12 +5,12 @@ use std::path::Path;
 
 use reseed_model::plan::{Cut, Tile, padded_plane, whole_frames};
 use reseed_model::{Config, Half, Stream, Vae};
-use reseed_ops::{CpuOps, Hw, Ops, ProfileOps, Record, Shape, Thw};
+use reseed_ops::{Hw, Ops, ProfileOps, Record, Shape, Thw};
 use serde_json::json;
 
 use crate::args::{PlanArgs, RunArgs, TensorArgs};
 use crate::clip::{Extended, crop};
-use crate::engine;
+use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use crate::report::{self, MemoryWatch};
@@ -18,13 +18,13 @@ use crate::tensor_file::{TensorInput, TensorOutput};
 
 pub fn encode(args: &TensorArgs) -> Result<()> {
     engine::catch_ctrl_c();
-    let ops = engine::device(&args.run)?;
+    let device = engine::device(&args.run)?;
     refuse_same_file(&args.input, &args.output)?;
     let input = TensorInput::open(&args.input)?;
     let source = engine::weights(&args.weights)?;
     let config = Config::detect(&*source)?;
     input.needs_channels(&[config.image], "pictures")?;
-    let (config, encoder) = Vae::load_encoder(&ops, &*source)?;
+    let (config, encoder) = Vae::load_encoder(&*device.ops, &*source)?;
 
     let (frames, plane) = (input.frames, input.plane);
     let total = whole_frames(frames, config.temporal_factor());
@@ -41,7 +41,7 @@ pub fn encode(args: &TensorArgs) -> Result<()> {
         (i <= frames).then(|| input.picture(i - 1, config.image)).transpose()
     };
     let mut clip = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
-    let run = Run { name: "vae encode", args: &args.run, ops: &ops, half: &encoder, config: &config };
+    let run = Run { name: "vae encode", args: &args.run, device: &device, half: &encoder, config: &config };
     let done = run.clip(
         padded,
         Cut::Pictures,
@@ -59,13 +59,13 @@ pub fn encode(args: &TensorArgs) -> Result<()> {
 
 pub fn decode(args: &TensorArgs) -> Result<()> {
     engine::catch_ctrl_c();
-    let ops = engine::device(&args.run)?;
+    let device = engine::device(&args.run)?;
     refuse_same_file(&args.input, &args.output)?;
     let input = TensorInput::open(&args.input)?;
     let source = engine::weights(&args.weights)?;
     let config = Config::detect(&*source)?;
     input.needs_channels(&[config.latent, 2 * config.latent], "latents and moments")?;
-    let (config, decoder) = Vae::load_decoder(&ops, &*source)?;
+    let (config, decoder) = Vae::load_decoder(&*device.ops, &*source)?;
 
     let whole = decoder.plane_out(input.plane);
     let total = decoder.frames_out(input.frames, true);
@@ -80,7 +80,7 @@ pub fn decode(args: &TensorArgs) -> Result<()> {
         i = end;
         Ok(pictures?.concat())
     };
-    let run = Run { name: "vae decode", args: &args.run, ops: &ops, half: &decoder, config: &config };
+    let run = Run { name: "vae decode", args: &args.run, device: &device, half: &decoder, config: &config };
     let done = run.clip(input.plane, Cut::Latents, total, next, |values| {
         for picture in values.chunks_exact(whole.count() * config.image).take(left) {
             output.picture(&crop(picture, whole, plane), config.image)?;
@@ -126,7 +126,7 @@ fn original(input: &TensorInput, config: &Config, frames: usize, plane: Hw) -> (
 pub struct Run<'a> {
     pub name: &'static str,
     pub args: &'a RunArgs,
-    pub ops: &'a CpuOps,
+    pub device: &'a Device,
     pub half: &'a dyn Half,
     pub config: &'a Config,
 }
@@ -142,10 +142,10 @@ impl Run<'_> {
         mut write: impl FnMut(Vec<f32>) -> Result<()>,
     ) -> Result<Done<'_>> {
         let watch = MemoryWatch::start();
-        let profiler = self.args.profile.then(|| ProfileOps::new(self.ops));
-        let ops: &dyn Ops = profiler.as_ref().map_or(self.ops as &dyn Ops, |p| p);
+        let profiler = self.args.profile.then(|| ProfileOps::new(&*self.device.ops));
+        let ops: &dyn Ops = profiler.as_ref().map_or(&*self.device.ops, |p| p);
         let tiles = tiles(&self.args.plan, self.config, cut, plane)?;
-        let workers = workers(self.ops.threads(), &tiles);
+        let workers = workers(self.device.lanes, &tiles, cut);
         let mut stream = Stream::new(ops, self.half, plane, tiles, workers);
         let step = step(&self.args.plan, self.config, cut);
         let mut progress = Progress::new(self.name, Some(total), self.args.json);
@@ -185,13 +185,13 @@ impl Done<'_> {
         }
         if run.args.json {
             let mut done = json!({
-                "event": "done", "command": run.name, "device": run.ops.device(), "dtype": run.args.dtype.to_string(),
+                "event": "done", "command": run.name, "device": run.device.ops.device(), "dtype": run.device.ops.dtype().to_string(),
                 "frames": total, "seconds": seconds, "fps": fps,
             });
             done.as_object_mut().expect("an object").extend(watch.json().as_object().expect("an object").clone());
             say!("{done}");
         } else {
-            say!("{total} frames in {seconds:.2} s ({fps:.2} fps) on {}", run.ops.device());
+            say!("{total} frames in {seconds:.2} s ({fps:.2} fps) on {}", run.device.ops.device());
             say!("{}", watch.line());
             say!("{}: output {shape}", output.display());
         }
@@ -208,7 +208,12 @@ pub fn tiles(args: &PlanArgs, config: &Config, cut: Cut, plane: Hw) -> Result<Op
     Ok(engine::tiling(args, config)?.and_then(|tiling| tiling.tiles(cut, plane, config.spatial_factor())))
 }
 
-/// How many tiles run at the same time.
-pub fn workers(threads: usize, tiles: &Option<Vec<Tile>>) -> usize {
-    tiles.as_ref().map_or(1, |tiles| threads.min(tiles.len()))
+/// How many tiles run at the same time. Only tiles of at most 128 pixels a side leave a device idle between their layers
+/// (5% on two cores); larger ones would but take more memory.
+pub fn workers(lanes: usize, tiles: &Option<Vec<Tile>>, cut: Cut) -> usize {
+    let small = if cut == Cut::Pictures { 128 * 128 } else { 16 * 16 };
+    match tiles.as_deref() {
+        Some(tiles @ [first, ..]) if first.rows.len() * first.columns.len() <= small => lanes.min(tiles.len()),
+        _ => 1,
+    }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// Each crate of the workspace and the crates it may name, in tests and build scripts too.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("reseed-cli", &["reseed-media", "reseed-model", "reseed-ops"]),
+    ("reseed-cli", &["reseed-cuda", "reseed-media", "reseed-model", "reseed-ops"]),
     ("reseed-cuda", &["reseed-ops"]),
     ("reseed-media", &[]),
     ("reseed-model", &["reseed-ops"]),

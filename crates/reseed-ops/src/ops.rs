@@ -90,6 +90,11 @@ pub trait Ops: Send + Sync {
     /// Names the part of the network that runs next, for reports.
     fn stage(&self, _name: &str) {}
 
+    /// Waits until everything asked for so far is done.
+    fn finish(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Brings a convolution onto the device.
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv>;
 

@@ -66,6 +66,7 @@ impl<'a> ProfileOps<'a> {
     fn timed<T>(&self, op: &'static str, run: impl FnOnce() -> Result<T>, cost: impl FnOnce(&T) -> Cost) -> Result<T> {
         let start = Instant::now();
         let result = run()?;
+        self.inner.finish()?;
         let time = start.elapsed();
         let mut log = self.log();
         let key = (log.stage.clone(), op);

@@ -13,8 +13,12 @@ use crate::reference;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// Queries of a block: four full register tiles of the widest level.
-const QUERIES: usize = 56;
+/// Queries of a block: full register tiles of the widest level. Long sequences, whose keys stream from afar, are worth
+/// more of them.
+fn queries(tokens: usize) -> usize {
+    if tokens < 2048 { 56 } else { 112 }
+}
+
 /// Keys of a block.
 const KEYS: usize = 512;
 
@@ -61,8 +65,10 @@ fn sequence<E: Element>(level: Level, qkv: &[E], out: &mut [E], width: usize, he
                 line.iter_mut().zip(from).for_each(|(to, v)| *to = v.to_f32());
             }
         });
-        out.par_chunks_mut(QUERIES * width).enumerate().for_each(|(block, out)| {
-            let queries: Vec<E> = (0..out.len() / width).flat_map(|i| row(block * QUERIES + i, 0)).copied().collect();
+        let block_rows = queries(n);
+        out.par_chunks_mut(block_rows * width).enumerate().for_each(|(block, out)| {
+            let queries: Vec<E> =
+                (0..out.len() / width).flat_map(|i| row(block * block_rows + i, 0)).copied().collect();
             let result = Block::new(level, &queries, d).run(&keys, &values);
             for (to, from) in out.chunks_exact_mut(width).zip(result.chunks_exact(values.padded())) {
                 to[head * d..][..d].iter_mut().zip(from).for_each(|(to, &v)| *to = E::from_f32(v));

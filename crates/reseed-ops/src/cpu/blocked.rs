@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::gemm::{Panels, Product, even_parts, multiply, tile_rows};
 use super::level::Level;
 use super::memory::{Element, Floats};
-use super::transpose::transpose;
+use super::transpose::transpose_every;
 use crate::shape::Hw;
 
 /// Most columns of a rectangle.
@@ -192,15 +192,10 @@ impl Layout {
             if columns.len() < self.columns {
                 line.fill(0.0);
             }
-            if self.stride == 1 {
-                transpose(level, pixels, channels, &mut line[columns.start..], self.pitch);
-            } else {
-                for (j, pixel) in pixels.chunks_exact(channels).enumerate() {
-                    let at = self.column(columns.start + j);
-                    for (c, value) in pixel.iter().enumerate() {
-                        line[c * self.pitch + at] = value.to_f32();
-                    }
-                }
+            for phase in 0..self.stride.min(columns.len()) {
+                let pixels = &pixels[phase * channels..];
+                let to = &mut line[self.column(columns.start + phase)..];
+                transpose_every(self.stride, level, pixels, channels, to, self.pitch);
             }
         }
     }

@@ -11,50 +11,71 @@ const SIDE: usize = 16;
 
 /// Row c of `to`, `pitch` apart from the next, becomes channel c of every pixel.
 pub fn transpose<E: Element>(level: Level, from: &[E], channels: usize, to: &mut [f32], pitch: usize) {
-    let pixels = from.len() / channels;
+    transpose_every(1, level, from, channels, to, pitch);
+}
+
+/// The same for the first pixel and every `step`th behind it.
+pub fn transpose_every<E: Element>(
+    step: usize,
+    level: Level,
+    from: &[E],
+    channels: usize,
+    to: &mut [f32],
+    pitch: usize,
+) {
+    let pixels = (from.len() / channels).div_ceil(step);
     assert!(to.len() >= (channels - 1) * pitch + pixels, "transposed rows do not fit");
     if pixels < SIDE || channels < SIDE {
-        for (x, pixel) in from.chunks_exact(channels).enumerate() {
+        for (x, pixel) in from.chunks_exact(channels).step_by(step).enumerate() {
             pixel.iter().enumerate().for_each(|(c, value)| to[c * pitch + x] = value.to_f32());
         }
         return;
     }
-    // SAFETY: `from` and `to` hold the rows and columns asserted above, and the level was detected.
+    let source = Pixels { values: from, channels, step, count: pixels };
+    // SAFETY: `source` and `to` hold the rows and columns asserted above, and the level was detected.
     unsafe {
         match level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => squares_avx512(from, channels, to, pitch),
+            Level::Avx512 => squares_avx512(source, to, pitch),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => squares_avx2(from, channels, to, pitch),
-            _ => squares::<Portable, E>(from, channels, to, pitch),
+            Level::Avx2 => squares_avx2(source, to, pitch),
+            _ => squares::<Portable, E>(source, to, pitch),
         }
     }
 }
 
+/// `count` pixels, `step` apart.
+struct Pixels<'a, E> {
+    values: &'a [E],
+    channels: usize,
+    step: usize,
+    count: usize,
+}
+
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
-unsafe fn squares_avx512<E: Element>(from: &[E], channels: usize, to: &mut [f32], pitch: usize) {
+unsafe fn squares_avx512<E: Element>(from: Pixels<E>, to: &mut [f32], pitch: usize) {
     // SAFETY: the caller's promise.
-    unsafe { squares::<Avx512, E>(from, channels, to, pitch) }
+    unsafe { squares::<Avx512, E>(from, to, pitch) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn squares_avx2<E: Element>(from: &[E], channels: usize, to: &mut [f32], pitch: usize) {
+unsafe fn squares_avx2<E: Element>(from: Pixels<E>, to: &mut [f32], pitch: usize) {
     // SAFETY: the caller's promise.
-    unsafe { squares::<Avx2, E>(from, channels, to, pitch) }
+    unsafe { squares::<Avx2, E>(from, to, pitch) }
 }
 
 /// Squares that stay in registers; the last one overlaps the one before it where the sides are no multiples.
 #[inline(always)]
-unsafe fn squares<S: Simd, E: Element>(from: &[E], channels: usize, to: &mut [f32], pitch: usize) {
-    let (side, pixels) = (S::LANES, from.len() / channels);
+unsafe fn squares<S: Simd, E: Element>(from: Pixels<E>, to: &mut [f32], pitch: usize) {
+    let side = S::LANES;
     let steps = |n: usize| (0..n).step_by(side).map(move |i| i.min(n - side));
     let mut wide = [0.0; SIDE * SIDE];
-    for c in steps(channels) {
-        for x in steps(pixels) {
+    for c in steps(from.channels) {
+        for x in steps(from.count) {
             for (i, row) in wide.chunks_exact_mut(SIDE).enumerate().take(side) {
-                let pixel = &from[(x + i) * channels + c..][..side];
+                let pixel = &from.values[(x + i) * from.step * from.channels + c..][..side];
                 row.iter_mut().zip(pixel).for_each(|(value, from)| *value = from.to_f32());
             }
             // SAFETY: `wide` is large enough for any level, and the caller's promise.

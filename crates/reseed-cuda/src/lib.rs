@@ -1,0 +1,32 @@
+//! The CUDA device of the Reseed engine: [`CudaOps`] implements [`reseed_ops::Ops`] on one NVIDIA card.
+//!
+//! The kernels are CUDA C++ in `kernels/`, compiled ahead of time and embedded, so that a user needs only the driver
+//! and a build needs only Rust. This crate knows no model and no video; what the ops mean is defined by
+//! [`reseed_ops::reference`], and conformance to that is tested on a machine with a card.
+//!
+//! ```
+//! use reseed_cuda::CudaOps;
+//! use reseed_ops::{DType, Ops, Shape};
+//!
+//! match CudaOps::new(0, DType::F16) {
+//!     Ok(cuda) => {
+//!         let x = cuda.upload(Shape::from([2]), &[1.0, 2.0])?;
+//!         assert_eq!(cuda.download(&x)?, [1.0, 2.0]);
+//!     }
+//!     Err(reason) => assert!(!reason.to_string().is_empty()),
+//! }
+//! # Ok::<(), reseed_ops::Error>(())
+//! ```
+#![deny(missing_docs)]
+
+mod driver;
+mod kernels;
+mod launch;
+mod ops;
+mod params;
+mod pool;
+mod staging;
+mod tensor_map;
+
+pub use driver::{DeviceInfo, devices};
+pub use ops::CudaOps;

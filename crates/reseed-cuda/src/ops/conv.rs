@@ -1,0 +1,149 @@
+//! Causal convolution.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use reseed_ops::{Conv, ConvData, ConvSpec, DType, Epilogue, Packed, Past, Result, Shape, Summed, Tensor};
+
+use super::CudaOps;
+use super::convolve::Convolution;
+use super::fold::Taps;
+use super::memory::ptr;
+use super::weights::{Order, taps_first};
+use crate::driver::Ptr;
+use crate::params::{ConvArgs, int};
+use crate::pool::Memory;
+
+struct Weights {
+    /// `[tap (t, h, w)][c_out][c_in]` of the device's type.
+    weight: Memory,
+    /// `[c_out]` of f32.
+    bias: Memory,
+    /// Channels of the input as the kernels see it: tensor cores want them by eights.
+    c_in: usize,
+}
+
+pub fn pack(cuda: &CudaOps, spec: &ConvSpec, data: &ConvData) -> Result<Packed> {
+    let ConvSpec { c_in, c_out, taps, .. } = *spec;
+    assert_eq!(data.weight.len(), c_out * c_in * taps.count(), "weight of a convolution");
+    assert_eq!(data.bias.len(), c_out, "bias of a convolution");
+    let wide = if cuda.dtype == DType::F32 || taps.count() == 1 { c_in } else { c_in.next_multiple_of(8) };
+    let order = Order { phases: 1, c_out, c_in: wide, taps: taps.count() };
+    let weight = cuda.keep(&taps_first(&widened(&data.weight, c_in, wide, taps.count()), order, cuda.dtype))?;
+    Ok(Arc::new(Weights { weight, bias: cuda.keep(&data.bias)?, c_in: wide }))
+}
+
+/// `[c_out, c_in, taps]` with zero channels behind the input's own.
+fn widened(weight: &[f32], c_in: usize, wide: usize, taps: usize) -> Cow<'_, [f32]> {
+    if wide == c_in {
+        return Cow::Borrowed(weight);
+    }
+    let mut out = vec![0.0; weight.len() / c_in * wide];
+    for (to, from) in out.chunks_exact_mut(wide * taps).zip(weight.chunks_exact(c_in * taps)) {
+        to[..from.len()].copy_from_slice(from);
+    }
+    Cow::Owned(out)
+}
+
+pub fn run(cuda: &CudaOps, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+    let spec = &conv.spec;
+    assert_eq!(x.channels(), spec.c_in, "conv: input {x:?}, weights {spec:?}");
+    assert_eq!(x.dtype(), cuda.dtype, "conv: input {x:?}");
+    if let Some(frames) = past.frames() {
+        assert_eq!(frames.thw().t, spec.keeps(), "conv: past {frames:?}, weights {spec:?}");
+        assert_eq!((frames.thw().h, frames.thw().w), (x.thw().h, x.thw().w), "conv: past {frames:?}, input {x:?}");
+        assert_eq!((frames.channels(), frames.dtype()), (spec.c_in, x.dtype()), "conv: past {frames:?}");
+    }
+    let shape = Shape::clip(spec.output(x.thw(), past.starts()), spec.c_out);
+    if let Some(residual) = &epilogue.residual {
+        assert_eq!((residual.shape(), residual.dtype()), (shape, x.dtype()), "conv: residual");
+    }
+    let add = epilogue.residual.is_some();
+    let y = match epilogue.residual {
+        Some(residual) => cuda.writable("conv", residual)?,
+        None => cuda.room("conv", shape, x.dtype())?,
+    };
+    let weights: &Weights = cuda.unpack(&conv.packed);
+    let wide = |clip: &Tensor| match weights.c_in == spec.c_in {
+        true => Ok(clip.clone()),
+        false => cuda.padded(clip, weights.c_in),
+    };
+    let (x, before) = (wide(x)?, past.frames().filter(|frames| frames.thw().t > 0).map(wide).transpose()?);
+    let all = whole(spec, weights, before.as_ref(), &x, &y, add);
+    match past {
+        Past::Start => start(cuda, spec, weights, all)?,
+        // SAFETY: shapes were checked above; `whole` describes them.
+        _ => unsafe { all.launch(cuda) }?,
+    }
+    let stats = epilogue.groups.map(|groups| cuda.stats("conv", &y, groups)).transpose()?;
+    Ok(Summed { stats, tensor: y })
+}
+
+/// All frames at once, as they are computed behind a past.
+fn whole(spec: &ConvSpec, weights: &Weights, past: Option<&Tensor>, x: &Tensor, y: &Tensor, add: bool) -> Convolution {
+    let (input, output) = (x.thw(), y.thw());
+    let args = ConvArgs {
+        in_h: int(input.h),
+        in_w: int(input.w),
+        past_frames: int(past.map_or(0, |frames| frames.thw().t)),
+        out_frames: int(output.t),
+        out_h: int(output.h),
+        out_w: int(output.w),
+        taps_t: int(spec.taps.t),
+        taps_h: int(spec.taps.h),
+        taps_w: int(spec.taps.w),
+        stride_t: int(spec.stride.t),
+        stride_h: int(spec.stride.h),
+        stride_w: int(spec.stride.w),
+        pad_h: int(spec.pad_before),
+        pad_w: int(spec.pad_before),
+        first: -int(spec.keeps()),
+        ..ConvArgs::matrix(1, weights.c_in, spec.c_out)
+    };
+    Convolution {
+        dtype: x.dtype(),
+        out: y.dtype(),
+        x: ptr(x),
+        frames: input.t,
+        past: past.map_or(Ptr::NULL, ptr),
+        w: weights.weight.ptr(),
+        bias: weights.bias.ptr(),
+        y: ptr(y),
+        residual: if add { ptr(y) } else { Ptr::NULL },
+        args,
+    }
+}
+
+/// A clip's start: frames that read the first one through several taps one by one, the others together.
+fn start(cuda: &CudaOps, spec: &ConvSpec, weights: &Weights, all: Convolution) -> Result<()> {
+    let taps = Taps {
+        at: all.w,
+        dtype: all.dtype,
+        phases: 1,
+        time: spec.taps.t,
+        each: spec.taps.h * spec.taps.w * weights.c_in * spec.c_out,
+    };
+    let frames = all.args.out_frames as usize;
+    let alone = (0..frames).take_while(|&t| spec.folded(t) > 1).count();
+    for t in 0..alone {
+        let folded = spec.folded(t);
+        // SAFETY: `all` holds the layer's kernels.
+        let kernels = unsafe { taps.fold(cuda, "conv", folded) }?;
+        let args =
+            ConvArgs { taps_t: int(taps.left(folded)), first: 0, out_frames: 1, frame_start: int(t), ..all.args };
+        // SAFETY: one frame of what was checked in `run`; the kernels have as many taps as `args` says.
+        unsafe { Convolution { w: kernels.ptr(), args, ..all }.launch(cuda) }?;
+    }
+    if alone == frames {
+        return Ok(());
+    }
+    let args = ConvArgs {
+        out_frames: int(frames - alone),
+        first: int(alone * spec.stride.t) - int(spec.taps.t - 1),
+        frame_start: int(alone),
+        ..all.args
+    };
+    assert!(args.first >= 0, "conv: {spec:?} reads before a clip's start");
+    // SAFETY: the remaining frames of what was checked in `run`.
+    unsafe { Convolution { args, ..all }.launch(cuda) }
+}

@@ -1,0 +1,178 @@
+//! The convolution kernels, and which of them runs.
+
+use reseed_ops::{DType, Result};
+
+use super::CudaOps;
+use crate::driver::Ptr;
+use crate::launch::{Grid, args};
+use crate::params::ConvArgs;
+
+/// Stages of `conv_gemm`, and bytes of a row of one.
+const GEMM_STAGES: usize = 4;
+const GEMM_PITCH: usize = 80;
+
+/// Rows and columns of the output that a block of `conv_halo` makes at a time, and their channels.
+const HALO_PLANE: usize = 16;
+const HALO_CHANNELS: usize = 128;
+/// Output channels of a tile of the kernel for the last layer.
+const HALO_FEW: usize = 16;
+/// Input channels that it loads at a time.
+const HALO_DEPTH: usize = 64;
+const HALO_THREADS: usize = 384;
+const HALO_SHARED: usize = 183 << 10;
+
+/// One launch: operands, and how they are read.
+#[derive(Clone, Copy)]
+pub struct Convolution {
+    /// Type of x, past, w and, where there is one, the residual.
+    pub dtype: DType,
+    /// Type of y: that of x, or f32.
+    pub out: DType,
+    pub x: Ptr,
+    /// Frames in x.
+    pub frames: usize,
+    pub past: Ptr,
+    pub w: Ptr,
+    pub bias: Ptr,
+    pub y: Ptr,
+    pub residual: Ptr,
+    pub args: ConvArgs,
+}
+
+impl Convolution {
+    /// Queues the fastest kernel that takes it.
+    ///
+    /// # Safety
+    /// The pointers hold what `args` says that is read and written there.
+    pub unsafe fn launch(&self, cuda: &CudaOps) -> Result<()> {
+        let plane = self.as_plane();
+        match plane.halo().filter(|_| cuda.driver.kernels.halo) {
+            // SAFETY: the caller's promise.
+            Some(taps) => unsafe { plane.launch_halo(cuda, taps) },
+            // SAFETY: the caller's promise.
+            None => unsafe { self.launch_gemm(cuda) },
+        }
+    }
+
+    /// A matrix product as a convolution over a plane as wide as a tile, where the rows fill it.
+    fn as_plane(&self) -> Convolution {
+        let a = self.args;
+        let (width, single) = (HALO_PLANE as i32, (a.taps_h, a.taps_w, a.in_h, a.out_h) == (1, 1, 1, 1));
+        match single && a.in_w == a.out_w && a.in_w % width == 0 {
+            false => *self,
+            true => {
+                let rows = a.in_w / width;
+                let args = ConvArgs { in_h: rows, in_w: width, out_h: rows, out_w: width, ..a };
+                Convolution { args, ..*self }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for `launch`.
+    unsafe fn launch_gemm(&self, cuda: &CudaOps) -> Result<()> {
+        let Convolution { dtype, out, x, past, w, bias, y, residual, args, .. } = *self;
+        let (name, pixels, channels) = match (dtype, out == dtype) {
+            (DType::F32, _) => ("conv_gemm_f32".to_string(), 64, 64),
+            (_, false) => (format!("conv_gemm_128_{dtype}_{out}"), 128, 128),
+            _ if args.c_out <= 64 => (format!("conv_gemm_64_{dtype}"), 128, 64),
+            _ => (format!("conv_gemm_128_{dtype}"), 128, 128),
+        };
+        let shared = if dtype == DType::F32 { 0 } else { GEMM_STAGES * (pixels + channels) * GEMM_PITCH };
+        let blocks = [
+            (args.out_h as usize * args.out_w as usize).div_ceil(pixels),
+            (args.c_out as usize).div_ceil(channels),
+            (args.out_frames * args.phases) as usize,
+        ];
+        let grid = Grid { blocks, threads: [256, 1], shared };
+        // SAFETY: arguments follow kernels/conv_gemm.cu in order and type; the caller's promise.
+        unsafe { cuda.driver.launch(&name, grid, args![y, x, past, w, bias, residual, args]) }
+    }
+
+    /// The spatial taps of the `conv_halo` that computes this, if one does.
+    fn halo(&self) -> Option<usize> {
+        let a = &self.args;
+        let half = self.dtype != DType::F32;
+        let dense = (a.x_pitch, a.w_pitch, a.y_pitch) == (a.c_in, a.c_in, a.c_out) && self.out == self.dtype;
+        // The copying unit wants rows that start on 16 bytes, the epilogue pairs of channels.
+        let even = a.x_pitch % 8 == 0 && a.w_pitch % 8 == 0 && a.y_pitch % 2 == 0 && a.c_out % 2 == 0;
+        let aligned = [self.x, self.w, self.past].iter().all(|p| p.0.is_multiple_of(16));
+        let steps = (a.stride_t, a.stride_h, a.stride_w) == (1, 1, 1);
+        let same = (a.out_h, a.out_w) == (a.in_h, a.in_w);
+        let (few, many) = (a.c_out <= HALO_FEW as i32, a.c_out >= HALO_CHANNELS as i32 && even);
+        if !(half && steps && same && aligned && a.c_in % HALO_DEPTH as i32 == 0) {
+            return None;
+        }
+        match (a.taps_h, a.taps_w, a.pad_h, a.pad_w, a.phases) {
+            (3, 3, 1, 1, 1) if dense && (few || many) => Some(3),
+            (2, 2, 1, 1, 4) if dense && many => Some(2),
+            (1, 1, 0, 0, 1) if many => Some(1),
+            _ => None,
+        }
+    }
+
+    /// # Safety
+    /// As for `launch`.
+    unsafe fn launch_halo(&self, cuda: &CudaOps, taps: usize) -> Result<()> {
+        let Convolution { dtype, out, y, bias, residual, args, .. } = *self;
+        let size = |n: i32| n as usize;
+        let plane = (HALO_PLANE + taps - 1) as u32;
+        let clip = |at: Ptr, frames: usize| {
+            let dims = [size(args.c_in), size(args.in_w), size(args.in_h), frames];
+            cuda.driver.tensor_map(at, dtype, size(args.x_pitch), dims, [HALO_DEPTH as u32, plane, plane, 1])
+        };
+        let map_x = clip(self.x, self.frames)?;
+        let map_past = if args.past_frames > 0 { clip(self.past, size(args.past_frames))? } else { map_x };
+        let rows = size(args.phases) * args.taps() * size(args.c_out);
+        let few = size(args.c_out) <= HALO_FEW;
+        let channels = if few { HALO_FEW } else { HALO_CHANNELS };
+        let (dims_w, box_w) = ([size(args.c_in), rows], [HALO_DEPTH as u32, channels as u32]);
+        let map_w = cuda.driver.tensor_map(self.w, dtype, size(args.w_pitch), dims_w, box_w)?;
+        let tiles = size(args.out_w).div_ceil(HALO_PLANE)
+            * size(args.out_h).div_ceil(HALO_PLANE)
+            * size(args.c_out).div_ceil(channels)
+            * size(args.phases * args.out_frames);
+        let blocks = [cuda.driver.multiprocessors.min(tiles), 1, 1];
+        let grid = Grid { blocks, threads: [HALO_THREADS, 1], shared: HALO_SHARED };
+        let kind = if few { "few_" } else { "" };
+        let name = match out == dtype {
+            true => format!("conv_halo_{taps}x{taps}_{kind}{dtype}"),
+            false => format!("conv_halo_{taps}x{taps}_{dtype}_{out}"),
+        };
+        // SAFETY: arguments follow kernels/conv_halo.cu in order and type; the caller's promise.
+        unsafe { cuda.driver.launch(&name, grid, args![map_x, map_past, map_w, y, bias, residual, args]) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn convolution(args: ConvArgs, dtype: DType) -> Convolution {
+        let none = Ptr::NULL;
+        let (x, past, w, bias, y, residual) = (none, none, none, none, none, none);
+        Convolution { dtype, out: dtype, x, frames: 1, past, w, bias, y, residual, args }
+    }
+
+    #[test]
+    fn only_what_the_halo_kernels_compute_is_given_to_them() {
+        let plane = ConvArgs { in_h: 9, in_w: 17, out_h: 9, out_w: 17, ..ConvArgs::matrix(1, 128, 256) };
+        let three = ConvArgs { taps_t: 3, taps_h: 3, taps_w: 3, pad_h: 1, pad_w: 1, ..plane };
+        let two = ConvArgs { taps_t: 2, taps_h: 2, taps_w: 2, pad_h: 1, pad_w: 1, phases: 4, ..plane };
+        assert_eq!(convolution(three, DType::F16).halo(), Some(3));
+        assert_eq!(convolution(two, DType::Bf16).halo(), Some(2));
+        assert_eq!(convolution(two, DType::F32).halo(), None);
+        assert_eq!(convolution(plane, DType::F16).halo(), Some(1));
+        assert_eq!(convolution(ConvArgs { c_out: 3, y_pitch: 3, ..three }, DType::F16).halo(), Some(3));
+        for no in [
+            ConvArgs { stride_h: 2, ..three },
+            ConvArgs { stride_t: 2, ..three },
+            ConvArgs { pad_h: 0, out_h: 7, ..three },
+            ConvArgs { c_in: 96, x_pitch: 96, w_pitch: 96, ..three },
+            ConvArgs { c_out: 64, y_pitch: 64, ..three },
+            ConvArgs { phases: 1, ..two },
+        ] {
+            assert_eq!(convolution(no, DType::F16).halo(), None, "{no:?}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Group norm and activation, and the statistics it needs.
+
+use std::sync::Arc;
+
+use reseed_ops::{Activation, ConvData, DType, Norm, Packed, Result, Shape, Stats, Tensor};
+
+use super::CudaOps;
+use super::memory::ptr;
+use crate::launch::{Grid, args};
+use crate::params::int;
+use crate::pool::Memory;
+
+/// Pixels of which one block takes the statistics.
+pub const CHUNK: usize = 512;
+/// Values that one block normalises.
+const BLOCK: usize = 256;
+
+/// Gain and shift, `[2][channels]` of f32.
+struct Weights(Memory);
+
+pub fn pack(cuda: &CudaOps, channels: usize, data: &ConvData) -> Result<Packed> {
+    assert_eq!((data.weight.len(), data.bias.len()), (channels, channels), "gain and shift of a norm");
+    Ok(Arc::new(Weights(cuda.keep(&[&data.weight[..], &data.bias[..]].concat())?)))
+}
+
+impl CudaOps {
+    /// Mean and variance of each frame and group.
+    pub fn stats(&self, op: &'static str, x: &Tensor, groups: usize) -> Result<Stats> {
+        let (thw, channels, chunk) = (x.thw(), x.channels(), int(CHUNK));
+        assert!(channels.is_multiple_of(groups), "{op}: {groups} groups of {x:?}");
+        let pixels = thw.h * thw.w;
+        let blocks = pixels.div_ceil(CHUNK);
+        let stats = self.room(op, Shape::from([thw.t, groups, 2]), DType::F32)?;
+        let partial = self.scratch(op, thw.t * blocks * channels * 2, DType::F32)?;
+        let name = format!("group_stats_{}", x.dtype());
+        let (grid, pixels, channels) = (Grid::new([blocks, thw.t, 1], 256), int(pixels), int(channels));
+        // SAFETY: arguments follow kernels/group_norm.cu in order and type; `partial` holds two numbers per frame,
+        // block and channel.
+        unsafe { self.driver.launch(&name, grid, args![partial.ptr(), ptr(x), pixels, channels, chunk]) }?;
+        let grid = Grid::new([groups, thw.t, 1], 128);
+        let (blocks, groups) = (int(blocks), int(groups));
+        // SAFETY: as above; `stats` holds two numbers per frame and group.
+        unsafe {
+            self.driver.launch(
+                "group_stats_combine",
+                grid,
+                args![ptr(&stats), partial.ptr(), blocks, channels, groups, pixels, chunk],
+            )
+        }?;
+        Ok(stats)
+    }
+}
+
+pub fn run(cuda: &CudaOps, mut x: Tensor, given: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
+    let (thw, channels) = (x.thw(), x.channels());
+    assert_eq!(channels, norm.channels, "group_norm: input {x:?}");
+    let stats = match given {
+        Some(given) => given,
+        None => cuda.stats("group_norm", &x, norm.groups)?,
+    };
+    let shape = Shape::from([thw.t, norm.groups, 2]);
+    assert_eq!((stats.shape(), stats.dtype()), (shape, DType::F32), "group_norm: statistics of {x:?}");
+    let y = match x.is_unique() {
+        true => x.clone(),
+        false => cuda.room("group_norm", x.shape(), x.dtype())?,
+    };
+    let Weights(weights) = cuda.unpack(&norm.packed);
+    let (gain, shift) = (weights.ptr(), weights.ptr().plus(channels * size_of::<f32>()));
+    let pixels = thw.h * thw.w;
+    let grid = Grid::new([pixels.div_ceil(BLOCK), thw.t, 1], 256);
+    let (pixels, channels, groups) = (int(pixels), int(channels), int(norm.groups));
+    let silu = i32::from(act == Activation::Silu);
+    let name = format!("group_norm_{}", x.dtype());
+    // SAFETY: arguments follow kernels/group_norm.cu in order and type; x and y have one shape and are one or disjoint.
+    unsafe {
+        cuda.driver.launch(
+            &name,
+            grid,
+            args![ptr(&y), ptr(&x), ptr(&stats), gain, shift, pixels, channels, groups, norm.eps, silu],
+        )
+    }?;
+    Ok(y)
+}

@@ -1,0 +1,203 @@
+//! Composite upsampling: each output phase is a small convolution on the low-resolution grid.
+
+use std::sync::Arc;
+
+use reseed_ops::{
+    BORDER_CLASSES, Moment, Packed, Past, Result, Shape, Summed, Tensor, Upsample, UpsampleData, UpsampleSpec,
+};
+
+use super::CudaOps;
+use super::convolve::Convolution;
+use super::fold::Taps;
+use super::memory::ptr;
+use super::weights::{Order, taps_first};
+use crate::driver::Ptr;
+use crate::params::{ConvArgs, int};
+use crate::pool::{Lent, Memory};
+
+/// Row and column phases of a pixel; each phase of time is a launch of its own.
+const PHASES: usize = 4;
+/// Spatial taps.
+const PLANE: usize = 4;
+
+struct Weights {
+    /// `[z][phase][tap (t, h, w)][c][c]` of the device's type.
+    later: Memory,
+    /// The same where the previous frame is the clip's first; with time only.
+    second: Option<Memory>,
+    /// `[moment][z][row class][column class][c]` of f32.
+    bias: Memory,
+}
+
+pub fn pack(cuda: &CudaOps, spec: &UpsampleSpec, data: &UpsampleData) -> Result<Packed> {
+    let (c, moments) = (spec.channels, if spec.time { 3 } else { 1 });
+    let classes = BORDER_CLASSES * BORDER_CLASSES;
+    assert_eq!(data.bias.len(), moments * spec.frames() * classes * c, "bias of an upsampler");
+    let order = Order { phases: spec.phases(), c_out: c, c_in: c, taps: spec.taps_t() * PLANE };
+    let later = taps_first(&data.kernels, order, cuda.dtype);
+    let second = spec.time.then(|| {
+        let previous = taps_first(&data.after_first, Order { taps: PLANE, ..order }, cuda.dtype);
+        let tap = PLANE * c * c * cuda.dtype.bytes();
+        let phases = previous.chunks_exact(tap).zip(later.chunks_exact(2 * tap));
+        phases.flat_map(|(previous, later)| [previous, &later[tap..]]).collect::<Vec<_>>().concat()
+    });
+    let second = second.map(|values| cuda.keep(&values)).transpose()?;
+    Ok(Arc::new(Weights { later: cuda.keep(&later)?, second, bias: cuda.keep(&data.bias)? }))
+}
+
+/// Low-resolution frames `k .. k + frames` that are computed alike.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Run {
+    k: usize,
+    frames: usize,
+    /// Leading taps that all read the clip's first frame.
+    folded: usize,
+    moment: Moment,
+}
+
+/// All frames of a slice, in runs.
+fn runs(spec: &UpsampleSpec, past: Past, frames: usize) -> Vec<Run> {
+    let heads: &[(usize, Moment)] = match (past, spec.time) {
+        (Past::Start, true) => &[(2, Moment::Start), (1, Moment::Second)],
+        (Past::Start, false) => &[(3, Moment::Later), (2, Moment::Later)],
+        (Past::AfterFirst(_), true) => &[(1, Moment::Second)],
+        _ => &[],
+    };
+    let single = |(k, &(folded, moment))| Run { k, frames: 1, folded, moment };
+    let mut runs: Vec<Run> = heads.iter().take(frames).enumerate().map(single).collect();
+    if frames > heads.len() {
+        runs.push(Run { k: heads.len(), frames: frames - heads.len(), folded: 1, moment: Moment::Later });
+    }
+    runs
+}
+
+pub fn run(cuda: &CudaOps, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
+    let spec = &upsample.spec;
+    assert_eq!(x.channels(), spec.channels, "upsample: input {x:?}, weights {spec:?}");
+    assert_eq!(x.dtype(), cuda.dtype, "upsample: input {x:?}");
+    if let Some(frames) = past.frames() {
+        assert_eq!(frames.thw().t, spec.keeps(), "upsample: past {frames:?}, weights {spec:?}");
+        assert_eq!((frames.thw().h, frames.thw().w), (x.thw().h, x.thw().w), "upsample: past {frames:?}, input {x:?}");
+        assert_eq!((frames.channels(), frames.dtype()), (spec.channels, x.dtype()), "upsample: past {frames:?}");
+    }
+    let output = spec.output(x.thw(), past.starts());
+    let y = cuda.room("upsample", Shape::clip(output, spec.channels), x.dtype())?;
+    let layer = Layer { cuda, spec, weights: cuda.unpack(&upsample.packed), past, x, y: &y };
+    for run in runs(spec, past, x.thw().t) {
+        // A clip's first frame stands for one frame, not two.
+        let phases = if run.moment == Moment::Start { 1 } else { spec.frames() };
+        for z in 0..phases {
+            layer.launch(run, z)?;
+        }
+    }
+    let stats = groups.map(|groups| cuda.stats("upsample", &y, groups)).transpose()?;
+    Ok(Summed { stats, tensor: y })
+}
+
+struct Layer<'a> {
+    cuda: &'a CudaOps,
+    spec: &'a UpsampleSpec,
+    weights: &'a Weights,
+    past: Past<'a>,
+    x: &'a Tensor,
+    y: &'a Tensor,
+}
+
+impl Layer<'_> {
+    /// Time phase `z` of a run of frames.
+    fn launch(&self, run: Run, z: usize) -> Result<()> {
+        let (spec, c) = (self.spec, self.spec.channels);
+        let taps = self.taps(run.moment, z);
+        let folded: Option<Lent> = match run.folded {
+            1 => None,
+            // SAFETY: `taps` describes the layer's kernels.
+            folded => Some(unsafe { taps.fold(self.cuda, "upsample", folded) }?),
+        };
+        let table = (run.moment as usize * spec.frames() + z) * BORDER_CLASSES * BORDER_CLASSES * c;
+        let convolution = Convolution {
+            dtype: self.x.dtype(),
+            out: self.x.dtype(),
+            x: ptr(self.x),
+            frames: self.x.thw().t,
+            past: self.past.frames().map_or(Ptr::NULL, ptr),
+            w: folded.as_ref().map_or(taps.at, Lent::ptr),
+            bias: self.weights.bias.ptr().plus(table * size_of::<f32>()),
+            y: ptr(self.y),
+            residual: Ptr::NULL,
+            args: self.args(run, z),
+        };
+        // SAFETY: shapes were checked in `run`; kernels and bias table are those of the moment and the phase.
+        unsafe { convolution.launch(self.cuda) }
+    }
+
+    /// The kernels of a moment and a time phase.
+    fn taps(&self, moment: Moment, z: usize) -> Taps {
+        let (spec, dtype) = (self.spec, self.x.dtype());
+        let each = PLANE * spec.channels * spec.channels;
+        let set = match (moment, &self.weights.second) {
+            (Moment::Later, _) | (_, None) => &self.weights.later,
+            (_, Some(second)) => second,
+        };
+        let at = set.ptr().plus(z * PHASES * spec.taps_t() * each * dtype.bytes());
+        Taps { at, dtype, phases: PHASES, time: spec.taps_t(), each }
+    }
+
+    fn args(&self, run: Run, z: usize) -> ConvArgs {
+        let (spec, low) = (self.spec, self.x.thw());
+        let taps_t = spec.taps_t() + 1 - run.folded;
+        // The first frame's second half does not exist, so that all behind it moves up by one.
+        let missing = usize::from(spec.time && self.past.starts() && run.k > 0);
+        ConvArgs {
+            in_h: int(low.h),
+            in_w: int(low.w),
+            past_frames: int(self.past.frames().map_or(0, |frames| frames.thw().t)),
+            out_frames: int(run.frames),
+            out_h: int(low.h),
+            out_w: int(low.w),
+            taps_t: int(taps_t),
+            taps_h: 2,
+            taps_w: 2,
+            pad_h: 1,
+            pad_w: 1,
+            first: int(run.k) - int(taps_t - 1),
+            phases: int(PHASES),
+            frame_start: int(run.k * spec.frames() + z - missing),
+            frame_step: int(spec.frames()),
+            ..ConvArgs::matrix(1, spec.channels, spec.channels)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reseed_ops::reference::low_frame;
+    use reseed_ops::{CpuOps, DType, Ops};
+
+    use super::*;
+
+    /// Every output frame once, from the frame and with the moment that the definition gives it.
+    #[test]
+    fn runs_are_what_the_definition_says() {
+        let cpu = CpuOps::new(DType::F32, Some(1)).unwrap();
+        let kept = cpu.upload(Shape::from([1, 1, 1, 1]), &[0.0]).unwrap();
+        for (time, frames) in [(true, 1), (true, 2), (true, 5), (false, 1), (false, 2), (false, 5)] {
+            let spec = UpsampleSpec { channels: 1, time };
+            for past in [Past::Start, Past::AfterFirst(&kept), Past::Frames(&kept)] {
+                let (starts, after_first) = (past.starts(), matches!(past, Past::AfterFirst(_)));
+                let missing = usize::from(starts && time);
+                let mut made = Vec::new();
+                for run in runs(&spec, past, frames) {
+                    assert!(run.folded == 1 || (starts && run.k + run.folded == spec.taps_t()), "{run:?}");
+                    let phases = if run.moment == Moment::Start { 1 } else { spec.frames() };
+                    for (k, z) in (run.k..run.k + run.frames).flat_map(|k| (0..phases).map(move |z| (k, z))) {
+                        let t = k * spec.frames() + z - if k > 0 { missing } else { 0 };
+                        assert_eq!(low_frame(&spec, t, starts, after_first), (k, z, run.moment), "{spec:?} {run:?}");
+                        made.push(t);
+                    }
+                }
+                made.sort_unstable();
+                assert_eq!(made, (0..frames * spec.frames() - missing).collect::<Vec<_>>());
+            }
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Memory that ops take beside their operands.
+
+use reseed_ops::{DType, Work, Workspace};
+
+use super::attention;
+
+/// What ops take with values of `dtype`.
+pub fn of(dtype: DType) -> Workspace {
+    Box::new(move |work| match *work {
+        // Kernels folded over time, for one frame at a time.
+        Work::Conv(spec, folded) => {
+            let taps = (0..folded).map(|t| spec.taps.t + 1 - spec.folded(t)).max().unwrap_or(0);
+            taps * spec.taps.h * spec.taps.w * spec.c_in * spec.c_out * dtype.bytes()
+        }
+        Work::Upsample(spec, frames) => {
+            let taps = frames.min(if spec.time { 1 } else { 2 });
+            taps * 16 * spec.channels * spec.channels * dtype.bytes()
+        }
+        Work::Attention { longest, width } => attention::workspace(dtype, longest, width),
+    })
+}
