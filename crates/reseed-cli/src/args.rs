@@ -1,4 +1,5 @@
 //! What can be typed.
+#![allow(rustdoc::broken_intra_doc_links, reason = "doc comments are the help texts, where brackets are shapes")]
 
 use std::path::PathBuf;
 
