@@ -16,7 +16,7 @@ fn model() -> (CpuOps, Vae) {
 /// Means around zero, log-variances from far below the lower clamp to above the upper one.
 fn moments(latent: usize) -> Vec<f32> {
     let values = uniform("moments", PIXELS * 2 * latent, 1);
-    let scaled = values.iter().enumerate().map(|(i, v)| if i / latent % 2 == 0 { *v } else { 45.0 * v });
+    let scaled = values.iter().enumerate().map(|(i, v)| if (i / latent).is_multiple_of(2) { *v } else { 45.0 * v });
     scaled.map(|v| v as f32).collect()
 }
 
