@@ -3,24 +3,9 @@
 
 mod common;
 
-use common::Golden;
+use common::{Golden, SMALL};
 use reseed_model::{Config, Vae};
 use reseed_ops::{CpuOps, DType, relative_error};
-
-const CASES: &[&str] = &[
-    "tiny_decode_image",
-    "tiny_decode_5",
-    "tiny_decode_17",
-    "tiny_decode_tiled",
-    "tiny_decode_tiled_uneven",
-    "tiny_decode_tiled_no_overlap",
-    "tiny_encode_image",
-    "tiny_encode_5",
-    "tiny_encode_17",
-    "tiny_encode_tiled",
-    "nano_decode_9",
-    "nano_encode_9",
-];
 
 /// Roundings to bf16 on the longest path, those of weights included.
 fn roundings(config: &Config, encode: bool, tiled: bool) -> usize {
@@ -40,7 +25,7 @@ fn goldens_in_bf16_are_off_by_their_roundings() {
     // A rounding moves a value by up to half a step, each amount as likely as the next: 1/√3 of that on average.
     let one = f64::from(DType::Bf16.rounding()) / 3f64.sqrt();
     let mut loaded: Option<(Config, Vae)> = None;
-    for name in CASES {
+    for name in SMALL {
         let golden = Golden::open(name);
         let vae = match loaded.take() {
             Some((config, vae)) if config == golden.config => vae,

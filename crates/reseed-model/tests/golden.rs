@@ -7,24 +7,10 @@
 
 mod common;
 
-use common::Golden;
+use common::{Golden, SMALL};
 use reseed_model::Vae;
 use reseed_ops::{CpuOps, DType, Level, Ops, relative_error};
 
-const TINY: &[&str] = &[
-    "tiny_decode_image",
-    "tiny_decode_5",
-    "tiny_decode_17",
-    "tiny_decode_tiled",
-    "tiny_decode_tiled_uneven",
-    "tiny_decode_tiled_no_overlap",
-    "tiny_encode_image",
-    "tiny_encode_5",
-    "tiny_encode_17",
-    "tiny_encode_tiled",
-    "nano_decode_9",
-    "nano_encode_9",
-];
 const FULL: &[&str] = &["full_decode_image", "full_decode_9", "full_encode_9"];
 
 fn check(ops: &dyn Ops, names: &[&str], allowed: f64) {
@@ -45,7 +31,7 @@ fn check(ops: &dyn Ops, names: &[&str], allowed: f64) {
 #[test]
 fn small_cases_at_every_level() {
     for level in Level::available() {
-        check(&CpuOps::at(level, DType::F32, None).unwrap(), TINY, 1e-5);
+        check(&CpuOps::at(level, DType::F32, None).unwrap(), SMALL, 1e-5);
     }
 }
 

@@ -91,6 +91,22 @@ pub fn step(
     ops.download(&half.run(ops, clip.upload(ops, frames), state).unwrap()).unwrap()
 }
 
+/// Files of `tests/golden` of models small enough for every level.
+pub const SMALL: &[&str] = &[
+    "tiny_decode_image",
+    "tiny_decode_5",
+    "tiny_decode_17",
+    "tiny_decode_tiled",
+    "tiny_decode_tiled_uneven",
+    "tiny_decode_tiled_no_overlap",
+    "tiny_encode_image",
+    "tiny_encode_5",
+    "tiny_encode_17",
+    "tiny_encode_tiled",
+    "nano_decode_9",
+    "nano_encode_9",
+];
+
 /// A file of `tests/golden`.
 pub struct Golden {
     pub name: String,

@@ -92,7 +92,7 @@ impl Block {
         let count = rows.len() / d;
         let mut queries = Floats::zeros(d * count);
         transpose(level, rows, d, &mut queries, count);
-        // Scores in powers of two times log2(e) would save nothing here: the scale goes into the queries.
+        // There are fewer queries than scores.
         let scale = 1.0 / (d as f32).sqrt();
         queries.iter_mut().for_each(|q| *q *= scale);
         Block { level, d, count, queries, top: vec![f32::NEG_INFINITY; count], total: vec![0.0; count] }
