@@ -36,3 +36,15 @@ template <> __device__ __forceinline__ void mma<bf16>(float (&d)[4], const u32 (
 }
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+// Four lanes hold a pixel's channels in pairs, lane q pair q of chunks of eight; turned, lane q holds chunk q. Its own inverse.
+__device__ __forceinline__ void turn(u32& a, u32& b, u32& c, u32& d, int lane) {
+    auto swap = [](u32& lo, u32& hi, bool upper, int distance) {
+        const u32 got = __shfl_xor_sync(~0u, upper ? lo : hi, distance);
+        (upper ? lo : hi) = got;
+    };
+    swap(a, b, lane & 1, 1), swap(c, d, lane & 1, 1);
+    swap(a, c, lane & 2, 2), swap(b, d, lane & 2, 2);
+}
+
+template <class E> __device__ __forceinline__ u32 pack(float lo, float hi) { return narrow<E>(lo).bits | (u32)narrow<E>(hi).bits << 16; }

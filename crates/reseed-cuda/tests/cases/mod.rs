@@ -16,17 +16,25 @@ pub fn disagreements(device: &dyn Ops, dtype: DType) -> Result<Vec<Disagreement>
         ops.stage(&format!("wide conv case {i}"));
         conv(&ops, case, i as u64)?;
     }
+    for (i, case) in DOWN.iter().enumerate() {
+        ops.stage(&format!("wide strided conv case {i}"));
+        down(&ops, case)?;
+    }
     for (i, case) in UPSAMPLE.iter().enumerate() {
         ops.stage(&format!("wide upsample case {i}"));
         upsample(&ops, case, i as u64)?;
     }
-    ops.stage("long attention");
-    let (tokens, width) = (1100, 64);
-    let qkv = Values::new(900).take(tokens * 3 * width);
-    ops.attention(&ops.upload(Shape::from([tokens, 3 * width]), &qkv)?, 1, &[tokens])?;
+    for (width, lengths) in ATTENTION {
+        ops.stage(&format!("attention of {width} channels over {lengths:?}"));
+        let tokens = lengths.iter().sum::<usize>();
+        let qkv = Values::new(900).take(tokens * 3 * width);
+        ops.attention(&ops.upload(Shape::from([tokens, 3 * width]), &qkv)?, 1, lengths)?;
+    }
     found.extend(ops.disagreements());
     Ok(found)
 }
+
+const ATTENTION: &[(usize, &[usize])] = &[(64, &[1100]), (512, &[300]), (512, &[1, 1]), (512, &[129, 129, 129, 64])];
 
 const CONV: &[(Thw, usize, usize, usize)] = &[
     // input               in  out  taps of time
@@ -36,6 +44,9 @@ const CONV: &[(Thw, usize, usize, usize)] = &[
     (Thw::new(2, 40, 33), 128, 128, 1),
     (Thw::new(3, 19, 21), 64, 3, 3),
     (Thw::new(2, 16, 16), 128, 16, 3),
+    (Thw::new(3, 18, 37), 64, 512, 3),
+    (Thw::new(4, 21, 35), 3, 128, 3),
+    (Thw::new(1, 5, 17), 4, 64, 1),
 ];
 
 fn clip(ops: &dyn Ops, thw: Thw, channels: usize, values: &mut Values) -> Result<Tensor> {
@@ -59,9 +70,32 @@ fn conv(ops: &dyn Ops, &(input, c_in, c_out, taps_t): &(Thw, usize, usize, usize
     let groups = Some(if c_out.is_multiple_of(32) { 32 } else { 1 });
     let epilogue = Epilogue { residual: Some(residual), groups };
     ops.conv(Past::Start, &x, &conv, epilogue)?;
+    ops.conv(Past::Start, &x, &conv, Epilogue { residual: None, groups })?;
     if spec.keeps() > 0 {
         let tail = ops.tail(Past::Start, x.clone(), spec.keeps())?;
         ops.conv(Past::Frames(&tail), &x, &conv, Epilogue::default())?;
+    }
+    Ok(())
+}
+
+/// Strided convolutions, and pictures: frames, in, out, taps of time, stride.
+const DOWN: &[(Thw, usize, usize, usize, Thw)] = &[
+    (Thw::new(3, 34, 70), 64, 128, 3, Thw::new(2, 2, 2)),
+    (Thw::new(2, 16, 18), 128, 128, 1, Thw::new(1, 2, 2)),
+    (Thw::new(5, 8, 8), 128, 256, 3, Thw::new(2, 2, 2)),
+];
+
+fn down(ops: &dyn Ops, &(input, c_in, c_out, taps_t, stride): &(Thw, usize, usize, usize, Thw)) -> Result<()> {
+    let values = &mut Values::new(600);
+    let spec = ConvSpec { stride, pad_before: 0, pad_after: 1, ..ConvSpec::same(c_in, c_out, Thw::new(taps_t, 3, 3)) };
+    let weight = scaled(values, c_out * c_in * spec.taps.count(), c_in * spec.taps.count());
+    let bias = values.take(c_out);
+    let conv = ops.conv_weights(spec, &|| Ok(ConvData { weight: weight.clone(), bias: bias.clone() }))?;
+    let x = clip(ops, input, c_in, values)?;
+    ops.conv(Past::Start, &x, &conv, Epilogue { residual: None, groups: Some(32) })?;
+    if spec.keeps() > 0 {
+        let (later, kept) = (clip(ops, Thw { t: 4, ..input }, c_in, values)?, x.frames(0, spec.keeps()));
+        ops.conv(Past::Frames(&kept), &later, &conv, Epilogue { residual: None, groups: Some(32) })?;
     }
     Ok(())
 }
