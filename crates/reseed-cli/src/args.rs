@@ -124,9 +124,12 @@ pub struct PlanArgs {
     /// Overlap of tiles in pixels; an eighth of the tile unless given.
     #[arg(long, value_parser = plane, value_name = "HxW", requires = "tile")]
     pub overlap: Option<Hw>,
-    /// Latent frames a slice; the result is the same, long slices take more memory.
-    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
-    pub slice: u16,
+    /// Latent frames a slice; the result is the same, long slices take more memory. Chosen by the budget unless given.
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
+    pub slice: Option<u16>,
+    /// Memory of the card that may be taken, such as 6G; what is free, less a margin, unless given.
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub max_vram: Option<usize>,
 }
 
 #[derive(Args)]
@@ -182,6 +185,23 @@ fn size(text: &str) -> Result<Hw, String> {
     }
 }
 
+fn memory(text: &str) -> Result<usize, String> {
+    let wrong = || format!("`{text}` is not a size such as 6G, 7.5G or 900M");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        _ => return Err(wrong()),
+    };
+    let count: f64 = digits.parse().map_err(|_| wrong())?;
+    match count * (1u64 << shift) as f64 {
+        bytes if bytes >= 1.0 && bytes < (1u64 << 50) as f64 => Ok(bytes as usize),
+        _ => Err(wrong()),
+    }
+}
+
 fn dtype(text: &str) -> Result<DType, String> {
     match text {
         "f32" => Ok(DType::F32),
@@ -200,6 +220,13 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn memory_is_written_as_people_write_it() {
+        let sizes = ["6G", "6GiB", "6gb", "7.5g", "900M", "4096"].map(memory);
+        assert_eq!(sizes, [6 << 30, 6 << 30, 6 << 30, 15 << 29, 900 << 20, 4096].map(Ok));
+        assert!(["", "G", "6T", "-1G", "0", "six"].iter().all(|text| memory(text).is_err()));
     }
 
     #[test]

@@ -2,16 +2,18 @@
 
 use std::time::Instant;
 
-use reseed_model::plan::{slices, whole_frames};
+use reseed_cuda::CopyTime;
+use reseed_model::plan::{Cut, slices, whole_frames};
 use reseed_model::weights::formula::uniform;
-use reseed_model::{Config, Half, Stream, Vae};
-use reseed_ops::{Cost, Hw, Ops, ProfileOps};
+use reseed_model::{Config, Half, Vae};
+use reseed_ops::{Cost, Hw, Incoming, Ops, ProfileOps};
 use serde_json::json;
 
 use crate::args::{BenchArgs, Direction};
-use crate::engine;
+use crate::budget::{self, Clip};
+use crate::engine::{self, Device};
 use crate::failure::Result;
-use crate::report::{self, MemoryWatch};
+use crate::report::{self, MemoryWatch, bytes};
 
 pub fn run(args: &BenchArgs) -> Result<()> {
     let device = engine::device(&args.run)?;
@@ -21,7 +23,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     let plane = Hw::new(args.size.h.next_multiple_of(factor), args.size.w.next_multiple_of(factor));
     let pictures = whole_frames(args.frames as usize, vae.config.temporal_factor());
     let latents = vae.encoder.frames_out(pictures, true);
-    let case = |direction| Case { direction, ops, config: &vae.config, args };
+    let case = |direction| Case { direction, device: &device, ops, config: &vae.config, args };
     if args.direction != Some(Direction::Decode) {
         case(Direction::Encode).time(&vae.encoder, plane, pictures, pictures)?;
     }
@@ -31,8 +33,17 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     Ok(())
 }
 
+/// What a card says of a run.
+struct Card {
+    /// From its first kernel to its last.
+    seconds: f64,
+    copies: CopyTime,
+    peak: usize,
+}
+
 struct Case<'a> {
     direction: Direction,
+    device: &'a Device,
     ops: &'a dyn Ops,
     config: &'a Config,
     args: &'a BenchArgs,
@@ -44,26 +55,51 @@ impl Case<'_> {
         // Unit variance, as latents have; never zeros, which are faster than real data.
         let scale = if self.direction == Direction::Decode { 3f64.sqrt() } else { 1.0 };
         let input: Vec<f32> = uniform("bench", frames * frame, 1).iter().map(|v| (v * scale) as f32).collect();
-        let step = usize::from(self.args.run.plan.slice)
-            * if self.direction == Direction::Encode { self.config.temporal_factor() } else { 1 };
-        let once = |ops: &dyn Ops| -> Result<f64> {
-            let start = Instant::now();
-            let mut stream = Stream::new(ops, half, plane, None, 1);
-            for slice in slices(frames, step) {
-                stream.step(&input[slice.start * frame..slice.end * frame], slice.end == frames)?;
+        let cut = if self.direction == Direction::Encode { Cut::Pictures } else { Cut::Latents };
+        let clip = Clip { half, config: self.config, cut, plane, frames };
+        let planned = &budget::reserve(self.device, &self.args.run, &[clip])?[0];
+        let once = |ops: &dyn Ops| -> Result<(f64, Option<f64>)> {
+            let moment = || self.device.card.as_ref().map(|card| card.moment()).transpose();
+            let (first, start) = (moment()?, Instant::now());
+            let mut stream = planned.stream(ops, half, plane);
+            let mut running: Option<Box<dyn Incoming>> = None;
+            for slice in slices(frames, planned.step()) {
+                let started = stream.start(&input[slice.start * frame..slice.end * frame], slice.end == frames)?;
+                running.replace(started).map(Incoming::wait).transpose()?;
             }
-            Ok(start.elapsed().as_secs_f64())
+            let last = moment()?;
+            running.map(Incoming::wait).transpose()?;
+            let wall = start.elapsed().as_secs_f64();
+            Ok((wall, first.zip(last).map(|(first, last)| first.seconds_to(&last)).transpose()?))
         };
         let watch = MemoryWatch::start();
         let profiler = ProfileOps::new(self.ops);
         once(&profiler)?;
-        let mut times = (0..self.args.repeat).map(|_| once(self.ops)).collect::<Result<Vec<f64>>>()?;
-        times.sort_by(f64::total_cmp);
-        self.tell(&times, pictures, &profiler, &watch);
+        self.device.card.as_ref().map(|card| card.copy_time()).transpose()?;
+        let mut times = (0..self.args.repeat).map(|_| once(self.ops)).collect::<Result<Vec<_>>>()?;
+        times.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let copies = self.device.card.as_ref().map(|card| card.copy_time()).transpose()?;
+        let (walls, cards): (Vec<f64>, Vec<Option<f64>>) = times.into_iter().unzip();
+        let card = self.device.card.as_ref().zip(copies).map(|(card, copies)| Card {
+            seconds: cards[cards.len() / 2].unwrap_or_default(),
+            copies: CopyTime {
+                copying: copies.copying / f64::from(self.args.repeat),
+                waiting: copies.waiting / f64::from(self.args.repeat),
+            },
+            peak: card.peak_bytes(),
+        });
+        self.tell(&walls, pictures, &profiler, &watch, card)?;
         Ok(())
     }
 
-    fn tell(&self, times: &[f64], pictures: usize, profiler: &ProfileOps, watch: &MemoryWatch) {
+    fn tell(
+        &self,
+        times: &[f64],
+        pictures: usize,
+        profiler: &ProfileOps,
+        watch: &MemoryWatch,
+        card: Option<Card>,
+    ) -> Result<()> {
         let median = times[times.len() / 2];
         let name = if self.direction == Direction::Encode { "encode" } else { "decode" };
         let mut cost = Cost::default();
@@ -78,6 +114,10 @@ impl Case<'_> {
                     "dtype": self.ops.dtype().to_string(), "frames": pictures, "seconds": times, "median": median,
                     "fps": pictures as f64 / median, "gflops_per_second": gflops,
                     "peak_above_weights_bytes": watch.above_weights(),
+                    "card_seconds": card.as_ref().map(|card| card.seconds),
+                    "card_peak_bytes": card.as_ref().map(|card| card.peak),
+                    "copy_seconds": card.as_ref().map(|card| card.copies.copying),
+                    "copy_waiting_seconds": card.as_ref().map(|card| card.copies.waiting),
                 })
             );
         } else {
@@ -90,9 +130,18 @@ impl Case<'_> {
                 pictures as f64 / median,
             );
             say!("{}", watch.line());
+            if let Some(Card { seconds, copies, peak }) = card {
+                let CopyTime { copying, waiting } = copies;
+                say!(
+                    "card: {seconds:.3} s, {} of its memory; copies {copying:.3} s, of which {:.0}% hidden",
+                    bytes(peak),
+                    100.0 * (1.0 - waiting / copying.max(1e-9)).max(0.0),
+                );
+            }
         }
         if self.args.run.profile {
             report::profile(&profiler.records(), self.args.run.json);
         }
+        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! From options to a device, a model's weights and a plan.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use reseed_cuda::CudaOps;
@@ -20,26 +21,42 @@ const SEED: u64 = 1;
 /// Where a run computes.
 pub struct Device {
     /// The device.
-    pub ops: Box<dyn Ops>,
-    /// One that computes nothing and counts what it would take.
-    pub trace: TraceOps,
+    pub ops: Arc<dyn Ops>,
+    /// Makes one that computes nothing and counts what it would take.
+    pub trace: Box<dyn Fn() -> TraceOps>,
+    /// Bytes that tensors may take beside the weights, where there is a limit.
+    pub room: Box<dyn Fn() -> Result<Option<usize>>>,
+    /// Latent frames of a slice where nothing else decides.
+    pub slice: Option<usize>,
     /// How many small tiles are worth running at the same time.
     pub lanes: usize,
+    /// The card, if it is one.
+    pub card: Option<Arc<CudaOps>>,
 }
 
 /// The device that was asked for, in the type that was asked for or that suits it best.
 pub fn device(args: &RunArgs) -> Result<Device> {
     let number = match args.device.as_str() {
-        "cpu" => {
-            let cpu = CpuOps::new(args.dtype.unwrap_or(DType::F32), args.threads.map(usize::from))?;
-            return Ok(Device { trace: cpu.trace(), lanes: cpu.threads(), ops: Box::new(cpu) });
-        }
+        "cpu" => return cpu(args),
         "cuda" => Some(0),
         word => word.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
     };
     let unknown = || Failure::Usage(format!("--device {}: the devices are cpu, cuda and cuda:N", args.device));
-    let cuda = CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(DType::F16))?;
-    Ok(Device { trace: cuda.trace(), lanes: 1, ops: Box::new(cuda) })
+    let cuda = Arc::new(CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(DType::F16))?);
+    let (limit, card) = (args.plan.max_vram, cuda.clone());
+    let room = move || Ok(Some(card.room_for_tensors(limit)?));
+    let trace = cuda.tracer();
+    Ok(Device { trace, room: Box::new(room), slice: None, lanes: 1, card: Some(cuda.clone()), ops: cuda })
+}
+
+fn cpu(args: &RunArgs) -> Result<Device> {
+    if args.plan.max_vram.is_some() {
+        return Err(Failure::Usage("--max-vram is for --device cuda; on the cpu --slice and --tile save memory".into()));
+    }
+    let cpu = Arc::new(CpuOps::new(args.dtype.unwrap_or(DType::F32), args.threads.map(usize::from))?);
+    let (lanes, tracer) = (cpu.threads(), cpu.clone());
+    let trace = Box::new(move || tracer.trace());
+    Ok(Device { trace, room: Box::new(|| Ok(None)), slice: Some(1), lanes, card: None, ops: cpu })
 }
 
 /// The weights that were asked for: a file, or `formula:` and a size.

@@ -1,51 +1,58 @@
 //! `reseed estimate vae`: the model runs on a device that computes nothing, and says what it would have taken.
 
 use reseed_model::plan::{Cut, padded_plane, slices, whole_frames};
-use reseed_model::{Config, Half, Stream, Vae};
+use reseed_model::{Config, Half, Vae};
 use reseed_ops::{Cost, DType, Hw, Ledger};
 use serde_json::json;
 
 use crate::args::{Direction, EstimateArgs};
+use crate::budget::{self, Clip, Planned};
 use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::report::bytes;
-use crate::vae::{step, tiles, workers};
 
 /// What a run would take.
 pub struct Needs {
     /// Of the traced run.
-    pub ledger: Ledger,
+    ledger: Ledger,
+    /// Bytes of the weights.
+    weights: usize,
     /// Type of the activations.
-    pub dtype: DType,
-    /// Most bytes beside the weights: tensors, workspace and host buffers.
-    pub peak: usize,
+    dtype: DType,
+    /// Most bytes of the device's memory beside the weights.
+    peak: usize,
     /// Slices.
-    pub slices: usize,
-    /// Tiles a slice.
-    pub tiles: usize,
-    /// Tiles at the same time.
-    pub workers: usize,
+    slices: usize,
+    planned: Planned,
 }
 
 pub fn run(args: &EstimateArgs) -> Result<()> {
     let device = engine::device(&args.run)?;
     let source = engine::weights(&args.weights)?;
+    let trace = (device.trace)();
     let (config, half): (Config, Box<dyn Half>) = match args.direction {
         Direction::Encode => {
-            let (config, encoder) = Vae::load_encoder(&device.trace, &*source)?;
+            let (config, encoder) = Vae::load_encoder(&trace, &*source)?;
             (config, Box::new(encoder))
         }
         Direction::Decode => {
-            let (config, decoder) = Vae::load_decoder(&device.trace, &*source)?;
+            let (config, decoder) = Vae::load_decoder(&trace, &*source)?;
             (config, Box::new(decoder))
         }
     };
-    tell(args, &trace_clip(&device, &*half, &config, args)?);
+    let weights = trace.ledger().weights;
+    tell(args, &trace_clip(&device, &*half, &config, args, weights)?);
     Ok(())
 }
 
 /// Runs a clip on the tracing device. All slices between the third and the last are alike, so one stands for them.
-fn trace_clip(device: &Device, half: &dyn Half, config: &Config, args: &EstimateArgs) -> Result<Needs> {
+fn trace_clip(
+    device: &Device,
+    half: &dyn Half,
+    config: &Config,
+    args: &EstimateArgs,
+    weights: usize,
+) -> Result<Needs> {
     let (time, factor) = (config.temporal_factor(), config.spatial_factor());
     let pictures = whole_frames(args.frames as usize, time);
     let padded = padded_plane(args.size, factor);
@@ -53,28 +60,31 @@ fn trace_clip(device: &Device, half: &dyn Half, config: &Config, args: &Estimate
         Direction::Encode => (Cut::Pictures, padded, pictures),
         Direction::Decode => (Cut::Latents, Hw::new(padded.h / factor, padded.w / factor), 1 + (pictures - 1) / time),
     };
-    let tiles = tiles(&args.run.plan, config, cut, plane)?;
-    let (count, workers) = (tiles.as_ref().map_or(1, Vec::len), workers(device.lanes, &tiles, cut));
-    let plan = slices(total, step(&args.run.plan, config, cut));
+    let clip = Clip { half, config, cut, plane, frames: total };
+    let planned = budget::plan(device, &args.run, &[clip])?.swap_remove(0);
+    let plan = slices(total, planned.step());
     reserve(half, plane, plan[0].len())?;
-    let mut stream = Stream::new(&device.trace, half, plane, tiles, workers);
+    let trace = (device.trace)();
+    let mut stream = planned.stream(&trace, half, plane);
     let (mut host, mut alike) = (0, Cost::default());
     for (i, slice) in plan.iter().enumerate().filter(|(i, _)| *i < 4 || i + 1 == plan.len()) {
-        let before = device.trace.ledger().cost;
+        let before = trace.ledger().cost;
         let values = vec![0.0; slice.len() * plane.count() * half.channels_in()];
         let result = stream.step(&values, slice.end == total)?;
         // The slice in hand, the one read ahead, and the result.
         host = host.max((2 * values.len() + result.len()) * size_of::<f32>());
         if i == 3 {
-            let after = device.trace.ledger().cost;
+            let after = trace.ledger().cost;
             alike = Cost { flops: after.flops - before.flops, bytes: after.bytes - before.bytes };
         }
     }
-    let mut ledger = device.trace.ledger();
+    let mut ledger = trace.ledger();
     let left_out = plan.len().saturating_sub(5) as u64;
     ledger.cost += Cost { flops: left_out * alike.flops, bytes: left_out * alike.bytes };
     let dtype = device.ops.dtype();
-    Ok(Needs { ledger, dtype, peak: ledger.peak + host, slices: plan.len(), tiles: count, workers })
+    // A card keeps its tensors in one piece; a CPU shares its memory with the host's buffers.
+    let peak = if device.card.is_some() { ledger.arena + budget::SPARE } else { ledger.peak + host };
+    Ok(Needs { ledger, weights, dtype, peak, slices: plan.len(), planned })
 }
 
 /// An error where even the pictures of the first slice, the longest, find no place on the host: they are the one thing
@@ -91,7 +101,8 @@ fn reserve(half: &dyn Half, plane: Hw, frames: usize) -> Result<()> {
 }
 
 fn tell(args: &EstimateArgs, needs: &Needs) {
-    let Needs { ledger, dtype, peak, slices, tiles, workers } = needs;
+    let Needs { ledger, weights, dtype, peak, slices, planned: Planned { plan, tiles, workers, .. } } = needs;
+    let tiles = tiles.as_ref().map_or(1, Vec::len);
     let name = if args.direction == Direction::Encode { "encode" } else { "decode" };
     if args.run.json {
         say!(
@@ -99,18 +110,23 @@ fn tell(args: &EstimateArgs, needs: &Needs) {
             json!({
                 "event": "estimate", "command": format!("vae {name}"), "frames": args.frames,
                 "width": args.size.w, "height": args.size.h, "dtype": dtype.to_string(),
-                "weights_bytes": ledger.weights, "peak_above_weights_bytes": peak, "flops": ledger.cost.flops,
+                "weights_bytes": weights, "peak_above_weights_bytes": peak, "flops": ledger.cost.flops,
                 "traffic_bytes": ledger.cost.bytes, "ops": ledger.ops,
-                "slices": slices, "slice_latents": args.run.plan.slice, "tiles": tiles, "tiles_at_once": workers,
+                "parked_bytes": ledger.parked, "frames_at_once": plan.keeping.at_once,
+                "slices": slices, "slice_latents": plan.slice, "tiles": tiles, "tiles_at_once": workers,
             })
         );
         return;
     }
     say!("vae {name}, {} frames of {}x{}, {}", args.frames, args.size.w, args.size.h, dtype);
-    say!("weights     {}", bytes(ledger.weights));
+    say!("weights     {}", bytes(*weights));
     say!("activations {} at most", bytes(*peak));
     say!("arithmetic  {:.3} TFLOP", ledger.cost.flops as f64 / 1e12);
     say!("traffic     {}", bytes(ledger.cost.bytes as usize));
-    let tiled = if *tiles > 1 { format!(", {tiles} tiles each, {workers} at the same time") } else { String::new() };
-    say!("plan        {slices} slices of {} latent frames{tiled}", args.run.plan.slice);
+    if ledger.parked > 0 {
+        say!("parked      {} in the host's memory", bytes(ledger.parked));
+    }
+    let tiled = if tiles > 1 { format!(", {tiles} tiles each, {workers} at the same time") } else { String::new() };
+    let (slice, at_once) = (plan.slice, plan.keeping.at_once);
+    say!("plan        {slices} slices of {slice} latent frames, {at_once} pictures at once{tiled}");
 }

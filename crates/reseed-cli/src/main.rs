@@ -8,6 +8,7 @@ macro_rules! say {
 
 mod args;
 mod bench;
+mod budget;
 mod clip;
 mod doctor;
 mod engine;

@@ -27,6 +27,11 @@ pub fn line(what: Arguments) {
     };
 }
 
+/// A line that a user should see whatever becomes of the run.
+pub fn warn(what: &str) {
+    let _ = writeln!(std::io::stderr(), "warning: {what}");
+}
+
 /// 1536 as 1.5 KiB.
 pub fn bytes(count: usize) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -4,18 +4,22 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use reseed_media::{Frame, Info, Sink, Source, metrics};
-use reseed_model::plan::Cut;
-use reseed_model::{Half, Stream, Vae};
+use reseed_model::plan::{Cut, whole_frames};
+use reseed_model::{Half, Vae};
 use reseed_ops::{Hw, Ops, ProfileOps};
 use serde_json::json;
 
 use crate::args::{DemoArgs, RoundtripArgs, RunArgs};
+use crate::budget::{self, Clip};
 use crate::clip::{Extended, crop};
-use crate::engine;
+use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use crate::report::{self, MemoryWatch};
-use crate::vae::{refuse_same_file, step, tiles, workers};
+use crate::vae::refuse_same_file;
+
+/// Pictures that a clip of unknown length is planned for: more would not change the plan.
+const UNKNOWN: usize = 33;
 
 pub fn run(args: &RoundtripArgs) -> Result<()> {
     report::make_way_for(&args.output);
@@ -65,7 +69,7 @@ fn roundtrip(mut source: Box<dyn Source>, input: &Path, output: &Path, weights: 
     let mut sink = reseed_media::create(output, &info).map_err(Failure::output)?;
     let watch = MemoryWatch::start();
     let mut progress = Progress::new("vae roundtrip", info.frames, args.json);
-    let quality = pump(&vae, ops, device.lanes, &mut *source, &mut *sink, &mut progress, args)?;
+    let quality = pump(&vae, ops, &device, &mut *source, &mut *sink, &mut progress, args)?;
     if quality.frames == 0 {
         return Err(Failure::Input(format!("{}: there are no frames in it", input.display())));
     }
@@ -82,7 +86,7 @@ fn roundtrip(mut source: Box<dyn Source>, input: &Path, output: &Path, weights: 
 fn pump(
     vae: &Vae,
     ops: &dyn Ops,
-    threads: usize,
+    device: &Device,
     source: &mut dyn Source,
     sink: &mut dyn Sink,
     progress: &mut Progress,
@@ -101,14 +105,14 @@ fn pump(
     let mut clip = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
     let padded = clip.padded();
     let latent = vae.encoder.plane_out(padded);
-    let stream = |half, cut, plane| -> Result<Stream> {
-        let tiles = tiles(&args.plan, config, cut, plane)?;
-        let workers = workers(threads, &tiles, cut);
-        Ok(Stream::new(ops, half, plane, tiles, workers))
-    };
-    let mut encoder = stream(&vae.encoder, Cut::Pictures, padded)?;
-    let mut decoder = stream(&vae.decoder, Cut::Latents, latent)?;
-    let step = step(&args.plan, config, Cut::Pictures);
+    let pictures = whole_frames(info.frames.unwrap_or(UNKNOWN), config.temporal_factor());
+    let latents = vae.encoder.frames_out(pictures, true);
+    let encode = Clip { half: &vae.encoder, config, cut: Cut::Pictures, plane: padded, frames: pictures };
+    let decode = Clip { half: &vae.decoder, config, cut: Cut::Latents, plane: latent, frames: latents };
+    let [encode, decode] = &budget::reserve(device, args, &[encode, decode])?[..] else { unreachable!("two plans") };
+    let mut encoder = encode.stream(ops, &vae.encoder, padded);
+    let mut decoder = decode.stream(ops, &vae.decoder, latent);
+    let step = encode.step();
     let mut quality = Quality::default();
     let mut slice = clip.slice(step + 1)?;
     while !slice.is_empty() {

@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use reseed_model::plan::{Cut, Tile, padded_plane, whole_frames};
-use reseed_model::{Config, Half, Stream, Vae};
-use reseed_ops::{Hw, Ops, ProfileOps, Record, Shape, Thw};
+use reseed_model::plan::{Cut, padded_plane, whole_frames};
+use reseed_model::{Config, Half, Vae};
+use reseed_ops::{Hw, Incoming, Ops, ProfileOps, Record, Shape, Thw};
 use serde_json::json;
 
-use crate::args::{PlanArgs, RunArgs, TensorArgs};
+use crate::args::{RunArgs, TensorArgs};
+use crate::budget::{self, Clip};
 use crate::clip::{Extended, crop};
 use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
-use crate::report::{self, MemoryWatch};
+use crate::report::{self, MemoryWatch, bytes};
 use crate::tensor_file::{TensorInput, TensorOutput};
 
 pub fn encode(args: &TensorArgs) -> Result<()> {
@@ -144,22 +145,31 @@ impl Run<'_> {
         let watch = MemoryWatch::start();
         let profiler = self.args.profile.then(|| ProfileOps::new(&*self.device.ops));
         let ops: &dyn Ops = profiler.as_ref().map_or(&*self.device.ops, |p| p);
-        let tiles = tiles(&self.args.plan, self.config, cut, plane)?;
-        let workers = workers(self.device.lanes, &tiles, cut);
-        let mut stream = Stream::new(ops, self.half, plane, tiles, workers);
-        let step = step(&self.args.plan, self.config, cut);
+        let frames = if cut == Cut::Pictures { total } else { 1 + (total - 1) / self.config.temporal_factor() };
+        let clip = Clip { half: self.half, config: self.config, cut, plane, frames };
+        let planned = &budget::reserve(self.device, self.args, &[clip])?[0];
+        let (mut stream, step) = (planned.stream(ops, self.half, plane), planned.step());
         let mut progress = Progress::new(self.name, Some(total), self.args.json);
         let mut slice = next(step + 1)?;
         let mut first = true;
+        // The result of a slice is fetched and written while the next one runs.
+        let mut running: Option<(Box<dyn Incoming>, usize)> = None;
         while !slice.is_empty() {
             engine::check_cancelled()?;
             let ahead = next(step)?;
             let frames = slice.len() / (plane.count() * self.half.channels_in());
             let pictures = if cut == Cut::Pictures { frames } else { self.half.frames_out(frames, first) };
-            write(stream.step(&slice, ahead.is_empty())?)?;
-            progress.advance(pictures);
+            let started = (stream.start(&slice, ahead.is_empty())?, pictures);
+            if let Some((result, pictures)) = running.replace(started) {
+                write(result.wait()?)?;
+                progress.advance(pictures);
+            }
             slice = ahead;
             first = false;
+        }
+        if let Some((result, pictures)) = running {
+            write(result.wait()?)?;
+            progress.advance(pictures);
         }
         progress.finish();
         let records = profiler.map(|profiler| profiler.records());
@@ -187,33 +197,17 @@ impl Done<'_> {
             let mut done = json!({
                 "event": "done", "command": run.name, "device": run.device.ops.device(), "dtype": run.device.ops.dtype().to_string(),
                 "frames": total, "seconds": seconds, "fps": fps,
+                "card_peak_bytes": run.device.card.as_ref().map(|card| card.peak_bytes()),
             });
             done.as_object_mut().expect("an object").extend(watch.json().as_object().expect("an object").clone());
             say!("{done}");
         } else {
             say!("{total} frames in {seconds:.2} s ({fps:.2} fps) on {}", run.device.ops.device());
             say!("{}", watch.line());
+            if let Some(card) = &run.device.card {
+                say!("card memory {}", bytes(card.peak_bytes()));
+            }
             say!("{}: output {shape}", output.display());
         }
-    }
-}
-
-/// Frames a slice: of pictures, or of latents.
-pub fn step(args: &PlanArgs, config: &Config, cut: Cut) -> usize {
-    usize::from(args.slice) * if cut == Cut::Pictures { config.temporal_factor() } else { 1 }
-}
-
-/// The tiles of a plane.
-pub fn tiles(args: &PlanArgs, config: &Config, cut: Cut, plane: Hw) -> Result<Option<Vec<Tile>>> {
-    Ok(engine::tiling(args, config)?.and_then(|tiling| tiling.tiles(cut, plane, config.spatial_factor())))
-}
-
-/// How many tiles run at the same time. Only tiles of at most 128 pixels a side leave a device idle between their layers
-/// (5% on two cores); larger ones would but take more memory.
-pub fn workers(lanes: usize, tiles: &Option<Vec<Tile>>, cut: Cut) -> usize {
-    let small = if cut == Cut::Pictures { 128 * 128 } else { 16 * 16 };
-    match tiles.as_deref() {
-        Some(tiles @ [first, ..]) if first.rows.len() * first.columns.len() <= small => lanes.min(tiles.len()),
-        _ => 1,
     }
 }

@@ -22,10 +22,7 @@ __device__ __forceinline__ void copy_3d(u32 to, const TensorMap* map, u32 bar, i
 // Arrives at the barrier of this block and at its twin in the other.
 __device__ __forceinline__ void arrive_both(u32 bar) {
     for (int rank = 0; rank < 2; rank++)
-        asm volatile("{\n.reg .b32 a;\nmapa.shared::cluster.u32 a, %0, %1;\nmbarrier.arrive.release.cluster.shared::cluster.b64 _, [a];\n}" ::"r"(bar), "r"(rank) : "memory");
-}
-__device__ __forceinline__ void barrier_wait_pair(u32 bar, int phase) {
-    asm volatile("{\n.reg .pred p;\nL_%=: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n@!p bra L_%=;\n}" ::"r"(bar), "r"(phase) : "memory");
+        asm volatile("{\n.reg .b32 a;\nmapa.shared::cluster.u32 a, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [a];\n}" ::"r"(bar), "r"(rank) : "memory");
 }
 __device__ __forceinline__ void meet_pair() {
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
@@ -48,7 +45,7 @@ __device__ __forceinline__ void score(float (&s)[32], u32 queries, u32 ring, u32
     for (int i = 0; i < 32; i++) s[i] = 0.f;
     #pragma unroll 1
     for (int chunk = 0; chunk < CHUNKS; chunk++) {
-        barrier_wait_pair(full + 8 * chunk, 0);
+        barrier_wait(full + 8 * chunk, 0);
         wgmma_fence();
         #pragma unroll
         for (int q = 0; q < ROW; q += 32)
@@ -82,12 +79,12 @@ __device__ void attention_512(const TensorMap& map_q, const TensorMap& map_k, co
             for (int i = 0; i < 8; i++) copy_3d(queries + i * QUERIES * ROW, &map_q, q_full, i * 64, first, sequence);
             for (int block = 0; block < blocks; block++) {
                 for (int i = 0; i < CHUNKS; i++) {                     // each block of the pair brings half of the keys
-                    barrier_wait_pair(empty + 8 * i, 1);
+                    barrier_wait(empty + 8 * i, 1);
                     barrier_expect(full + 8 * i, CHUNK);
                     copy_3d_both(ring + i * CHUNK + rank * CHUNK / 2, &map_k, full + 8 * i, i * 64, block * KEYS + rank * 64, sequence);
                 }
                 for (int i = 0; i < CHUNKS; i++) {                     // and half of the channels of the values
-                    barrier_wait_pair(empty + 8 * i, 0);
+                    barrier_wait(empty + 8 * i, 0);
                     barrier_expect(full + 8 * i, CHUNK);
                     for (int b = rank * 2; b < rank * 2 + 2; b++)
                         copy_3d_both(ring + i * CHUNK + b * CHUNK / 4, &map_v, full + 8 * i, i % 2 * 256 + b * 64, block * KEYS + i / 2 * 32, sequence);
@@ -146,7 +143,7 @@ __device__ void attention_512(const TensorMap& map_q, const TensorMap& map_k, co
             #pragma unroll
             for (int i = 0; i < 4; i++) {                              // 32 values at a time
                 const u32 values = ring + (i * 2 + group) * CHUNK, chosen = weights + i / 2 * QUERIES * ROW + i % 2 * 64;
-                barrier_wait_pair(full + 8 * (i * 2 + group), 1);
+                barrier_wait(full + 8 * (i * 2 + group), 1);
                 wgmma_fence();
                 wgmma(E{}, sums, descriptor(chosen, 8 * ROW), descriptor(values, 8 * ROW, CHUNK / 4));
                 wgmma(E{}, sums, descriptor(chosen + 32, 8 * ROW), descriptor(values + 16 * ROW, 8 * ROW, CHUNK / 4));

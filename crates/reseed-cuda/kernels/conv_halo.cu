@@ -1,7 +1,8 @@
 // conv_halo: causal convolution on Hopper. The pixels that a tile reads are brought to shared memory once, with their
 // border, and every spatial tap multiplies the same pixels at another address.
 //
-//   x, past  (frames, H, W, C) E through tensor maps, zero outside        w  [phase][tap][Co][C] E        y  E        bias f32
+//   x, past  (frames, H, W, C) E through tensor maps, zero outside        w  [phase][tap][Co][C] E        bias f32
+//   y        through a tensor map for each phase, and as it is for few channels; with `add` what is there is added
 //   partial  [frame][group][slot] (mean, sum of squared deviations) of 2 x 16 pixels and a group's channels each, or null
 //   grid     as many blocks as multiprocessors, each walks over tiles of 16 x 16 pixels by BN channels
 //   block    two warpgroups multiply, 8 rows of pixels each; one thread of a third one copies
@@ -18,7 +19,10 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-constexpr int TILE = 16, HALO_BK = 64, A_STAGES = 2, B_STAGES = 6;
+constexpr int TILE = 16, HALO_BK = 64, A_STAGES = 2, B_STAGES = 4;
+constexpr int OUT_WARP = 8192, OUT_HALF = 4096;                         // bytes of a warp's output, and of 64 channels of it
+
+struct Phases { TensorMap of[4]; };
 
 struct Tile { int t, row, column, channel, phase; };
 
@@ -45,18 +49,14 @@ struct Plane {
 
 __device__ __forceinline__ int halo_class(int i, int n) { return i == 0 ? 0 : i == n - 1 ? 3 : 1 + (i & 1); }
 
-// Where a thread's pixel is written: row, column and offset of the frame's plane, whether it exists, and its bias.
-struct Spot { bool inside; i64 at; const float* shift; };
-
-__device__ __forceinline__ Spot spot_of(const ConvArgs& c, const Tile& tile, int row, int column, const float* bias) {
-    const bool inside = row < c.out_h && column < c.out_w;
-    int h = c.out_h, w = c.out_w;
-    if (c.phases == 4) {
-        row = 2 * row + (tile.phase >> 1), column = 2 * column + (tile.phase & 1), h *= 2, w *= 2;
-        bias += inside ? (halo_class(row, h) * 4 + halo_class(column, w)) * c.c_out : 0;
+// The bias of a pixel: one for all, or one of a table where an upsampler meets the border.
+template <int K>
+__device__ __forceinline__ const float* bias_of(const ConvArgs& c, const Tile& tile, int row, int column, const float* bias) {
+    if (K == 2) {
+        row = min(2 * row + (tile.phase >> 1), 2 * c.out_h - 1), column = min(2 * column + (tile.phase & 1), 2 * c.out_w - 1);
+        bias += (halo_class(row, 2 * c.out_h) * 4 + halo_class(column, 2 * c.out_w)) * c.c_out;
     }
-    const i64 frame = tile.t * c.frame_step + c.frame_start;
-    return {inside, ((frame * h + row) * w + column) * c.y_pitch + tile.channel, bias + tile.channel};
+    return bias + tile.channel;
 }
 
 // Joins the statistics of `n` values with those of `others`: mean and sum of squared deviations.
@@ -80,26 +80,24 @@ __device__ __forceinline__ void halve(float (&mean)[16], float (&square)[16], fl
     n += others;
 }
 
-// Statistics of what a warp has made: 2 rows of 16 pixels by 128 channels, in groups of `width`. The lanes of different
-// pixels halve the channels among themselves at every step, so that a step costs half of the one before.
-__device__ __forceinline__ void group_sums(const float (&v)[2][64], const bool (&inside)[2][2], int width, float2* out, int slots, int lane) {
-    float mean[16], square[16], n = 0.f;
-    #pragma unroll
-    for (int i = 0; i < 4; i++) n += inside[i / 2][i % 2] ? 2.f : 0.f;
+// Statistics of what a warp has made: 2 rows of 16 pixels by 128 channels, in groups of `width`; pixels outside hold
+// zeros. The lanes of different pixels halve the channels among themselves at every step, so that a step costs half of the
+// one before.
+__device__ __forceinline__ void group_sums(const float (&v)[2][64], int outside, int width, float2* out, int slots, int lane) {
+    float mean[16], square[16], n = 8.f - 2.f * outside;
     const float one = 1.f / fmaxf(n, 1.f);
     #pragma unroll
     for (int j = 0; j < 16; j++) {
         float sum = 0.f, squares = 0.f;
         #pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (inside[i / 2][i % 2]) sum += v[i / 2][j * 4 + i % 2 * 2] + v[i / 2][j * 4 + i % 2 * 2 + 1];
+        for (int i = 0; i < 8; i++) sum += v[i / 4][j * 4 + i % 4];
         sum *= one;
         #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float a = v[i / 2][j * 4 + i % 2 * 2] - sum, b = v[i / 2][j * 4 + i % 2 * 2 + 1] - sum;
-            if (inside[i / 2][i % 2]) squares += a * a + b * b;
+        for (int i = 0; i < 8; i++) {
+            const float d = v[i / 4][j * 4 + i % 4] - sum;
+            squares += d * d;
         }
-        mean[j] = sum, square[j] = squares;
+        mean[j] = sum, square[j] = fmaxf(squares - 2.f * outside * sum * sum, 0.f);
     }
     halve<8>(mean, square, n, lane);
     halve<4>(mean, square, n, lane);
@@ -122,18 +120,19 @@ __device__ __forceinline__ void group_sums(const float (&v)[2][64], const bool (
 }
 
 template <class E, int K, int S, int BN>
-__device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, const TensorMap& map_w, E* y, const float* bias, const E* residual,
+__device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, const TensorMap& map_w, const Phases& maps_y, E* y, const float* bias, int add,
                           float2* partial, int groups, const ConvArgs& c) {
     constexpr int B_BYTES = BN * ROW, PLANES = S * S;
     constexpr int HALO = TILE + (K - 1) / S, A_BYTES = HALO * HALO * ROW, A_STAGE = (A_BYTES + 1023) / 1024 * 1024;
     extern __shared__ unsigned char memory[];
-    const u32 a_tiles = (shared_address(memory) + 1023) & ~1023u, b_tiles = a_tiles + A_STAGES * A_STAGE;
-    const u32 a_full = b_tiles + B_STAGES * B_BYTES, a_empty = a_full + 8 * A_STAGES;
-    const u32 b_full = a_empty + 8 * A_STAGES, b_empty = b_full + 8 * B_STAGES;
+    const u32 a_tiles = (shared_address(memory) + 1023) & ~1023u, b_tiles = a_tiles + A_STAGES * A_STAGE, outputs = b_tiles + B_STAGES * B_BYTES;
+    const u32 a_full = outputs + (BN == 128 ? 8 * OUT_WARP : 0), a_empty = a_full + 8 * A_STAGES;
+    const u32 b_full = a_empty + 8 * A_STAGES, b_empty = b_full + 8 * B_STAGES, y_full = b_empty + 8 * B_STAGES, y_empty = y_full + 8;
     const int group = threadIdx.x / 128;
     if (threadIdx.x == 0) {
         for (int i = 0; i < A_STAGES; i++) barrier_init(a_full + 8 * i, 1), barrier_init(a_empty + 8 * i, 2);
         for (int i = 0; i < B_STAGES; i++) barrier_init(b_full + 8 * i, 1), barrier_init(b_empty + 8 * i, 2);
+        barrier_init(y_full, 1), barrier_init(y_empty, 8);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
@@ -145,6 +144,7 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
     if (group == 2) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (threadIdx.x != 256) return;
+        int old = 0;
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
             const Tile tile = tile_of<BN>(c, i);
             const int row = tile.row * S - c.pad_h + (tile.phase >> 1), column = tile.column * S - c.pad_w + (tile.phase & 1);
@@ -164,12 +164,23 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
                     b.next();
                 }
             }
+            if (BN == 128 && add) {                                    // by now the multipliers have begun with this tile
+                const int halves = c.c_out - tile.channel > 64 ? 2 : 1;
+                barrier_wait(y_empty, old ^ 1);
+                barrier_expect(y_full, 8 * halves * OUT_HALF);
+                for (int i = 0; i < 8 * halves; i++)
+                    copy_4d(outputs + i / halves * OUT_WARP + i % halves * OUT_HALF, &maps_y.of[0], y_full, tile.channel + i % halves * 64, tile.column,
+                            tile.row + i / halves * 2, tile.t * c.frame_step + c.frame_start);
+                old ^= 1;
+            }
         }
         return;
     }
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     const bool speaks = threadIdx.x % 128 == 0;
     const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+    const u32 output = outputs + (group * 4 + warp) * OUT_WARP;
+    int made = 0;
     for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
         const Tile tile = tile_of<BN>(c, i);
         float sums[2][BN / 2] = {};                                    // 8 x 8 pixels each, left and right
@@ -189,6 +200,10 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
                     wgmma(E{}, sums[1], descriptor(at + 8 * ROW + q, HALO * ROW), w);
                 }
                 wgmma_commit();
+                if (BN == 128 && made > 0 && k == 0 && s == 0 && lane == 0) {  // the output before this one has left
+                    store_wait_read();
+                    barrier_arrive(y_empty);
+                }
                 wgmma_wait<1>();
                 // What the product before this one read is free now.
                 if (speaks && used_b >= 0) barrier_arrive(b_empty + 8 * used_b);
@@ -199,78 +214,76 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
             used_a = a.at;
             a.next();
         }
+        wgmma_wait<0>();
+        if (speaks) barrier_arrive(b_empty + 8 * used_b), barrier_arrive(a_empty + 8 * used_a);
         const int row = tile.row + group * 8 + warp * 2, column = tile.column + lane / 4;
+        const i64 frame = tile.t * c.frame_step + c.frame_start;
         if constexpr (BN < 128) {                                      // channels that fill no chunk, let alone a tile
-            wgmma_wait<0>();
-            if (speaks) barrier_arrive(b_empty + 8 * used_b), barrier_arrive(a_empty + 8 * used_a);
+            #pragma unroll
             for (int s = 0; s < 4; s++) {
-                const Spot spot = spot_of(c, tile, row + s % 2, column + s / 2 * 8, bias);
-                if (!spot.inside) continue;
+                const int r = row + s % 2, q = column + s / 2 * 8;
+                if (r >= c.out_h || q >= c.out_w) continue;
+                E* to = y + ((frame * c.out_h + r) * c.out_w + q) * c.y_pitch;
                 #pragma unroll
                 for (int j = 0; j < BN / 4; j++) {
                     const int channel = j / 2 * 8 + lane % 4 * 2 + j % 2;
                     if (channel >= c.c_out) continue;
-                    const float r = residual ? wide(residual[spot.at + channel]) : 0.f;
-                    const float sum = s == 0 ? sums[0][j / 2 * 4 + j % 2] : s == 1 ? sums[0][j / 2 * 4 + 2 + j % 2]
-                                    : s == 2 ? sums[1][j / 2 * 4 + j % 2] : sums[1][j / 2 * 4 + 2 + j % 2];
-                    y[spot.at + channel] = narrow<E>(sum + spot.shift[channel] + r);
+                    const float old = add ? wide(to[channel]) : 0.f;
+                    to[channel] = narrow<E>(sums[s / 2][j / 2 * 4 + s % 2 * 2 + j % 2] + bias[channel] + old);
                 }
             }
         } else {
-            Spot spots[2][2];
-            uint4 before[2][2][4];
-            const int mine = lane % 4 * 8;                             // channels of a turned lane within 32
+            if (add) barrier_wait(y_full, made & 1);
+            __syncwarp();
+            int outside = 0;
             #pragma unroll
             for (int s = 0; s < 4; s++) {
-                spots[s / 2][s % 2] = spot_of(c, tile, row + s % 2, column + s / 2 * 8, bias);
-                if (!residual) continue;
-                const Spot& spot = spots[s / 2][s % 2];
+                const int r = row + s % 2, q = column + s / 2 * 8;
+                const bool inside = r < c.out_h && q < c.out_w;
+                const float* shift = bias_of<K>(c, tile, r, q, bias) + lane % 4 * 2;
+                const u32 pixels = output + (s % 2 * 16 + s / 2 * 8 + lane % 8) * ROW;
+                outside += !inside;
                 #pragma unroll
-                for (int q = 0; q < 4; q++)
-                    if (spot.inside && tile.channel + q * 32 + mine < c.c_out) before[s / 2][s % 2][q] = *(const uint4*)(residual + spot.at + q * 32 + mine);
-            }
-            wgmma_wait<0>();
-            if (speaks) barrier_arrive(b_empty + 8 * used_b), barrier_arrive(a_empty + 8 * used_a);
-            bool inside[2][2];
-            #pragma unroll
-            for (int s = 0; s < 4; s++) {
-                const Spot& spot = spots[s / 2][s % 2];
-                inside[s / 2][s % 2] = spot.inside;
-                #pragma unroll
-                for (int q = 0; q < 4; q++) {
-                    uint4& r = before[s / 2][s % 2][q];
-                    if (residual) turn(r.x, r.y, r.z, r.w, lane);
-                    u32 out[4];
+                for (int n = 0; n < 4; n++) {                          // chunks of eight channels, four at a time
+                    const u32 at = pixels + n / 2 * OUT_HALF + (((n % 2 * 4 + lane / 8) ^ (lane % 8)) << 4);
+                    u32 v[4] = {};
+                    if (add) load_matrices(v, at);
                     #pragma unroll
                     for (int j = 0; j < 4; j++) {
-                        const int channel = (q * 4 + j) * 8 + lane % 4 * 2;
-                        const u32 old = residual ? (j == 0 ? r.x : j == 1 ? r.y : j == 2 ? r.z : r.w) : 0u;
-                        float* sum = &sums[s / 2][(q * 4 + j) * 4 + s % 2 * 2];
-                        if (tile.channel + channel < c.c_out) {
-                            const float2 shift = *(const float2*)(spot.shift + channel);
-                            sum[0] += shift.x + wide(E{(u16)old}), sum[1] += shift.y + wide(E{(u16)(old >> 16)});
-                        }
-                        out[j] = pack<E>(sum[0], sum[1]);
+                        const int channel = (n * 4 + j) * 8;
+                        float* sum = &sums[s / 2][(n * 4 + j) * 4 + s % 2 * 2];
+                        const float2 b = tile.channel + channel < c.c_out ? __ldg((const float2*)(shift + channel)) : float2{0.f, 0.f};
+                        sum[0] += b.x + wide(E{(u16)v[j]}), sum[1] += b.y + wide(E{(u16)(v[j] >> 16)});
+                        v[j] = pack<E>(sum[0], sum[1]);
+                        if (!inside) sum[0] = sum[1] = 0.f;
                     }
-                    turn(out[0], out[1], out[2], out[3], lane);
-                    if (spot.inside && tile.channel + q * 32 + mine < c.c_out) *(uint4*)(y + spot.at + q * 32 + mine) = uint4{out[0], out[1], out[2], out[3]};
+                    store_matrices(v, at);
                 }
+            }
+            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+            __syncwarp();
+            if (lane == 0) {
+                for (int h = 0; h < 2 && tile.channel + h * 64 < c.c_out; h++)
+                    store_4d(&maps_y.of[tile.phase], output + h * OUT_HALF, tile.channel + h * 64, tile.column, row, (int)frame);
+                store_commit();
             }
             if (partial) {
                 const int width = c.c_out / groups, slots = c.phases * rows * 8 * columns;
                 const int slot = (tile.phase * rows * 8 + row / 2) * columns + tile.column / TILE;
-                const i64 frame = tile.t * c.frame_step + c.frame_start;
-                group_sums(sums, inside, width, partial + (frame * groups + tile.channel / width) * slots + slot, slots, lane);
+                group_sums(sums, outside, width, partial + (frame * groups + tile.channel / width) * slots + slot, slots, lane);
             }
+            made++;
         }
     }
+    if (BN == 128 && lane == 0) store_wait();
 }
 
 #define CONV_HALO(name, E, K, S, BN)                                                                                    \
     extern "C" __global__ void __launch_bounds__(384, 1)                                                                \
     name(const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap past, const __grid_constant__ TensorMap w, \
-         E* y, const float* bias, const E* residual, float2* partial, int groups, const __grid_constant__ ConvArgs c) { \
-        conv_halo<E, K, S, BN>(x, past, w, y, bias, residual, partial, groups, c);                                      \
+         const __grid_constant__ Phases phases, E* y, const float* bias, int add, float2* partial, int groups,         \
+         const __grid_constant__ ConvArgs c) {                                                                          \
+        conv_halo<E, K, S, BN>(x, past, w, phases, y, bias, add, partial, groups, c);                                   \
     }
 #define CONV_HALOS(E)                                                                                                   \
     CONV_HALO(conv_halo_3x3_##E, E, 3, 1, 128)                                                                          \

@@ -29,6 +29,24 @@ __device__ __forceinline__ void copy_2d(u32 to, const TensorMap* map, u32 bar, i
                  "l"(map), "r"(bar), "r"(channel), "r"(row) : "memory");
 }
 
+// The other way: a box of shared memory to a tensor, without what lies outside of it.
+__device__ __forceinline__ void store_4d(const TensorMap* map, u32 from, int channel, int column, int row, int frame) {
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2,%3,%4,%5}], [%1];" ::"l"(map), "r"(from),
+                 "r"(channel), "r"(column), "r"(row), "r"(frame) : "memory");
+}
+__device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Waits until shared memory has been read, or until everything is written.
+__device__ __forceinline__ void store_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+__device__ __forceinline__ void store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+// Four matrices of 8 rows of 16 bytes, each lane naming a row, between shared memory and the layout of products.
+__device__ __forceinline__ void load_matrices(u32 (&v)[4], u32 row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(row) : "memory");
+}
+__device__ __forceinline__ void store_matrices(const u32 (&v)[4], u32 row) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%4], {%0,%1,%2,%3};" ::"r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]), "r"(row) : "memory");
+}
+
 // Rows of 128 bytes, swizzled; `group` bytes between groups of eight rows and, in an operand that is read as it lies,
 // `span` bytes between groups of 64 columns.
 __device__ __forceinline__ u64 descriptor(u32 address, u32 group, u32 span = 16) {

@@ -1,4 +1,4 @@
-// Kernels that move or mix values: conversion, folding of weights, softmax and its helpers, the diagonal Gaussian, tiles.
+// Kernels that move or mix values: folding of weights, softmax and its helpers, the diagonal Gaussian, tiles.
 #include "element.cuh"
 
 #define FOR_EACH(i, n) for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (i64)gridDim.x * blockDim.x)
@@ -68,12 +68,6 @@ __device__ void blend_add(E* canvas, const E* tile, const float* rows, const flo
 }
 
 #define SMALL(E, suffix)                                                                                                \
-    extern "C" __global__ void from_f32_##suffix(E* out, const float* in, i64 n) {                                      \
-        FOR_EACH(i, n) out[i] = narrow<E>(in[i]);                                                                       \
-    }                                                                                                                   \
-    extern "C" __global__ void to_f32_##suffix(float* out, const E* in, i64 n) {                                        \
-        FOR_EACH(i, n) out[i] = wide(in[i]);                                                                            \
-    }                                                                                                                   \
     extern "C" __global__ void pad_channels_##suffix(E* out, const E* in, i64 pixels, int from, int to) {               \
         FOR_EACH(i, pixels * to) out[i] = i % to < from ? in[i / to * from + i % to] : narrow<E>(0.f);                  \
     }                                                                                                                   \

@@ -1,6 +1,7 @@
-//! One card as its driver shows it: a context, a stream, a module of kernels, raw memory.
+//! One card as its driver shows it: a context, streams, a module of kernels, raw memory.
 //!
-//! Everything is queued on the one stream, in the order of the calls, whatever thread they come from.
+//! Kernels are queued on one stream, in the order of the calls, whatever thread they come from; copies that run beside
+//! them have a stream for each direction.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -10,16 +11,18 @@ use std::sync::{Arc, Mutex};
 use cudarc::driver::{result, sys};
 use reseed_ops::{Error, Result};
 
+use crate::event::Lane;
 use crate::kernels::Kernels;
 use crate::launch::Function;
-use crate::pool::Source;
-use crate::staging::Staging;
 
 /// What is written to a user without a driver.
 const NO_DRIVER: &str = "no NVIDIA driver found (libcuda.so.1 / nvcuda.dll); use --device cpu";
 
 /// The oldest CUDA version of a driver that loads our kernels, and the driver that brought it.
 const OLDEST: (usize, &str) = (12_080, "R570");
+
+/// What a context takes at the most. Whatever more is taken when it is made belongs to someone else.
+const MOST_OVERHEAD: usize = 640 << 20;
 
 /// Device memory; only kernels look at what is there.
 #[repr(transparent)]
@@ -121,11 +124,11 @@ pub struct Driver {
     pub kernels: Kernels,
     device: sys::CUdevice,
     context: sys::CUcontext,
-    pub(crate) stream: sys::CUstream,
+    streams: [sys::CUstream; 3],
+    /// Bytes that the context and its kernels take.
+    pub overhead: usize,
     pub(crate) module: sys::CUmodule,
     pub(crate) functions: Mutex<HashMap<String, Function>>,
-    /// Made by the first copy that needs it.
-    pub(crate) staging: Mutex<Option<Staging>>,
 }
 
 // SAFETY: the driver's handles belong to the process, not to a thread, and its calls may come from any thread once the
@@ -162,10 +165,10 @@ impl Driver {
             kernels,
             device,
             context,
-            stream: ptr::null_mut(),
+            streams: [ptr::null_mut(); 3],
+            overhead: 0,
             module: ptr::null_mut(),
             functions: Mutex::default(),
-            staging: Mutex::default(),
         };
         driver.load()?;
         Ok(Arc::new(driver))
@@ -176,20 +179,18 @@ impl Driver {
         // SAFETY: the image is a whole cubin, aligned, and lives as long as the program.
         let loaded = unsafe { result::module::load_data(self.kernels.image.as_ptr().cast()) };
         self.module = loaded.map_err(|error| self.refused("cuModuleLoadData", error))?;
-        let made = result::stream::create(result::stream::StreamKind::NonBlocking);
-        self.stream = made.map_err(|error| self.refused("cuStreamCreate", error))?;
-        self.keep_memory()
+        for i in 0..self.streams.len() {
+            let made = result::stream::create(result::stream::StreamKind::NonBlocking);
+            self.streams[i] = made.map_err(|error| self.refused("cuStreamCreate", error))?;
+        }
+        let (free, all) = self.memory()?;
+        self.overhead = (all - free).min(MOST_OVERHEAD);
+        Ok(())
     }
 
-    /// Memory that is freed stays with the process: to take it from the system again would stop the stream.
-    fn keep_memory(&self) -> Result<()> {
-        use sys::CUmemPool_attribute_enum::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD as THRESHOLD;
-        let (mut pool, mut all) = (ptr::null_mut(), u64::MAX);
-        // SAFETY: writes one handle.
-        self.check("cuDeviceGetDefaultMemPool", unsafe { sys::cuDeviceGetDefaultMemPool(&mut pool, self.device) })?;
-        // SAFETY: the attribute is a 64-bit number.
-        let set = unsafe { sys::cuMemPoolSetAttribute(pool, THRESHOLD, (&raw mut all).cast()) };
-        self.check("cuMemPoolSetAttribute", set)
+    /// The stream of a lane.
+    pub(crate) fn stream(&self, lane: Lane) -> sys::CUstream {
+        self.streams[lane as usize]
     }
 
     pub(crate) fn refused(&self, what: &str, error: result::DriverError) -> Error {
@@ -211,7 +212,14 @@ impl Driver {
     pub fn synchronize(&self) -> Result<()> {
         self.enter()?;
         // SAFETY: the stream is held until this value is dropped.
-        self.check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.stream) })
+        self.check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.stream(Lane::Compute)) })
+    }
+
+    /// Waits for copies as well.
+    pub fn synchronize_all(&self) -> Result<()> {
+        self.enter()?;
+        // SAFETY: waits for work of our own context.
+        self.check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
     }
 
     /// Bytes free and bytes in all.
@@ -228,32 +236,33 @@ impl Driver {
         if from.is_empty() {
             return Ok(());
         }
+        self.enter()?;
+        let source: *const c_void = from.as_ptr().cast();
         // SAFETY: the caller's promise; `from` outlives the copy because we wait for it.
-        unsafe { self.queue_in(to, from) }?;
+        let answer = unsafe { sys::cuMemcpyHtoDAsync_v2(to.0, source, from.len(), self.stream(Lane::Compute)) };
+        self.check("cuMemcpyHtoDAsync", answer)?;
         self.synchronize()
     }
 
-    /// Queues a copy from the host.
+    /// Queues a copy from pinned memory, beside kernels.
     ///
     /// # Safety
-    /// `to` holds that many bytes, and `from` stays as it is until the next `synchronize`.
-    pub unsafe fn queue_in(&self, to: Ptr, from: &[u8]) -> Result<()> {
+    /// Both hold `bytes` bytes, and `from` stays as it is until the copy is done.
+    pub unsafe fn bring(&self, to: Ptr, from: *const c_void, bytes: usize) -> Result<()> {
         self.enter()?;
-        let source: *const c_void = from.as_ptr().cast();
         // SAFETY: the caller's promise.
-        let answer = unsafe { sys::cuMemcpyHtoDAsync_v2(to.0, source, from.len(), self.stream) };
+        let answer = unsafe { sys::cuMemcpyHtoDAsync_v2(to.0, from, bytes, self.stream(Lane::In)) };
         self.check("cuMemcpyHtoDAsync", answer)
     }
 
-    /// Queues a copy to the host.
+    /// Queues a copy to pinned memory, beside kernels.
     ///
     /// # Safety
-    /// `from` holds that many bytes, and nothing touches `to` until the next `synchronize`.
-    pub unsafe fn queue_out(&self, to: &mut [u8], from: Ptr) -> Result<()> {
+    /// Both hold `bytes` bytes, and nothing touches `to` until the copy is done.
+    pub unsafe fn fetch(&self, to: *mut c_void, from: Ptr, bytes: usize) -> Result<()> {
         self.enter()?;
-        let target: *mut c_void = to.as_mut_ptr().cast();
         // SAFETY: the caller's promise.
-        let answer = unsafe { sys::cuMemcpyDtoHAsync_v2(target, from.0, to.len(), self.stream) };
+        let answer = unsafe { sys::cuMemcpyDtoHAsync_v2(to, from.0, bytes, self.stream(Lane::Out)) };
         self.check("cuMemcpyDtoHAsync", answer)
     }
 
@@ -267,7 +276,7 @@ impl Driver {
         }
         self.enter()?;
         // SAFETY: the caller's promise.
-        let answer = unsafe { sys::cuMemcpyDtoDAsync_v2(to.0, from.0, bytes, self.stream) };
+        let answer = unsafe { sys::cuMemcpyDtoDAsync_v2(to.0, from.0, bytes, self.stream(Lane::Compute)) };
         self.check("cuMemcpyDtoDAsync", answer)
     }
 
@@ -278,26 +287,28 @@ impl Driver {
     pub unsafe fn clear(&self, to: Ptr, bytes: usize) -> Result<()> {
         self.enter()?;
         // SAFETY: the caller's promise.
-        self.check("cuMemsetD8Async", unsafe { sys::cuMemsetD8Async(to.0, 0, bytes, self.stream) })
+        self.check("cuMemsetD8Async", unsafe { sys::cuMemsetD8Async(to.0, 0, bytes, self.stream(Lane::Compute)) })
     }
 }
 
-impl Source for Driver {
-    fn alloc(&self, bytes: usize) -> Result<Option<Ptr>> {
+impl Driver {
+    /// Memory with anything in it, or `None` when there is not that much.
+    pub fn alloc(&self, bytes: usize) -> Result<Option<Ptr>> {
         self.enter()?;
         let mut at = 0;
         // SAFETY: writes one address; `enter` made the context current. The memory is there for whatever is queued next.
-        match unsafe { sys::cuMemAllocAsync(&mut at, bytes.max(1), self.stream) } {
+        match unsafe { sys::cuMemAlloc_v2(&mut at, bytes.max(1)) } {
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Ok(None),
-            answer => self.check("cuMemAllocAsync", answer).map(|()| Some(Ptr(at))),
+            answer => self.check("cuMemAlloc", answer).map(|()| Some(Ptr(at))),
         }
     }
 
-    fn free(&self, at: Ptr) {
+    /// Takes back what `alloc` gave, once nothing queued uses it.
+    pub fn free(&self, at: Ptr) {
         // An error now is one of the context, which the next call that can return it will meet again.
         let _ = self.enter();
-        // SAFETY: `alloc` made this address and its owner is gone; what is still queued runs before it is freed.
-        let _ = unsafe { sys::cuMemFreeAsync(at.0, self.stream) };
+        // SAFETY: `alloc` made this address and its owner is gone; the driver waits for what is queued.
+        let _ = unsafe { sys::cuMemFree_v2(at.0) };
     }
 }
 
@@ -305,12 +316,9 @@ impl Drop for Driver {
     fn drop(&mut self) {
         // A card that fails now has nothing left that could be lost.
         let _ = self.enter();
-        if let Ok(Some(staging)) = self.staging.get_mut() {
-            staging.unpin();
-        }
-        if !self.stream.is_null() {
+        for stream in self.streams.into_iter().filter(|stream| !stream.is_null()) {
             // SAFETY: ours, and whoever could queue work on it held this value.
-            let _ = unsafe { result::stream::destroy(self.stream) };
+            let _ = unsafe { result::stream::destroy(stream) };
         }
         if !self.module.is_null() {
             // SAFETY: as above; `functions` is not read again.

@@ -9,6 +9,7 @@ use cudarc::driver::{result, sys};
 use reseed_ops::Result;
 
 use crate::driver::{Driver, Ptr};
+use crate::event::Lane;
 use crate::params::ConvArgs;
 
 /// Shared memory that a kernel may have without asking.
@@ -44,6 +45,7 @@ impl Arg for f32 {}
 impl Arg for Ptr {}
 impl Arg for ConvArgs {}
 impl Arg for sys::CUtensorMap {}
+impl Arg for [sys::CUtensorMap; 4] {}
 
 /// Where an argument lies, for as long as it lies there.
 #[repr(transparent)]
@@ -86,7 +88,7 @@ impl Driver {
                 threads_y,
                 1,
                 grid.shared as c_uint,
-                self.stream,
+                self.stream(Lane::Compute),
                 args.as_mut_ptr().cast(),
                 ptr::null_mut(),
             )

@@ -19,14 +19,17 @@
 //! ```
 #![deny(missing_docs)]
 
+mod copies;
 mod driver;
+mod event;
 mod kernels;
 mod launch;
 mod ops;
 mod params;
-mod pool;
-mod staging;
+mod pinned;
+mod store;
 mod tensor_map;
 
+pub use copies::CopyTime;
 pub use driver::{DeviceInfo, devices};
-pub use ops::CudaOps;
+pub use ops::{CudaOps, Moment};

@@ -1,7 +1,7 @@
 //! The ops: each checks its operands, takes memory for its result and queues kernels.
 //!
-//! Nothing waits but uploads and downloads. Memory that a queued kernel uses may be given back at once: the pool hands
-//! it only to work that comes behind.
+//! Nothing waits but downloads. Memory that a queued kernel uses may be given back at once: the store hands it only to
+//! work that comes behind.
 
 mod attention;
 mod conv;
@@ -18,17 +18,19 @@ mod workspace;
 use std::sync::Arc;
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvSpec, DType, Epilogue, Linear, Norm, Ops, Packed, Past, Placement, Read, Result,
+    Activation, Conv, ConvData, ConvSpec, DType, Epilogue, Error, Incoming, Linear, Norm, Ops, Packed, Past, Placement, Read, Result,
     Shape, Stats, Summed, Tensor, TraceOps, Upsample, UpsampleData, UpsampleSpec,
 };
 
 use crate::driver::{DeviceInfo, Driver};
-use crate::pool::Pool;
+use crate::event::{Event, Lane};
+use crate::copies::CopyTime;
+use crate::store::Store;
 
 /// One NVIDIA card.
 pub struct CudaOps {
     driver: Arc<Driver>,
-    memory: Arc<Pool>,
+    store: Arc<Store>,
     dtype: DType,
 }
 
@@ -36,8 +38,8 @@ impl CudaOps {
     /// Card `ordinal`, with activations and weights of `dtype`; sums are f32.
     pub fn new(ordinal: usize, dtype: DType) -> Result<CudaOps> {
         let driver = Driver::new(ordinal)?;
-        let memory = Pool::new(driver.clone());
-        Ok(CudaOps { driver, memory, dtype })
+        let store = Store::new(driver.clone());
+        Ok(CudaOps { driver, store, dtype })
     }
 
     /// The card.
@@ -45,23 +47,55 @@ impl CudaOps {
         &self.driver.info
     }
 
-    /// Most bytes that tensors and workspace have taken at once, weights not included.
+    /// Most bytes of the card's memory that have been taken at once, with what its driver needs.
     pub fn peak_bytes(&self) -> usize {
-        self.memory.peak()
+        self.driver.overhead + self.store.peak()
     }
 
-    /// Bytes of the card's memory that nobody has taken.
-    pub fn free_bytes(&self) -> Result<usize> {
-        Ok(self.driver.memory()?.0)
+    /// Bytes of the card's memory that nobody has taken, and all of them.
+    pub fn memory(&self) -> Result<(usize, usize)> {
+        self.driver.memory()
     }
 
-    /// A device that computes nothing and counts what this one would take.
-    pub fn trace(&self) -> TraceOps {
-        TraceOps::new(self.dtype, workspace::of(self.dtype, self.driver.kernels.halo))
+    /// Bytes that tensors may take beside the weights that are loaded now: within `limit`, and within what is free, less
+    /// a margin for what others may take meanwhile.
+    pub fn room_for_tensors(&self, limit: Option<usize>) -> Result<usize> {
+        let ((free, all), (tensors, weights)) = (self.driver.memory()?, self.store.taken());
+        let margin = (all / 32).max(256 << 20);
+        let there = (free + tensors).saturating_sub(if limit.is_some() { 0 } else { margin });
+        let allowed = limit.map_or(there, |limit| limit.saturating_sub(self.driver.overhead + weights));
+        Ok(there.min(allowed))
+    }
+
+    /// How long copies beside kernels took since the last call, once they are done.
+    pub fn copy_time(&self) -> Result<CopyTime> {
+        self.store.copies.take()
+    }
+
+    /// The moment when the kernels queued so far are done.
+    pub fn moment(&self) -> Result<Moment> {
+        Ok(Moment(Event::record(&self.driver, Lane::Compute)?))
+    }
+
+    /// Makes devices that compute nothing and count what this one would take.
+    pub fn tracer(&self) -> Box<dyn Fn() -> TraceOps> {
+        let (dtype, halo) = (self.dtype, self.driver.kernels.halo);
+        Box::new(move || TraceOps::new(dtype, dtype, workspace::of(dtype, halo)))
     }
 
     fn unpack<'a, T: 'static>(&self, packed: &'a Packed) -> &'a T {
         packed.downcast_ref().expect("weights must stay on the device that packed them")
+    }
+}
+
+/// A point in the card's time.
+pub struct Moment(Arc<Event>);
+
+impl Moment {
+    /// Seconds to a later one, once that has come.
+    pub fn seconds_to(&self, later: &Moment) -> Result<f64> {
+        later.0.wait()?;
+        self.0.seconds_to(&later.0)
     }
 }
 
@@ -76,6 +110,28 @@ impl Ops for CudaOps {
 
     fn finish(&self) -> Result<()> {
         self.driver.synchronize()
+    }
+
+    fn reserve(&self, bytes: usize) -> Result<()> {
+        let refused = || Error::OutOfMemory {
+            op: "reserve",
+            device: self.driver.label.clone(),
+            shape: Shape::from([bytes]),
+            bytes,
+        };
+        if self.store.reserve(bytes)? { Ok(()) } else { Err(refused()) }
+    }
+
+    fn park(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(Tensor::new(x.shape(), x.dtype(), Arc::new(memory::park(self, x)?)))
+    }
+
+    fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
+        memory::fetch(self, parked)
+    }
+
+    fn send(&self, x: &Tensor) -> Result<Box<dyn Incoming>> {
+        memory::send(self, x)
     }
 
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
@@ -99,7 +155,7 @@ impl Ops for CudaOps {
     }
 
     fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
-        memory::download(self, x)
+        memory::send(self, x)?.wait()
     }
 
     fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
@@ -110,7 +166,7 @@ impl Ops for CudaOps {
         upsample::run(self, past, x, upsample, groups)
     }
 
-    fn tail(&self, past: Past, x: Tensor, keep: usize) -> Result<Tensor> {
+    fn tail(&self, past: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
         small::tail(self, past, x, keep)
     }
 

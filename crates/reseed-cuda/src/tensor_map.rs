@@ -10,18 +10,36 @@ use crate::driver::{Driver, Ptr};
 /// Bytes of a row of a box: one span of the swizzle.
 const SPAN: usize = 128;
 
+/// Part of a tensor that boxes are copied from or to: dimensions innermost first; zeros outside.
+#[derive(Clone, Copy, Debug)]
+pub struct Boxes<const N: usize> {
+    pub at: Ptr,
+    pub dtype: DType,
+    pub dims: [usize; N],
+    /// Values between neighbours along each dimension; the first is 1.
+    pub strides: [usize; N],
+    /// A box.
+    pub size: [u32; N],
+    /// Every how many rows and columns of it are copied.
+    pub step: u32,
+}
+
+impl<const N: usize> Boxes<N> {
+    /// Rows of the innermost dimension are `pitch` values apart, the others dense.
+    pub fn new(at: Ptr, dtype: DType, pitch: usize, dims: [usize; N], size: [u32; N]) -> Boxes<N> {
+        let mut strides = [1; N];
+        strides[1] = pitch;
+        for i in 2..N {
+            strides[i] = strides[i - 1] * dims[i - 1];
+        }
+        Boxes { at, dtype, dims, strides, size, step: 1 }
+    }
+}
+
 impl Driver {
-    /// A tensor, dimensions innermost first, of which a box of `size` is copied at a time, every `step`th of a row or
-    /// column of it; zeros outside. Rows of the innermost dimension are `pitch` values apart, the others dense.
-    pub fn tensor_map<const N: usize>(
-        &self,
-        at: Ptr,
-        dtype: DType,
-        pitch: usize,
-        dims: [usize; N],
-        size: [u32; N],
-        step: u32,
-    ) -> Result<sys::CUtensorMap> {
+    /// The same as the copying unit wants it.
+    pub fn tensor_map<const N: usize>(&self, boxes: &Boxes<N>) -> Result<sys::CUtensorMap> {
+        let Boxes { at, dtype, dims, strides, size, step } = *boxes;
         use sys::CUtensorMapDataType_enum as Type;
         let kind = match dtype {
             DType::F16 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
@@ -30,19 +48,14 @@ impl Driver {
         };
         assert!(dims.iter().all(|&n| n > 0), "a map of {dims:?}");
         assert_eq!(size[0] as usize * dtype.bytes(), SPAN, "a box of {size:?}");
-        assert!(at.0.is_multiple_of(16) && (pitch * dtype.bytes()).is_multiple_of(16), "a map of {dims:?} at {at:?}");
+        let bytes = strides.map(|stride| (stride * dtype.bytes()) as u64);
+        assert!(at.0.is_multiple_of(16) && bytes[1..].iter().all(|b| b.is_multiple_of(16)), "a map of {boxes:?}");
         let dims_64 = dims.map(|n| n as u64);
-        let mut strides = [0u64; N];
-        let mut bytes = (pitch * dtype.bytes()) as u64;
-        for (stride, n) in strides.iter_mut().zip(&dims_64[1..]) {
-            *stride = bytes;
-            bytes *= n;
-        }
         let mut steps = [1u32; N];
         steps[1..3.min(N)].fill(step);
         let mut map = MaybeUninit::<sys::CUtensorMap>::uninit();
         self.enter()?;
-        // SAFETY: the arrays hold N numbers each, of which the strides' last is not read; the map is written whole
+        // SAFETY: the arrays hold N numbers each, the strides one less; the map is written whole
         // before it is used, and only when the call succeeds.
         unsafe {
             let answer = sys::cuTensorMapEncodeTiled(
@@ -51,7 +64,7 @@ impl Driver {
                 N as u32,
                 at.0 as *mut _,
                 dims_64.as_ptr(),
-                strides.as_ptr(),
+                bytes[1..].as_ptr(),
                 size.as_ptr(),
                 steps.as_ptr(),
                 sys::CUtensorMapInterleave_enum::CU_TENSOR_MAP_INTERLEAVE_NONE,

@@ -20,6 +20,7 @@
 //! ```
 #![deny(missing_docs)]
 
+pub mod budget;
 mod config;
 mod error;
 mod load;

@@ -25,6 +25,11 @@ impl<'a> Loader<'a> {
         Loader { ops, source, config, slots: Cell::new(0) }
     }
 
+    /// The slot that the next layer gets.
+    pub fn next_slot(&self) -> usize {
+        self.slots.get()
+    }
+
     pub fn slot(&self) -> usize {
         self.slots.replace(self.slots.get() + 1)
     }

@@ -5,6 +5,22 @@ use std::ops::Range;
 
 use reseed_ops::{Hw, Placement};
 
+/// How a clip's memory is kept between and within slices. Whatever it says, the result is the same to rounding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keeping {
+    /// Frames that run together at full resolution.
+    pub at_once: usize,
+    /// Layers whose past waits in the host's memory.
+    pub parked: Range<usize>,
+}
+
+impl Default for Keeping {
+    /// Two frames together, which are as many as a layer keeps: its past is then its last input, and nothing is copied.
+    fn default() -> Keeping {
+        Keeping { at_once: 2, parked: 0..0 }
+    }
+}
+
 /// Cuts a clip of `frames` frames into slices: the first holds one frame more than `step`.
 pub fn slices(frames: usize, step: usize) -> Vec<Range<usize>> {
     assert!(frames > 0 && step > 0, "slices({frames}, {step})");

@@ -1,9 +1,9 @@
 //! One half of the VAE over a clip of any length, whole or in tiles, in memory that does not grow with it.
 
-use reseed_ops::{Hw, Ops, Shape, Tensor, Thw};
+use reseed_ops::{Hw, Incoming, Ops, Shape, Tensor, Thw};
 
 use crate::error::Result;
-use crate::plan::Tile;
+use crate::plan::{Keeping, Tile};
 use crate::vae::{Half, State};
 
 /// A clip on its way through an encoder or a decoder.
@@ -13,20 +13,32 @@ pub struct Stream<'a> {
     plane: Hw,
     tiles: Option<Vec<Tile>>,
     states: Vec<State>,
+    keeping: Keeping,
     workers: usize,
 }
 
 impl<'a> Stream<'a> {
-    /// A clip that starts, of frames of this size. `tiles` come from [`crate::plan::Tiling::tiles`]; as many as
-    /// `workers` of them run at the same time.
-    pub fn new(ops: &'a dyn Ops, half: &'a dyn Half, plane: Hw, tiles: Option<Vec<Tile>>, workers: usize) -> Self {
+    /// A clip that starts, of frames of this size.
+    pub fn new(ops: &'a dyn Ops, half: &'a dyn Half, plane: Hw, keeping: &Keeping) -> Self {
+        let states = vec![State::kept(keeping.clone())];
+        Stream { ops, half, plane, tiles: None, states, keeping: keeping.clone(), workers: 1 }
+    }
+
+    /// The same in tiles, if there are any, which come from [`crate::plan::Tiling::tiles`]; as many as `workers` of them
+    /// run at the same time.
+    pub fn tiled(self, tiles: Option<Vec<Tile>>, workers: usize) -> Self {
         let count = tiles.as_ref().map_or(1, Vec::len);
-        let states = (0..count).map(|_| State::new()).collect();
-        Stream { ops, half, plane, tiles, states, workers: workers.max(1) }
+        let states = (0..count).map(|_| State::kept(self.keeping.clone())).collect();
+        Stream { tiles, states, workers: workers.max(1), ..self }
     }
 
     /// Runs the next slice: host values `[T, H, W, C]` in, `[T', H', W', C']` out. Behind the last one nothing is kept.
     pub fn step(&mut self, values: &[f32], last: bool) -> Result<Vec<f32>> {
+        Ok(self.start(values, last)?.wait()?)
+    }
+
+    /// Starts the next slice. Its result can be waited for while the one behind it runs.
+    pub fn start(&mut self, values: &[f32], last: bool) -> Result<Box<dyn Incoming>> {
         if last {
             self.states.iter_mut().for_each(State::end_with_next);
         }
@@ -37,7 +49,7 @@ impl<'a> Stream<'a> {
         match self.tiles.take() {
             None => {
                 let x = self.ops.upload(Shape::clip(slice.thw, channels), values)?;
-                Ok(self.ops.download(&self.half.run(self.ops, x, &mut self.states[0])?)?)
+                Ok(self.ops.send(&self.half.run(self.ops, x, &mut self.states[0])?)?)
             }
             Some(tiles) => {
                 let result = self.step_tiles(&slice, &tiles);
@@ -47,7 +59,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    fn step_tiles(&mut self, slice: &Slice, tiles: &[Tile]) -> Result<Vec<f32>> {
+    fn step_tiles(&mut self, slice: &Slice, tiles: &[Tile]) -> Result<Box<dyn Incoming>> {
         let starts = self.states[0].starts();
         let out = self.half.plane_out(self.plane);
         let thw = Thw { t: self.half.frames_out(slice.thw.t, starts), h: out.h, w: out.w };
@@ -72,7 +84,7 @@ impl<'a> Stream<'a> {
                 canvas = ops.blend_add(canvas, &result?, &tile.at)?;
             }
         }
-        Ok(ops.download(&canvas)?)
+        Ok(ops.send(&canvas)?)
     }
 }
 

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Side, load, run_slices};
-use reseed_model::plan::Tiling;
+use reseed_model::plan::{Keeping, Tiling};
 use reseed_model::{Config, Stream};
 use reseed_ops::{
     Activation, CheckOps, Conv, ConvData, ConvSpec, CpuOps, DType, Epilogue, Hw, Level, Linear, Norm, Ops, Past,
@@ -53,7 +53,7 @@ fn the_best_level_agrees_with_the_definition_in_tiles() {
         let clip = side.input(&vae.config, 2, Hw::new(3, 5));
         let tiles = tiling.tiles(side.cut(), clip.plane, vae.config.spatial_factor());
         assert!(tiles.as_ref().is_some_and(|tiles| tiles.len() > 1));
-        let mut stream = Stream::new(&ops, side.half(&vae), clip.plane, tiles, 1);
+        let mut stream = Stream::new(&ops, side.half(&vae), clip.plane, &Keeping::default()).tiled(tiles, 1);
         for slice in side.slices(&vae.config, &[1, 1]) {
             stream.step(clip.frames(slice.clone()), slice.end == clip.t).unwrap();
         }
@@ -108,7 +108,7 @@ impl Ops for TooBright {
         Ok(Summed { tensor: self.0.upload(y.tensor.shape(), &values)?, stats: y.stats })
     }
 
-    fn tail(&self, past: Past, x: Tensor, keep: usize) -> Result<Tensor> {
+    fn tail(&self, past: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
         self.0.tail(past, x, keep)
     }
 

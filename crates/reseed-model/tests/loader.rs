@@ -124,7 +124,7 @@ fn loading_one_half_reads_that_half_alone() {
 #[test]
 fn a_device_that_computes_nothing_reads_nothing() {
     let source = Watched::new(&Config::full(), |_| panic!("a value was read"));
-    Vae::load(&TraceOps::new(DType::F32, Box::new(|_| 0)), &source).unwrap();
+    Vae::load(&TraceOps::new(DType::F32, DType::F32, Box::new(|_| 0)), &source).unwrap();
 }
 
 #[test]

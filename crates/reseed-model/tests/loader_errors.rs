@@ -25,7 +25,7 @@ fn draft() -> Draft {
 /// Why a file does not load. Nothing is read on this device, so that all of it comes from the header.
 fn refusal(path: &Path) -> String {
     let loaded = match Safetensors::open(path) {
-        Ok(source) => Vae::load(&TraceOps::new(DType::F32, Box::new(|_| 0)), &source),
+        Ok(source) => Vae::load(&TraceOps::new(DType::F32, DType::F32, Box::new(|_| 0)), &source),
         Err(error) => Err(error),
     };
     match loaded {
@@ -51,7 +51,7 @@ fn quoted(name: &str) -> String {
 fn a_whole_file_loads() {
     let file = draft().write();
     let source = Safetensors::open(file.path()).unwrap();
-    let vae = Vae::load(&TraceOps::new(DType::F32, Box::new(|_| 0)), &source).unwrap();
+    let vae = Vae::load(&TraceOps::new(DType::F32, DType::F32, Box::new(|_| 0)), &source).unwrap();
     assert_eq!(vae.config, smallest());
 }
 
@@ -235,7 +235,7 @@ fn a_scaling_factor_that_is_no_positive_number() {
 // Whatever the sizes are read from, no tensor may be absent or of another shape unnoticed.
 #[test]
 fn no_tensor_can_be_left_out_or_changed() {
-    let (config, ops) = (smallest(), TraceOps::new(DType::F32, Box::new(|_| 0)));
+    let (config, ops) = (smallest(), TraceOps::new(DType::F32, DType::F32, Box::new(|_| 0)));
     let tensors = config.tensors();
     assert!(Vae::load(&ops, &formula(&config)).is_ok());
     for i in 0..tensors.len() {

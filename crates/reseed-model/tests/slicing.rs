@@ -5,7 +5,7 @@ mod common;
 
 use common::{Clip, Side, load, run_slices, step};
 use proptest::prelude::*;
-use reseed_model::plan::Tiling;
+use reseed_model::plan::{Keeping, Tiling};
 use reseed_model::{Config, State, Stream, Vae};
 use reseed_ops::{CpuOps, DType, Hw, relative_error};
 
@@ -139,7 +139,7 @@ fn tiled(ops: &CpuOps, vae: &Vae, side: Side, clip: &Clip, workers: usize) -> Ve
     let tiling = Tiling { tile: Hw::new(32, 24), overlap: Hw::new(8, 8) };
     let tiles = tiling.tiles(side.cut(), clip.plane, vae.config.spatial_factor()).unwrap();
     assert!(!tiles.len().is_multiple_of(3), "the last tiles must not fill all workers");
-    let mut stream = Stream::new(ops, side.half(vae), clip.plane, Some(tiles), workers);
+    let mut stream = Stream::new(ops, side.half(vae), clip.plane, &Keeping::default()).tiled(Some(tiles), workers);
     let slices = side.slices(&vae.config, &[1, 2]);
     slices.into_iter().flat_map(|s| stream.step(clip.frames(s.clone()), s.end == clip.t).unwrap()).collect()
 }

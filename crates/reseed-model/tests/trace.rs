@@ -8,7 +8,7 @@ use reseed_model::{Config, State, Vae};
 use reseed_ops::{CpuOps, DType, Hw, Ops, ProfileOps, Shape, TraceOps};
 
 fn trace() -> TraceOps {
-    TraceOps::new(DType::F32, Box::new(|_| 0))
+    TraceOps::new(DType::F32, DType::F32, Box::new(|_| 0))
 }
 
 /// Shape of every slice's output.

@@ -222,6 +222,22 @@ impl Ops for CheckOps<'_> {
         self.reference.download(&parts(x).0)
     }
 
+    fn reserve(&self, bytes: usize) -> Result<()> {
+        self.reference.reserve(bytes)?;
+        self.device.reserve(bytes)
+    }
+
+    fn park(&self, x: &Tensor) -> Result<Tensor> {
+        let (a, b) = parts(x);
+        let (reference, device) = (self.reference.park(&a)?, self.device.park(&b)?);
+        Ok(Tensor::new(x.shape(), x.dtype(), Arc::new(Pair { reference, device })))
+    }
+
+    fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
+        let (a, b) = parts(parked);
+        self.compare("fetch", self.reference.fetch(&a)?, self.device.fetch(&b)?, 0)
+    }
+
     fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
         let both = unpack::<Conv>(&conv.packed);
         let (past, x) = (PastParts::new(past), parts(x));
@@ -241,10 +257,11 @@ impl Ops for CheckOps<'_> {
         self.compare_summed("upsample", a, b, upsample.spec.taps_t() * 4 * upsample.spec.channels)
     }
 
-    fn tail(&self, past: Past, x: Tensor, keep: usize) -> Result<Tensor> {
-        let (past, x) = (PastParts::new(past), parts(&x));
-        let a = self.reference.tail(past.both().0, x.0, keep)?;
-        let b = self.device.tail(past.both().1, x.1, keep)?;
+    fn tail(&self, past: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
+        let (past, x) = (past.as_ref().map(parts), parts(&x));
+        let (pa, pb) = past.map_or((None, None), |(a, b)| (Some(a), Some(b)));
+        let a = self.reference.tail(pa, x.0, keep)?;
+        let b = self.device.tail(pb, x.1, keep)?;
         self.compare("tail", a, b, 0)
     }
 

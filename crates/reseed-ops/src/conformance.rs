@@ -123,13 +123,13 @@ fn conv(ops: &dyn Ops, case: &ConvCase, seed: u64) -> Result<()> {
     if spec.keeps() == 0 {
         return Ok(());
     }
-    let tail = ops.tail(Past::Start, x, spec.keeps())?;
+    let tail = ops.tail(None, x, spec.keeps())?;
     let next = clip(ops, Thw { t: 2 * spec.stride.t, ..case.input }, spec.c_in, values)?;
     let residual = clip(ops, spec.output(next.thw(), false), spec.c_out, values)?;
     let epilogue = Epilogue { residual: Some(residual), groups: Some(case.groups) };
     ops.conv(Past::Frames(&tail), &next, &conv, epilogue)?;
     let single = next.frames(0, spec.stride.t);
-    let tail = ops.tail(Past::Frames(&tail), single.clone(), spec.keeps())?;
+    let tail = ops.tail(Some(tail), single.clone(), spec.keeps())?;
     ops.conv(Past::Frames(&tail), &single, &conv, Epilogue::default())?;
     Ok(())
 }
@@ -168,9 +168,9 @@ fn upsample(ops: &dyn Ops, case: &UpsampleCase, seed: u64) -> Result<()> {
 
     let x = clip(ops, case.input, c, values)?;
     ops.upsample(Past::Start, &x, &upsample, Some(case.groups))?;
-    let first = ops.tail(Past::Start, x.frames(0, 1), spec.keeps())?;
+    let first = ops.tail(None, x.frames(0, 1), spec.keeps())?;
     ops.upsample(Past::AfterFirst(&first), &x, &upsample, Some(case.groups))?;
-    let tail = ops.tail(Past::AfterFirst(&first), x.clone(), spec.keeps())?;
+    let tail = ops.tail(Some(first), x.clone(), spec.keeps())?;
     ops.upsample(Past::Frames(&tail), &x, &upsample, None)?;
     Ok(())
 }

@@ -69,7 +69,7 @@ impl CpuOps {
 
     /// A device that computes nothing and counts what this one would take.
     pub fn trace(&self) -> TraceOps {
-        TraceOps::new(self.dtype, workspace::of(self.threads()))
+        TraceOps::new(self.dtype, DType::F32, workspace::of(self.threads()))
     }
 
     fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
@@ -185,7 +185,7 @@ impl Ops for CpuOps {
         upsample::run(self, past, x, upsample, groups)
     }
 
-    fn tail(&self, past: Past, x: Tensor, keep: usize) -> Result<Tensor> {
+    fn tail(&self, past: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
         small::tail(self, past, x, keep)
     }
 

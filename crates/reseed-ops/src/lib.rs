@@ -17,6 +17,7 @@
 //! ```
 #![deny(missing_docs)]
 
+mod arena;
 mod check;
 pub mod conformance;
 pub mod cost;
@@ -30,11 +31,12 @@ mod tensor;
 mod trace;
 mod weights;
 
+pub use arena::Arena;
 pub use check::{CheckOps, Disagreement, relative_error};
 pub use cost::Cost;
 pub use cpu::{CpuOps, Level, matmul};
 pub use error::{Error, Result};
-pub use ops::{Activation, Epilogue, Ops, Past, Placement, Read, Stats, Summed};
+pub use ops::{Activation, Epilogue, Incoming, Ops, Past, Placement, Read, Stats, Summed};
 pub use profile::{ProfileOps, Record};
 pub use shape::{DType, Hw, Shape, Thw};
 pub use tensor::{Storage, Tensor};

@@ -42,6 +42,29 @@ pub struct Summed {
     pub stats: Option<Stats>,
 }
 
+impl Summed {
+    /// Frames `start .. start + frames`, sharing the memory.
+    pub fn frames(&self, start: usize, frames: usize) -> Summed {
+        let stats = self.stats.as_ref().map(|stats| {
+            let [_, groups, two] = *stats.shape().dims() else { panic!("statistics {stats:?}") };
+            stats.view(Shape::from([frames, groups, two]), stats.offset() + start * groups * two)
+        });
+        Summed { tensor: self.tensor.frames(start, frames), stats }
+    }
+}
+
+/// Values on their way to the host.
+pub trait Incoming: Send {
+    /// Waits for them.
+    fn wait(self: Box<Self>) -> Result<Vec<f32>>;
+}
+
+impl Incoming for Vec<f32> {
+    fn wait(self: Box<Self>) -> Result<Vec<f32>> {
+        Ok(*self)
+    }
+}
+
 /// What a convolution does after its sum and bias.
 #[derive(Default)]
 pub struct Epilogue {
@@ -95,6 +118,22 @@ pub trait Ops: Send + Sync {
         Ok(())
     }
 
+    /// Takes that much memory for tensors and workspace at once, where the device keeps memory of its own.
+    fn reserve(&self, _bytes: usize) -> Result<()> {
+        Ok(())
+    }
+
+    /// Copies a tensor to the host's memory while the device goes on; what is returned can only be fetched back.
+    /// `x` must live on for a while, or the next owner of its memory waits for the copy.
+    fn park(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(x.clone())
+    }
+
+    /// Brings a parked tensor back while the device goes on; the first op that reads it waits for the copy.
+    fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
+        Ok(parked.clone())
+    }
+
     /// Brings a convolution onto the device.
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv>;
 
@@ -113,14 +152,19 @@ pub trait Ops: Send + Sync {
     /// Copies a tensor to the host.
     fn download(&self, x: &Tensor) -> Result<Vec<f32>>;
 
+    /// Starts to copy a tensor to the host.
+    fn send(&self, x: &Tensor) -> Result<Box<dyn Incoming>> {
+        Ok(Box::new(self.download(x)?))
+    }
+
     /// y\[t\] = Σ w\[dt,dy,dx\] · x\[t·s+dt-(kt-1), …\] + b (+ residual), zero outside the plane, `past` before the slice.
     fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed>;
 
     /// Doubles the plane (and the frames) by one convolution on the low-resolution grid; see [`UpsampleData`].
     fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed>;
 
-    /// The last `keep` frames of the past followed by `x`; at a clip's start the first frame fills what is missing.
-    fn tail(&self, past: Past, x: Tensor, keep: usize) -> Result<Tensor>;
+    /// The last `keep` frames of the past followed by `x`; without a past the first frame fills what is missing.
+    fn tail(&self, past: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor>;
 
     /// y = act((x - mean) / sqrt(var + eps) · gain + shift), mean and variance per frame and group.
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor>;

@@ -116,6 +116,18 @@ impl Ops for ProfileOps<'_> {
         self.timed("download", || self.inner.download(x), |_| cost::elementwise(&[x, x], 0))
     }
 
+    fn reserve(&self, bytes: usize) -> Result<()> {
+        self.inner.reserve(bytes)
+    }
+
+    fn park(&self, x: &Tensor) -> Result<Tensor> {
+        self.timed("park", || self.inner.park(x), |_| cost::elementwise(&[x], 0))
+    }
+
+    fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
+        self.timed("fetch", || self.inner.fetch(parked), |y| cost::elementwise(&[y], 0))
+    }
+
     fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
         let residual = epilogue.residual.is_some();
         self.timed(
@@ -133,7 +145,7 @@ impl Ops for ProfileOps<'_> {
         )
     }
 
-    fn tail(&self, past: Past, x: Tensor, keep: usize) -> Result<Tensor> {
+    fn tail(&self, past: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
         self.timed("tail", || self.inner.tail(past, x, keep), cost::tail)
     }
 

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::arena::Arena;
 use crate::cost::{self, Cost};
 use crate::error::Result;
 use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Read, Stats, Summed};
@@ -16,6 +17,8 @@ pub enum Work<'a> {
     Conv(&'a ConvSpec, usize),
     /// An upsampler, and how many input frames, if the clip starts there.
     Upsample(&'a UpsampleSpec, usize),
+    /// Statistics of that many groups of a tensor that has just been made.
+    Stats(&'a Tensor, usize),
     /// Attention over at most `longest` tokens of heads `width` wide.
     Attention {
         /// Tokens of the longest sequence.
@@ -31,8 +34,9 @@ pub type Workspace = Box<dyn Fn(&Work) -> usize + Send + Sync>;
 /// Counts what another device would allocate and compute.
 pub struct TraceOps {
     dtype: DType,
+    weights: DType,
     workspace: Workspace,
-    ledger: Arc<Mutex<Ledger>>,
+    book: Arc<Mutex<Book>>,
 }
 
 /// What has been counted.
@@ -42,6 +46,12 @@ pub struct Ledger {
     pub live: usize,
     /// Most bytes alive at once, workspace included.
     pub peak: usize,
+    /// Bytes of one piece of memory that holds them all, gaps between them included.
+    pub arena: usize,
+    /// Most bytes parked in the host's memory at once.
+    pub parked: usize,
+    /// Bytes copied to be parked and fetched.
+    pub copied: usize,
     /// Bytes of weights.
     pub weights: usize,
     /// Arithmetic and traffic so far.
@@ -50,14 +60,61 @@ pub struct Ledger {
     pub ops: usize,
 }
 
+/// The ledger and where tensors would lie.
+#[derive(Default)]
+struct Book {
+    ledger: Ledger,
+    arena: Arena,
+    parked: usize,
+}
+
+impl Book {
+    fn take(&mut self, bytes: usize) -> usize {
+        let ledger = &mut self.ledger;
+        ledger.live += bytes;
+        ledger.peak = ledger.peak.max(ledger.live);
+        let at = self.arena.take(bytes, usize::MAX).expect("an arena without end");
+        ledger.arena = self.arena.high();
+        at
+    }
+
+    fn give(&mut self, at: usize, bytes: usize) {
+        self.ledger.live -= bytes;
+        self.arena.give(at, bytes);
+    }
+}
+
+/// A tensor's place.
 struct Counted {
+    at: usize,
     bytes: usize,
-    ledger: Arc<Mutex<Ledger>>,
+    book: Arc<Mutex<Book>>,
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        lock(&self.ledger).live -= self.bytes;
+        lock(&self.book).give(self.at, self.bytes);
+    }
+}
+
+/// A tensor in the host's memory.
+struct Parked {
+    bytes: usize,
+    book: Arc<Mutex<Book>>,
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        lock(&self.book).parked -= self.bytes;
+    }
+}
+
+impl Storage for Parked {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
     }
 }
 
@@ -70,28 +127,26 @@ impl Storage for Counted {
     }
 }
 
-fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
-    ledger.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
+    book.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl TraceOps {
-    /// A device whose activations are of `dtype` and whose ops need `workspace`.
-    pub fn new(dtype: DType, workspace: Workspace) -> TraceOps {
-        TraceOps { dtype, workspace, ledger: Arc::default() }
+    /// A device whose activations are of `dtype`, whose weights are of `weights`, and whose ops need `workspace`.
+    pub fn new(dtype: DType, weights: DType, workspace: Workspace) -> TraceOps {
+        TraceOps { dtype, weights, workspace, book: Arc::default() }
     }
 
     /// What has been counted so far.
     pub fn ledger(&self) -> Ledger {
-        *lock(&self.ledger)
+        lock(&self.book).ledger
     }
 
     fn alloc(&self, shape: impl Into<Shape>, dtype: DType) -> Tensor {
         let shape = shape.into();
         let bytes = shape.count() * dtype.bytes();
-        let mut ledger = lock(&self.ledger);
-        ledger.live += bytes;
-        ledger.peak = ledger.peak.max(ledger.live);
-        Tensor::new(shape, dtype, Arc::new(Counted { bytes, ledger: self.ledger.clone() }))
+        let at = lock(&self.book).take(bytes);
+        Tensor::new(shape, dtype, Arc::new(Counted { at, bytes, book: self.book.clone() }))
     }
 
     /// `x` itself when its memory may be overwritten.
@@ -100,23 +155,29 @@ impl TraceOps {
     }
 
     fn stats(&self, y: &Tensor, groups: Option<usize>) -> Option<Stats> {
-        groups.map(|groups| self.alloc([y.thw().t, groups, 2], DType::F32))
+        groups.map(|groups| {
+            self.work(Work::Stats(y, groups));
+            self.alloc([y.thw().t, groups, 2], DType::F32)
+        })
     }
 
     fn count(&self, cost: Cost) {
-        let mut ledger = lock(&self.ledger);
+        let ledger = &mut lock(&self.book).ledger;
         ledger.cost += cost;
         ledger.ops += 1;
     }
 
     fn work(&self, work: Work) {
         let bytes = (self.workspace)(&work);
-        let mut ledger = lock(&self.ledger);
-        ledger.peak = ledger.peak.max(ledger.live + bytes);
+        if bytes > 0 {
+            let mut book = lock(&self.book);
+            let at = book.take(bytes);
+            book.give(at, bytes);
+        }
     }
 
     fn weights(&self, values: usize) {
-        lock(&self.ledger).weights += values * DType::F32.bytes();
+        lock(&self.book).ledger.weights += values * self.weights.bytes();
     }
 }
 
@@ -162,6 +223,19 @@ impl Ops for TraceOps {
         Ok(vec![0.0; x.count()])
     }
 
+    fn park(&self, x: &Tensor) -> Result<Tensor> {
+        let mut book = lock(&self.book);
+        book.parked += x.bytes();
+        book.ledger.parked = book.ledger.parked.max(book.parked);
+        book.ledger.copied += x.bytes();
+        Ok(Tensor::new(x.shape(), x.dtype(), Arc::new(Parked { bytes: x.bytes(), book: self.book.clone() })))
+    }
+
+    fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
+        lock(&self.book).ledger.copied += parked.bytes();
+        Ok(self.alloc(parked.shape(), parked.dtype()))
+    }
+
     fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
         let spec = &conv.spec;
         let residual = epilogue.residual.is_some();
@@ -183,12 +257,15 @@ impl Ops for TraceOps {
         Ok(Summed { stats: self.stats(&y, groups), tensor: y })
     }
 
-    fn tail(&self, _: Past, mut x: Tensor, keep: usize) -> Result<Tensor> {
+    fn tail(&self, past: Option<Tensor>, mut x: Tensor, keep: usize) -> Result<Tensor> {
         let thw = x.thw();
         if thw.t == keep && x.is_unique() {
             return Ok(x);
         }
-        let kept = self.alloc(Shape::clip(crate::Thw { t: keep, ..thw }, x.channels()), x.dtype());
+        let kept = match past {
+            Some(past) if past.thw().t == keep && thw.t < keep => self.writable(past),
+            _ => self.alloc(Shape::clip(crate::Thw { t: keep, ..thw }, x.channels()), x.dtype()),
+        };
         self.count(cost::tail(&kept));
         Ok(kept)
     }

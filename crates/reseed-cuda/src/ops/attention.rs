@@ -9,7 +9,8 @@ use super::memory::ptr;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::params::{ConvArgs, int};
-use crate::pool::Lent;
+use crate::store::Lent;
+use crate::tensor_map::Boxes;
 
 /// Queries whose scores exist at a time.
 const QUERIES: usize = 2048;
@@ -86,7 +87,8 @@ impl Fused<'_> {
         let (driver, dtype) = (&self.cuda.driver, self.qkv.dtype());
         let map = |part: usize, rows: u32| {
             let at = ptr(self.qkv).plus((start * 3 + part) * FUSED_WIDTH * dtype.bytes());
-            driver.tensor_map(at, dtype, 3 * FUSED_WIDTH, [FUSED_WIDTH, tokens, count], [FUSED_SPAN, rows, 1], 1)
+            let dims = [FUSED_WIDTH, tokens, count];
+            driver.tensor_map(&Boxes::new(at, dtype, 3 * FUSED_WIDTH, dims, [FUSED_SPAN, rows, 1]))
         };
         let (q, k, v) = (map(0, FUSED_QUERIES as u32)?, map(1, FUSED_KEYS)?, map(2, FUSED_VALUES)?);
         let out = ptr(self.out).plus(start * FUSED_WIDTH * dtype.bytes());

@@ -13,7 +13,7 @@ use super::memory::ptr;
 use super::weights::{Order, taps_first};
 use crate::driver::Ptr;
 use crate::params::{ConvArgs, int};
-use crate::pool::Memory;
+use crate::store::Memory;
 
 struct Weights {
     /// `[tap (t, h, w)][c_out][c_in]` of the device's type.

@@ -6,20 +6,23 @@ use super::CudaOps;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::params::{ConvArgs, int};
+use crate::tensor_map::Boxes;
 
 /// Stages of `conv_gemm`, and bytes of a row of one.
 const GEMM_STAGES: usize = 4;
 const GEMM_PITCH: usize = 80;
 
 /// Rows and columns of the output that a block of `conv_halo` makes at a time, and their channels.
-const HALO_PLANE: usize = 16;
+pub const HALO_PLANE: usize = 16;
 const HALO_CHANNELS: usize = 128;
 /// Output channels of a tile of the kernel for the last layer.
 const HALO_FEW: usize = 16;
 /// Input channels that it loads at a time.
 const HALO_DEPTH: usize = 64;
 const HALO_THREADS: usize = 384;
-const HALO_SHARED: usize = 183 << 10;
+const HALO_SHARED: usize = 212 << 10;
+/// Rows of pixels that one of its warps writes at a time.
+const HALO_ROWS: u32 = 2;
 
 /// Channels of the pictures that `conv_stem` reads, at most, and how many output channels it makes at a time.
 const STEM_IN: i32 = 4;
@@ -152,7 +155,7 @@ impl Convolution {
         let dense = (a.x_pitch, a.w_pitch, a.y_pitch) == (a.c_in, a.c_in, a.c_out);
         // The copying unit and the epilogue want rows that start on 16 bytes.
         let even = a.x_pitch % 8 == 0 && a.w_pitch % 8 == 0 && a.y_pitch % 8 == 0 && a.c_out % 8 == 0;
-        let aligned = [self.x, self.w, self.past].iter().all(|p| p.0.is_multiple_of(16));
+        let aligned = [self.x, self.w, self.past, self.y].iter().all(|p| p.0.is_multiple_of(16));
         if !(half && aligned && a.c_in % HALO_DEPTH as i32 == 0) {
             return None;
         }
@@ -176,16 +179,21 @@ impl Convolution {
         let size = |n: i32| n as usize;
         let plane = ((HALO_PLANE - 1) * stride + taps) as u32;
         let clip = |at: Ptr, frames: usize| {
-            let (dims, area) =
-                ([size(args.c_in), size(args.in_w), size(args.in_h), frames], [HALO_DEPTH as u32, plane, plane, 1]);
-            cuda.driver.tensor_map(at, dtype, size(args.x_pitch), dims, area, stride as u32)
+            let dims = [size(args.c_in), size(args.in_w), size(args.in_h), frames];
+            let area = [HALO_DEPTH as u32, plane, plane, 1];
+            let boxes = Boxes::new(at, dtype, size(args.x_pitch), dims, area);
+            cuda.driver.tensor_map(&Boxes { step: stride as u32, ..boxes })
         };
         let map_x = clip(self.x, self.frames)?;
         let map_past = if args.past_frames > 0 { clip(self.past, size(args.past_frames))? } else { map_x };
+        let mut maps_y = [map_x; 4];
+        for (phase, map) in maps_y.iter_mut().enumerate().take(if few { 0 } else { size(args.phases) }) {
+            *map = cuda.driver.tensor_map(&self.outputs(phase))?;
+        }
         let rows = size(args.phases) * args.taps() * size(args.c_out);
         let channels = if few { HALO_FEW } else { HALO_CHANNELS };
         let (dims_w, box_w) = ([size(args.c_in), rows], [HALO_DEPTH as u32, channels as u32]);
-        let map_w = cuda.driver.tensor_map(self.w, dtype, size(args.w_pitch), dims_w, box_w, 1)?;
+        let map_w = cuda.driver.tensor_map(&Boxes::new(self.w, dtype, size(args.w_pitch), dims_w, box_w))?;
         let tiles = size(args.out_w).div_ceil(HALO_PLANE)
             * size(args.out_h).div_ceil(HALO_PLANE)
             * size(args.c_out).div_ceil(channels)
@@ -197,10 +205,28 @@ impl Convolution {
             (_, 2) => "by2_",
             _ => "",
         };
-        let (name, groups) = (format!("conv_halo_{taps}x{taps}_{kind}{dtype}"), int(self.groups));
+        let name = format!("conv_halo_{taps}x{taps}_{kind}{dtype}");
+        assert!(residual == Ptr::NULL || residual == y, "{name}: what is added lies where the result goes");
+        let (add, groups) = (i32::from(residual == y), int(self.groups));
         // SAFETY: arguments follow kernels/conv_halo.cu in order and type; the caller's promise.
         unsafe {
-            cuda.driver.launch(&name, grid, args![map_x, map_past, map_w, y, bias, residual, partial, groups, args])
+            cuda.driver.launch(&name, grid, args![map_x, map_past, map_w, maps_y, y, bias, add, partial, groups, args])
+        }
+    }
+
+    /// What a phase writes: every pixel, or every second of every second row.
+    fn outputs(&self, phase: usize) -> Boxes<4> {
+        let (a, size) = (&self.args, |n: i32| n as usize);
+        let factor = if a.phases == 4 { 2 } else { 1 };
+        let (pixel, line) = (size(a.y_pitch), factor * size(a.out_w) * size(a.y_pitch));
+        let frames = size(a.frame_start) + (size(a.out_frames) - 1) * size(a.frame_step) + 1;
+        Boxes {
+            at: self.y.plus((phase / 2 * line + phase % 2 * pixel) * self.dtype.bytes()),
+            dtype: self.dtype,
+            dims: [size(a.c_out), size(a.out_w), size(a.out_h), frames],
+            strides: [1, factor * pixel, factor * line, factor * size(a.out_h) * line],
+            size: [HALO_DEPTH as u32, HALO_PLANE as u32, HALO_ROWS, 1],
+            step: 1,
         }
     }
 }

@@ -6,7 +6,7 @@ use super::CudaOps;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::params::{int, long};
-use crate::pool::Lent;
+use crate::store::Lent;
 
 /// Kernels as convolutions read them: `[phase][tap of time][the rest]`.
 #[derive(Clone, Copy)]

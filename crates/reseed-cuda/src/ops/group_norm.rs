@@ -9,7 +9,7 @@ use super::convolve::Convolution;
 use super::memory::ptr;
 use crate::launch::{Grid, args};
 use crate::params::{ConvArgs, int};
-use crate::pool::{Lent, Memory};
+use crate::store::{Lent, Memory};
 
 /// Pixels of which one block takes the statistics.
 pub const CHUNK: usize = 512;

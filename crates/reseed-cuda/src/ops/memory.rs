@@ -1,19 +1,19 @@
 //! Tensors in device memory, and their way in and out.
 
-use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-use reseed_ops::{DType, Error, Result, Shape, Tensor};
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use reseed_ops::{DType, Error, Incoming, Result, Shape, Tensor};
 
 use super::CudaOps;
+use super::weights::Element;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::params::{int, long};
-use crate::pool::{Lent, Memory};
-use crate::staging::{Staging, spread};
-
-/// Values that are converted at a time on their way in and out, so that this takes 32 MiB and not another tensor.
-const STAGE: usize = 8 << 20;
+use crate::event::Lane;
+use crate::pinned::Pinned;
+use crate::store::{Lent, Memory};
 
 impl CudaOps {
     /// A tensor whose every element is yet to be written.
@@ -28,7 +28,7 @@ impl CudaOps {
 
     fn lend(&self, op: &'static str, shape: Shape, dtype: DType) -> Result<Lent> {
         let bytes = shape.count() * dtype.bytes();
-        self.memory.take(bytes)?.ok_or_else(|| self.out_of_memory(op, shape, bytes))
+        self.store.take(bytes)?.ok_or_else(|| self.out_of_memory(op, shape, bytes))
     }
 
     fn out_of_memory(&self, op: &'static str, shape: Shape, bytes: usize) -> Error {
@@ -39,7 +39,7 @@ impl CudaOps {
     pub fn keep<T: bytemuck::Pod>(&self, values: &[T]) -> Result<Memory> {
         let bytes: &[u8] = bytemuck::cast_slice(values);
         let refused = || self.out_of_memory("load", Shape::from([values.len()]), bytes.len());
-        let memory = self.memory.keep(bytes.len())?.ok_or_else(refused)?;
+        let memory = self.store.keep(bytes.len())?.ok_or_else(refused)?;
         // SAFETY: the memory was just made for these bytes.
         unsafe { self.driver.copy_in(memory.ptr(), bytes) }?;
         Ok(memory)
@@ -70,61 +70,103 @@ fn stride_grid(count: usize) -> Grid {
 pub fn upload(cuda: &CudaOps, shape: Shape, values: &[f32]) -> Result<Tensor> {
     assert_eq!(shape.count(), values.len(), "upload of {shape}");
     let x = cuda.room("upload", shape, cuda.dtype)?;
-    let kernel = format!("from_f32_{}", x.dtype());
-    cuda.staged(values.len(), |cuda, stage, pinned, part| {
-        let bytes: &[u8] = bytemuck::cast_slice(&values[part.clone()]);
-        spread(&mut pinned[..bytes.len()], bytes);
-        let to = ptr(&x).plus(part.start * x.dtype().bytes());
-        // SAFETY: the stage holds a part, `x` all of them; `staged` waits before the pinned memory is used again.
-        unsafe {
-            cuda.driver.queue_in(stage, &pinned[..bytes.len()])?;
-            cuda.driver.launch(&kernel, stride_grid(part.len()), args![to, stage, long(part.len())])?;
-        }
-        cuda.driver.synchronize()
-    })?;
+    let mut pinned = Pinned::new(&cuda.store, x.bytes())?;
+    narrow(pinned.bytes_mut()?, values, cuda.dtype);
+    bring(cuda, &x, &pinned)?;
     Ok(x)
 }
 
-pub fn download(cuda: &CudaOps, x: &Tensor) -> Result<Vec<f32>> {
-    let mut values = vec![0f32; x.count()];
-    let kernel = format!("to_f32_{}", x.dtype());
-    cuda.staged(x.count(), |cuda, stage, pinned, part| {
-        let from = ptr(x).plus(part.start * x.dtype().bytes());
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut values[part.clone()]);
-        // SAFETY: the stage holds a part, `x` all of them; we wait before the pinned memory is read.
-        unsafe {
-            cuda.driver.launch(&kernel, stride_grid(part.len()), args![stage, from, long(part.len())])?;
-            cuda.driver.queue_out(&mut pinned[..bytes.len()], stage)?;
-        }
-        cuda.driver.synchronize()?;
-        spread(bytes, &pinned[..bytes.len()]);
-        Ok(())
+/// Queues the copy of pinned memory to a tensor that was just made.
+fn bring(cuda: &CudaOps, x: &Tensor, pinned: &Pinned) -> Result<()> {
+    let (store, lent) = (&cuda.store, x.storage::<Lent>());
+    store.behind_kernels(Lane::In)?;
+    pinned.last().map_or(Ok(()), |copy| copy.hold(Lane::In))?;
+    // SAFETY: both hold the tensor's bytes; whoever uses the pinned memory next waits for the copy.
+    let copy = store.copies.run(&cuda.driver, Lane::In, || unsafe {
+        cuda.driver.bring(lent.unfilled(), pinned.at(), x.bytes())
     })?;
-    Ok(values)
+    pinned.used_by(copy.clone());
+    lent.filled_by(copy);
+    Ok(())
+}
+
+pub fn park(cuda: &CudaOps, x: &Tensor) -> Result<Pinned> {
+    let (store, pinned, from) = (&cuda.store, Pinned::new(&cuda.store, x.bytes())?, ptr(x));
+    store.behind_kernels(Lane::Out)?;
+    pinned.last().map_or(Ok(()), |copy| copy.hold(Lane::Out))?;
+    // SAFETY: both hold the tensor's bytes; whoever uses either next waits for the copy.
+    let copy = store
+        .copies
+        .run(&cuda.driver, Lane::Out, || unsafe { cuda.driver.fetch(pinned.at(), from, x.bytes()) })?;
+    pinned.used_by(copy.clone());
+    x.storage::<Lent>().read_by(copy);
+    Ok(pinned)
+}
+
+pub fn fetch(cuda: &CudaOps, parked: &Tensor) -> Result<Tensor> {
+    let x = cuda.room("fetch", parked.shape(), parked.dtype())?;
+    bring(cuda, &x, parked.storage::<Pinned>())?;
+    Ok(x)
+}
+
+/// A tensor on its way to the host.
+struct Sent {
+    pinned: Pinned,
+    dtype: DType,
+    count: usize,
+}
+
+impl Incoming for Sent {
+    fn wait(self: Box<Self>) -> Result<Vec<f32>> {
+        Ok(widen(self.pinned.bytes()?, self.dtype, self.count))
+    }
+}
+
+pub fn send(cuda: &CudaOps, x: &Tensor) -> Result<Box<dyn Incoming>> {
+    Ok(Box::new(Sent { pinned: park(cuda, x)?, dtype: x.dtype(), count: x.count() }))
+}
+
+/// Values that a thread converts at a time.
+const PART: usize = 1 << 18;
+
+/// Runs `convert` over parts of both on several threads: one cannot keep up with the bus.
+fn spread<A: Send, B: Sync>(to: &mut [A], from: &[B], convert: impl Fn(&mut [A], &[B]) + Sync) {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
+    let part = from.len().div_ceil(threads).max(PART);
+    std::thread::scope(|scope| {
+        for (to, from) in to.chunks_mut(part).zip(from.chunks(part)) {
+            let convert = &convert;
+            scope.spawn(move || convert(to, from));
+        }
+    });
+}
+
+/// Host values as the device stores them.
+fn narrow(to: &mut [u8], values: &[f32], dtype: DType) {
+    match dtype {
+        DType::F32 => spread(to_typed::<f32>(to), values, <f32 as Element>::round),
+        DType::F16 => spread(to_typed::<f16>(to), values, <f16 as Element>::round),
+        DType::Bf16 => spread(to_typed::<bf16>(to), values, <bf16 as Element>::round),
+    }
+}
+
+fn to_typed<T: bytemuck::Pod>(bytes: &mut [u8]) -> &mut [T] {
+    bytemuck::cast_slice_mut(bytes)
+}
+
+fn widen(bytes: &[u8], dtype: DType, count: usize) -> Vec<f32> {
+    let mut values = vec![0.0; count];
+    match dtype {
+        DType::F32 => spread(&mut values, bytemuck::cast_slice::<u8, f32>(bytes), <[f32]>::copy_from_slice),
+        DType::F16 => spread(&mut values, bytemuck::cast_slice::<u8, f16>(bytes), |to, from| from.convert_to_f32_slice(to)),
+        DType::Bf16 => {
+            spread(&mut values, bytemuck::cast_slice::<u8, bf16>(bytes), |to, from| from.convert_to_f32_slice(to))
+        }
+    }
+    values
 }
 
 impl CudaOps {
-    /// Runs `pass` for every part of `count` values, with device and pinned memory for one part of f32.
-    fn staged(
-        &self,
-        count: usize,
-        mut pass: impl FnMut(&CudaOps, Ptr, &mut [u8], Range<usize>) -> Result<()>,
-    ) -> Result<()> {
-        if count == 0 {
-            return Ok(());
-        }
-        let stage = self.scratch("copy", STAGE.min(count), DType::F32)?;
-        let mut staging = self.driver.staging.lock().unwrap_or_else(PoisonError::into_inner);
-        if staging.is_none() {
-            *staging = Some(Staging::new(&self.driver, STAGE * size_of::<f32>())?);
-        }
-        let pinned = staging.as_mut().expect("made above").bytes();
-        for start in (0..count).step_by(STAGE) {
-            pass(self, stage.ptr(), pinned, start..count.min(start + STAGE))?;
-        }
-        Ok(())
-    }
-
     /// `x` with zero channels behind its own, so that kernels can read eight at a time.
     pub fn padded(&self, x: &Tensor, channels: usize) -> Result<Tensor> {
         let y = self.room("conv", Shape::clip(x.thw(), channels), x.dtype())?;
@@ -135,5 +177,22 @@ impl CudaOps {
             self.driver.launch(&kernel, stride_grid(y.count()), args![ptr(&y), ptr(x), long(x.rows()), from, to])
         }?;
         Ok(y)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_is_converted_once() {
+        for count in [0, 1, PART - 1, 3 * PART + 5] {
+            let values: Vec<f32> = (0..count).map(|i| (i % 2048) as f32 - 1024.0).collect();
+            for dtype in [DType::F32, DType::F16] {
+                let mut stored = vec![0; count * dtype.bytes()];
+                narrow(&mut stored, &values, dtype);
+                assert!(widen(&stored, dtype, count) == values, "{count} values of {dtype}");
+            }
+        }
     }
 }

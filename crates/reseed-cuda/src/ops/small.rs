@@ -1,6 +1,6 @@
 //! Ops that only move or mix values: the tail of a slice, the diagonal Gaussian, tiles on a canvas.
 
-use reseed_ops::{DType, Past, Placement, Result, Shape, Tensor, Thw};
+use reseed_ops::{DType, Placement, Result, Shape, Tensor, Thw};
 
 use super::CudaOps;
 use super::memory::ptr;
@@ -8,20 +8,24 @@ use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::params::int;
 
-pub fn tail(cuda: &CudaOps, past: Past, mut x: Tensor, keep: usize) -> Result<Tensor> {
+pub fn tail(cuda: &CudaOps, mut past: Option<Tensor>, mut x: Tensor, keep: usize) -> Result<Tensor> {
     let thw = x.thw();
     if thw.t == keep && x.is_unique() {
         return Ok(x);
     }
-    let kept = cuda.room("tail", Shape::clip(Thw { t: keep, ..thw }, x.channels()), x.dtype())?;
-    let frame = thw.h * thw.w * x.channels() * x.dtype().bytes();
-    let past = past.frames();
-    if let Some(past) = past {
+    if let Some(past) = &past {
         let plane = |t: &Tensor| (t.thw().h, t.thw().w, t.channels(), t.dtype());
         assert_eq!(plane(past), plane(&x), "tail: past {past:?}, input {x:?}");
     }
+    // Frames move towards the front, one by one, so that a past may make room for itself.
+    let in_place = past.as_mut().is_some_and(|past| past.thw().t == keep && thw.t < keep && past.is_unique());
+    let kept = match &past {
+        Some(past) if in_place => past.clone(),
+        _ => cuda.room("tail", Shape::clip(Thw { t: keep, ..thw }, x.channels()), x.dtype())?,
+    };
+    let frame = thw.h * thw.w * x.channels() * x.dtype().bytes();
     for i in 0..keep {
-        let from = match ((thw.t + i).checked_sub(keep), past) {
+        let from = match ((thw.t + i).checked_sub(keep), &past) {
             (Some(t), _) => ptr(&x).plus(t * frame),
             (None, None) => ptr(&x),
             (None, Some(past)) => {
@@ -30,7 +34,7 @@ pub fn tail(cuda: &CudaOps, past: Past, mut x: Tensor, keep: usize) -> Result<Te
                 ptr(past).plus((past.thw().t - back) * frame)
             }
         };
-        // SAFETY: both are frames of one size, one of them in memory that was just taken.
+        // SAFETY: both are frames of one size, and never the same one: those of a past that makes room move forward.
         unsafe { cuda.driver.copy(ptr(&kept).plus(i * frame), from, frame) }?;
     }
     Ok(kept)

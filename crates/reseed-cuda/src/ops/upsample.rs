@@ -14,7 +14,7 @@ use super::memory::ptr;
 use super::weights::{Order, taps_first};
 use crate::driver::Ptr;
 use crate::params::{ConvArgs, int};
-use crate::pool::{Lent, Memory};
+use crate::store::{Lent, Memory};
 
 /// Row and column phases of a pixel; each phase of time is a launch of its own.
 const PHASES: usize = 4;

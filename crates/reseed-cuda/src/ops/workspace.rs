@@ -3,6 +3,8 @@
 use reseed_ops::{DType, Work, Workspace};
 
 use super::attention;
+use super::convolve::HALO_PLANE;
+use super::group_norm::CHUNK;
 
 /// What ops take with values of `dtype`, on Hopper or elsewhere.
 pub fn of(dtype: DType, hopper: bool) -> Workspace {
@@ -15,6 +17,12 @@ pub fn of(dtype: DType, hopper: bool) -> Workspace {
         Work::Upsample(spec, frames) => {
             let taps = frames.min(if spec.time { 1 } else { 2 });
             taps * 16 * spec.channels * spec.channels * dtype.bytes()
+        }
+        Work::Stats(y, groups) => {
+            let (thw, tiles) = (y.thw(), |n: usize| n.div_ceil(2 * HALO_PLANE));
+            let left = 4 * tiles(thw.h) * tiles(thw.w) * HALO_PLANE / 2 * groups;
+            let taken = (thw.h * thw.w).div_ceil(CHUNK) * y.channels();
+            thw.t * left.max(taken) * 2 * DType::F32.bytes()
         }
         Work::Attention { width, .. } if attention::fuses(dtype, hopper, width) => 0,
         Work::Attention { longest, width } => attention::workspace(dtype, longest, width),

@@ -72,7 +72,7 @@ fn conv(ops: &dyn Ops, &(input, c_in, c_out, taps_t): &(Thw, usize, usize, usize
     ops.conv(Past::Start, &x, &conv, epilogue)?;
     ops.conv(Past::Start, &x, &conv, Epilogue { residual: None, groups })?;
     if spec.keeps() > 0 {
-        let tail = ops.tail(Past::Start, x.clone(), spec.keeps())?;
+        let tail = ops.tail(None, x.clone(), spec.keeps())?;
         ops.conv(Past::Frames(&tail), &x, &conv, Epilogue::default())?;
     }
     Ok(())
@@ -115,7 +115,7 @@ fn upsample(ops: &dyn Ops, &(input, time): &(Thw, bool), seed: u64) -> Result<()
     })?;
     let x = clip(ops, input, c, values)?;
     ops.upsample(Past::Start, &x, &upsample, Some(32))?;
-    let first = ops.tail(Past::Start, x.frames(0, 1), spec.keeps())?;
+    let first = ops.tail(None, x.frames(0, 1), spec.keeps())?;
     ops.upsample(Past::AfterFirst(&first), &x, &upsample, None)?;
     ops.upsample(Past::Frames(&first), &x, &upsample, Some(32))?;
     Ok(())

@@ -1,7 +1,7 @@
 //! The layers that encoder and decoder share.
 
 use reseed_ops::{
-    Activation, Conv, ConvSpec, Epilogue, Linear, Norm, Ops, Summed, Tensor, Thw, Upsample, UpsampleSpec,
+    Activation, Conv, ConvSpec, Epilogue, Linear, Norm, Ops, Past, Summed, Tensor, Thw, Upsample, UpsampleSpec,
 };
 
 use super::state::State;
@@ -20,8 +20,10 @@ impl CausalConv {
     }
 
     pub fn forward(&self, ops: &dyn Ops, x: Tensor, state: &mut State, epilogue: Epilogue) -> Result<Summed> {
-        let y = ops.conv(state.past(self.slot), &x, &self.conv, epilogue)?;
-        state.keep(ops, self.slot, x, self.conv.spec.keeps())?;
+        let keeps = self.conv.spec.keeps();
+        let past = if keeps > 0 { state.past(ops, self.slot)? } else { Past::Start };
+        let y = ops.conv(past, &x, &self.conv, epilogue)?;
+        state.keep(ops, self.slot, x, keeps)?;
         Ok(y)
     }
 }
@@ -173,7 +175,7 @@ impl Upsampler {
     }
 
     pub fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State, groups: usize) -> Result<Summed> {
-        let y = ops.upsample(state.past(self.slot), &x.tensor, &self.upsample, Some(groups))?;
+        let y = ops.upsample(state.past(ops, self.slot)?, &x.tensor, &self.upsample, Some(groups))?;
         state.keep(ops, self.slot, x.tensor, self.upsample.spec.keeps())?;
         Ok(y)
     }

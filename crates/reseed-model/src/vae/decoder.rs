@@ -1,4 +1,6 @@
-use reseed_ops::{Epilogue, Hw, Ops, Tensor};
+use std::ops::Range;
+
+use reseed_ops::{Epilogue, Hw, Ops, Summed, Tensor};
 
 use super::Half;
 use super::blocks::{CausalConv, Head, Mid, Resnet, Upsampler};
@@ -14,6 +16,11 @@ pub struct Decoder {
     mid: Mid,
     levels: Vec<Level>,
     head: Head,
+    /// Levels behind the last one that makes frames: these may run over some frames at a time.
+    fine: usize,
+    /// The slots of that step, and those behind it.
+    step_slots: Range<usize>,
+    fine_slots: Range<usize>,
 }
 
 struct Level {
@@ -28,9 +35,11 @@ impl Decoder {
         let mut previous = *config.channels.last().expect("a VAE has levels");
         let conv_in = CausalConv::load(w, "decoder.conv_in", cube(config.latent, previous))?;
         let mid = Mid::load(w, "decoder.mid_block", previous)?;
-        let mut levels = Vec::new();
+        let fine = (0..config.channels.len()).rfind(|&i| config.up_time(i)).map_or(0, |i| i + 1);
+        let (mut levels, mut first) = (Vec::new(), 0);
         for (i, &c) in config.channels.iter().rev().enumerate() {
             let name = format!("decoder.up_blocks.{i}");
+            first = if i == fine { w.next_slot() } else { first };
             let resnet = |j| Resnet::load(w, &format!("{name}.resnets.{j}"), if j == 0 { previous } else { c }, c);
             let resnets = (0..=config.layers).map(resnet).collect::<Result<_>>()?;
             let up = || Upsampler::load(w, &format!("{name}.upsamplers.0"), c, config.up_time(i));
@@ -39,7 +48,35 @@ impl Decoder {
             previous = c;
         }
         let head = Head::load(w, "decoder", previous, config.image)?;
-        Ok(Decoder { config: config.clone(), conv_in, mid, levels, head })
+        let (fine_slots, step_slots) = (first..w.next_slot(), first.saturating_sub(1)..w.next_slot());
+        Ok(Decoder { config: config.clone(), conv_in, mid, levels, head, fine, step_slots, fine_slots })
+    }
+
+    fn resnets(&self, i: usize, ops: &dyn Ops, mut x: Summed, state: &mut State) -> Result<Summed> {
+        ops.stage(&self.levels[i].name);
+        for resnet in &self.levels[i].resnets {
+            x = resnet.forward(ops, x, state)?;
+        }
+        Ok(x)
+    }
+
+    fn up(&self, i: usize, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
+        match &self.levels[i].up {
+            Some(up) => up.forward(ops, x, state, self.config.groups),
+            None => Ok(x),
+        }
+    }
+
+    /// From full frame rate to pictures, some frames at a time.
+    fn finish(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
+        state.in_parts(ops, x, state.at_once(), &self.fine_slots, |mut x, state| {
+            for i in self.fine..self.levels.len() {
+                x = self.resnets(i, ops, x, state)?;
+                x = self.up(i, ops, x, state)?;
+            }
+            ops.stage("decoder.conv_out");
+            Ok(Summed { tensor: self.head.forward(ops, x, state)?, stats: None })
+        })
     }
 }
 
@@ -69,18 +106,28 @@ impl Half for Decoder {
         let x = self.conv_in.forward(ops, slice, state, Epilogue { residual: None, groups: Some(groups) })?;
         ops.stage("decoder.mid_block");
         let mut x = self.mid.forward(ops, x, state)?;
-        for level in &self.levels {
-            ops.stage(&level.name);
-            for resnet in &level.resnets {
-                x = resnet.forward(ops, x, state)?;
+        for i in 0..self.fine {
+            if i > 0 {
+                x = self.up(i - 1, ops, x, state)?;
             }
-            if let Some(up) = &level.up {
-                x = up.forward(ops, x, state, groups)?;
-            }
+            x = self.resnets(i, ops, x, state)?;
         }
-        ops.stage("decoder.conv_out");
-        let pictures = self.head.forward(ops, x, state)?;
+        // The last step that makes frames is taken in parts already, so that all of its frames never exist together.
+        let pictures = match self.fine.checked_sub(1) {
+            None => self.finish(ops, x, state)?,
+            Some(last) => {
+                let step = state.at_once().div_ceil(2);
+                state.in_parts(ops, x, step, &self.step_slots, |x, state| {
+                    let x = self.up(last, ops, x, state)?;
+                    self.finish(ops, x, state)
+                })?
+            }
+        };
         state.advance(frames);
-        Ok(pictures)
+        Ok(pictures.tensor)
+    }
+
+    fn deep_slots(&self, count: usize) -> Range<usize> {
+        0..count.min(self.fine_slots.end)
     }
 }

@@ -1,4 +1,6 @@
-use reseed_ops::{Epilogue, Hw, Ops, Tensor};
+use std::ops::Range;
+
+use reseed_ops::{Epilogue, Hw, Ops, Summed, Tensor};
 
 use super::Half;
 use super::blocks::{CausalConv, Downsample, Head, Mid, Resnet};
@@ -14,6 +16,10 @@ pub struct Encoder {
     levels: Vec<Level>,
     mid: Mid,
     head: Head,
+    /// Levels before the first one that takes frames together, and their slots: these may run over some at a time.
+    fine: usize,
+    fine_slots: Range<usize>,
+    slots: usize,
 }
 
 struct Level {
@@ -28,9 +34,11 @@ impl Encoder {
         let top = *config.channels.last().expect("a VAE has levels");
         let mut previous = config.channels[0];
         let conv_in = CausalConv::load(w, "encoder.conv_in", cube(config.image, previous))?;
-        let mut levels = Vec::new();
+        let fine = (0..config.channels.len()).find(|&i| config.down_time(i)).unwrap_or(config.channels.len() - 1);
+        let (mut levels, mut fine_slots) = (Vec::new(), 0..0);
         for (i, &c) in config.channels.iter().enumerate() {
             let name = format!("encoder.down_blocks.{i}");
+            fine_slots.end = if i == fine { w.next_slot() } else { fine_slots.end };
             let resnet = |j| Resnet::load(w, &format!("{name}.resnets.{j}"), if j == 0 { previous } else { c }, c);
             let resnets = (0..config.layers).map(resnet).collect::<Result<_>>()?;
             let down = || Downsample::load(w, &format!("{name}.downsamplers.0"), c, config.down_time(i));
@@ -40,7 +48,20 @@ impl Encoder {
         }
         let mid = Mid::load(w, "encoder.mid_block", top)?;
         let head = Head::load(w, "encoder", top, 2 * config.latent)?;
-        Ok(Encoder { config: config.clone(), conv_in, levels, mid, head })
+        let slots = w.next_slot();
+        Ok(Encoder { config: config.clone(), conv_in, levels, mid, head, fine, fine_slots, slots })
+    }
+
+    fn level(&self, i: usize, ops: &dyn Ops, mut x: Summed, state: &mut State) -> Result<Summed> {
+        let level = &self.levels[i];
+        ops.stage(&level.name);
+        for resnet in &level.resnets {
+            x = resnet.forward(ops, x, state)?;
+        }
+        match &level.down {
+            Some(down) => down.forward(ops, x, state, self.config.groups),
+            None => Ok(x),
+        }
     }
 }
 
@@ -66,16 +87,18 @@ impl Half for Encoder {
     /// The first slice of a clip holds 1 + 4k frames, later ones 4k; sides are multiples of 8.
     fn run(&self, ops: &dyn Ops, slice: Tensor, state: &mut State) -> Result<Tensor> {
         let groups = self.config.groups;
-        ops.stage("encoder.conv_in");
-        let mut x = self.conv_in.forward(ops, slice, state, Epilogue { residual: None, groups: Some(groups) })?;
-        for level in &self.levels {
-            ops.stage(&level.name);
-            for resnet in &level.resnets {
-                x = resnet.forward(ops, x, state)?;
+        let slice = Summed { tensor: slice, stats: None };
+        let mut x = state.in_parts(ops, slice, state.at_once(), &self.fine_slots, |x, state| {
+            ops.stage("encoder.conv_in");
+            let epilogue = Epilogue { residual: None, groups: Some(groups) };
+            let mut x = self.conv_in.forward(ops, x.tensor, state, epilogue)?;
+            for i in 0..self.fine {
+                x = self.level(i, ops, x, state)?;
             }
-            if let Some(down) = &level.down {
-                x = down.forward(ops, x, state, groups)?;
-            }
+            Ok(x)
+        })?;
+        for i in self.fine..self.levels.len() {
+            x = self.level(i, ops, x, state)?;
         }
         ops.stage("encoder.mid_block");
         let x = self.mid.forward(ops, x, state)?;
@@ -83,5 +106,9 @@ impl Half for Encoder {
         let moments = self.head.forward(ops, x, state)?;
         state.advance(moments.thw().t);
         Ok(moments)
+    }
+
+    fn deep_slots(&self, count: usize) -> Range<usize> {
+        self.slots.saturating_sub(count)..self.slots
     }
 }

@@ -1,19 +1,48 @@
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::ops::Range;
 use std::path::Path;
 
-use reseed_ops::{Ops, Past, Shape, Tensor};
+use reseed_ops::{Ops, Past, Shape, Summed, Tensor};
 
 use crate::error::{Error, Result};
+use crate::plan::Keeping;
 use crate::weights::Source;
 use crate::weights::safetensors::{Safetensors, header, write_values};
 
 /// What a clip's layers remember between slices. Dropping it ends the clip.
 #[derive(Default)]
 pub struct State {
-    pasts: BTreeMap<usize, Tensor>,
+    pasts: BTreeMap<usize, Kept>,
     seen: Seen,
     ends: bool,
+    keeping: Keeping,
+    /// The past that was parked last: while it lives, nobody waits for its copy.
+    leaving: Option<Tensor>,
+    /// Layers that run again before those behind them do.
+    again: Range<usize>,
+}
+
+/// A layer's past.
+enum Kept {
+    /// On the device.
+    Here(Tensor),
+    /// In the host's memory.
+    Parked(Tensor),
+}
+
+impl Kept {
+    fn tensor(&self) -> &Tensor {
+        match self {
+            Kept::Here(tensor) | Kept::Parked(tensor) => tensor,
+        }
+    }
+
+    fn into_tensor(self) -> Tensor {
+        match self {
+            Kept::Here(tensor) | Kept::Parked(tensor) => tensor,
+        }
+    }
 }
 
 /// How much of the clip has gone by.
@@ -31,6 +60,11 @@ impl State {
         State::default()
     }
 
+    /// The same, its memory kept as `keeping` says.
+    pub fn kept(keeping: Keeping) -> State {
+        State { keeping, ..State::default() }
+    }
+
     /// Whether the next slice is the clip's first.
     pub fn starts(&self) -> bool {
         self.seen == Seen::Nothing
@@ -43,30 +77,102 @@ impl State {
 
     /// Bytes of the remembered frames.
     pub fn bytes(&self) -> usize {
-        self.pasts.values().map(Tensor::bytes).sum()
+        self.pasts.values().map(|kept| kept.tensor().bytes()).sum()
     }
 
-    pub(crate) fn past(&self, slot: usize) -> Past<'_> {
-        match (self.seen, self.pasts.get(&slot)) {
-            (Seen::Nothing, _) | (_, None) => Past::Start,
-            (Seen::FirstFrame, Some(frames)) => Past::AfterFirst(frames),
-            (Seen::More, Some(frames)) => Past::Frames(frames),
+    /// A layer's past, on the device; that of the next layer is on its way.
+    pub(crate) fn past(&mut self, ops: &dyn Ops, slot: usize) -> Result<Past<'_>> {
+        if self.seen != Seen::Nothing {
+            self.bring(ops, slot)?;
+            if let Some(next) = self.next(slot) {
+                self.bring(ops, next)?;
+            }
         }
+        Ok(match (self.seen, self.pasts.get(&slot)) {
+            (Seen::Nothing, _) | (_, None) => Past::Start,
+            (Seen::FirstFrame, Some(kept)) => Past::AfterFirst(kept.tensor()),
+            (Seen::More, Some(kept)) => Past::Frames(kept.tensor()),
+        })
     }
 
-    /// Replaces a layer's past by the tail of the past and `x`.
-    pub(crate) fn keep(&mut self, ops: &dyn Ops, slot: usize, x: Tensor, frames: usize) -> Result<()> {
-        if self.ends {
-            self.pasts.remove(&slot);
-        } else if frames > 0 {
-            let tail = ops.tail(self.past(slot), x, frames)?;
-            self.pasts.insert(slot, tail);
+    fn bring(&mut self, ops: &dyn Ops, slot: usize) -> Result<()> {
+        if let Some(Kept::Parked(parked)) = self.pasts.get(&slot) {
+            let here = ops.fetch(parked)?;
+            self.pasts.insert(slot, Kept::Here(here));
         }
         Ok(())
     }
 
+    /// The parked layer that runs behind `slot`.
+    fn next(&self, slot: usize) -> Option<usize> {
+        let parked = |range: Range<usize>| {
+            let mut pasts = self.pasts.range(range);
+            pasts.find_map(|(&slot, kept)| matches!(kept, Kept::Parked(_)).then_some(slot))
+        };
+        match self.again.contains(&slot) {
+            true => parked(slot + 1..self.again.end).or_else(|| parked(self.again.start..slot)),
+            false => parked(slot + 1..usize::MAX),
+        }
+    }
+
+    /// Replaces a layer's past, which is on the device, by the tail of the past and `x`.
+    pub(crate) fn keep(&mut self, ops: &dyn Ops, slot: usize, x: Tensor, frames: usize) -> Result<()> {
+        if self.ends && !self.again.contains(&slot) {
+            self.pasts.remove(&slot);
+        } else if frames > 0 {
+            let past = self.pasts.remove(&slot).filter(|_| self.seen != Seen::Nothing);
+            let tail = ops.tail(past.map(Kept::into_tensor), x, frames)?;
+            let kept = match self.keeping.parked.contains(&slot) {
+                false => Kept::Here(tail),
+                true => {
+                    let parked = ops.park(&tail)?;
+                    self.leaving = Some(tail);
+                    Kept::Parked(parked)
+                }
+            };
+            self.pasts.insert(slot, kept);
+        }
+        Ok(())
+    }
+
+    /// Frames that run together at full resolution.
+    pub(crate) fn at_once(&self) -> usize {
+        self.keeping.at_once
+    }
+
+    /// Runs `forward`, whose layers are `slots`, over `step` frames of `x` at a time.
+    pub(crate) fn in_parts(
+        &mut self,
+        ops: &dyn Ops,
+        x: Summed,
+        step: usize,
+        slots: &Range<usize>,
+        forward: impl Fn(Summed, &mut State) -> Result<Summed>,
+    ) -> Result<Summed> {
+        let (frames, seen, outer) = (x.tensor.thw().t, self.seen, self.again.clone());
+        let mut all: Option<Summed> = None;
+        let (mut start, mut end) = (0, if self.starts() { 1 } else { step.min(frames) });
+        while start < frames {
+            self.again = if end < frames { slots.clone() } else { outer.clone() };
+            let y = forward(x.frames(start, end - start), self)?;
+            all = Some(match all {
+                None => y,
+                Some(before) => joined(ops, before, y)?,
+            });
+            self.see(end - start);
+            (start, end) = (end, frames.min(end + step));
+        }
+        (self.seen, self.again) = (seen, outer);
+        Ok(all.expect("a slice has frames"))
+    }
+
     /// Marks the end of a slice of `frames` latent frames.
     pub(crate) fn advance(&mut self, frames: usize) {
+        self.leaving = None;
+        self.see(frames);
+    }
+
+    fn see(&mut self, frames: usize) {
         self.seen = match (self.seen, frames) {
             (Seen::Nothing, 1) => Seen::FirstFrame,
             _ => Seen::More,
@@ -78,20 +184,24 @@ impl State {
         let io = |source| Error::Io { path: path.into(), source };
         let names: Vec<String> = self.pasts.keys().map(|slot| format!("past.{slot}")).collect();
         let shapes: Vec<(&str, Shape)> =
-            names.iter().map(String::as_str).zip(self.pasts.values().map(Tensor::shape)).collect();
+            names.iter().map(String::as_str).zip(self.pasts.values().map(|kept| kept.tensor().shape())).collect();
         let metadata = BTreeMap::from([
             ("seen".to_string(), format!("{:?}", self.seen)),
             ("dtype".to_string(), ops.dtype().to_string()),
         ]);
         to.write_all(&header(&shapes, &metadata)).map_err(io)?;
-        for frames in self.pasts.values() {
-            write_values(to, &ops.download(frames)?).map_err(io)?;
+        for kept in self.pasts.values() {
+            let frames = match kept {
+                Kept::Here(frames) => frames.clone(),
+                Kept::Parked(parked) => ops.fetch(parked)?,
+            };
+            write_values(to, &ops.download(&frames)?).map_err(io)?;
         }
         Ok(())
     }
 
     /// Reads a state that [`State::save`] wrote on a device of the same type.
-    pub fn restore(ops: &dyn Ops, path: &Path) -> Result<State> {
+    pub fn restore(ops: &dyn Ops, path: &Path, keeping: Keeping) -> Result<State> {
         let file = Safetensors::open(path)?;
         let stranger = || Error::State(format!("{} is not a clip's state", path.display()));
         let seen = match file.metadata("seen") {
@@ -107,8 +217,31 @@ impl State {
         let mut pasts = BTreeMap::new();
         for (name, shape) in file.shapes() {
             let slot = name.strip_prefix("past.").and_then(|slot| slot.parse().ok()).ok_or_else(stranger)?;
-            pasts.insert(slot, ops.upload(*shape, &file.read(name)?)?);
+            let frames = ops.upload(*shape, &file.read(name)?)?;
+            let parked = keeping.parked.contains(&slot);
+            pasts.insert(slot, if parked { Kept::Parked(ops.park(&frames)?) } else { Kept::Here(frames) });
         }
-        Ok(State { pasts, seen, ends: false })
+        Ok(State { pasts, seen, ..State::kept(keeping) })
     }
+}
+
+/// One clip behind the other, with their statistics.
+fn joined(ops: &dyn Ops, a: Summed, b: Summed) -> Result<Summed> {
+    let join = |a: Tensor, b: Tensor| {
+        let frames = a.thw().t + b.thw().t;
+        ops.tail(Some(a), b, frames)
+    };
+    let flat = |stats: Tensor| {
+        let [t, groups, two] = *stats.shape().dims() else { panic!("statistics {stats:?}") };
+        stats.reshape([t, 1, groups, two])
+    };
+    let stats = match (a.stats, b.stats) {
+        (Some(a), Some(b)) => {
+            let all = join(flat(a), flat(b))?;
+            let (frames, groups) = (all.thw().t, all.thw().w);
+            Some(all.reshape([frames, groups, 2]))
+        }
+        _ => None,
+    };
+    Ok(Summed { tensor: join(a.tensor, b.tensor)?, stats })
 }

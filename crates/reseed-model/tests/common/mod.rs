@@ -5,7 +5,7 @@ pub mod files;
 
 use std::path::{Path, PathBuf};
 
-use reseed_model::plan::{Cut, Tiling, slices};
+use reseed_model::plan::{Cut, Keeping, Tiling, slices};
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::{self, Formula};
 use reseed_model::weights::safetensors::Safetensors;
@@ -193,7 +193,7 @@ impl Golden {
     pub fn run(&self, ops: &dyn Ops, vae: &Vae, step: usize, workers: usize) -> Vec<f32> {
         let cut = if self.encode { Cut::Pictures } else { Cut::Latents };
         let tiles = self.tiling.and_then(|t| t.tiles(cut, self.input.plane, self.config.spatial_factor()));
-        let mut stream = Stream::new(ops, self.half(vae), self.input.plane, tiles, workers);
+        let mut stream = Stream::new(ops, self.half(vae), self.input.plane, &Keeping::default()).tiled(tiles, workers);
         let step_frames = if self.encode { step * self.config.temporal_factor() } else { step };
         let last = self.input.t;
         let step = |s: std::ops::Range<usize>| stream.step(self.input.frames(s.clone()), s.end == last).unwrap();

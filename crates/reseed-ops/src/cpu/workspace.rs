@@ -21,6 +21,7 @@ fn of_op(work: &Work) -> usize {
             let sets = frames.min(if spec.time { 1 } else { 2 });
             sets * 16 * spec.channels * spec.channels * VALUE
         }
+        Work::Stats(..) => 0,
         // Keys and values of one head, as panels.
         Work::Attention { longest, width } => 2 * longest * width * VALUE,
     }

@@ -1,0 +1,120 @@
+//! How a clip runs within the memory there is.
+
+use reseed_model::budget::{Job, Plan};
+use reseed_model::plan::{Cut, Tile, Tiling};
+use reseed_model::{Config, Half, Stream};
+use reseed_ops::{Error, Hw, Ops};
+
+use crate::args::RunArgs;
+use crate::engine::{self, Device};
+use crate::failure::{Failure, Result};
+use crate::report::{bytes, warn};
+
+/// What the plan takes is taken with this much to spare, for workspace that the plan counts only roughly.
+pub const SPARE: usize = 16 << 20;
+/// How often a plan is made anew when someone else takes the memory in the meantime.
+const TRIES: usize = 5;
+/// Tiles of the last resort, in pixels.
+const TILES: [usize; 4] = [768, 512, 384, 256];
+
+/// One half of the VAE over a clip: what is known of the clip before it runs.
+#[derive(Clone, Copy)]
+pub struct Clip<'a> {
+    pub half: &'a dyn Half,
+    pub config: &'a Config,
+    pub cut: Cut,
+    /// Plane of the half's input.
+    pub plane: Hw,
+    /// Frames of the half's input, or some number of them that stands for many.
+    pub frames: usize,
+}
+
+/// How it runs.
+pub struct Planned {
+    pub plan: Plan,
+    pub tiles: Option<Vec<Tile>>,
+    pub workers: usize,
+    factor: usize,
+}
+
+impl Planned {
+    /// Frames of a slice of the half's input.
+    pub fn step(&self) -> usize {
+        self.plan.slice * self.factor
+    }
+
+    /// A stream that starts.
+    pub fn stream<'a>(&self, ops: &'a dyn Ops, half: &'a dyn Half, plane: Hw) -> Stream<'a> {
+        Stream::new(ops, half, plane, &self.plan.keeping).tiled(self.tiles.clone(), self.workers)
+    }
+}
+
+/// Plans that fit side by side, with slices of one length and their memory taken.
+pub fn reserve(device: &Device, args: &RunArgs, clips: &[Clip]) -> Result<Vec<Planned>> {
+    for _ in 0..TRIES {
+        let planned = plan(device, args, clips)?;
+        let all: usize = planned.iter().map(|p| p.plan.ledger.arena + SPARE).sum();
+        match device.ops.reserve(all) {
+            // Someone else took the memory: there is less room now, and the next plan is smaller.
+            Err(Error::OutOfMemory { .. }) => continue,
+            done => done?,
+        }
+        return Ok(planned);
+    }
+    Err(Failure::Memory(format!("{}: its memory is taken away as fast as it is planned for", device.ops.device())))
+}
+
+/// Plans that fit side by side, with slices of one length.
+pub fn plan(device: &Device, args: &RunArgs, clips: &[Clip]) -> Result<Vec<Planned>> {
+    let room = (device.room)()?.map_or(usize::MAX, |room| room / clips.len());
+    let slice = args.plan.slice.map(usize::from).or(device.slice);
+    let each = |slice| clips.iter().map(|clip| fitting(device, args, clip, slice, room)).collect::<Result<Vec<_>>>();
+    let planned = each(slice)?;
+    let shortest = planned.iter().map(|p| p.plan.slice).min();
+    match planned.iter().all(|p| Some(p.plan.slice) == shortest) {
+        true => Ok(planned),
+        false => each(shortest),
+    }
+}
+
+/// The plan of one clip that takes at most `room`; in tiles where nothing exact does.
+fn fitting(device: &Device, args: &RunArgs, clip: &Clip, slice: Option<usize>, room: usize) -> Result<Planned> {
+    let tiling = engine::tiling(&args.plan, clip.config)?;
+    let tensors = room.saturating_sub(SPARE);
+    let fits = |planned: &Planned| planned.plan.ledger.arena <= tensors || room == usize::MAX;
+    let exact = planned(device, clip, tiling, slice, tensors)?;
+    if fits(&exact) {
+        return Ok(exact);
+    }
+    let short = format!("{} for tensors, {} needed at the least", bytes(room), bytes(exact.plan.ledger.arena + SPARE));
+    for side in TILES.into_iter().filter(|_| tiling.is_none()) {
+        let tiling = Tiling { tile: Hw::new(side, side), overlap: Hw::new(side / 8, side / 8) };
+        let tiled = planned(device, clip, Some(tiling), slice, tensors)?;
+        if tiled.tiles.is_some() && fits(&tiled) {
+            warn(&format!("{short}: running in tiles of {side}x{side}, which is not exact"));
+            return Ok(tiled);
+        }
+    }
+    Err(Failure::Memory(format!("{}: {short}; raise --max-vram or use smaller pictures", device.ops.device())))
+}
+
+fn planned(device: &Device, clip: &Clip, tiling: Option<Tiling>, slice: Option<usize>, room: usize) -> Result<Planned> {
+    let Clip { half, config, cut, plane, frames } = *clip;
+    let tiles = tiling.and_then(|tiling| tiling.tiles(cut, plane, config.spatial_factor()));
+    let workers = workers(device.lanes, &tiles, cut);
+    let factor = if cut == Cut::Pictures { config.temporal_factor() } else { 1 };
+    let area = |tile: &Tile| Hw::new(tile.rows.len(), tile.columns.len());
+    let plane = tiles.iter().flatten().map(area).max_by_key(|area| area.count()).unwrap_or(plane);
+    let plan = Job { half, factor, plane, frames }.plan(&*device.trace, slice, room)?;
+    Ok(Planned { plan, tiles, workers, factor })
+}
+
+/// How many tiles run at the same time. Only tiles of at most 128 pixels a side leave a device idle between their layers
+/// (5% on two cores); larger ones would but take more memory.
+fn workers(lanes: usize, tiles: &Option<Vec<Tile>>, cut: Cut) -> usize {
+    let small = if cut == Cut::Pictures { 128 * 128 } else { 16 * 16 };
+    match tiles.as_deref() {
+        Some(tiles @ [first, ..]) if first.rows.len() * first.columns.len() <= small => lanes.min(tiles.len()),
+        _ => 1,
+    }
+}

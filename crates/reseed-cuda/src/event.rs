@@ -1,0 +1,83 @@
+//! Streams and the moments that one of them waits for in another.
+
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::{result, sys};
+use reseed_ops::Result;
+
+use crate::driver::Driver;
+
+/// A queue of the card's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Kernels.
+    Compute,
+    /// Copies from the host.
+    In,
+    /// Copies to the host.
+    Out,
+}
+
+/// The moment when a stream had done what was queued on it so far.
+pub struct Event {
+    handle: sys::CUevent,
+    driver: Arc<Driver>,
+}
+
+// SAFETY: the driver's handles belong to the process, not to a thread.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// The moment when `lane` has done what is queued on it now.
+    pub fn record(driver: &Arc<Driver>, lane: Lane) -> Result<Arc<Event>> {
+        driver.enter()?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: writes one handle.
+        driver.check("cuEventCreate", unsafe { sys::cuEventCreate(&mut handle, 0) })?;
+        let event = Arc::new(Event { handle, driver: driver.clone() });
+        // SAFETY: both are ours and of one context.
+        driver.check("cuEventRecord", unsafe { sys::cuEventRecord(handle, driver.stream(lane)) })?;
+        Ok(event)
+    }
+
+    /// Makes what is queued on `lane` from now on wait for this moment.
+    pub fn hold(&self, lane: Lane) -> Result<()> {
+        self.driver.enter()?;
+        // SAFETY: both are ours and of one context.
+        let answer = unsafe { sys::cuStreamWaitEvent(self.driver.stream(lane), self.handle, 0) };
+        self.driver.check("cuStreamWaitEvent", answer)
+    }
+
+    /// Makes the caller wait for this moment.
+    pub fn wait(&self) -> Result<()> {
+        self.driver.enter()?;
+        // SAFETY: ours.
+        self.driver.check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.handle) })
+    }
+
+    /// Whether the moment has passed.
+    pub fn passed(&self) -> bool {
+        // SAFETY: ours. An error is one that the next wait will report.
+        unsafe { sys::cuEventQuery(self.handle) == sys::CUresult::CUDA_SUCCESS }
+    }
+
+    /// Seconds from this moment, which has passed as has the other, to a later one.
+    pub fn seconds_to(&self, later: &Event) -> Result<f64> {
+        let mut milliseconds = 0.0;
+        // SAFETY: both are ours and recorded; writes one number.
+        let answer = unsafe { sys::cuEventElapsedTime_v2(&mut milliseconds, self.handle, later.handle) };
+        self.driver.check("cuEventElapsedTime", answer)?;
+        Ok(f64::from(milliseconds) / 1e3)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let _ = self.driver.enter();
+        // SAFETY: ours; the driver lets what is queued go on.
+        let _ = unsafe { result::event::destroy(self.handle) };
+    }
+}
