@@ -58,17 +58,18 @@ impl Case<'_> {
         let cut = if self.direction == Direction::Encode { Cut::Pictures } else { Cut::Latents };
         let clip = Clip { half, config: self.config, cut, plane, frames };
         let planned = &budget::reserve(self.device, &self.args.run, &[clip])?[0];
-        let once = |ops: &dyn Ops| -> Result<(f64, Option<f64>)> {
+        let mut values = Vec::new();
+        let mut once = |ops: &dyn Ops| -> Result<(f64, Option<f64>)> {
             let moment = || self.device.card.as_ref().map(|card| card.moment()).transpose();
             let (first, start) = (moment()?, Instant::now());
             let mut stream = planned.stream(ops, half, plane);
             let mut running: Option<Box<dyn Incoming>> = None;
             for slice in slices(frames, planned.step()) {
                 let started = stream.start(&input[slice.start * frame..slice.end * frame], slice.end == frames)?;
-                running.replace(started).map(Incoming::wait).transpose()?;
+                running.replace(started).map(|before| before.wait(&mut values)).transpose()?;
             }
             let last = moment()?;
-            running.map(Incoming::wait).transpose()?;
+            running.map(|before| before.wait(&mut values)).transpose()?;
             let wall = start.elapsed().as_secs_f64();
             Ok((wall, first.zip(last).map(|(first, last)| first.seconds_to(&last)).transpose()?))
         };

@@ -140,7 +140,7 @@ impl Run<'_> {
         cut: Cut,
         total: usize,
         mut next: impl FnMut(usize) -> Result<Vec<f32>>,
-        mut write: impl FnMut(Vec<f32>) -> Result<()>,
+        mut write: impl FnMut(&[f32]) -> Result<()>,
     ) -> Result<Done<'_>> {
         let watch = MemoryWatch::start();
         let profiler = self.args.profile.then(|| ProfileOps::new(&*self.device.ops));
@@ -153,6 +153,7 @@ impl Run<'_> {
         let mut slice = next(step + 1)?;
         let mut first = true;
         // The result of a slice is fetched and written while the next one runs.
+        let mut values = Vec::new();
         let mut running: Option<(Box<dyn Incoming>, usize)> = None;
         while !slice.is_empty() {
             engine::check_cancelled()?;
@@ -161,14 +162,16 @@ impl Run<'_> {
             let pictures = if cut == Cut::Pictures { frames } else { self.half.frames_out(frames, first) };
             let started = (stream.start(&slice, ahead.is_empty())?, pictures);
             if let Some((result, pictures)) = running.replace(started) {
-                write(result.wait()?)?;
+                result.wait(&mut values)?;
+                write(&values)?;
                 progress.advance(pictures);
             }
             slice = ahead;
             first = false;
         }
         if let Some((result, pictures)) = running {
-            write(result.wait()?)?;
+            result.wait(&mut values)?;
+            write(&values)?;
             progress.advance(pictures);
         }
         progress.finish();

@@ -119,7 +119,7 @@ __device__ void group_norm(E* y, const E* x, const float* stats, const float* ga
             const int g = (c + j) / width;
             mean[j] = s[2 * g], slope[j] = gain[c + j] / sqrtf(s[2 * g + 1] + eps), bias[j] = shift[c + j];
         }
-        #pragma unroll 4
+        #pragma unroll 8
         for (int p = first + row; p < last; p += rows) {
             const i64 at = frame + (i64)p * channels + c;
             if (lanes == 8) {

@@ -10,6 +10,7 @@ mod fold;
 mod group_norm;
 mod linear;
 mod memory;
+mod parked;
 mod small;
 mod upsample;
 mod weights;
@@ -122,12 +123,12 @@ impl Ops for CudaOps {
         if self.store.reserve(bytes)? { Ok(()) } else { Err(refused()) }
     }
 
-    fn park(&self, x: &Tensor) -> Result<Tensor> {
-        Ok(Tensor::new(x.shape(), x.dtype(), Arc::new(memory::park(self, x)?)))
+    fn park(&self, past: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
+        parked::park(self, past, x, keep)
     }
 
     fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
-        memory::fetch(self, parked)
+        parked::fetch(self, parked)
     }
 
     fn send(&self, x: &Tensor) -> Result<Box<dyn Incoming>> {
@@ -155,7 +156,9 @@ impl Ops for CudaOps {
     }
 
     fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
-        memory::send(self, x)?.wait()
+        let mut values = Vec::new();
+        memory::send(self, x)?.wait(&mut values)?;
+        Ok(values)
     }
 
     fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {

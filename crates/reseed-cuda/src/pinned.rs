@@ -1,12 +1,11 @@
 //! Host memory that the card copies from and to at the bus's speed, by itself, while kernels run.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys;
-use reseed_ops::{Result, Storage};
+use reseed_ops::Result;
 
 use crate::event::Event;
 use crate::store::Store;
@@ -94,15 +93,6 @@ impl Pinned {
         self.last().map_or(Ok(()), |copy| copy.wait())?;
         // SAFETY: as above, and borrowed exclusively.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.at().cast(), self.bytes) })
-    }
-}
-
-impl Storage for Pinned {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 

@@ -37,17 +37,24 @@ impl Plan {
     }
 }
 
-/// Latent frames of a slice and frames at once, the fastest first.
-const CANDIDATES: &[(usize, usize)] = &[(2, 2), (1, 2), (1, 1)];
+/// Latent frames of a slice, frames at once, and whether in strips, the fastest first.
+const CANDIDATES: &[(usize, usize, bool)] = &[(2, 2, false), (1, 2, false), (1, 1, false), (1, 1, true)];
+
+#[derive(Clone, Copy)]
+struct Candidate {
+    slice: usize,
+    at_once: usize,
+    strips: bool,
+}
 
 impl Job<'_> {
     /// The plan with slices of `slice` latent frames, or of any length, that takes at most `budget` bytes and copies
     /// least; where none fits, the one that takes least.
     pub fn plan(&self, device: &dyn Fn() -> TraceOps, slice: Option<usize>, budget: usize) -> Result<Plan> {
         let mut best: Option<Plan> = None;
-        for &(length, at_once) in CANDIDATES {
-            let length = slice.unwrap_or(length);
-            let plan = self.smallest(device, length, at_once, budget)?;
+        for &(length, at_once, strips) in CANDIDATES {
+            let candidate = Candidate { slice: slice.unwrap_or(length), at_once, strips };
+            let plan = self.smallest(device, candidate, budget)?;
             let fits = |plan: &Plan| plan.ledger.arena <= budget;
             let better = |best: &Plan| match (fits(&plan), fits(best)) {
                 (true, true) => plan.ledger.copied < best.ledger.copied,
@@ -65,8 +72,8 @@ impl Job<'_> {
 
     /// The plan that parks the fewest layers and fits, or parks all. Parking one more never takes more memory, so that the
     /// number is found by halves.
-    fn smallest(&self, device: &dyn Fn() -> TraceOps, slice: usize, at_once: usize, budget: usize) -> Result<Plan> {
-        let trace = |parked: usize| self.trace(&device(), slice, at_once, parked);
+    fn smallest(&self, device: &dyn Fn() -> TraceOps, candidate: Candidate, budget: usize) -> Result<Plan> {
+        let trace = |parked: usize| self.trace(&device(), candidate, parked);
         let mut plan = trace(0)?;
         if plan.ledger.arena <= budget {
             return Ok(plan);
@@ -85,8 +92,9 @@ impl Job<'_> {
     }
 
     /// Runs the clip on the tracing device. All slices between the third and the last are alike.
-    fn trace(&self, ops: &TraceOps, slice: usize, at_once: usize, parked: usize) -> Result<Plan> {
-        let keeping = Keeping { at_once, parked: self.half.deep_slots(parked) };
+    fn trace(&self, ops: &TraceOps, candidate: Candidate, parked: usize) -> Result<Plan> {
+        let Candidate { slice, at_once, strips } = candidate;
+        let keeping = Keeping { at_once, parked: self.half.deep_slots(parked), strips };
         let mut state = State::kept(keeping.clone());
         let all = slices(self.frames, slice * self.factor);
         for (i, frames) in all.iter().enumerate().filter(|(i, _)| *i < 4 || i + 1 == all.len()) {

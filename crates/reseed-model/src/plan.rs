@@ -12,12 +12,14 @@ pub struct Keeping {
     pub at_once: usize,
     /// Layers whose past waits in the host's memory.
     pub parked: Range<usize>,
+    /// Whether convolutions read such a past from there, some rows at a time, and it never is on the device as a whole.
+    pub strips: bool,
 }
 
 impl Default for Keeping {
     /// Two frames together, which are as many as a layer keeps: its past is then its last input, and nothing is copied.
     fn default() -> Keeping {
-        Keeping { at_once: 2, parked: 0..0 }
+        Keeping { at_once: 2, parked: 0..0, strips: false }
     }
 }
 

@@ -34,7 +34,9 @@ impl<'a> Stream<'a> {
 
     /// Runs the next slice: host values `[T, H, W, C]` in, `[T', H', W', C']` out. Behind the last one nothing is kept.
     pub fn step(&mut self, values: &[f32], last: bool) -> Result<Vec<f32>> {
-        Ok(self.start(values, last)?.wait()?)
+        let mut result = Vec::new();
+        self.start(values, last)?.wait(&mut result)?;
+        Ok(result)
     }
 
     /// Starts the next slice. Its result can be waited for while the one behind it runs.

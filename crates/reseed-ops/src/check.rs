@@ -227,10 +227,11 @@ impl Ops for CheckOps<'_> {
         self.device.reserve(bytes)
     }
 
-    fn park(&self, x: &Tensor) -> Result<Tensor> {
-        let (a, b) = parts(x);
-        let (reference, device) = (self.reference.park(&a)?, self.device.park(&b)?);
-        Ok(Tensor::new(x.shape(), x.dtype(), Arc::new(Pair { reference, device })))
+    fn park(&self, past: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
+        let (past, (a, b)) = (past.map(parts), parts(x));
+        let reference = self.reference.park(past.as_ref().map(|past| &past.0), &a, keep)?;
+        let device = self.device.park(past.as_ref().map(|past| &past.1), &b, keep)?;
+        Ok(Tensor::new(reference.shape(), x.dtype(), Arc::new(Pair { reference, device })))
     }
 
     fn fetch(&self, parked: &Tensor) -> Result<Tensor> {

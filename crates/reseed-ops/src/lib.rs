@@ -40,7 +40,7 @@ pub use ops::{Activation, Epilogue, Incoming, Ops, Past, Placement, Read, Stats,
 pub use profile::{ProfileOps, Record};
 pub use shape::{DType, Hw, Shape, Thw};
 pub use tensor::{Storage, Tensor};
-pub use trace::{Ledger, TraceOps, Work, Workspace};
+pub use trace::{Ledger, TraceOps, Work, Workspace, strip_rows};
 pub use weights::{
     BORDER_CLASSES, Conv, ConvData, ConvSpec, Linear, Moment, Norm, Packed, Upsample, UpsampleData, UpsampleSpec,
     border_class,

@@ -25,6 +25,15 @@ impl<'a> Past<'a> {
         }
     }
 
+    /// The same past with its frames replaced, if there are others.
+    pub fn with(self, frames: Option<&'a Tensor>) -> Past<'a> {
+        match (self, frames) {
+            (Past::AfterFirst(_), Some(frames)) => Past::AfterFirst(frames),
+            (Past::Frames(_), Some(frames)) => Past::Frames(frames),
+            (past, _) => past,
+        }
+    }
+
     /// Whether the clip starts here.
     pub fn starts(self) -> bool {
         matches!(self, Past::Start)
@@ -55,13 +64,14 @@ impl Summed {
 
 /// Values on their way to the host.
 pub trait Incoming: Send {
-    /// Waits for them.
-    fn wait(self: Box<Self>) -> Result<Vec<f32>>;
+    /// Waits for them; what `into` held is gone, but its memory is used.
+    fn wait(self: Box<Self>, into: &mut Vec<f32>) -> Result<()>;
 }
 
 impl Incoming for Vec<f32> {
-    fn wait(self: Box<Self>) -> Result<Vec<f32>> {
-        Ok(*self)
+    fn wait(self: Box<Self>, into: &mut Vec<f32>) -> Result<()> {
+        *into = *self;
+        Ok(())
     }
 }
 
@@ -123,10 +133,11 @@ pub trait Ops: Send + Sync {
         Ok(())
     }
 
-    /// Copies a tensor to the host's memory while the device goes on; what is returned can only be fetched back.
-    /// `x` must live on for a while, or the next owner of its memory waits for the copy.
-    fn park(&self, x: &Tensor) -> Result<Tensor> {
-        Ok(x.clone())
+    /// [`Ops::tail`] of a parked past, parked: in the host's memory, copied there while the device goes on. It can be
+    /// fetched back, or a convolution reads it where it is, some rows at a time. `x` must live on for a while, or the
+    /// next owner of its memory waits for the copy.
+    fn park(&self, past: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
+        self.tail(past.cloned(), x.clone(), keep)
     }
 
     /// Brings a parked tensor back while the device goes on; the first op that reads it waits for the copy.

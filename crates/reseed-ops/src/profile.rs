@@ -120,8 +120,8 @@ impl Ops for ProfileOps<'_> {
         self.inner.reserve(bytes)
     }
 
-    fn park(&self, x: &Tensor) -> Result<Tensor> {
-        self.timed("park", || self.inner.park(x), |_| cost::elementwise(&[x], 0))
+    fn park(&self, past: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
+        self.timed("park", || self.inner.park(past, x, keep), |_| cost::elementwise(&[x], 0))
     }
 
     fn fetch(&self, parked: &Tensor) -> Result<Tensor> {

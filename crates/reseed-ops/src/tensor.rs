@@ -102,6 +102,11 @@ impl Tensor {
         self.storage.as_any().downcast_ref().expect("a tensor must stay on the device that made it")
     }
 
+    /// Whether the storage is a device's type `S`.
+    pub fn is_on<S: Storage>(&self) -> bool {
+        self.storage.as_any().is::<S>()
+    }
+
     /// The storage for writing, when nothing else refers to it.
     pub fn storage_mut<S: Storage>(&mut self) -> Option<&mut S> {
         let storage = Arc::get_mut(&mut self.storage)?;

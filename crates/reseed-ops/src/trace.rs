@@ -161,6 +161,15 @@ impl TraceOps {
         })
     }
 
+    /// What of a parked past is on the device while an op reads it: two strips, or all of it.
+    fn brought(&self, past: Past, x: &Tensor, strips: bool) -> Option<Tensor> {
+        let parked = past.frames().filter(|frames| frames.is_on::<Parked>())?;
+        let (thw, rows) = (parked.thw(), 2 * (strip_rows(parked) + 2));
+        let rows = if strips && x.thw().t == 1 { rows.min(thw.h) } else { thw.h };
+        lock(&self.book).ledger.copied += parked.bytes();
+        Some(self.alloc(Shape::clip(crate::Thw { h: rows, ..thw }, parked.channels()), parked.dtype()))
+    }
+
     fn count(&self, cost: Cost) {
         let ledger = &mut lock(&self.book).ledger;
         ledger.cost += cost;
@@ -179,6 +188,14 @@ impl TraceOps {
     fn weights(&self, values: usize) {
         lock(&self.book).ledger.weights += values * self.weights.bytes();
     }
+}
+
+/// Rows of a parked past that a convolution reads at a time: a few tens of megabytes, and whole tiles of its kernels.
+pub fn strip_rows(past: &Tensor) -> usize {
+    const BYTES: usize = 32 << 20;
+    const TILE: usize = 16;
+    let line = past.bytes() / past.thw().h.max(1);
+    (BYTES / line.max(1) / TILE * TILE).max(TILE)
 }
 
 fn packed() -> crate::weights::Packed {
@@ -223,12 +240,14 @@ impl Ops for TraceOps {
         Ok(vec![0.0; x.count()])
     }
 
-    fn park(&self, x: &Tensor) -> Result<Tensor> {
+    fn park(&self, _: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
+        let thw = x.thw();
+        let (frame, shape) = (x.bytes() / thw.t, Shape::clip(crate::Thw { t: keep, ..thw }, x.channels()));
         let mut book = lock(&self.book);
-        book.parked += x.bytes();
+        book.parked += keep * frame;
         book.ledger.parked = book.ledger.parked.max(book.parked);
-        book.ledger.copied += x.bytes();
-        Ok(Tensor::new(x.shape(), x.dtype(), Arc::new(Parked { bytes: x.bytes(), book: self.book.clone() })))
+        book.ledger.copied += keep.min(thw.t) * frame;
+        Ok(Tensor::new(shape, x.dtype(), Arc::new(Parked { bytes: keep * frame, book: self.book.clone() })))
     }
 
     fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
@@ -243,6 +262,7 @@ impl Ops for TraceOps {
             Some(residual) => self.writable(residual),
             None => self.alloc(Shape::clip(spec.output(x.thw(), past.starts()), spec.c_out), x.dtype()),
         };
+        let _past = self.brought(past, x, spec.stride == crate::Thw::new(1, 1, 1));
         let folded = |t: &usize| past.starts() && spec.folded(*t) > 1;
         self.work(Work::Conv(spec, (0..y.thw().t).filter(folded).count()));
         self.count(cost::conv(spec, past, x, &y, residual));
@@ -252,6 +272,7 @@ impl Ops for TraceOps {
     fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
         let spec = &upsample.spec;
         let y = self.alloc(Shape::clip(spec.output(x.thw(), past.starts()), spec.channels), x.dtype());
+        let _past = self.brought(past, x, false);
         self.work(Work::Upsample(spec, if past.starts() { x.thw().t } else { 0 }));
         self.count(cost::upsample(spec, past, x, &y));
         Ok(Summed { stats: self.stats(&y, groups), tensor: y })

@@ -10,6 +10,7 @@ use super::convolve::Convolution;
 use super::fold::Taps;
 use super::group_norm::Sums;
 use super::memory::ptr;
+use super::parked::{self, Parked};
 use super::weights::{Order, taps_first};
 use crate::driver::Ptr;
 use crate::params::{ConvArgs, int};
@@ -65,6 +66,14 @@ pub fn run(cuda: &CudaOps, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilog
         None => cuda.room("conv", shape, x.dtype())?,
     };
     let weights: &Weights = cuda.unpack(&conv.packed);
+    let parked = past.frames().filter(|frames| frames.is_on::<Parked>());
+    if let Some(parked) = parked.filter(|_| parked::in_strips(spec, x)) {
+        parked::conv(cuda, &whole(spec, weights, None, x, &y, add), parked)?;
+        let stats = epilogue.groups.map(|groups| cuda.stats("conv", &y, groups)).transpose()?;
+        return Ok(Summed { stats, tensor: y });
+    }
+    let here = parked.map(|parked| parked::fetch(cuda, parked)).transpose()?;
+    let past = past.with(here.as_ref());
     let plain = whole(spec, weights, past.frames(), x, &y, add);
     let wide = |clip: &Tensor| match weights.c_in == spec.c_in || plain.stem() {
         true => Ok(clip.clone()),

@@ -7,6 +7,7 @@ use half::{bf16, f16};
 use reseed_ops::{DType, Error, Incoming, Result, Shape, Tensor};
 
 use super::CudaOps;
+use super::parked::{self, Parked};
 use super::weights::Element;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
@@ -90,7 +91,8 @@ fn bring(cuda: &CudaOps, x: &Tensor, pinned: &Pinned) -> Result<()> {
     Ok(())
 }
 
-pub fn park(cuda: &CudaOps, x: &Tensor) -> Result<Pinned> {
+/// Queues the copy of a tensor to the host.
+fn leave(cuda: &CudaOps, x: &Tensor) -> Result<Pinned> {
     let (store, pinned, from) = (&cuda.store, Pinned::new(&cuda.store, x.bytes())?, ptr(x));
     store.behind_kernels(Lane::Out)?;
     pinned.last().map_or(Ok(()), |copy| copy.hold(Lane::Out))?;
@@ -103,12 +105,6 @@ pub fn park(cuda: &CudaOps, x: &Tensor) -> Result<Pinned> {
     Ok(pinned)
 }
 
-pub fn fetch(cuda: &CudaOps, parked: &Tensor) -> Result<Tensor> {
-    let x = cuda.room("fetch", parked.shape(), parked.dtype())?;
-    bring(cuda, &x, parked.storage::<Pinned>())?;
-    Ok(x)
-}
-
 /// A tensor on its way to the host.
 struct Sent {
     pinned: Pinned,
@@ -117,13 +113,16 @@ struct Sent {
 }
 
 impl Incoming for Sent {
-    fn wait(self: Box<Self>) -> Result<Vec<f32>> {
-        Ok(widen(self.pinned.bytes()?, self.dtype, self.count))
+    fn wait(self: Box<Self>, into: &mut Vec<f32>) -> Result<()> {
+        into.resize(self.count, 0.0);
+        widen(into, self.pinned.bytes()?, self.dtype);
+        Ok(())
     }
 }
 
 pub fn send(cuda: &CudaOps, x: &Tensor) -> Result<Box<dyn Incoming>> {
-    Ok(Box::new(Sent { pinned: park(cuda, x)?, dtype: x.dtype(), count: x.count() }))
+    let x = if x.is_on::<Parked>() { parked::fetch(cuda, x)? } else { x.clone() };
+    Ok(Box::new(Sent { pinned: leave(cuda, &x)?, dtype: x.dtype(), count: x.count() }))
 }
 
 /// Values that a thread converts at a time.
@@ -154,16 +153,13 @@ fn to_typed<T: bytemuck::Pod>(bytes: &mut [u8]) -> &mut [T] {
     bytemuck::cast_slice_mut(bytes)
 }
 
-fn widen(bytes: &[u8], dtype: DType, count: usize) -> Vec<f32> {
-    let mut values = vec![0.0; count];
+/// The other way.
+fn widen(to: &mut [f32], bytes: &[u8], dtype: DType) {
     match dtype {
-        DType::F32 => spread(&mut values, bytemuck::cast_slice::<u8, f32>(bytes), <[f32]>::copy_from_slice),
-        DType::F16 => spread(&mut values, bytemuck::cast_slice::<u8, f16>(bytes), |to, from| from.convert_to_f32_slice(to)),
-        DType::Bf16 => {
-            spread(&mut values, bytemuck::cast_slice::<u8, bf16>(bytes), |to, from| from.convert_to_f32_slice(to))
-        }
+        DType::F32 => spread(to, bytemuck::cast_slice::<u8, f32>(bytes), <[f32]>::copy_from_slice),
+        DType::F16 => spread(to, bytemuck::cast_slice::<u8, f16>(bytes), |to, from| from.convert_to_f32_slice(to)),
+        DType::Bf16 => spread(to, bytemuck::cast_slice::<u8, bf16>(bytes), |to, from| from.convert_to_f32_slice(to)),
     }
-    values
 }
 
 impl CudaOps {
@@ -191,7 +187,9 @@ mod tests {
             for dtype in [DType::F32, DType::F16] {
                 let mut stored = vec![0; count * dtype.bytes()];
                 narrow(&mut stored, &values, dtype);
-                assert!(widen(&stored, dtype, count) == values, "{count} values of {dtype}");
+                let mut back = vec![0.0; count];
+                widen(&mut back, &stored, dtype);
+                assert!(back == values, "{count} values of {dtype}");
             }
         }
     }

@@ -11,6 +11,7 @@ use super::convolve::Convolution;
 use super::fold::Taps;
 use super::group_norm::Sums;
 use super::memory::ptr;
+use super::parked::{self, Parked};
 use super::weights::{Order, taps_first};
 use crate::driver::Ptr;
 use crate::params::{ConvArgs, int};
@@ -81,6 +82,9 @@ pub fn run(cuda: &CudaOps, past: Past, x: &Tensor, upsample: &Upsample, groups: 
         assert_eq!((frames.thw().h, frames.thw().w), (x.thw().h, x.thw().w), "upsample: past {frames:?}, input {x:?}");
         assert_eq!((frames.channels(), frames.dtype()), (spec.channels, x.dtype()), "upsample: past {frames:?}");
     }
+    let parked = past.frames().filter(|frames| frames.is_on::<Parked>());
+    let here = parked.map(|parked| parked::fetch(cuda, parked)).transpose()?;
+    let past = past.with(here.as_ref());
     let output = spec.output(x.thw(), past.starts());
     let y = cuda.room("upsample", Shape::clip(output, spec.channels), x.dtype())?;
     let mut layer =

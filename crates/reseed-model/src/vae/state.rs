@@ -17,7 +17,7 @@ pub struct State {
     seen: Seen,
     ends: bool,
     keeping: Keeping,
-    /// The past that was parked last: while it lives, nobody waits for its copy.
+    /// The input of the layer whose past was parked last: while it lives, nobody waits for its copy.
     leaving: Option<Tensor>,
     /// Layers that run again before those behind them do.
     again: Range<usize>,
@@ -27,20 +27,15 @@ pub struct State {
 enum Kept {
     /// On the device.
     Here(Tensor),
-    /// In the host's memory.
-    Parked(Tensor),
+    /// In the host's memory and, while its layer runs, on the device.
+    Parked(Tensor, Option<Tensor>),
 }
 
 impl Kept {
+    /// Where a layer reads it.
     fn tensor(&self) -> &Tensor {
         match self {
-            Kept::Here(tensor) | Kept::Parked(tensor) => tensor,
-        }
-    }
-
-    fn into_tensor(self) -> Tensor {
-        match self {
-            Kept::Here(tensor) | Kept::Parked(tensor) => tensor,
+            Kept::Here(tensor) | Kept::Parked(_, Some(tensor)) | Kept::Parked(tensor, None) => tensor,
         }
     }
 }
@@ -82,7 +77,7 @@ impl State {
 
     /// A layer's past, on the device; that of the next layer is on its way.
     pub(crate) fn past(&mut self, ops: &dyn Ops, slot: usize) -> Result<Past<'_>> {
-        if self.seen != Seen::Nothing {
+        if self.seen != Seen::Nothing && !self.keeping.strips {
             self.bring(ops, slot)?;
             if let Some(next) = self.next(slot) {
                 self.bring(ops, next)?;
@@ -96,9 +91,8 @@ impl State {
     }
 
     fn bring(&mut self, ops: &dyn Ops, slot: usize) -> Result<()> {
-        if let Some(Kept::Parked(parked)) = self.pasts.get(&slot) {
-            let here = ops.fetch(parked)?;
-            self.pasts.insert(slot, Kept::Here(here));
+        if let Some(Kept::Parked(parked, here @ None)) = self.pasts.get_mut(&slot) {
+            *here = Some(ops.fetch(parked)?);
         }
         Ok(())
     }
@@ -107,7 +101,7 @@ impl State {
     fn next(&self, slot: usize) -> Option<usize> {
         let parked = |range: Range<usize>| {
             let mut pasts = self.pasts.range(range);
-            pasts.find_map(|(&slot, kept)| matches!(kept, Kept::Parked(_)).then_some(slot))
+            pasts.find_map(|(&slot, kept)| matches!(kept, Kept::Parked(_, None)).then_some(slot))
         };
         match self.again.contains(&slot) {
             true => parked(slot + 1..self.again.end).or_else(|| parked(self.again.start..slot)),
@@ -115,19 +109,21 @@ impl State {
         }
     }
 
-    /// Replaces a layer's past, which is on the device, by the tail of the past and `x`.
+    /// Replaces a layer's past by the tail of the past and `x`.
     pub(crate) fn keep(&mut self, ops: &dyn Ops, slot: usize, x: Tensor, frames: usize) -> Result<()> {
         if self.ends && !self.again.contains(&slot) {
             self.pasts.remove(&slot);
         } else if frames > 0 {
             let past = self.pasts.remove(&slot).filter(|_| self.seen != Seen::Nothing);
-            let tail = ops.tail(past.map(Kept::into_tensor), x, frames)?;
-            let kept = match self.keeping.parked.contains(&slot) {
-                false => Kept::Here(tail),
-                true => {
-                    let parked = ops.park(&tail)?;
-                    self.leaving = Some(tail);
-                    Kept::Parked(parked)
+            let kept = match past {
+                Some(Kept::Here(past)) => Kept::Here(ops.tail(Some(past), x, frames)?),
+                None if !self.keeping.parked.contains(&slot) => Kept::Here(ops.tail(None, x, frames)?),
+                past => {
+                    let past = past.as_ref().map(|(Kept::Parked(past, _) | Kept::Here(past))| past);
+                    let parked = ops.park(past, &x, frames)?;
+                    // Strips are for when there is no room to be patient.
+                    self.leaving = Some(x).filter(|_| !self.keeping.strips);
+                    Kept::Parked(parked, None)
                 }
             };
             self.pasts.insert(slot, kept);
@@ -192,8 +188,8 @@ impl State {
         to.write_all(&header(&shapes, &metadata)).map_err(io)?;
         for kept in self.pasts.values() {
             let frames = match kept {
-                Kept::Here(frames) => frames.clone(),
-                Kept::Parked(parked) => ops.fetch(parked)?,
+                Kept::Here(frames) | Kept::Parked(_, Some(frames)) => frames.clone(),
+                Kept::Parked(parked, None) => ops.fetch(parked)?,
             };
             write_values(to, &ops.download(&frames)?).map_err(io)?;
         }
@@ -218,8 +214,11 @@ impl State {
         for (name, shape) in file.shapes() {
             let slot = name.strip_prefix("past.").and_then(|slot| slot.parse().ok()).ok_or_else(stranger)?;
             let frames = ops.upload(*shape, &file.read(name)?)?;
-            let parked = keeping.parked.contains(&slot);
-            pasts.insert(slot, if parked { Kept::Parked(ops.park(&frames)?) } else { Kept::Here(frames) });
+            let kept = match keeping.parked.contains(&slot) {
+                true => Kept::Parked(ops.park(None, &frames, frames.thw().t)?, None),
+                false => Kept::Here(frames),
+            };
+            pasts.insert(slot, kept);
         }
         Ok(State { pasts, seen, ..State::kept(keeping) })
     }

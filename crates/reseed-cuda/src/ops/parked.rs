@@ -1,0 +1,128 @@
+//! Pasts that wait in the host's memory: whole ones come back before they are used, or a convolution reads them there in
+//! strips of rows.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use reseed_ops::{ConvSpec, Result, Shape, Storage, Tensor, Thw, strip_rows};
+
+use super::CudaOps;
+use super::convolve::Convolution;
+use super::memory::ptr;
+use crate::event::Lane;
+use crate::params::{ConvArgs, int};
+use crate::pinned::Pinned;
+use crate::store::Lent;
+
+/// Frames in pinned memory, each by itself, so that a past moves on by dropping its oldest.
+pub struct Parked(Vec<Arc<Pinned>>);
+
+impl Storage for Parked {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+fn frame_bytes(x: &Tensor) -> usize {
+    x.bytes() / x.thw().t
+}
+
+/// Queues the copies of a tensor's last `keep` frames to the host.
+fn leave(cuda: &CudaOps, x: &Tensor, keep: usize) -> Result<Vec<Arc<Pinned>>> {
+    let (store, bytes, frames) = (&cuda.store, frame_bytes(x), x.thw().t);
+    let from = ptr(x);
+    store.behind_kernels(Lane::Out)?;
+    let mut left = Vec::new();
+    for frame in frames.saturating_sub(keep)..frames {
+        let pinned = Pinned::new(store, bytes)?;
+        pinned.last().map_or(Ok(()), |copy| copy.hold(Lane::Out))?;
+        // SAFETY: both hold a frame's bytes; whoever uses either next waits for the copy.
+        let copy = store.copies.run(&cuda.driver, Lane::Out, || unsafe {
+            cuda.driver.fetch(pinned.at(), from.plus(frame * bytes), bytes)
+        })?;
+        pinned.used_by(copy.clone());
+        x.storage::<Lent>().read_by(copy);
+        left.push(Arc::new(pinned));
+    }
+    Ok(left)
+}
+
+pub fn park(cuda: &CudaOps, past: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
+    let left = leave(cuda, x, keep)?;
+    let mut frames = match past {
+        Some(past) => past.storage::<Parked>().0.clone(),
+        // At a clip's start its first frame stands for all before it.
+        None => vec![left[0].clone(); keep - left.len()],
+    };
+    frames.extend(left);
+    let kept = frames.split_off(frames.len() - keep);
+    let shape = Shape::clip(Thw { t: keep, ..x.thw() }, x.channels());
+    Ok(Tensor::new(shape, x.dtype(), Arc::new(Parked(kept))))
+}
+
+pub fn fetch(cuda: &CudaOps, parked: &Tensor) -> Result<Tensor> {
+    let x = cuda.room("fetch", parked.shape(), parked.dtype())?;
+    bring(cuda, x.storage::<Lent>(), parked, 0, parked.thw().h)?;
+    Ok(x)
+}
+
+/// Queues the copies of rows `start .. end` of every parked frame.
+fn bring(cuda: &CudaOps, to: &Lent, parked: &Tensor, start: usize, end: usize) -> Result<()> {
+    let (store, line) = (&cuda.store, frame_bytes(parked) / parked.thw().h);
+    let bytes = (end - start) * line;
+    store.behind_kernels(Lane::In)?;
+    for (i, pinned) in parked.storage::<Parked>().0.iter().enumerate() {
+        pinned.last().map_or(Ok(()), |copy| copy.hold(Lane::In))?;
+        let from = pinned.at().wrapping_byte_add(start * line);
+        // SAFETY: both hold these rows; whoever uses the pinned memory next waits for the copy.
+        let copy = store.copies.run(&cuda.driver, Lane::In, || unsafe {
+            cuda.driver.bring(to.unfilled().plus(i * bytes), from, bytes)
+        })?;
+        pinned.used_by(copy.clone());
+        to.filled_by(copy);
+    }
+    Ok(())
+}
+
+/// Whether a convolution over `x` can read its past in strips.
+pub fn in_strips(spec: &ConvSpec, x: &Tensor) -> bool {
+    let plain = spec.stride == Thw::new(1, 1, 1) && (spec.taps.h, spec.pad_before, spec.pad_after) == (3, 1, 1);
+    plain && x.thw().t == 1 && spec.c_in.is_multiple_of(8)
+}
+
+/// A convolution of one frame whose past is parked: rows of it are on their way while those before them are used.
+pub fn conv(cuda: &CudaOps, whole: &Convolution, parked: &Tensor) -> Result<()> {
+    let (rows, height) = (strip_rows(parked), whole.args.in_h as usize);
+    let (keep, line) = (parked.thw().t, frame_bytes(parked) / parked.thw().h);
+    let reach = |start: usize| (start.saturating_sub(1), height.min(start + rows + 1));
+    let strip = |start: usize| -> Result<Lent> {
+        let (above, below) = reach(start);
+        let lent = cuda.scratch("conv", keep * (below - above) * line / parked.dtype().bytes(), parked.dtype())?;
+        bring(cuda, &lent, parked, above, below)?;
+        Ok(lent)
+    };
+    let mut next = Some(strip(0)?);
+    for start in (0..height).step_by(rows) {
+        let past = next.take().expect("a strip for every step");
+        next = (start + rows < height).then(|| strip(start + rows)).transpose()?;
+        let ((above, below), end) = (reach(start), height.min(start + rows));
+        let value = whole.dtype.bytes();
+        let (from, to) = (above * line, start * (whole.args.out_w * whole.args.y_pitch) as usize * value);
+        let args = ConvArgs {
+            in_h: int(below - above),
+            out_h: int(end - start),
+            pad_h: int(1 - (start - above)),
+            past_frames: int(keep),
+            ..whole.args
+        };
+        let y = whole.y.plus(to);
+        let residual = if whole.residual == whole.y { y } else { whole.residual };
+        let launch = Convolution { x: whole.x.plus(from), past: past.ptr(), y, residual, args, ..*whole };
+        // SAFETY: rows of what the caller has checked; the strip holds as many of them of the past.
+        unsafe { launch.launch(cuda) }?;
+    }
+    Ok(())
+}
