@@ -57,7 +57,8 @@ impl Job<'_> {
             let plan = self.smallest(device, candidate, budget)?;
             let fits = |plan: &Plan| plan.ledger.arena <= budget;
             let better = |best: &Plan| match (fits(&plan), fits(best)) {
-                (true, true) => plan.ledger.copied < best.ledger.copied,
+                // Strips keep the card waiting, whatever they save.
+                (true, true) => plan.ledger.copied < best.ledger.copied && !strips,
                 (fits, _) => fits || plan.ledger.arena < best.ledger.arena,
             };
             if best.as_ref().is_none_or(better) {
