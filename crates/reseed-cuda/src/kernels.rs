@@ -14,6 +14,8 @@ static SM_120: &Aligned<[u8]> = &Aligned(*include_bytes!("../cubin/sm_120.cubin"
 /// What a card runs.
 #[derive(Clone, Copy)]
 pub struct Kernels {
+    /// What it was compiled for, such as `sm_90a`.
+    pub name: &'static str,
     /// Every kernel, compiled for the card.
     pub image: &'static [u8],
     /// Whether the image holds the convolutions for Hopper's tensor cores, and whether they may be used.
@@ -40,7 +42,7 @@ impl Kernels {
             let reason = format!("this build holds no kernels for {card} ({name}); run `just kernels` and build again");
             return Err(Error::NoDevice { reason });
         }
-        Ok(Kernels { image: &image.0, halo: hopper && !portable()? })
+        Ok(Kernels { name, image: &image.0, halo: hopper && !portable()? })
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod attention;
 mod conv;
+mod conv_patch;
 mod convolve;
 mod fold;
 mod group_norm;
@@ -23,6 +24,7 @@ use reseed_ops::{
 };
 
 use crate::driver::{DeviceInfo, Driver};
+use crate::kernels::Kernels;
 use crate::pool::Pool;
 
 /// One NVIDIA card.
@@ -43,6 +45,12 @@ impl CudaOps {
     /// The card.
     pub fn info(&self) -> &DeviceInfo {
         &self.driver.info
+    }
+
+    /// The kernels that it runs, such as `sm_80` or `sm_90a portable`.
+    pub fn kernels(&self) -> String {
+        let Kernels { name, halo, .. } = self.driver.kernels;
+        if name == "sm_90a" && !halo { format!("{name} portable") } else { name.to_string() }
     }
 
     /// Most bytes that tensors and workspace have taken at once, weights not included.

@@ -49,8 +49,12 @@ impl Convolution {
         match plane.halo().filter(|_| cuda.driver.kernels.halo) {
             // SAFETY: the caller's promise.
             Some(taps) => unsafe { plane.launch_halo(cuda, taps) },
-            // SAFETY: the caller's promise.
-            None => unsafe { self.launch_gemm(cuda) },
+            None => match self.patch() {
+                // SAFETY: the caller's promise.
+                Some(patch) => unsafe { self.launch_patch(cuda, patch) },
+                // SAFETY: the caller's promise.
+                None => unsafe { self.launch_gemm(cuda) },
+            },
         }
     }
 
