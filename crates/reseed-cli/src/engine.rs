@@ -4,15 +4,16 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use reseed_cuda::CudaOps;
-use reseed_model::Config;
 use reseed_model::plan::Tiling;
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
+use reseed_model::{Config, Guarded};
 use reseed_ops::{CpuOps, DType, Hw, Ops, TraceOps};
 
 use crate::args::{PlanArgs, RunArgs};
 use crate::failure::{Failure, Result};
+use crate::progress::Progress;
 
 /// Seed of formula weights.
 const SEED: u64 = 1;
@@ -21,6 +22,8 @@ const SEED: u64 = 1;
 pub struct Device {
     /// The device.
     pub ops: Box<dyn Ops>,
+    /// The same device in a type that no value leaves, where the run's own has a narrow range.
+    pub wide: Option<Box<dyn Ops>>,
     /// One that computes nothing and counts what it would take.
     pub trace: TraceOps,
     /// How many small tiles are worth running at the same time.
@@ -32,14 +35,15 @@ pub fn device(args: &RunArgs) -> Result<Device> {
     let number = match args.device.as_str() {
         "cpu" => {
             let cpu = CpuOps::new(args.dtype.unwrap_or(DType::F32), args.threads.map(usize::from))?;
-            return Ok(Device { trace: cpu.trace(), lanes: cpu.threads(), ops: Box::new(cpu) });
+            return Ok(Device { wide: None, trace: cpu.trace(), lanes: cpu.threads(), ops: Box::new(cpu) });
         }
         "cuda" => Some(0),
         word => word.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
     };
     let unknown = || Failure::Usage(format!("--device {}: the devices are cpu, cuda and cuda:N", args.device));
     let cuda = CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(DType::F16))?;
-    Ok(Device { trace: cuda.trace(), lanes: 1, ops: Box::new(cuda) })
+    let wide = (cuda.dtype() == DType::F16).then(|| Box::new(cuda.with_dtype(DType::Bf16)) as Box<dyn Ops>);
+    Ok(Device { wide, trace: cuda.trace(), lanes: 1, ops: Box::new(cuda) })
 }
 
 /// The weights that were asked for: a file, or `formula:` and a size.
@@ -65,6 +69,22 @@ pub fn tiling(args: &PlanArgs, config: &Config) -> Result<Option<Tiling>> {
         return Err(Failure::Usage(format!("--overlap {overlap} must be smaller than --tile {tile}")));
     }
     Ok(Some(Tiling { tile, overlap }))
+}
+
+/// Runs a clip's next slice, and says so where it had to go on in a wider type.
+pub fn step(
+    stream: &mut Guarded,
+    values: &[f32],
+    last: bool,
+    device: &Device,
+    progress: &mut Progress,
+) -> Result<Vec<f32>> {
+    let before = stream.widened();
+    let result = stream.step(values, last)?;
+    if let (None, Some(slice), Some(wide)) = (before, stream.widened(), &device.wide) {
+        progress.widened(slice, device.ops.dtype(), wide.dtype());
+    }
+    Ok(result)
 }
 
 static CANCELLED: AtomicBool = AtomicBool::new(false);

@@ -1,7 +1,7 @@
 //! `reseed estimate vae`: the model runs on a device that computes nothing, and says what it would have taken.
 
 use reseed_model::plan::{Cut, padded_plane, slices, whole_frames};
-use reseed_model::{Config, Half, Stream, Vae};
+use reseed_model::{Config, Guarded, Half, Stream, Vae, Wide};
 use reseed_ops::{Cost, DType, Hw, Ledger};
 use serde_json::json;
 
@@ -57,7 +57,9 @@ fn trace_clip(device: &Device, half: &dyn Half, config: &Config, args: &Estimate
     let (count, workers) = (tiles.as_ref().map_or(1, Vec::len), workers(device.lanes, &tiles, cut));
     let plan = slices(total, step(&args.run.plan, config, cut));
     reserve(half, plane, plan[0].len())?;
-    let mut stream = Stream::new(&device.trace, half, plane, tiles, workers);
+    let wide = || Wide::new(&device.trace, |_| unreachable!("a device that computes nothing stays in range"));
+    let wide = device.wide.is_some().then(wide);
+    let mut stream = Guarded::new(Stream::new(&device.trace, half, plane, tiles, workers), wide.as_ref());
     let (mut host, mut alike) = (0, Cost::default());
     for (i, slice) in plan.iter().enumerate().filter(|(i, _)| *i < 4 || i + 1 == plan.len()) {
         let before = device.trace.ledger().cost;

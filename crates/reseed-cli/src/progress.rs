@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use reseed_ops::DType;
 use serde_json::json;
 
 /// Between two lines on a terminal.
@@ -47,6 +48,21 @@ impl Progress {
                 eprint!("\r\x1b[K{}", self.line());
                 let _ = std::io::stderr().flush();
             }
+        }
+    }
+
+    /// Says that values left a type's range in a slice, once it is clear what is done about it.
+    pub fn widened(&mut self, slice: usize, from: DType, to: DType) {
+        self.finish();
+        match self.mode {
+            Mode::Json => say!(
+                "{}",
+                json!({"event": "widened", "phase": self.phase, "slice": slice, "from": from.to_string(), "to": to.to_string()})
+            ),
+            _ => eprintln!(
+                "reseed: {}: values left the range of {from} in slice {slice}; it ran again in {to}, and so does the rest",
+                self.phase
+            ),
         }
     }
 

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use reseed_media::{Frame, Info, Sink, Source, metrics};
 use reseed_model::plan::Cut;
-use reseed_model::{Half, Stream, Vae};
+use reseed_model::{Guarded, Half, Stream, Vae, Wide, weights};
 use reseed_ops::{Hw, Ops, ProfileOps};
 use serde_json::json;
 
 use crate::args::{DemoArgs, RoundtripArgs, RunArgs};
 use crate::clip::{Extended, crop};
-use crate::engine;
+use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use crate::report::{self, MemoryWatch};
@@ -58,14 +58,16 @@ impl Quality {
 fn roundtrip(mut source: Box<dyn Source>, input: &Path, output: &Path, weights: &str, args: &RunArgs) -> Result<()> {
     engine::catch_ctrl_c();
     let device = engine::device(args)?;
-    let vae = Vae::load(&*device.ops, &*engine::weights(weights)?)?;
+    let weights = engine::weights(weights)?;
+    let vae = Vae::load(&*device.ops, &*weights)?;
     let profiler = args.profile.then(|| ProfileOps::new(&*device.ops));
     let ops: &dyn Ops = profiler.as_ref().map_or(&*device.ops, |p| p);
     let info = source.info().clone();
     let mut sink = reseed_media::create(output, &info).map_err(Failure::output)?;
     let watch = MemoryWatch::start();
     let mut progress = Progress::new("vae roundtrip", info.frames, args.json);
-    let quality = pump(&vae, ops, device.lanes, &mut *source, &mut *sink, &mut progress, args)?;
+    let pump = Pump { vae: &vae, weights: &*weights, device: &device, ops, args };
+    let quality = pump.run(&mut *source, &mut *sink, &mut progress)?;
     if quality.frames == 0 {
         return Err(Failure::Input(format!("{}: there are no frames in it", input.display())));
     }
@@ -78,59 +80,68 @@ fn roundtrip(mut source: Box<dyn Source>, input: &Path, output: &Path, weights: 
     Ok(())
 }
 
-#[expect(clippy::too_many_arguments, reason = "both ends of the pipe and all that works between them")]
-fn pump(
-    vae: &Vae,
-    ops: &dyn Ops,
-    threads: usize,
-    source: &mut dyn Source,
-    sink: &mut dyn Sink,
-    progress: &mut Progress,
-    args: &RunArgs,
-) -> Result<Quality> {
-    let config = &vae.config;
-    let info: Info = source.info().clone();
-    let plane = Hw::new(info.size.h, info.size.w);
-    let originals = std::cell::RefCell::new(VecDeque::new());
-    let next = || -> Result<Option<Vec<f32>>> {
-        let Some(frame) = source.next().map_err(Failure::input)? else { return Ok(None) };
-        let values = frame.to_unit().iter().map(|v| v * 2.0 - 1.0).collect();
-        originals.borrow_mut().push_back(frame);
-        Ok(Some(values))
-    };
-    let mut clip = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
-    let padded = clip.padded();
-    let latent = vae.encoder.plane_out(padded);
-    let stream = |half, cut, plane| -> Result<Stream> {
-        let tiles = tiles(&args.plan, config, cut, plane)?;
-        let workers = workers(threads, &tiles, cut);
-        Ok(Stream::new(ops, half, plane, tiles, workers))
-    };
-    let mut encoder = stream(&vae.encoder, Cut::Pictures, padded)?;
-    let mut decoder = stream(&vae.decoder, Cut::Latents, latent)?;
-    let step = step(&args.plan, config, Cut::Pictures);
-    let mut quality = Quality::default();
-    let mut slice = clip.slice(step + 1)?;
-    while !slice.is_empty() {
-        engine::check_cancelled()?;
-        let ahead = clip.slice(step)?;
-        let last = ahead.is_empty();
-        let moments = encoder.step(&slice, last)?;
-        let mean: Vec<f32> =
-            moments.chunks_exact(2 * config.latent).flat_map(|m| &m[..config.latent]).copied().collect();
-        let pictures = decoder.step(&mean, last)?;
-        // Pictures that only extend the clip have no original and end here.
-        for picture in pictures.chunks_exact(padded.count() * config.image) {
-            let Some(before) = originals.borrow_mut().pop_front() else { break };
-            let unit: Vec<f32> = crop(picture, padded, plane).iter().map(|v| v * 0.5 + 0.5).collect();
-            let after = Frame::from_unit(info.size, &unit, info.depth);
-            sink.write(&after).map_err(Failure::output)?;
-            quality.add(&before, &after);
-            progress.advance(1);
-        }
-        slice = ahead;
+/// All that works between a source and a sink.
+struct Pump<'a> {
+    vae: &'a Vae,
+    weights: &'a dyn weights::Source,
+    device: &'a Device,
+    /// The device, or one that times it.
+    ops: &'a dyn Ops,
+    args: &'a RunArgs,
+}
+
+impl<'a> Pump<'a> {
+    /// A clip through one half, of planes of this size.
+    fn stream(&self, half: &'a dyn Half, cut: Cut, plane: Hw, wide: Option<&'a Wide<'a>>) -> Result<Guarded<'a>> {
+        let tiles = tiles(&self.args.plan, &self.vae.config, cut, plane)?;
+        let workers = workers(self.device.lanes, &tiles, cut);
+        Ok(Guarded::new(Stream::new(self.ops, half, plane, tiles, workers), wide))
     }
-    Ok(quality)
+
+    fn run(&self, source: &mut dyn Source, sink: &mut dyn Sink, progress: &mut Progress) -> Result<Quality> {
+        let config = &self.vae.config;
+        let info: Info = source.info().clone();
+        let plane = Hw::new(info.size.h, info.size.w);
+        let originals = std::cell::RefCell::new(VecDeque::new());
+        let next = || -> Result<Option<Vec<f32>>> {
+            let Some(frame) = source.next().map_err(Failure::input)? else { return Ok(None) };
+            let values = frame.to_unit().iter().map(|v| v * 2.0 - 1.0).collect();
+            originals.borrow_mut().push_back(frame);
+            Ok(Some(values))
+        };
+        let mut clip = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
+        let padded = clip.padded();
+        let load_encoder = |ops: &dyn Ops| Ok(Box::new(Vae::load_encoder(ops, self.weights)?.1) as Box<dyn Half>);
+        let load_decoder = |ops: &dyn Ops| Ok(Box::new(Vae::load_decoder(ops, self.weights)?.1) as Box<dyn Half>);
+        let wide = self.device.wide.as_deref();
+        let wide = (wide.map(|ops| Wide::new(ops, load_encoder)), wide.map(|ops| Wide::new(ops, load_decoder)));
+        let latent = self.vae.encoder.plane_out(padded);
+        let mut encoder = self.stream(&self.vae.encoder, Cut::Pictures, padded, wide.0.as_ref())?;
+        let mut decoder = self.stream(&self.vae.decoder, Cut::Latents, latent, wide.1.as_ref())?;
+        let step = step(&self.args.plan, config, Cut::Pictures);
+        let mut quality = Quality::default();
+        let mut slice = clip.slice(step + 1)?;
+        while !slice.is_empty() {
+            engine::check_cancelled()?;
+            let ahead = clip.slice(step)?;
+            let last = ahead.is_empty();
+            let moments = engine::step(&mut encoder, &slice, last, self.device, progress)?;
+            let mean: Vec<f32> =
+                moments.chunks_exact(2 * config.latent).flat_map(|m| &m[..config.latent]).copied().collect();
+            let pictures = engine::step(&mut decoder, &mean, last, self.device, progress)?;
+            // Pictures that only extend the clip have no original and end here.
+            for picture in pictures.chunks_exact(padded.count() * config.image) {
+                let Some(before) = originals.borrow_mut().pop_front() else { break };
+                let unit: Vec<f32> = crop(picture, padded, plane).iter().map(|v| v * 0.5 + 0.5).collect();
+                let after = Frame::from_unit(info.size, &unit, info.depth);
+                sink.write(&after).map_err(Failure::output)?;
+                quality.add(&before, &after);
+                progress.advance(1);
+            }
+            slice = ahead;
+        }
+        Ok(quality)
+    }
 }
 
 fn tell(quality: &Quality, progress: &Progress, watch: &MemoryWatch, output: &Path, args: &RunArgs, ops: &dyn Ops) {

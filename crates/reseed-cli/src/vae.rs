@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use reseed_model::plan::{Cut, Tile, padded_plane, whole_frames};
-use reseed_model::{Config, Half, Stream, Vae};
+use reseed_model::{Config, Guarded, Half, Load, Stream, Vae, Wide};
 use reseed_ops::{Hw, Ops, ProfileOps, Record, Shape, Thw};
 use serde_json::json;
 
@@ -41,7 +41,9 @@ pub fn encode(args: &TensorArgs) -> Result<()> {
         (i <= frames).then(|| input.picture(i - 1, config.image)).transpose()
     };
     let mut clip = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
-    let run = Run { name: "vae encode", args: &args.run, device: &device, half: &encoder, config: &config };
+    let load = |ops: &dyn Ops| Ok(Box::new(Vae::load_encoder(ops, &*source)?.1) as Box<dyn Half>);
+    let run =
+        Run { name: "vae encode", args: &args.run, device: &device, half: &encoder, load: &load, config: &config };
     let done = run.clip(
         padded,
         Cut::Pictures,
@@ -80,7 +82,9 @@ pub fn decode(args: &TensorArgs) -> Result<()> {
         i = end;
         Ok(pictures?.concat())
     };
-    let run = Run { name: "vae decode", args: &args.run, device: &device, half: &decoder, config: &config };
+    let load = |ops: &dyn Ops| Ok(Box::new(Vae::load_decoder(ops, &*source)?.1) as Box<dyn Half>);
+    let run =
+        Run { name: "vae decode", args: &args.run, device: &device, half: &decoder, load: &load, config: &config };
     let done = run.clip(input.plane, Cut::Latents, total, next, |values| {
         for picture in values.chunks_exact(whole.count() * config.image).take(left) {
             output.picture(&crop(picture, whole, plane), config.image)?;
@@ -128,6 +132,8 @@ pub struct Run<'a> {
     pub args: &'a RunArgs,
     pub device: &'a Device,
     pub half: &'a dyn Half,
+    /// Brings the same half onto another device.
+    pub load: &'a Load<'a>,
     pub config: &'a Config,
 }
 
@@ -146,7 +152,8 @@ impl Run<'_> {
         let ops: &dyn Ops = profiler.as_ref().map_or(&*self.device.ops, |p| p);
         let tiles = tiles(&self.args.plan, self.config, cut, plane)?;
         let workers = workers(self.device.lanes, &tiles, cut);
-        let mut stream = Stream::new(ops, self.half, plane, tiles, workers);
+        let wide = self.device.wide.as_deref().map(|wide| Wide::new(wide, self.load));
+        let mut stream = Guarded::new(Stream::new(ops, self.half, plane, tiles, workers), wide.as_ref());
         let step = step(&self.args.plan, self.config, cut);
         let mut progress = Progress::new(self.name, Some(total), self.args.json);
         let mut slice = next(step + 1)?;
@@ -156,7 +163,7 @@ impl Run<'_> {
             let ahead = next(step)?;
             let frames = slice.len() / (plane.count() * self.half.channels_in());
             let pictures = if cut == Cut::Pictures { frames } else { self.half.frames_out(frames, first) };
-            write(stream.step(&slice, ahead.is_empty())?)?;
+            write(engine::step(&mut stream, &slice, ahead.is_empty(), self.device, &mut progress)?)?;
             progress.advance(pictures);
             slice = ahead;
             first = false;

@@ -52,6 +52,9 @@ __device__ void group_stats(float* partial, const E* x, int pixels, int channels
     }
 }
 
+// Set by statistics that are not finite, cleared by who reads it.
+__device__ int not_finite;
+
 struct Running { double count, mean, square; };
 
 __device__ __forceinline__ Running join(Running a, Running b) {
@@ -79,6 +82,7 @@ group_stats_combine(float* stats, const float* partial, int blocks, int channels
     if (threadIdx.x == 0) {
         float* out = stats + ((i64)frame * groups + group) * 2;
         out[0] = (float)all[0].mean, out[1] = (float)(all[0].square / all[0].count);
+        if (!(fabsf(out[0]) + out[1] < __int_as_float(0x7f800000))) not_finite = 1;
     }
 }
 

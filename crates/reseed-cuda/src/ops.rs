@@ -42,6 +42,11 @@ impl CudaOps {
         Ok(CudaOps { driver, memory, dtype })
     }
 
+    /// The same card with activations and weights of another type. Memory that tensors give back is shared.
+    pub fn with_dtype(&self, dtype: DType) -> CudaOps {
+        CudaOps { driver: self.driver.clone(), memory: self.memory.clone(), dtype }
+    }
+
     /// The card.
     pub fn info(&self) -> &DeviceInfo {
         &self.driver.info
@@ -84,6 +89,13 @@ impl Ops for CudaOps {
 
     fn finish(&self) -> Result<()> {
         self.driver.synchronize()
+    }
+
+    fn overflowed(&self) -> Result<bool> {
+        match self.dtype {
+            DType::F16 => group_norm::overflowed(self),
+            _ => Ok(false),
+        }
     }
 
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {

@@ -22,6 +22,7 @@
 
 mod config;
 mod error;
+mod guard;
 mod load;
 pub mod noise;
 pub mod plan;
@@ -31,5 +32,6 @@ pub mod weights;
 
 pub use config::Config;
 pub use error::{Error, Result};
+pub use guard::{Guarded, Load, Wide};
 pub use stream::Stream;
 pub use vae::{Decoder, Encoder, Half, State, Vae};

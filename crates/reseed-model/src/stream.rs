@@ -47,6 +47,25 @@ impl<'a> Stream<'a> {
         }
     }
 
+    /// The clip's memory as it stands; its tensors are shared, not copied.
+    pub(crate) fn states(&self) -> Vec<State> {
+        self.states.clone()
+    }
+
+    /// Goes on with another device, from `states` on that the clip had on this one.
+    pub(crate) fn change(&mut self, ops: &'a dyn Ops, half: &'a dyn Half, states: Vec<State>) -> Result<()> {
+        self.states.clear();
+        let from = std::mem::replace(&mut self.ops, ops);
+        self.half = half;
+        self.states = states.into_iter().map(|state| state.moved(from, ops)).collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    /// Whether the device has left its range since it was last asked.
+    pub(crate) fn overflowed(&self) -> Result<bool> {
+        Ok(self.ops.overflowed()?)
+    }
+
     fn step_tiles(&mut self, slice: &Slice, tiles: &[Tile]) -> Result<Vec<f32>> {
         let starts = self.states[0].starts();
         let out = self.half.plane_out(self.plane);

@@ -193,6 +193,10 @@ impl Ops for CheckOps<'_> {
         self.log().stage = name.to_string();
     }
 
+    fn overflowed(&self) -> Result<bool> {
+        self.device.overflowed()
+    }
+
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
         let packed = pack(self.reference.conv_weights(spec, read)?, self.device.conv_weights(spec, read)?);
         Ok(Conv { spec, packed })

@@ -95,6 +95,12 @@ pub trait Ops: Send + Sync {
         Ok(())
     }
 
+    /// Whether values have left the range of the device's type since the last call, as far as group statistics show it:
+    /// a mean or a variance was not finite. Waits for what was asked for so far.
+    fn overflowed(&self) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Brings a convolution onto the device.
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv>;
 

@@ -92,6 +92,10 @@ impl Ops for ProfileOps<'_> {
         self.inner.stage(name);
     }
 
+    fn overflowed(&self) -> Result<bool> {
+        self.inner.overflowed()
+    }
+
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
         self.inner.conv_weights(spec, read)
     }

@@ -51,6 +51,19 @@ impl CudaOps {
     }
 }
 
+/// Whether statistics have not been finite since the last call.
+pub fn overflowed(cuda: &CudaOps) -> Result<bool> {
+    let flag = cuda.driver.global("not_finite")?;
+    let mut found = [0; size_of::<i32>()];
+    // SAFETY: the variable is one integer; `found` outlives the copy because we wait for it.
+    unsafe {
+        cuda.driver.queue_out(&mut found, flag)?;
+        cuda.driver.clear(flag, found.len())?;
+    }
+    cuda.driver.synchronize()?;
+    Ok(found != [0; size_of::<i32>()])
+}
+
 pub fn run(cuda: &CudaOps, mut x: Tensor, given: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
     let (thw, channels) = (x.thw(), x.channels());
     assert_eq!(channels, norm.channels, "group_norm: input {x:?}");

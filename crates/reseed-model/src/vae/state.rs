@@ -9,7 +9,7 @@ use crate::weights::Source;
 use crate::weights::safetensors::{Safetensors, header, write_values};
 
 /// What a clip's layers remember between slices. Dropping it ends the clip.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct State {
     pasts: BTreeMap<usize, Tensor>,
     seen: Seen,
@@ -71,6 +71,12 @@ impl State {
             (Seen::Nothing, 1) => Seen::FirstFrame,
             _ => Seen::More,
         };
+    }
+
+    /// The same memory on another device; what it took on the old one is given back on the way.
+    pub(crate) fn moved(self, from: &dyn Ops, to: &dyn Ops) -> Result<State> {
+        let moved = |(slot, x): (usize, Tensor)| Ok((slot, to.upload(x.shape(), &from.download(&x)?)?));
+        Ok(State { pasts: self.pasts.into_iter().map(moved).collect::<Result<_>>()?, ..self })
     }
 
     /// Writes the state as a safetensors file.
