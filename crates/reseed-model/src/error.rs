@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use reseed_ops::Shape;
+use reseed_ops::{DType, Shape};
 
 /// Why a model could not be loaded or run.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +103,14 @@ pub enum Error {
     /// A saved clip state does not belong to this model or device.
     #[error("saved state: {0}")]
     State(String),
+    /// Values left the range of the type, and there was nothing wider to go on with.
+    #[error("values left the range of {dtype} in slice {slice}; use --dtype bf16")]
+    OutOfRange {
+        /// The type.
+        dtype: DType,
+        /// The slice, counted from 0.
+        slice: usize,
+    },
     /// The device failed.
     #[error(transparent)]
     Device(reseed_ops::Error),

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use reseed_ops::Ops;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::vae::Half;
 
@@ -35,7 +35,7 @@ impl<'a> Wide<'a> {
 
 /// A [`Stream`] whose slices run again in a wider type when their values leave the range of its own, and all slices
 /// behind them. What a slice found when it began is kept until it is known to be good: the frames that layers remember
-/// exist twice while it runs.
+/// exist twice while it runs. Without something wider nothing is kept, and such a slice is an error.
 pub struct Guarded<'a> {
     stream: Stream<'a>,
     wide: Option<&'a Wide<'a>>,
@@ -58,12 +58,13 @@ impl<'a> Guarded<'a> {
     pub fn step(&mut self, values: &[f32], last: bool) -> Result<Vec<f32>> {
         let slice = self.slices;
         self.slices += 1;
-        let Some(wide) = self.wide else { return self.stream.step(values, last) };
-        let before = self.stream.states();
+        let before = self.wide.map(|_| self.stream.states());
         let result = self.stream.step(values, last)?;
-        if !self.stream.overflowed()? {
+        if !self.stream.ops().overflowed()? {
             return Ok(result);
         }
+        let dtype = self.stream.ops().dtype();
+        let (wide, before) = self.wide.zip(before).ok_or(Error::OutOfRange { dtype, slice })?;
         drop(result);
         self.stream.change(wide.ops, wide.half()?, before)?;
         self.wide = None;

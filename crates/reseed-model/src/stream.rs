@@ -61,9 +61,9 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// Whether the device has left its range since it was last asked.
-    pub(crate) fn overflowed(&self) -> Result<bool> {
-        Ok(self.ops.overflowed()?)
+    /// Where the clip runs.
+    pub(crate) fn ops(&self) -> &'a dyn Ops {
+        self.ops
     }
 
     fn step_tiles(&mut self, slice: &Slice, tiles: &[Tile]) -> Result<Vec<f32>> {

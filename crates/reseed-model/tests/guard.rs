@@ -160,3 +160,15 @@ fn a_clip_that_stays_in_range_never_loads_the_wider_network() {
     let (_, widened, loads) = Case::new(Side::Decode, None).guarded(usize::MAX);
     assert_eq!((widened, loads), (None, 0));
 }
+
+#[test]
+fn without_anything_wider_a_slice_that_leaves_the_range_is_an_error() {
+    let case = Case::new(Side::Decode, None);
+    let narrow = Trips::new(2);
+    let vae = load(&narrow, &case.config);
+    let mut guarded = Guarded::new(case.stream(&narrow, &vae.decoder), None);
+    let mut step = |slice: Range<usize>| guarded.step(case.clip.frames(slice), false);
+    assert!(step(0..1).is_ok() && step(1..2).is_ok());
+    let refused = step(2..3).unwrap_err().to_string();
+    assert_eq!(refused, "values left the range of f32 in slice 2; use --dtype bf16");
+}
