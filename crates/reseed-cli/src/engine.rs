@@ -9,7 +9,7 @@ use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_model::{Config, Guarded};
-use reseed_ops::{CpuOps, DType, Hw, Ops, TraceOps};
+use reseed_ops::{CpuOps, Hw, Ops, Precision, TraceOps};
 
 use crate::args::{PlanArgs, RunArgs};
 use crate::failure::{Failure, Result};
@@ -34,15 +34,22 @@ pub struct Device {
 pub fn device(args: &RunArgs) -> Result<Device> {
     let number = match args.device.as_str() {
         "cpu" => {
-            let cpu = CpuOps::new(args.dtype.unwrap_or(DType::F32), args.threads.map(usize::from))?;
+            let precision = args.dtype.unwrap_or(Precision::F32);
+            if precision == Precision::Tf32 {
+                let reason = "--dtype tf32 needs tensor cores; use --device cuda, or --dtype f32, f16 or bf16";
+                return Err(Failure::Usage(reason.into()));
+            }
+            let cpu = CpuOps::new(precision.dtype(), args.threads.map(usize::from))?;
             return Ok(Device { wide: None, trace: cpu.trace(), lanes: cpu.threads(), ops: Box::new(cpu) });
         }
         "cuda" => Some(0),
         word => word.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
     };
     let unknown = || Failure::Usage(format!("--device {}: the devices are cpu, cuda and cuda:N", args.device));
-    let cuda = CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(DType::F16))?;
-    let wide = (cuda.dtype() == DType::F16).then(|| Box::new(cuda.with_dtype(DType::Bf16)) as Box<dyn Ops>);
+    let cuda = CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(Precision::F16))?;
+    // A card that has no bf16 gets none in reserve.
+    let wide = (cuda.precision() == Precision::F16).then(|| cuda.with_precision(Precision::Bf16).ok()).flatten();
+    let wide = wide.map(|wide| Box::new(wide) as Box<dyn Ops>);
     Ok(Device { wide, trace: cuda.trace(), lanes: 1, ops: Box::new(cuda) })
 }
 

@@ -2,7 +2,7 @@
 
 use reseed_model::plan::{Cut, padded_plane, slices, whole_frames};
 use reseed_model::{Config, Guarded, Half, Stream, Vae, Wide};
-use reseed_ops::{Cost, DType, Hw, Ledger};
+use reseed_ops::{Cost, Hw, Ledger, Precision};
 use serde_json::json;
 
 use crate::args::{Direction, EstimateArgs};
@@ -15,8 +15,8 @@ use crate::vae::{step, tiles, workers};
 pub struct Needs {
     /// Of the traced run.
     pub ledger: Ledger,
-    /// Type of the activations.
-    pub dtype: DType,
+    /// How it computes.
+    pub precision: Precision,
     /// Most bytes beside the weights: tensors, workspace and host buffers.
     pub peak: usize,
     /// Slices.
@@ -75,8 +75,8 @@ fn trace_clip(device: &Device, half: &dyn Half, config: &Config, args: &Estimate
     let mut ledger = device.trace.ledger();
     let left_out = plan.len().saturating_sub(5) as u64;
     ledger.cost += Cost { flops: left_out * alike.flops, bytes: left_out * alike.bytes };
-    let dtype = device.ops.dtype();
-    Ok(Needs { ledger, dtype, peak: ledger.peak + host, slices: plan.len(), tiles: count, workers })
+    let precision = device.ops.precision();
+    Ok(Needs { ledger, precision, peak: ledger.peak + host, slices: plan.len(), tiles: count, workers })
 }
 
 /// An error where even the pictures of the first slice, the longest, find no place on the host: they are the one thing
@@ -93,14 +93,14 @@ fn reserve(half: &dyn Half, plane: Hw, frames: usize) -> Result<()> {
 }
 
 fn tell(args: &EstimateArgs, needs: &Needs) {
-    let Needs { ledger, dtype, peak, slices, tiles, workers } = needs;
+    let Needs { ledger, precision, peak, slices, tiles, workers } = needs;
     let name = if args.direction == Direction::Encode { "encode" } else { "decode" };
     if args.run.json {
         say!(
             "{}",
             json!({
                 "event": "estimate", "command": format!("vae {name}"), "frames": args.frames,
-                "width": args.size.w, "height": args.size.h, "dtype": dtype.to_string(),
+                "width": args.size.w, "height": args.size.h, "dtype": precision.to_string(),
                 "weights_bytes": ledger.weights, "peak_above_weights_bytes": peak, "flops": ledger.cost.flops,
                 "traffic_bytes": ledger.cost.bytes, "ops": ledger.ops,
                 "slices": slices, "slice_latents": args.run.plan.slice, "tiles": tiles, "tiles_at_once": workers,
@@ -108,7 +108,7 @@ fn tell(args: &EstimateArgs, needs: &Needs) {
         );
         return;
     }
-    say!("vae {name}, {} frames of {}x{}, {}", args.frames, args.size.w, args.size.h, dtype);
+    say!("vae {name}, {} frames of {}x{}, {}", args.frames, args.size.w, args.size.h, precision);
     say!("weights     {}", bytes(ledger.weights));
     say!("activations {} at most", bytes(*peak));
     say!("arithmetic  {:.3} TFLOP", ledger.cost.flops as f64 / 1e12);

@@ -192,7 +192,7 @@ impl Done<'_> {
         }
         if run.args.json {
             let mut done = json!({
-                "event": "done", "command": run.name, "device": run.device.ops.device(), "dtype": run.device.ops.dtype().to_string(),
+                "event": "done", "command": run.name, "device": run.device.ops.device(), "dtype": run.device.ops.precision().to_string(),
                 "frames": total, "seconds": seconds, "fps": fps,
             });
             done.as_object_mut().expect("an object").extend(watch.json().as_object().expect("an object").clone());

@@ -19,8 +19,8 @@ mod workspace;
 use std::sync::Arc;
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvSpec, DType, Epilogue, Linear, Norm, Ops, Packed, Past, Placement, Read, Result,
-    Shape, Stats, Summed, Tensor, TraceOps, Upsample, UpsampleData, UpsampleSpec,
+    Activation, Conv, ConvData, ConvSpec, DType, Epilogue, Error, Linear, Norm, Ops, Packed, Past, Placement,
+    Precision, Read, Result, Shape, Stats, Summed, Tensor, TraceOps, Upsample, UpsampleData, UpsampleSpec,
 };
 
 use crate::driver::{DeviceInfo, Driver};
@@ -32,19 +32,31 @@ pub struct CudaOps {
     driver: Arc<Driver>,
     memory: Arc<Pool>,
     dtype: DType,
+    /// Whether products of f32 run on tensor cores.
+    tf32: bool,
 }
 
 impl CudaOps {
-    /// Card `ordinal`, with activations and weights of `dtype`; sums are f32.
-    pub fn new(ordinal: usize, dtype: DType) -> Result<CudaOps> {
+    /// Card `ordinal`, with activations and weights of `precision`; sums are f32.
+    pub fn new(ordinal: usize, precision: impl Into<Precision>) -> Result<CudaOps> {
         let driver = Driver::new(ordinal)?;
-        let memory = Pool::new(driver.clone());
-        Ok(CudaOps { driver, memory, dtype })
+        CudaOps::on(driver.clone(), Pool::new(driver), precision.into())
     }
 
-    /// The same card with activations and weights of another type. Memory that tensors give back is shared.
-    pub fn with_dtype(&self, dtype: DType) -> CudaOps {
-        CudaOps { driver: self.driver.clone(), memory: self.memory.clone(), dtype }
+    /// The same card in another precision. Memory that tensors give back is shared.
+    pub fn with_precision(&self, precision: impl Into<Precision>) -> Result<CudaOps> {
+        CudaOps::on(self.driver.clone(), self.memory.clone(), precision.into())
+    }
+
+    fn on(driver: Arc<Driver>, memory: Arc<Pool>, precision: Precision) -> Result<CudaOps> {
+        if matches!(precision, Precision::Bf16 | Precision::Tf32) && !driver.kernels.ampere {
+            let ((major, minor), label) = (driver.info.capability, &driver.label);
+            let reason = format!(
+                "{label} has compute capability {major}.{minor}, and {precision} needs 8.0; use --dtype f16 or f32"
+            );
+            return Err(Error::NoDevice { reason });
+        }
+        Ok(CudaOps { driver, memory, dtype: precision.dtype(), tf32: precision == Precision::Tf32 })
     }
 
     /// The card.
@@ -85,6 +97,10 @@ impl Ops for CudaOps {
 
     fn dtype(&self) -> DType {
         self.dtype
+    }
+
+    fn precision(&self) -> Precision {
+        if self.tf32 { Precision::Tf32 } else { self.dtype.into() }
     }
 
     fn finish(&self) -> Result<()> {

@@ -63,13 +63,13 @@ impl Patch {
 }
 
 impl Convolution {
-    /// The kernel that computes this, if one does.
-    pub fn patch(&self) -> Option<Patch> {
+    /// The kernel that computes this, if one does; f32 only where it may be rounded for the product.
+    pub fn patch(&self, tf32: bool) -> Option<Patch> {
         let (a, bytes) = (&self.args, self.dtype.bytes());
         let whole = |values: i32, bytes: usize, of: usize| (values as usize * bytes).is_multiple_of(of);
         let aligned = |pointers: &[crate::driver::Ptr]| pointers.iter().all(|p| p.0.is_multiple_of(CHUNK as u64));
         let reads = whole(a.c_in, bytes, ROW) && whole(a.x_pitch, bytes, CHUNK) && whole(a.w_pitch, bytes, CHUNK);
-        if self.dtype == DType::F32 || !reads || !aligned(&[self.x, self.past, self.w]) {
+        if self.dtype == DType::F32 && !tf32 || !reads || !aligned(&[self.x, self.past, self.w]) {
             return None;
         }
         let dense = (a.stride_h, a.stride_w) == (1, 1);
@@ -97,9 +97,10 @@ impl Convolution {
             planes * (args.c_out as usize).div_ceil(patch.channels()) * (args.phases * args.out_frames) as usize;
         let blocks = [tiles.min(patch.blocks() * cuda.driver.multiprocessors), 1, 1];
         let grid = Grid { blocks, threads: [256, 1], shared: patch.shared() };
-        let name = match out == dtype {
-            true => format!("{}_{dtype}", patch.stem()),
-            false => format!("{}_{dtype}_{out}", patch.stem()),
+        let name = match (dtype, out == dtype) {
+            (DType::F32, _) => format!("{}_tf32", patch.stem()),
+            (_, true) => format!("{}_{dtype}", patch.stem()),
+            (_, false) => format!("{}_{dtype}_{out}", patch.stem()),
         };
         // SAFETY: arguments follow kernels/conv_patch.cu in order and type; the caller's promise.
         unsafe { cuda.driver.launch(&name, grid, args![y, x, past, w, bias, residual, args]) }
@@ -112,15 +113,15 @@ mod tests {
     use crate::driver::Ptr;
     use crate::params::ConvArgs;
 
-    fn patch(args: ConvArgs, dtype: DType, out: DType) -> Option<Patch> {
+    fn convolution(args: ConvArgs, dtype: DType, out: DType) -> Convolution {
         let none = Ptr::NULL;
         let (x, past, w, bias, y, residual) = (none, none, none, none, none, none);
-        Convolution { dtype, out, x, frames: 1, past, w, bias, y, residual, args }.patch()
+        Convolution { dtype, out, x, frames: 1, past, w, bias, y, residual, args }
     }
 
     #[test]
     fn only_what_the_patch_kernels_compute_is_given_to_them() {
-        let half = |args| patch(args, DType::F16, DType::F16);
+        let half = |args| convolution(args, DType::F16, DType::F16).patch(false);
         let plane = ConvArgs { in_h: 9, in_w: 17, out_h: 9, out_w: 17, ..ConvArgs::matrix(1, 96, 136) };
         let three = ConvArgs { taps_t: 3, taps_h: 3, taps_w: 3, pad_h: 1, pad_w: 1, ..plane };
         let two = ConvArgs { taps_t: 2, taps_h: 2, taps_w: 2, pad_h: 1, pad_w: 1, phases: 4, ..plane };
@@ -129,8 +130,9 @@ mod tests {
         assert_eq!(half(two), Some(Patch::Two));
         assert_eq!(half(plane), Some(Patch::Gather));
         assert_eq!(half(ConvArgs { stride_h: 2, stride_w: 2, ..three }), Some(Patch::Gather));
-        assert_eq!(patch(plane, DType::Bf16, DType::F32), Some(Patch::Gather));
-        assert_eq!(patch(three, DType::F32, DType::F32), None);
+        assert_eq!(convolution(plane, DType::Bf16, DType::F32).patch(false), Some(Patch::Gather));
+        let full = convolution(ConvArgs { c_in: 16, x_pitch: 16, w_pitch: 16, ..three }, DType::F32, DType::F32);
+        assert_eq!((full.patch(false), full.patch(true)), (None, Some(Patch::Three)));
         for no in [
             ConvArgs { c_in: 48, ..three },
             ConvArgs { x_pitch: 100, ..three },

@@ -3,13 +3,13 @@
 
 use reseed_ops::conformance::{self, Values};
 use reseed_ops::{
-    BORDER_CLASSES, CheckOps, ConvData, ConvSpec, CpuOps, DType, Disagreement, Epilogue, Level, Ops, Past, Result,
-    Shape, Tensor, Thw, UpsampleData, UpsampleSpec,
+    BORDER_CLASSES, CheckOps, ConvData, ConvSpec, CpuOps, Disagreement, Epilogue, Level, Ops, Past, Result, Shape,
+    Tensor, Thw, UpsampleData, UpsampleSpec,
 };
 
 /// Everything that `device` computes differently from the definition.
-pub fn disagreements(device: &dyn Ops, dtype: DType) -> Result<Vec<Disagreement>> {
-    let reference = CpuOps::at(Level::Reference, dtype, None)?;
+pub fn disagreements(device: &dyn Ops) -> Result<Vec<Disagreement>> {
+    let reference = CpuOps::at(Level::Reference, device.dtype(), None)?;
     let mut found = conformance::run(&reference, device)?;
     let ops = CheckOps::new(&reference, device);
     for (i, case) in CONV.iter().enumerate() {
