@@ -9,7 +9,7 @@ use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_model::{Config, Guarded};
-use reseed_ops::{CpuOps, Hw, Ops, Precision, TraceOps};
+use reseed_ops::{CheckOps, CpuOps, Hw, Level, Ops, Precision, TraceOps};
 
 use crate::args::{PlanArgs, RunArgs};
 use crate::failure::{Failure, Result};
@@ -32,16 +32,9 @@ pub struct Device {
 
 /// The device that was asked for, in the type that was asked for or that suits it best.
 pub fn device(args: &RunArgs) -> Result<Device> {
+    let check = check()?;
     let number = match args.device.as_str() {
-        "cpu" => {
-            let precision = args.dtype.unwrap_or(Precision::F32);
-            if precision == Precision::Tf32 {
-                let reason = "--dtype tf32 needs tensor cores; use --device cuda, or --dtype f32, f16 or bf16";
-                return Err(Failure::Usage(reason.into()));
-            }
-            let cpu = CpuOps::new(precision.dtype(), args.threads.map(usize::from))?;
-            return Ok(Device { wide: None, trace: cpu.trace(), lanes: cpu.threads(), ops: Box::new(cpu) });
-        }
+        "cpu" => return cpu(args, check),
         "cuda" => Some(0),
         word => word.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
     };
@@ -49,8 +42,45 @@ pub fn device(args: &RunArgs) -> Result<Device> {
     let cuda = CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(Precision::F16))?;
     // A card that has no bf16 gets none in reserve.
     let wide = (cuda.precision() == Precision::F16).then(|| cuda.with_precision(Precision::Bf16).ok()).flatten();
-    let wide = wide.map(|wide| Box::new(wide) as Box<dyn Ops>);
-    Ok(Device { wide, trace: cuda.trace(), lanes: 1, ops: Box::new(cuda) })
+    let trace = cuda.trace();
+    let ready = |cuda: CudaOps| -> Result<Box<dyn Ops>> {
+        Ok(match check {
+            true => checked(CpuOps::new(cuda.dtype(), args.threads.map(usize::from))?, cuda),
+            false => Box::new(cuda),
+        })
+    };
+    Ok(Device { wide: wide.map(ready).transpose()?, trace, lanes: 1, ops: ready(cuda)? })
+}
+
+fn cpu(args: &RunArgs, check: bool) -> Result<Device> {
+    let (precision, threads) = (args.dtype.unwrap_or(Precision::F32), args.threads.map(usize::from));
+    if precision == Precision::Tf32 {
+        let reason = "--dtype tf32 needs tensor cores; use --device cuda, or --dtype f32, f16 or bf16";
+        return Err(Failure::Usage(reason.into()));
+    }
+    let cpu = CpuOps::new(precision.dtype(), threads)?;
+    let (trace, lanes) = (cpu.trace(), cpu.threads());
+    let ops: Box<dyn Ops> = match check {
+        true => checked(CpuOps::at(Level::Reference, precision.dtype(), threads)?, cpu),
+        false => Box::new(cpu),
+    };
+    Ok(Device { wide: None, trace, lanes, ops })
+}
+
+/// Whether `RESEED_CHECK` asks for every op to be compared.
+fn check() -> Result<bool> {
+    match std::env::var("RESEED_CHECK").as_deref() {
+        Err(_) | Ok("" | "0") => Ok(false),
+        Ok("1") => Ok(true),
+        Ok(word) => Err(Failure::Usage(format!("RESEED_CHECK={word}: 1 compares every op with the processor's"))),
+    }
+}
+
+/// `device` with every op held against `reference`, and a line on stderr for each that disagrees. Both live as long as
+/// the program.
+fn checked(reference: CpuOps, device: impl Ops + 'static) -> Box<dyn Ops> {
+    let (reference, device) = (Box::leak(Box::new(reference)), Box::leak(Box::new(device)));
+    Box::new(CheckOps::telling(reference, device, |found| eprintln!("reseed: check: {found}")))
 }
 
 /// The weights that were asked for: a file, or `formula:` and a size.

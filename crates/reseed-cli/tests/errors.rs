@@ -216,6 +216,14 @@ fn a_level_this_cpu_does_not_have() {
 }
 
 #[test]
+fn a_check_that_is_neither_on_nor_off() {
+    let lab = lab();
+    let mut command = lab.command(ENCODE);
+    command.env("RESEED_CHECK", "perhaps");
+    one_line(&outcome(command), ENCODE, USAGE, &["RESEED_CHECK=perhaps"]);
+}
+
+#[test]
 fn an_output_where_there_is_no_folder() {
     let lab = lab();
     let needed = ["the folder nowhere does not exist", "create it"];

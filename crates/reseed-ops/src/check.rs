@@ -48,7 +48,11 @@ pub struct CheckOps<'a> {
     reference: &'a dyn Ops,
     device: &'a dyn Ops,
     log: Mutex<Log>,
+    tell: Box<Tell<'a>>,
 }
+
+/// Hears of a disagreement when it is found.
+pub type Tell<'a> = dyn Fn(&Disagreement) + Send + Sync + 'a;
 
 struct Pair {
     reference: Tensor,
@@ -105,8 +109,17 @@ impl<'a> PastParts<'a> {
 impl<'a> CheckOps<'a> {
     /// Holds `device` against `reference`.
     pub fn new(reference: &'a dyn Ops, device: &'a dyn Ops) -> Self {
+        CheckOps::telling(reference, device, |_| {})
+    }
+
+    /// The same, and `tell` hears of every op that disagrees at once.
+    pub fn telling(
+        reference: &'a dyn Ops,
+        device: &'a dyn Ops,
+        tell: impl Fn(&Disagreement) + Send + Sync + 'a,
+    ) -> Self {
         assert_eq!(reference.dtype(), device.dtype(), "devices under comparison");
-        CheckOps { reference, device, log: Mutex::default() }
+        CheckOps { reference, device, log: Mutex::default(), tell: Box::new(tell) }
     }
 
     /// Every op that disagreed, the first one first.
@@ -143,7 +156,9 @@ impl<'a> CheckOps<'a> {
         log.calls += 1;
         let agreed = error <= allowed;
         if !agreed {
-            log.found.push(Disagreement { stage, op, call, shape: reference.shape(), error, allowed });
+            let found = Disagreement { stage, op, call, shape: reference.shape(), error, allowed };
+            (self.tell)(&found);
+            log.found.push(found);
         }
         drop(log);
         let device = match reference.dtype() == self.device.dtype() {

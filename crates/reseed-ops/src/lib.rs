@@ -31,7 +31,7 @@ mod tensor;
 mod trace;
 mod weights;
 
-pub use check::{CheckOps, Disagreement, relative_error};
+pub use check::{CheckOps, Disagreement, Tell, relative_error};
 pub use cost::Cost;
 pub use cpu::{CpuOps, Level, matmul};
 pub use error::{Error, Result};
