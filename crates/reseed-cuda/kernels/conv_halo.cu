@@ -2,78 +2,23 @@
 // border, and every spatial tap multiplies the same pixels at another address.
 //
 //   x, past  (frames, H, W, C) E through tensor maps, zero outside        w  [phase][tap][Co][C] E        y  E        bias f32
+//   partial  [frame][group][slot] (mean, sum of squared deviations) of 2 x 16 pixels and a group's channels each, or null
 //   grid     as many blocks as multiprocessors, each walks over tiles of 16 x 16 pixels by BN channels
 //   block    two warpgroups multiply, 8 rows of pixels each; one thread of a third one copies
-//   needs    C a multiple of 64, stride 1, Co even or (few) at most 16; weights beyond Co are read and dropped
+//   needs    C a multiple of 64, stride S in space, Co a multiple of 8 or (few) at most 16; groups of 4, 8 or 16 channels;
+//            weights beyond Co are read and dropped
 //   differs  from the reference by the order of the sums and one rounding
 //
 // A pixel's 64 channels are one 128-byte row of the swizzle, and the swizzle follows the address alone. So a tap that
 // moves the tile by (dy, dx) moves the start address by whole rows and nothing else: groups of 8 pixels stay one row of
-// pixels apart, whatever the border's width.
-#include "element.cuh"
+// pixels apart, whatever the border's width. With stride 2 the pixels come in four planes, even and odd rows and columns,
+// each with the taps that read it.
+#include "hopper.cuh"
 #include "params.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-struct alignas(64) TensorMap { u64 opaque[16]; };
-
-constexpr int TILE = 16, HALO_BK = 64, ROW = 128;                       // ROW: bytes of 64 channels
-constexpr int A_STAGES = 2, B_STAGES = 6;
-
-__device__ __forceinline__ void barrier_init(u32 bar, int count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count));
-}
-__device__ __forceinline__ void barrier_expect(u32 bar, int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(u32 bar) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
-}
-__device__ __forceinline__ void barrier_wait(u32 bar, int phase) {
-    asm volatile("{\n.reg .pred p;\nL_%=: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra L_%=;\n}" ::"r"(bar), "r"(phase) : "memory");
-}
-__device__ __forceinline__ void copy_pixels(u32 to, const TensorMap* map, u32 bar, int channel, int column, int row, int frame) {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4,%5,%6}], [%2];" ::"r"(to),
-                 "l"(map), "r"(bar), "r"(channel), "r"(column), "r"(row), "r"(frame) : "memory");
-}
-__device__ __forceinline__ void copy_weights(u32 to, const TensorMap* map, u32 bar, int channel, int row) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4}], [%2];" ::"r"(to),
-                 "l"(map), "r"(bar), "r"(channel), "r"(row) : "memory");
-}
-
-// Rows of 128 bytes, swizzled; `group` bytes between groups of eight.
-__device__ __forceinline__ u64 descriptor(u32 address, u32 group) {
-    return (u64)((address & 0x3FFFF) >> 4) | (u64)1 << 16 | (u64)(group >> 4) << 32 | (u64)1 << 62;
-}
-
-// d (64 x 128) = a (64 x 16) · b (128 x 16)ᵀ + (live ? d : 0)
-#define WGMMA(type)                                                                                                     \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                           \
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {"                                               \
-        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31," \
-        "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}," \
-        "%64, %65, p, 1, 1, 0, 0;\n}"                                                                                   \
-        : "+f"(d[0]),"+f"(d[1]),"+f"(d[2]),"+f"(d[3]),"+f"(d[4]),"+f"(d[5]),"+f"(d[6]),"+f"(d[7]),"+f"(d[8]),"+f"(d[9]),"+f"(d[10]),"+f"(d[11]),"+f"(d[12]),"+f"(d[13]),"+f"(d[14]),"+f"(d[15]), \
-          "+f"(d[16]),"+f"(d[17]),"+f"(d[18]),"+f"(d[19]),"+f"(d[20]),"+f"(d[21]),"+f"(d[22]),"+f"(d[23]),"+f"(d[24]),"+f"(d[25]),"+f"(d[26]),"+f"(d[27]),"+f"(d[28]),"+f"(d[29]),"+f"(d[30]),"+f"(d[31]), \
-          "+f"(d[32]),"+f"(d[33]),"+f"(d[34]),"+f"(d[35]),"+f"(d[36]),"+f"(d[37]),"+f"(d[38]),"+f"(d[39]),"+f"(d[40]),"+f"(d[41]),"+f"(d[42]),"+f"(d[43]),"+f"(d[44]),"+f"(d[45]),"+f"(d[46]),"+f"(d[47]), \
-          "+f"(d[48]),"+f"(d[49]),"+f"(d[50]),"+f"(d[51]),"+f"(d[52]),"+f"(d[53]),"+f"(d[54]),"+f"(d[55]),"+f"(d[56]),"+f"(d[57]),"+f"(d[58]),"+f"(d[59]),"+f"(d[60]),"+f"(d[61]),"+f"(d[62]),"+f"(d[63]) \
-        : "l"(a), "l"(b), "r"(live))
-// The same with 16 columns.
-#define WGMMA_16(type)                                                                                                  \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %10, 0;\n"                                                           \
-        "wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type " {%0,%1,%2,%3,%4,%5,%6,%7}, %8, %9, p, 1, 1, 0, 0;\n}" \
-        : "+f"(d[0]),"+f"(d[1]),"+f"(d[2]),"+f"(d[3]),"+f"(d[4]),"+f"(d[5]),"+f"(d[6]),"+f"(d[7])                       \
-        : "l"(a), "l"(b), "r"(live))
-__device__ __forceinline__ void wgmma(f16, float (&d)[64], u64 a, u64 b, int live) { WGMMA("f16"); }
-__device__ __forceinline__ void wgmma(bf16, float (&d)[64], u64 a, u64 b, int live) { WGMMA("bf16"); }
-__device__ __forceinline__ void wgmma(f16, float (&d)[8], u64 a, u64 b, int live) { WGMMA_16("f16"); }
-__device__ __forceinline__ void wgmma(bf16, float (&d)[8], u64 a, u64 b, int live) { WGMMA_16("bf16"); }
-
-// A position in a ring of buffers, and the parity of its round.
-template <int STAGES> struct Ring {
-    int at = 0, parity = 0;
-    __device__ __forceinline__ void next() { if (++at == STAGES) at = 0, parity ^= 1; }
-};
+constexpr int TILE = 16, HALO_BK = 64, A_STAGES = 2, B_STAGES = 6;
 
 struct Tile { int t, row, column, channel, phase; };
 
@@ -86,22 +31,101 @@ __device__ __forceinline__ Tile tile_of(const ConvArgs& c, int i) {
     return {i / rows, i % rows * TILE, column, channel, phase};
 }
 
+// The taps that read a plane of pixels: all of them with stride 1, those of its parity with stride 2.
+template <int K, int S>
+struct Plane {
+    int y, x, count_x, count;
+    __device__ __forceinline__ explicit Plane(int plane) : y(plane / S), x(plane % S) {
+        count_x = (K - x + S - 1) / S, count = (K - y + S - 1) / S * count_x;
+    }
+    __device__ __forceinline__ int row(int s) const { return s / count_x; }         // within the plane
+    __device__ __forceinline__ int column(int s) const { return s % count_x; }
+    __device__ __forceinline__ int tap(int s) const { return (row(s) * S + y) * K + column(s) * S + x; }
+};
+
 __device__ __forceinline__ int halo_class(int i, int n) { return i == 0 ? 0 : i == n - 1 ? 3 : 1 + (i & 1); }
 
-template <class E> __device__ __forceinline__ float2 load_pair(const E* p) {
-    const u32 v = *(const u32*)p;
-    return {wide(E{(u16)v}), wide(E{(u16)(v >> 16)})};
-}
-template <> __device__ __forceinline__ float2 load_pair<float>(const float* p) { return *(const float2*)p; }
-template <class E> __device__ __forceinline__ void store_pair(E* p, float lo, float hi) {
-    *(u32*)p = narrow<E>(lo).bits | (u32)narrow<E>(hi).bits << 16;
-}
-template <> __device__ __forceinline__ void store_pair<float>(float* p, float lo, float hi) { *(float2*)p = {lo, hi}; }
+// Where a thread's pixel is written: row, column and offset of the frame's plane, whether it exists, and its bias.
+struct Spot { bool inside; i64 at; const float* shift; };
 
-template <class E, class Out, int K, int BN>
-__device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, const TensorMap& map_w, Out* y, const float* bias, const Out* residual, const ConvArgs& c) {
-    constexpr int B_BYTES = BN * ROW;
-    constexpr int HALO = TILE + K - 1, A_BYTES = HALO * HALO * ROW, A_STAGE = (A_BYTES + 1023) / 1024 * 1024;
+__device__ __forceinline__ Spot spot_of(const ConvArgs& c, const Tile& tile, int row, int column, const float* bias) {
+    const bool inside = row < c.out_h && column < c.out_w;
+    int h = c.out_h, w = c.out_w;
+    if (c.phases == 4) {
+        row = 2 * row + (tile.phase >> 1), column = 2 * column + (tile.phase & 1), h *= 2, w *= 2;
+        bias += inside ? (halo_class(row, h) * 4 + halo_class(column, w)) * c.c_out : 0;
+    }
+    const i64 frame = tile.t * c.frame_step + c.frame_start;
+    return {inside, ((frame * h + row) * w + column) * c.y_pitch + tile.channel, bias + tile.channel};
+}
+
+// Joins the statistics of `n` values with those of `others`: mean and sum of squared deviations.
+__device__ __forceinline__ void join(float& mean, float& square, float n, float other_mean, float other_square, float others) {
+    const float share = others / fmaxf(n + others, 1.f), delta = other_mean - mean;
+    mean += delta * share, square += other_square + delta * delta * n * share;
+}
+
+// Two lanes each join one half of their chunks with the other's, N chunks a half.
+template <int N>
+__device__ __forceinline__ void halve(float (&mean)[16], float (&square)[16], float& n, int lane) {
+    const bool upper = lane & N * 2;
+    const float others = __shfl_xor_sync(~0u, n, N * 2);
+    #pragma unroll
+    for (int j = 0; j < N; j++) {
+        const float other_mean = __shfl_xor_sync(~0u, upper ? mean[j] : mean[j + N], N * 2);
+        const float other_square = __shfl_xor_sync(~0u, upper ? square[j] : square[j + N], N * 2);
+        if (upper) mean[j] = mean[j + N], square[j] = square[j + N];
+        join(mean[j], square[j], n, other_mean, other_square, others);
+    }
+    n += others;
+}
+
+// Statistics of what a warp has made: 2 rows of 16 pixels by 128 channels, in groups of `width`. The lanes of different
+// pixels halve the channels among themselves at every step, so that a step costs half of the one before.
+__device__ __forceinline__ void group_sums(const float (&v)[2][64], const bool (&inside)[2][2], int width, float2* out, int slots, int lane) {
+    float mean[16], square[16], n = 0.f;
+    #pragma unroll
+    for (int i = 0; i < 4; i++) n += inside[i / 2][i % 2] ? 2.f : 0.f;
+    const float one = 1.f / fmaxf(n, 1.f);
+    #pragma unroll
+    for (int j = 0; j < 16; j++) {
+        float sum = 0.f, squares = 0.f;
+        #pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (inside[i / 2][i % 2]) sum += v[i / 2][j * 4 + i % 2 * 2] + v[i / 2][j * 4 + i % 2 * 2 + 1];
+        sum *= one;
+        #pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float a = v[i / 2][j * 4 + i % 2 * 2] - sum, b = v[i / 2][j * 4 + i % 2 * 2 + 1] - sum;
+            if (inside[i / 2][i % 2]) squares += a * a + b * b;
+        }
+        mean[j] = sum, square[j] = squares;
+    }
+    halve<8>(mean, square, n, lane);
+    halve<4>(mean, square, n, lane);
+    halve<2>(mean, square, n, lane);
+    // Left: chunks `first` and `first` + 1 of eight channels, a pair of each in every one of four lanes.
+    const int first = lane / 4 * 2;
+    #pragma unroll
+    for (int distance = 1; distance <= 2; distance *= 2) {
+        if (distance * 2 >= width) break;
+        #pragma unroll
+        for (int j = 0; j < 2; j++) join(mean[j], square[j], n, __shfl_xor_sync(~0u, mean[j], distance), __shfl_xor_sync(~0u, square[j], distance), n);
+        n += n;
+    }
+    if (width == 16) join(mean[0], square[0], n, mean[1], square[1], n);
+    if (lane % 4 == 0 || (width == 4 && lane % 4 == 2)) {
+        #pragma unroll
+        for (int j = 0; j < 2; j++)
+            if (width < 16 || j == 0) out[(i64)((first + j) * 8 + lane % 4 * 2) / width * slots] = {mean[j], square[j]};
+    }
+}
+
+template <class E, int K, int S, int BN>
+__device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, const TensorMap& map_w, E* y, const float* bias, const E* residual,
+                          float2* partial, int groups, const ConvArgs& c) {
+    constexpr int B_BYTES = BN * ROW, PLANES = S * S;
+    constexpr int HALO = TILE + (K - 1) / S, A_BYTES = HALO * HALO * ROW, A_STAGE = (A_BYTES + 1023) / 1024 * 1024;
     extern __shared__ unsigned char memory[];
     const u32 a_tiles = (shared_address(memory) + 1023) & ~1023u, b_tiles = a_tiles + A_STAGES * A_STAGE;
     const u32 a_full = b_tiles + B_STAGES * B_BYTES, a_empty = a_full + 8 * A_STAGES;
@@ -114,7 +138,8 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
     }
     __syncthreads();
     const int slabs = c.c_in / HALO_BK, taps = c.taps_t * K * K;
-    const int tiles = ((c.out_w + TILE - 1) / TILE) * ((c.out_h + TILE - 1) / TILE) * ((c.c_out + BN - 1) / BN) * c.phases * c.out_frames;
+    const int columns = (c.out_w + TILE - 1) / TILE, rows = (c.out_h + TILE - 1) / TILE;
+    const int tiles = columns * rows * ((c.c_out + BN - 1) / BN) * c.phases * c.out_frames;
     Ring<A_STAGES> a;
     Ring<B_STAGES> b;
     if (group == 2) {
@@ -122,19 +147,20 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
         if (threadIdx.x != 256) return;
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
             const Tile tile = tile_of<BN>(c, i);
-            const int row = tile.row - c.pad_h + (tile.phase >> 1), column = tile.column - c.pad_w + (tile.phase & 1);
-            for (int k = 0; k < c.taps_t * slabs; k++) {
-                const int dt = k / slabs, channel = k % slabs * HALO_BK, frame = tile.t + dt + c.first;
+            const int row = tile.row * S - c.pad_h + (tile.phase >> 1), column = tile.column * S - c.pad_w + (tile.phase & 1);
+            for (int k = 0; k < c.taps_t * slabs * PLANES; k++) {
+                const Plane<K, S> plane(k % PLANES);
+                const int dt = k / PLANES / slabs, channel = k / PLANES % slabs * HALO_BK, frame = tile.t * c.stride_t + dt + c.first;
                 barrier_wait(a_empty + 8 * a.at, a.parity ^ 1);
                 barrier_expect(a_full + 8 * a.at, A_BYTES);
-                copy_pixels(a_tiles + a.at * A_STAGE, frame < 0 ? &map_past : &map_x, a_full + 8 * a.at, channel, column, row,
-                            frame < 0 ? frame + c.past_frames : frame);
+                copy_4d(a_tiles + a.at * A_STAGE, frame < 0 ? &map_past : &map_x, a_full + 8 * a.at, channel, column + plane.x, row + plane.y,
+                        frame < 0 ? frame + c.past_frames : frame);
                 a.next();
-                for (int s = 0; s < K * K; s++) {
+                for (int s = 0; s < plane.count; s++) {
                     barrier_wait(b_empty + 8 * b.at, b.parity ^ 1);
                     barrier_expect(b_full + 8 * b.at, B_BYTES);
-                    copy_weights(b_tiles + b.at * B_BYTES, &map_w, b_full + 8 * b.at, channel,
-                                 (tile.phase * taps + dt * K * K + s) * c.c_out + tile.channel);
+                    copy_2d(b_tiles + b.at * B_BYTES, &map_w, b_full + 8 * b.at, channel,
+                            (tile.phase * taps + dt * K * K + plane.tap(s)) * c.c_out + tile.channel);
                     b.next();
                 }
             }
@@ -146,24 +172,24 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
     const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
     for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
         const Tile tile = tile_of<BN>(c, i);
-        float sums[2][BN / 2];                                         // 8 x 8 pixels each, left and right
-        int live = 0, used_a = -1, used_b = -1;
-        for (int k = 0; k < c.taps_t * slabs; k++) {
+        float sums[2][BN / 2] = {};                                    // 8 x 8 pixels each, left and right
+        int used_a = -1, used_b = -1;
+        for (int k = 0; k < c.taps_t * slabs * PLANES; k++) {
+            const Plane<K, S> plane(k % PLANES);
             barrier_wait(a_full + 8 * a.at, a.parity);
             const u32 pixels = a_tiles + a.at * A_STAGE + group * 8 * HALO * ROW;
-            for (int s = 0; s < K * K; s++) {
+            for (int s = 0; s < plane.count; s++) {
                 barrier_wait(b_full + 8 * b.at, b.parity);
-                const u32 at = pixels + (s / K * HALO + s % K) * ROW, weights = b_tiles + b.at * B_BYTES;
-                asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+                const u32 at = pixels + (plane.row(s) * HALO + plane.column(s)) * ROW, weights = b_tiles + b.at * B_BYTES;
+                wgmma_fence();
                 #pragma unroll
                 for (int q = 0; q < ROW; q += 32) {
                     const u64 w = descriptor(weights + q, 8 * ROW);
-                    wgmma(E{}, sums[0], descriptor(at + q, HALO * ROW), w, live);
-                    wgmma(E{}, sums[1], descriptor(at + 8 * ROW + q, HALO * ROW), w, live);
-                    live = 1;
+                    wgmma(E{}, sums[0], descriptor(at + q, HALO * ROW), w);
+                    wgmma(E{}, sums[1], descriptor(at + 8 * ROW + q, HALO * ROW), w);
                 }
-                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                wgmma_commit();
+                wgmma_wait<1>();
                 // What the product before this one read is free now.
                 if (speaks && used_b >= 0) barrier_arrive(b_empty + 8 * used_b);
                 if (speaks && used_a >= 0) barrier_arrive(a_empty + 8 * used_a);
@@ -173,57 +199,86 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
             used_a = a.at;
             a.next();
         }
-        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-        if (speaks) barrier_arrive(b_empty + 8 * used_b), barrier_arrive(a_empty + 8 * used_a);
-        #pragma unroll
-        for (int side = 0; side < 2; side++) {
-            #pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const int pixel = warp * 16 + half * 8 + lane / 4;
-                int row = tile.row + group * 8 + pixel / 8, column = tile.column + side * 8 + pixel % 8, h = c.out_h, w = c.out_w;
-                if (row >= h || column >= w) continue;
-                const float* shift = bias;
-                if (c.phases == 4) {
-                    row = 2 * row + (tile.phase >> 1), column = 2 * column + (tile.phase & 1), h *= 2, w *= 2;
-                    shift += (halo_class(row, h) * 4 + halo_class(column, w)) * c.c_out;
-                }
-                const int first = tile.channel + lane % 4 * 2;
-                const i64 at = (((i64)(tile.t * c.frame_step + c.frame_start) * h + row) * w + column) * c.y_pitch + first;
+        const int row = tile.row + group * 8 + warp * 2, column = tile.column + lane / 4;
+        if constexpr (BN < 128) {                                      // channels that fill no chunk, let alone a tile
+            wgmma_wait<0>();
+            if (speaks) barrier_arrive(b_empty + 8 * used_b), barrier_arrive(a_empty + 8 * used_a);
+            for (int s = 0; s < 4; s++) {
+                const Spot spot = spot_of(c, tile, row + s % 2, column + s / 2 * 8, bias);
+                if (!spot.inside) continue;
                 #pragma unroll
-                for (int j = 0; j < BN / 8; j++) {
-                    const float* sum = &sums[side][j * 4 + half * 2];
-                    if (BN < 128) {                                    // channels that fill no pair, let alone a tile
-                        for (int k = 0; k < 2 && first + j * 8 + k < c.c_out; k++) {
-                            const float r = residual ? wide(residual[at + j * 8 + k]) : 0.f;
-                            y[at + j * 8 + k] = narrow<Out>(sum[k] + shift[first + j * 8 + k] + r);
-                        }
-                        continue;
-                    }
-                    if (first + j * 8 >= c.c_out) break;
-                    const float2 v = *(const float2*)(shift + first + j * 8);
-                    const float2 r = residual ? load_pair(residual + at + j * 8) : float2{0.f, 0.f};
-                    store_pair(y + at + j * 8, sum[0] + v.x + r.x, sum[1] + v.y + r.y);
+                for (int j = 0; j < BN / 4; j++) {
+                    const int channel = j / 2 * 8 + lane % 4 * 2 + j % 2;
+                    if (channel >= c.c_out) continue;
+                    const float r = residual ? wide(residual[spot.at + channel]) : 0.f;
+                    const float sum = s == 0 ? sums[0][j / 2 * 4 + j % 2] : s == 1 ? sums[0][j / 2 * 4 + 2 + j % 2]
+                                    : s == 2 ? sums[1][j / 2 * 4 + j % 2] : sums[1][j / 2 * 4 + 2 + j % 2];
+                    y[spot.at + channel] = narrow<E>(sum + spot.shift[channel] + r);
                 }
+            }
+        } else {
+            Spot spots[2][2];
+            uint4 before[2][2][4];
+            const int mine = lane % 4 * 8;                             // channels of a turned lane within 32
+            #pragma unroll
+            for (int s = 0; s < 4; s++) {
+                spots[s / 2][s % 2] = spot_of(c, tile, row + s % 2, column + s / 2 * 8, bias);
+                if (!residual) continue;
+                const Spot& spot = spots[s / 2][s % 2];
+                #pragma unroll
+                for (int q = 0; q < 4; q++)
+                    if (spot.inside && tile.channel + q * 32 + mine < c.c_out) before[s / 2][s % 2][q] = *(const uint4*)(residual + spot.at + q * 32 + mine);
+            }
+            wgmma_wait<0>();
+            if (speaks) barrier_arrive(b_empty + 8 * used_b), barrier_arrive(a_empty + 8 * used_a);
+            bool inside[2][2];
+            #pragma unroll
+            for (int s = 0; s < 4; s++) {
+                const Spot& spot = spots[s / 2][s % 2];
+                inside[s / 2][s % 2] = spot.inside;
+                #pragma unroll
+                for (int q = 0; q < 4; q++) {
+                    uint4& r = before[s / 2][s % 2][q];
+                    if (residual) turn(r.x, r.y, r.z, r.w, lane);
+                    u32 out[4];
+                    #pragma unroll
+                    for (int j = 0; j < 4; j++) {
+                        const int channel = (q * 4 + j) * 8 + lane % 4 * 2;
+                        const u32 old = residual ? (j == 0 ? r.x : j == 1 ? r.y : j == 2 ? r.z : r.w) : 0u;
+                        float* sum = &sums[s / 2][(q * 4 + j) * 4 + s % 2 * 2];
+                        if (tile.channel + channel < c.c_out) {
+                            const float2 shift = *(const float2*)(spot.shift + channel);
+                            sum[0] += shift.x + wide(E{(u16)old}), sum[1] += shift.y + wide(E{(u16)(old >> 16)});
+                        }
+                        out[j] = pack<E>(sum[0], sum[1]);
+                    }
+                    turn(out[0], out[1], out[2], out[3], lane);
+                    if (spot.inside && tile.channel + q * 32 + mine < c.c_out) *(uint4*)(y + spot.at + q * 32 + mine) = uint4{out[0], out[1], out[2], out[3]};
+                }
+            }
+            if (partial) {
+                const int width = c.c_out / groups, slots = c.phases * rows * 8 * columns;
+                const int slot = (tile.phase * rows * 8 + row / 2) * columns + tile.column / TILE;
+                const i64 frame = tile.t * c.frame_step + c.frame_start;
+                group_sums(sums, inside, width, partial + (frame * groups + tile.channel / width) * slots + slot, slots, lane);
             }
         }
     }
 }
 
-#define CONV_HALO(name, E, Out, K, BN)                                                                                  \
+#define CONV_HALO(name, E, K, S, BN)                                                                                    \
     extern "C" __global__ void __launch_bounds__(384, 1)                                                                \
     name(const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap past, const __grid_constant__ TensorMap w, \
-         Out* y, const float* bias, const Out* residual, const __grid_constant__ ConvArgs c) {                          \
-        conv_halo<E, Out, K, BN>(x, past, w, y, bias, residual, c);                                                     \
+         E* y, const float* bias, const E* residual, float2* partial, int groups, const __grid_constant__ ConvArgs c) { \
+        conv_halo<E, K, S, BN>(x, past, w, y, bias, residual, partial, groups, c);                                      \
     }
-CONV_HALO(conv_halo_3x3_f16, f16, f16, 3, 128)
-CONV_HALO(conv_halo_3x3_bf16, bf16, bf16, 3, 128)
-CONV_HALO(conv_halo_3x3_few_f16, f16, f16, 3, 16)
-CONV_HALO(conv_halo_3x3_few_bf16, bf16, bf16, 3, 16)
-CONV_HALO(conv_halo_2x2_f16, f16, f16, 2, 128)
-CONV_HALO(conv_halo_2x2_bf16, bf16, bf16, 2, 128)
-CONV_HALO(conv_halo_1x1_f16, f16, f16, 1, 128)
-CONV_HALO(conv_halo_1x1_bf16, bf16, bf16, 1, 128)
-CONV_HALO(conv_halo_1x1_f16_f32, f16, float, 1, 128)
-CONV_HALO(conv_halo_1x1_bf16_f32, bf16, float, 1, 128)
+#define CONV_HALOS(E)                                                                                                   \
+    CONV_HALO(conv_halo_3x3_##E, E, 3, 1, 128)                                                                          \
+    CONV_HALO(conv_halo_3x3_by2_##E, E, 3, 2, 128)                                                                     \
+    CONV_HALO(conv_halo_3x3_few_##E, E, 3, 1, 16)                                                                       \
+    CONV_HALO(conv_halo_2x2_##E, E, 2, 1, 128)                                                                          \
+    CONV_HALO(conv_halo_1x1_##E, E, 1, 1, 128)
+CONV_HALOS(f16)
+CONV_HALOS(bf16)
 
 #endif

@@ -93,3 +93,15 @@ template <> __device__ __forceinline__ void load_operand<float>(u32 (&r)[4], u32
     for (int i = 0; i < 4; i++) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r[i]) : "f"(__uint_as_float(r[i])));
 }
 #endif
+
+// Four lanes hold a pixel's channels in pairs, lane q pair q of chunks of eight; turned, lane q holds chunk q. Its own inverse.
+__device__ __forceinline__ void turn(u32& a, u32& b, u32& c, u32& d, int lane) {
+    auto swap = [](u32& lo, u32& hi, bool upper, int distance) {
+        const u32 got = __shfl_xor_sync(~0u, upper ? lo : hi, distance);
+        (upper ? lo : hi) = got;
+    };
+    swap(a, b, lane & 1, 1), swap(c, d, lane & 1, 1);
+    swap(a, c, lane & 2, 2), swap(b, d, lane & 2, 2);
+}
+
+template <class E> __device__ __forceinline__ u32 pack(float lo, float hi) { return narrow<E>(lo).bits | (u32)narrow<E>(hi).bits << 16; }

@@ -1,4 +1,5 @@
-// group_stats, group_stats_combine: mean and variance of each frame and group, in a fixed order and without atomics
+// group_stats, group_stats_combine, group_stats_join: mean and variance of each frame and group, in a fixed order and
+// without atomics
 // group_norm: y = act((x - mean) / sqrt(var + eps) * gain + shift)
 //
 //   x, y     (frames, pixels, channels) E        partial  [frame][block][channel][2] f32        stats [frame][group][2] f32
@@ -60,13 +61,26 @@ struct Running { double count, mean, square; };
 __device__ __forceinline__ Running join(Running a, Running b) {
     const double total = a.count + b.count;
     if (total == 0.) return a;
-    const double delta = b.mean - a.mean;
-    return {total, a.mean + delta * b.count / total, a.square + b.square + delta * delta * a.count * b.count / total};
+    const double delta = b.mean - a.mean, share = b.count / total;
+    return {total, a.mean + delta * share, a.square + b.square + delta * delta * a.count * share};
+}
+
+// Mean and variance from what each of 128 threads has joined.
+__device__ __forceinline__ void finish_stats(float* out, Running mine) {
+    __shared__ Running all[128];
+    all[threadIdx.x] = mine;
+    for (int half = 64; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) all[threadIdx.x] = join(all[threadIdx.x], all[threadIdx.x + half]);
+    }
+    if (threadIdx.x == 0) {
+        out[0] = (float)all[0].mean, out[1] = (float)(all[0].square / all[0].count);
+        if (!(fabsf(out[0]) + out[1] < __int_as_float(0x7f800000))) not_finite = 1;
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(128)
 group_stats_combine(float* stats, const float* partial, int blocks, int channels, int groups, int pixels, int chunk) {
-    __shared__ Running all[128];
     const int width = channels / groups, group = blockIdx.x, frame = blockIdx.y;
     Running mine = {0., 0., 0.};
     for (int i = threadIdx.x; i < blocks * width; i += 128) {
@@ -74,16 +88,23 @@ group_stats_combine(float* stats, const float* partial, int blocks, int channels
         const float* at = partial + (((i64)frame * blocks + block) * channels + c) * 2;
         mine = join(mine, {(double)min(chunk, pixels - block * chunk), at[0], at[1]});
     }
-    all[threadIdx.x] = mine;
-    for (int half = 64; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) all[threadIdx.x] = join(all[threadIdx.x], all[threadIdx.x + half]);
+    finish_stats(stats + ((i64)frame * groups + group) * 2, mine);
+}
+
+// From what conv_halo leaves: [frame][group][slot], slots of 2 rows by 16 columns of each of `phases` planes of h x w pixels,
+// a plane's rows filled up to a multiple of 16.
+extern "C" __global__ void __launch_bounds__(128)
+group_stats_join(float* stats, const float2* partial, int h, int w, int phases, int width) {
+    const int columns = (w + 15) / 16, rows = (h + 15) / 16 * 8, slots = phases * rows * columns;
+    const i64 group = (i64)blockIdx.y * gridDim.x + blockIdx.x;
+    Running mine = {0., 0., 0.};
+    #pragma unroll 4
+    for (int i = threadIdx.x; i < slots; i += 128) {
+        const int high = min(2, h - i / columns % rows * 2), wide = min(16, w - i % columns * 16);
+        const float2 at = partial[group * slots + i];
+        mine = join(mine, {(double)(max(high, 0) * wide * width), at.x, at.y});
     }
-    if (threadIdx.x == 0) {
-        float* out = stats + ((i64)frame * groups + group) * 2;
-        out[0] = (float)all[0].mean, out[1] = (float)(all[0].square / all[0].count);
-        if (!(fabsf(out[0]) + out[1] < __int_as_float(0x7f800000))) not_finite = 1;
-    }
+    finish_stats(stats + group * 2, mine);
 }
 
 __device__ __forceinline__ float activate(float z, int silu) { return silu ? __fdividef(z, 1.f + __expf(-z)) : z; }

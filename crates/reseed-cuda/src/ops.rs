@@ -82,7 +82,7 @@ impl CudaOps {
 
     /// A device that computes nothing and counts what this one would take.
     pub fn trace(&self) -> TraceOps {
-        TraceOps::new(self.dtype, workspace::of(self.dtype))
+        TraceOps::new(self.dtype, workspace::of(self.dtype, self.driver.kernels.halo))
     }
 
     fn unpack<'a, T: 'static>(&self, packed: &'a Packed) -> &'a T {

@@ -11,8 +11,8 @@ use crate::driver::{Driver, Ptr};
 const SPAN: usize = 128;
 
 impl Driver {
-    /// A tensor, dimensions innermost first, of which `size` is copied at a time; zeros outside. Rows of the innermost
-    /// dimension are `pitch` values apart, the others dense.
+    /// A tensor, dimensions innermost first, of which a box of `size` is copied at a time, every `step`th of a row or
+    /// column of it; zeros outside. Rows of the innermost dimension are `pitch` values apart, the others dense.
     pub fn tensor_map<const N: usize>(
         &self,
         at: Ptr,
@@ -20,6 +20,7 @@ impl Driver {
         pitch: usize,
         dims: [usize; N],
         size: [u32; N],
+        step: u32,
     ) -> Result<sys::CUtensorMap> {
         use sys::CUtensorMapDataType_enum as Type;
         let kind = match dtype {
@@ -37,7 +38,8 @@ impl Driver {
             *stride = bytes;
             bytes *= n;
         }
-        let steps = [1u32; N];
+        let mut steps = [1u32; N];
+        steps[1..3.min(N)].fill(step);
         let mut map = MaybeUninit::<sys::CUtensorMap>::uninit();
         self.enter()?;
         // SAFETY: the arrays hold N numbers each, of which the strides' last is not read; the map is written whole

@@ -1,4 +1,5 @@
-//! Attention: scores of a chunk of queries against all keys, their softmax, and the mean of the values under it.
+//! Attention: one kernel where there is one for the head; elsewhere scores of a chunk of queries against all keys, their
+//! softmax, and the mean of the values under it.
 
 use reseed_ops::{DType, Result, Shape, Tensor};
 
@@ -24,6 +25,17 @@ pub fn run(cuda: &CudaOps, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Res
     assert_eq!(lengths.iter().sum::<usize>(), tokens, "attention: lengths of {qkv:?}");
     assert_eq!(qkv.dtype(), cuda.dtype, "attention: input {qkv:?}");
     let out = cuda.room("attention", Shape::from([tokens, width]), qkv.dtype())?;
+    let fused = Fused { cuda, qkv, out: &out };
+    if fused.takes(width / heads, heads) {
+        for run in lengths.chunk_by(|a, b| a == b).scan(0, |start, run| {
+            let first = *start;
+            *start += run[0] * run.len();
+            Some((first, run[0], run.len()))
+        }) {
+            fused.run(run)?;
+        }
+        return Ok(out);
+    }
     let longest = lengths.iter().copied().max().unwrap_or(0);
     let scratch = Scratch::new(cuda, qkv.dtype(), longest, width / heads)?;
     let value = qkv.dtype().bytes();
@@ -38,6 +50,52 @@ pub fn run(cuda: &CudaOps, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Res
         start += keys;
     }
     Ok(out)
+}
+
+/// Queries of a block of `attention_512`, keys and values that it copies at a time.
+const FUSED_QUERIES: usize = 64;
+const FUSED_KEYS: u32 = 64;
+const FUSED_VALUES: u32 = 32;
+/// Channels of its one head, and of a box of them.
+const FUSED_WIDTH: usize = 512;
+const FUSED_SPAN: u32 = 64;
+const FUSED_SHARED: usize = 210 << 10;
+
+/// Whether `attention_512` takes heads of this width.
+pub fn fuses(dtype: DType, hopper: bool, width: usize) -> bool {
+    hopper && dtype != DType::F32 && width == FUSED_WIDTH
+}
+
+/// The kernel that keeps scores in registers.
+struct Fused<'a> {
+    cuda: &'a CudaOps,
+    qkv: &'a Tensor,
+    out: &'a Tensor,
+}
+
+impl Fused<'_> {
+    fn takes(&self, d: usize, heads: usize) -> bool {
+        heads == 1 && fuses(self.qkv.dtype(), self.cuda.driver.kernels.halo, d)
+    }
+
+    /// `count` sequences of `tokens` tokens, the first of which is token `start`.
+    fn run(&self, (start, tokens, count): (usize, usize, usize)) -> Result<()> {
+        if tokens == 0 {
+            return Ok(());
+        }
+        let (driver, dtype) = (&self.cuda.driver, self.qkv.dtype());
+        let map = |part: usize, rows: u32| {
+            let at = ptr(self.qkv).plus((start * 3 + part) * FUSED_WIDTH * dtype.bytes());
+            driver.tensor_map(at, dtype, 3 * FUSED_WIDTH, [FUSED_WIDTH, tokens, count], [FUSED_SPAN, rows, 1], 1)
+        };
+        let (q, k, v) = (map(0, FUSED_QUERIES as u32)?, map(1, FUSED_KEYS)?, map(2, FUSED_VALUES)?);
+        let out = ptr(self.out).plus(start * FUSED_WIDTH * dtype.bytes());
+        let blocks = [tokens.div_ceil(FUSED_QUERIES).next_multiple_of(2), count, 1];
+        let grid = Grid { blocks, threads: [384, 1], shared: FUSED_SHARED };
+        let (name, scale) = (format!("attention_512_{dtype}"), 1.0 / (FUSED_WIDTH as f32).sqrt());
+        // SAFETY: arguments follow kernels/attention.cu in order and type; the maps and `out` hold `count` sequences.
+        unsafe { driver.launch(&name, grid, args![q, k, v, out, int(tokens), scale]) }
+    }
 }
 
 struct Scratch {
@@ -150,6 +208,8 @@ impl Head<'_> {
             bias: scratch.bias.ptr(),
             y: scratch.scores.ptr(),
             residual: Ptr::NULL,
+            partial: Ptr::NULL,
+            groups: 0,
             args,
         };
         // SAFETY: queries and keys are rows of the operand; `scores` holds a chunk of rows of the pitch.
@@ -186,6 +246,8 @@ impl Head<'_> {
             bias: scratch.bias.ptr(),
             y: scratch.scores.ptr(),
             residual: Ptr::NULL,
+            partial: Ptr::NULL,
+            groups: 0,
             args,
         };
         let name = format!("divide_rows_{}", self.dtype);

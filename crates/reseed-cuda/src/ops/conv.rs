@@ -8,6 +8,7 @@ use reseed_ops::{Conv, ConvData, ConvSpec, DType, Epilogue, Packed, Past, Result
 use super::CudaOps;
 use super::convolve::Convolution;
 use super::fold::Taps;
+use super::group_norm::Sums;
 use super::memory::ptr;
 use super::weights::{Order, taps_first};
 use crate::driver::Ptr;
@@ -64,18 +65,20 @@ pub fn run(cuda: &CudaOps, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilog
         None => cuda.room("conv", shape, x.dtype())?,
     };
     let weights: &Weights = cuda.unpack(&conv.packed);
-    let wide = |clip: &Tensor| match weights.c_in == spec.c_in {
+    let plain = whole(spec, weights, past.frames(), x, &y, add);
+    let wide = |clip: &Tensor| match weights.c_in == spec.c_in || plain.stem() {
         true => Ok(clip.clone()),
         false => cuda.padded(clip, weights.c_in),
     };
     let (x, before) = (wide(x)?, past.frames().filter(|frames| frames.thw().t > 0).map(wide).transpose()?);
-    let all = whole(spec, weights, before.as_ref(), &x, &y, add);
+    let mut all = whole(spec, weights, before.as_ref(), &x, &y, add);
+    let sums = epilogue.groups.map(|groups| Sums::new(cuda, "conv", &y, groups, &mut all)).transpose()?;
     match past {
         Past::Start => start(cuda, spec, weights, all)?,
         // SAFETY: shapes were checked above; `whole` describes them.
         _ => unsafe { all.launch(cuda) }?,
     }
-    let stats = epilogue.groups.map(|groups| cuda.stats("conv", &y, groups)).transpose()?;
+    let stats = sums.map(|sums| sums.stats(cuda)).transpose()?;
     Ok(Summed { stats, tensor: y })
 }
 
@@ -98,7 +101,8 @@ fn whole(spec: &ConvSpec, weights: &Weights, past: Option<&Tensor>, x: &Tensor, 
         pad_h: int(spec.pad_before),
         pad_w: int(spec.pad_before),
         first: -int(spec.keeps()),
-        ..ConvArgs::matrix(1, weights.c_in, spec.c_out)
+        w_pitch: int(weights.c_in),
+        ..ConvArgs::matrix(1, x.channels(), spec.c_out)
     };
     Convolution {
         dtype: x.dtype(),
@@ -110,6 +114,8 @@ fn whole(spec: &ConvSpec, weights: &Weights, past: Option<&Tensor>, x: &Tensor, 
         bias: weights.bias.ptr(),
         y: ptr(y),
         residual: if add { ptr(y) } else { Ptr::NULL },
+        partial: Ptr::NULL,
+        groups: 0,
         args,
     }
 }

@@ -5,7 +5,7 @@ use reseed_ops::{DType, Result};
 use super::CudaOps;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
-use crate::params::ConvArgs;
+use crate::params::{ConvArgs, int};
 
 /// Pixels and channels of a block of `conv_gemm`, and bytes of a row of its stages.
 const GEMM_TILE: (usize, usize) = (128, 64);
@@ -20,6 +20,13 @@ const HALO_FEW: usize = 16;
 const HALO_DEPTH: usize = 64;
 const HALO_THREADS: usize = 384;
 const HALO_SHARED: usize = 183 << 10;
+
+/// Channels of the pictures that `conv_stem` reads, at most, and how many output channels it makes at a time.
+const STEM_IN: i32 = 4;
+const STEM_OUT: i32 = 64;
+/// Rows and columns of its tiles, and values between rows of its weights.
+const STEM_PLANE: usize = 16;
+const STEM_PITCH: usize = 120;
 
 /// One launch: operands, and how they are read.
 #[derive(Clone, Copy)]
@@ -36,7 +43,21 @@ pub struct Convolution {
     pub bias: Ptr,
     pub y: Ptr,
     pub residual: Ptr,
+    /// Where statistics of the output go, and of how many groups; only for what [`Convolution::sums`] says.
+    pub partial: Ptr,
+    pub groups: usize,
     pub args: ConvArgs,
+}
+
+/// A kernel of the `conv_halo` family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Halo {
+    /// Rows and columns of taps.
+    taps: usize,
+    /// Step from pixel to pixel.
+    stride: usize,
+    /// Whether it is the one for few output channels.
+    few: bool,
 }
 
 impl Convolution {
@@ -64,7 +85,9 @@ impl Convolution {
         let plane = self.as_plane();
         match plane.halo().filter(|_| cuda.driver.kernels.halo) {
             // SAFETY: the caller's promise.
-            Some(taps) => unsafe { plane.launch_halo(cuda, taps) },
+            Some(halo) => unsafe { plane.launch_halo(cuda, halo) },
+            // SAFETY: the caller's promise.
+            None if self.stem() => unsafe { self.launch_stem(cuda) },
             None => match self.patch(tf32).filter(|_| cuda.driver.kernels.ampere) {
                 // SAFETY: the caller's promise.
                 Some(patch) => unsafe { self.launch_patch(cuda, patch) },
@@ -72,6 +95,39 @@ impl Convolution {
                 None => unsafe { self.launch_gemm(cuda) },
             },
         }
+    }
+
+    /// Slots of a frame and a group in which the kernel leaves statistics of its output, where it can.
+    pub fn sums(&self, cuda: &CudaOps, groups: usize) -> Option<usize> {
+        let a = &self.args;
+        let channels = a.c_out as usize;
+        let whole = channels.is_multiple_of(HALO_CHANNELS) && channels.is_multiple_of(groups);
+        let fits = whole && matches!(channels / groups, 4 | 8 | 16) && cuda.driver.kernels.halo;
+        let tiles = (a.out_h as usize).div_ceil(HALO_PLANE) * (a.out_w as usize).div_ceil(HALO_PLANE);
+        (fits && self.halo().is_some()).then_some(a.phases as usize * tiles * HALO_PLANE / 2)
+    }
+
+    /// Whether `conv_stem` computes this: pictures, read as they are.
+    pub fn stem(&self) -> bool {
+        let a = &self.args;
+        let half = self.dtype != DType::F32 && self.out == self.dtype;
+        let taps = (a.taps_h, a.taps_w, a.pad_h, a.pad_w) == (3, 3, 1, 1) && a.taps_t <= 3;
+        let plain = (a.stride_t, a.stride_h, a.stride_w, a.phases) == (1, 1, 1, 1) && a.x_pitch == a.c_in;
+        half && taps && plain && self.residual == Ptr::NULL && a.c_in <= STEM_IN && a.c_out % STEM_OUT == 0
+    }
+
+    /// # Safety
+    /// As for `launch`.
+    unsafe fn launch_stem(&self, cuda: &CudaOps) -> Result<()> {
+        let Convolution { dtype, x, past, w, bias, y, args, .. } = *self;
+        let tiles = (args.out_h as usize).div_ceil(STEM_PLANE)
+            * (args.out_w as usize).div_ceil(STEM_PLANE)
+            * args.out_frames as usize;
+        let pixels = 3 * (STEM_PLANE + 2) * (STEM_PLANE + 2) * STEM_IN as usize;
+        let shared = (args.c_out as usize * STEM_PITCH + pixels) * dtype.bytes() + STEM_PITCH * size_of::<i32>();
+        let grid = Grid { blocks: [tiles.min(2 * cuda.driver.multiprocessors), 1, 1], threads: [256, 1], shared };
+        // SAFETY: arguments follow kernels/conv_stem.cu in order and type; the caller's promise.
+        unsafe { cuda.driver.launch(&format!("conv_stem_{dtype}"), grid, args![y, x, past, w, bias, args]) }
     }
 
     /// A matrix product as a convolution over a plane as wide as a tile, where the rows fill it.
@@ -109,58 +165,63 @@ impl Convolution {
         unsafe { cuda.driver.launch(&name, grid, args![y, x, past, w, bias, residual, args]) }
     }
 
-    /// The spatial taps of the `conv_halo` that computes this, if one does.
-    fn halo(&self) -> Option<usize> {
+    /// The kernel of the `conv_halo` family that computes this, if one does.
+    fn halo(&self) -> Option<Halo> {
         let a = &self.args;
-        let half = self.dtype != DType::F32;
-        let dense = (a.x_pitch, a.w_pitch, a.y_pitch) == (a.c_in, a.c_in, a.c_out) && self.out == self.dtype;
-        // The copying unit wants rows that start on 16 bytes, the epilogue pairs of channels.
-        let even = a.x_pitch % 8 == 0 && a.w_pitch % 8 == 0 && a.y_pitch % 2 == 0 && a.c_out % 2 == 0;
+        let half = self.dtype != DType::F32 && self.out == self.dtype;
+        let dense = (a.x_pitch, a.w_pitch, a.y_pitch) == (a.c_in, a.c_in, a.c_out);
+        // The copying unit and the epilogue want rows that start on 16 bytes.
+        let even = a.x_pitch % 8 == 0 && a.w_pitch % 8 == 0 && a.y_pitch % 8 == 0 && a.c_out % 8 == 0;
         let aligned = [self.x, self.w, self.past].iter().all(|p| p.0.is_multiple_of(16));
-        let steps = (a.stride_t, a.stride_h, a.stride_w) == (1, 1, 1);
-        let same = (a.out_h, a.out_w) == (a.in_h, a.in_w);
-        let (few, many) = (a.c_out <= HALO_FEW as i32, a.c_out >= HALO_CHANNELS as i32 && even);
-        if !(half && steps && same && aligned && a.c_in % HALO_DEPTH as i32 == 0) {
+        if !(half && aligned && a.c_in % HALO_DEPTH as i32 == 0) {
             return None;
         }
+        let (few, many) = (a.c_out <= HALO_FEW as i32, a.c_out >= HALO_CHANNELS as i32 && even);
+        let halo = |taps, stride| Some(Halo { taps, stride, few: !many });
+        let stride = (a.stride_t, a.stride_h, a.stride_w);
         match (a.taps_h, a.taps_w, a.pad_h, a.pad_w, a.phases) {
-            (3, 3, 1, 1, 1) if dense && (few || many) => Some(3),
-            (2, 2, 1, 1, 4) if dense && many => Some(2),
-            (1, 1, 0, 0, 1) if many => Some(1),
+            (3, 3, 1, 1, 1) if dense && stride == (1, 1, 1) && (few || many) => halo(3, 1),
+            (3, 3, 0, 0, 1) if dense && (a.stride_h, a.stride_w) == (2, 2) && many => halo(3, 2),
+            (2, 2, 1, 1, 4) if dense && stride == (1, 1, 1) && many => halo(2, 1),
+            (1, 1, 0, 0, 1) if stride == (1, 1, 1) && many => halo(1, 1),
             _ => None,
         }
     }
 
     /// # Safety
     /// As for `launch`.
-    unsafe fn launch_halo(&self, cuda: &CudaOps, taps: usize) -> Result<()> {
-        let Convolution { dtype, out, y, bias, residual, args, .. } = *self;
+    unsafe fn launch_halo(&self, cuda: &CudaOps, halo: Halo) -> Result<()> {
+        let Convolution { dtype, y, bias, residual, partial, args, .. } = *self;
+        let Halo { taps, stride, few } = halo;
         let size = |n: i32| n as usize;
-        let plane = (HALO_PLANE + taps - 1) as u32;
+        let plane = ((HALO_PLANE - 1) * stride + taps) as u32;
         let clip = |at: Ptr, frames: usize| {
-            let dims = [size(args.c_in), size(args.in_w), size(args.in_h), frames];
-            cuda.driver.tensor_map(at, dtype, size(args.x_pitch), dims, [HALO_DEPTH as u32, plane, plane, 1])
+            let (dims, area) =
+                ([size(args.c_in), size(args.in_w), size(args.in_h), frames], [HALO_DEPTH as u32, plane, plane, 1]);
+            cuda.driver.tensor_map(at, dtype, size(args.x_pitch), dims, area, stride as u32)
         };
         let map_x = clip(self.x, self.frames)?;
         let map_past = if args.past_frames > 0 { clip(self.past, size(args.past_frames))? } else { map_x };
         let rows = size(args.phases) * args.taps() * size(args.c_out);
-        let few = size(args.c_out) <= HALO_FEW;
         let channels = if few { HALO_FEW } else { HALO_CHANNELS };
         let (dims_w, box_w) = ([size(args.c_in), rows], [HALO_DEPTH as u32, channels as u32]);
-        let map_w = cuda.driver.tensor_map(self.w, dtype, size(args.w_pitch), dims_w, box_w)?;
+        let map_w = cuda.driver.tensor_map(self.w, dtype, size(args.w_pitch), dims_w, box_w, 1)?;
         let tiles = size(args.out_w).div_ceil(HALO_PLANE)
             * size(args.out_h).div_ceil(HALO_PLANE)
             * size(args.c_out).div_ceil(channels)
             * size(args.phases * args.out_frames);
         let blocks = [cuda.driver.multiprocessors.min(tiles), 1, 1];
         let grid = Grid { blocks, threads: [HALO_THREADS, 1], shared: HALO_SHARED };
-        let kind = if few { "few_" } else { "" };
-        let name = match out == dtype {
-            true => format!("conv_halo_{taps}x{taps}_{kind}{dtype}"),
-            false => format!("conv_halo_{taps}x{taps}_{dtype}_{out}"),
+        let kind = match (few, stride) {
+            (true, _) => "few_",
+            (_, 2) => "by2_",
+            _ => "",
         };
+        let (name, groups) = (format!("conv_halo_{taps}x{taps}_{kind}{dtype}"), int(self.groups));
         // SAFETY: arguments follow kernels/conv_halo.cu in order and type; the caller's promise.
-        unsafe { cuda.driver.launch(&name, grid, args![map_x, map_past, map_w, y, bias, residual, args]) }
+        unsafe {
+            cuda.driver.launch(&name, grid, args![map_x, map_past, map_w, y, bias, residual, partial, groups, args])
+        }
     }
 }
 
@@ -171,7 +232,7 @@ mod tests {
     fn convolution(args: ConvArgs, dtype: DType) -> Convolution {
         let none = Ptr::NULL;
         let (x, past, w, bias, y, residual) = (none, none, none, none, none, none);
-        Convolution { dtype, out: dtype, x, frames: 1, past, w, bias, y, residual, args }
+        Convolution { dtype, out: dtype, x, frames: 1, past, w, bias, y, residual, partial: none, groups: 0, args }
     }
 
     #[test]
@@ -179,20 +240,32 @@ mod tests {
         let plane = ConvArgs { in_h: 9, in_w: 17, out_h: 9, out_w: 17, ..ConvArgs::matrix(1, 128, 256) };
         let three = ConvArgs { taps_t: 3, taps_h: 3, taps_w: 3, pad_h: 1, pad_w: 1, ..plane };
         let two = ConvArgs { taps_t: 2, taps_h: 2, taps_w: 2, pad_h: 1, pad_w: 1, phases: 4, ..plane };
-        assert_eq!(convolution(three, DType::F16).halo(), Some(3));
-        assert_eq!(convolution(two, DType::Bf16).halo(), Some(2));
+        let down = ConvArgs { stride_t: 2, stride_h: 2, stride_w: 2, pad_h: 0, pad_w: 0, out_h: 4, out_w: 8, ..three };
+        let halo = |taps, stride, few| Some(Halo { taps, stride, few });
+        assert_eq!(convolution(three, DType::F16).halo(), halo(3, 1, false));
+        assert_eq!(convolution(two, DType::Bf16).halo(), halo(2, 1, false));
+        assert_eq!(convolution(down, DType::Bf16).halo(), halo(3, 2, false));
         assert_eq!(convolution(two, DType::F32).halo(), None);
-        assert_eq!(convolution(plane, DType::F16).halo(), Some(1));
-        assert_eq!(convolution(ConvArgs { c_out: 3, y_pitch: 3, ..three }, DType::F16).halo(), Some(3));
+        assert_eq!(convolution(plane, DType::F16).halo(), halo(1, 1, false));
+        assert_eq!(convolution(ConvArgs { c_out: 3, y_pitch: 3, ..three }, DType::F16).halo(), halo(3, 1, true));
         for no in [
             ConvArgs { stride_h: 2, ..three },
             ConvArgs { stride_t: 2, ..three },
             ConvArgs { pad_h: 0, out_h: 7, ..three },
             ConvArgs { c_in: 96, x_pitch: 96, w_pitch: 96, ..three },
             ConvArgs { c_out: 64, y_pitch: 64, ..three },
+            ConvArgs { c_out: 132, y_pitch: 132, ..three },
             ConvArgs { phases: 1, ..two },
         ] {
             assert_eq!(convolution(no, DType::F16).halo(), None, "{no:?}");
         }
+    }
+    #[test]
+    fn pictures_have_a_kernel_of_their_own() {
+        let plane = ConvArgs { in_h: 9, in_w: 17, out_h: 9, out_w: 17, ..ConvArgs::matrix(1, 3, 128) };
+        let stem = ConvArgs { taps_t: 3, taps_h: 3, taps_w: 3, pad_h: 1, pad_w: 1, w_pitch: 8, ..plane };
+        assert!(convolution(stem, DType::F16).stem() && !convolution(stem, DType::F32).stem());
+        assert!(!convolution(ConvArgs { c_in: 8, x_pitch: 8, ..stem }, DType::F16).stem());
+        assert!(!convolution(ConvArgs { c_out: 16, y_pitch: 16, ..stem }, DType::F16).stem());
     }
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use reseed_ops::{Activation, ConvData, DType, Norm, Packed, Result, Shape, Stats, Tensor};
 
 use super::CudaOps;
+use super::convolve::Convolution;
 use super::memory::ptr;
 use crate::launch::{Grid, args};
-use crate::params::int;
-use crate::pool::Memory;
+use crate::params::{ConvArgs, int};
+use crate::pool::{Lent, Memory};
 
 /// Pixels of which one block takes the statistics.
 pub const CHUNK: usize = 512;
@@ -62,6 +63,47 @@ pub fn overflowed(cuda: &CudaOps) -> Result<bool> {
     }
     cuda.driver.synchronize()?;
     Ok(found != [0; size_of::<i32>()])
+}
+
+/// Statistics of what a convolution makes: left by its kernel where it can, taken in a second pass where not.
+pub struct Sums<'a> {
+    op: &'static str,
+    y: &'a Tensor,
+    groups: usize,
+    left: Option<(Lent, ConvArgs)>,
+}
+
+impl<'a> Sums<'a> {
+    /// Before the launch, which it tells where to leave them.
+    pub fn new(
+        cuda: &CudaOps,
+        op: &'static str,
+        y: &'a Tensor,
+        groups: usize,
+        launch: &mut Convolution,
+    ) -> Result<Sums<'a>> {
+        let Some(slots) = launch.sums(cuda, groups) else { return Ok(Sums { op, y, groups, left: None }) };
+        let partial = cuda.scratch(op, y.thw().t * groups * slots * 2, DType::F32)?;
+        (launch.partial, launch.groups) = (partial.ptr(), groups);
+        Ok(Sums { op, y, groups, left: Some((partial, launch.args)) })
+    }
+
+    /// Behind the launches.
+    pub fn stats(self, cuda: &CudaOps) -> Result<Stats> {
+        let Some((partial, a)) = self.left else { return cuda.stats(self.op, self.y, self.groups) };
+        let frames = self.y.thw().t;
+        let stats = cuda.room(self.op, Shape::from([frames, self.groups, 2]), DType::F32)?;
+        let (grid, width) = (Grid::new([self.groups, frames, 1], 128), a.c_out / int(self.groups));
+        // SAFETY: arguments follow kernels/group_norm.cu in order and type; every slot of every frame has been left.
+        unsafe {
+            cuda.driver.launch(
+                "group_stats_join",
+                grid,
+                args![ptr(&stats), partial.ptr(), a.out_h, a.out_w, a.phases, width],
+            )
+        }?;
+        Ok(stats)
+    }
 }
 
 pub fn run(cuda: &CudaOps, mut x: Tensor, given: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {

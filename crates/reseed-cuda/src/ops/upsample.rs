@@ -9,6 +9,7 @@ use reseed_ops::{
 use super::CudaOps;
 use super::convolve::Convolution;
 use super::fold::Taps;
+use super::group_norm::Sums;
 use super::memory::ptr;
 use super::weights::{Order, taps_first};
 use crate::driver::Ptr;
@@ -82,15 +83,20 @@ pub fn run(cuda: &CudaOps, past: Past, x: &Tensor, upsample: &Upsample, groups: 
     }
     let output = spec.output(x.thw(), past.starts());
     let y = cuda.room("upsample", Shape::clip(output, spec.channels), x.dtype())?;
-    let layer = Layer { cuda, spec, weights: cuda.unpack(&upsample.packed), past, x, y: &y };
-    for run in runs(spec, past, x.thw().t) {
+    let mut layer =
+        Layer { cuda, spec, weights: cuda.unpack(&upsample.packed), past, x, y: &y, partial: Ptr::NULL, groups: 0 };
+    let runs = runs(spec, past, x.thw().t);
+    let mut any = layer.convolution(runs[0], 0, Ptr::NULL);
+    let sums = groups.map(|groups| Sums::new(cuda, "upsample", &y, groups, &mut any)).transpose()?;
+    (layer.partial, layer.groups) = (any.partial, any.groups);
+    for run in runs {
         // A clip's first frame stands for one frame, not two.
         let phases = if run.moment == Moment::Start { 1 } else { spec.frames() };
         for z in 0..phases {
             layer.launch(run, z)?;
         }
     }
-    let stats = groups.map(|groups| cuda.stats("upsample", &y, groups)).transpose()?;
+    let stats = sums.map(|sums| sums.stats(cuda)).transpose()?;
     Ok(Summed { stats, tensor: y })
 }
 
@@ -101,33 +107,41 @@ struct Layer<'a> {
     past: Past<'a>,
     x: &'a Tensor,
     y: &'a Tensor,
+    partial: Ptr,
+    groups: usize,
 }
 
 impl Layer<'_> {
     /// Time phase `z` of a run of frames.
     fn launch(&self, run: Run, z: usize) -> Result<()> {
-        let (spec, c) = (self.spec, self.spec.channels);
         let taps = self.taps(run.moment, z);
         let folded: Option<Lent> = match run.folded {
             1 => None,
             // SAFETY: `taps` describes the layer's kernels.
             folded => Some(unsafe { taps.fold(self.cuda, "upsample", folded) }?),
         };
-        let table = (run.moment as usize * spec.frames() + z) * BORDER_CLASSES * BORDER_CLASSES * c;
-        let convolution = Convolution {
+        let convolution = self.convolution(run, z, folded.as_ref().map_or(taps.at, Lent::ptr));
+        // SAFETY: shapes were checked in `run`; kernels and bias table are those of the moment and the phase.
+        unsafe { convolution.launch(self.cuda) }
+    }
+
+    /// Time phase `z` of a run of frames with kernels `w`.
+    fn convolution(&self, run: Run, z: usize, w: Ptr) -> Convolution {
+        let table = (run.moment as usize * self.spec.frames() + z) * BORDER_CLASSES * BORDER_CLASSES;
+        Convolution {
             dtype: self.x.dtype(),
             out: self.x.dtype(),
             x: ptr(self.x),
             frames: self.x.thw().t,
             past: self.past.frames().map_or(Ptr::NULL, ptr),
-            w: folded.as_ref().map_or(taps.at, Lent::ptr),
-            bias: self.weights.bias.ptr().plus(table * size_of::<f32>()),
+            w,
+            bias: self.weights.bias.ptr().plus(table * self.spec.channels * size_of::<f32>()),
             y: ptr(self.y),
             residual: Ptr::NULL,
+            partial: self.partial,
+            groups: self.groups,
             args: self.args(run, z),
-        };
-        // SAFETY: shapes were checked in `run`; kernels and bias table are those of the moment and the phase.
-        unsafe { convolution.launch(self.cuda) }
+        }
     }
 
     /// The kernels of a moment and a time phase.

@@ -4,8 +4,8 @@ use reseed_ops::{DType, Work, Workspace};
 
 use super::attention;
 
-/// What ops take with values of `dtype`.
-pub fn of(dtype: DType) -> Workspace {
+/// What ops take with values of `dtype`, on Hopper or elsewhere.
+pub fn of(dtype: DType, hopper: bool) -> Workspace {
     Box::new(move |work| match *work {
         // Kernels folded over time, for one frame at a time.
         Work::Conv(spec, folded) => {
@@ -16,6 +16,7 @@ pub fn of(dtype: DType) -> Workspace {
             let taps = frames.min(if spec.time { 1 } else { 2 });
             taps * 16 * spec.channels * spec.channels * dtype.bytes()
         }
+        Work::Attention { width, .. } if attention::fuses(dtype, hopper, width) => 0,
         Work::Attention { longest, width } => attention::workspace(dtype, longest, width),
     })
 }

@@ -16,40 +16,39 @@ pub fn disagreements(device: &dyn Ops) -> Result<Vec<Disagreement>> {
         ops.stage(&format!("wide conv case {i}"));
         conv(&ops, case, i as u64)?;
     }
+    for (i, case) in DOWN.iter().enumerate() {
+        ops.stage(&format!("wide strided conv case {i}"));
+        down(&ops, case)?;
+    }
     for (i, case) in UPSAMPLE.iter().enumerate() {
         ops.stage(&format!("wide upsample case {i}"));
         upsample(&ops, case, i as u64)?;
     }
-    ops.stage("long attention");
-    let (tokens, width) = (1100, 64);
-    let qkv = Values::new(900).take(tokens * 3 * width);
-    ops.attention(&ops.upload(Shape::from([tokens, 3 * width]), &qkv)?, 1, &[tokens])?;
+    for (width, lengths) in ATTENTION {
+        ops.stage(&format!("attention of {width} channels over {lengths:?}"));
+        let tokens = lengths.iter().sum::<usize>();
+        let qkv = Values::new(900).take(tokens * 3 * width);
+        ops.attention(&ops.upload(Shape::from([tokens, 3 * width]), &qkv)?, 1, lengths)?;
+    }
     found.extend(ops.disagreements());
     Ok(found)
 }
 
-const CONV: &[(Thw, ConvSpec)] = &[
-    //              t  h  w         in   out taps of time
-    (Thw::new(1, 1, 1), same(64, 128, 3)),
-    (Thw::new(4, 7, 35), same(64, 128, 3)),
-    (Thw::new(3, 17, 16), same(128, 256, 3)),
-    (Thw::new(2, 40, 33), same(128, 128, 1)),
-    (Thw::new(3, 19, 21), same(64, 3, 3)),
-    (Thw::new(2, 16, 16), same(128, 16, 3)),
-    (Thw::new(3, 18, 37), same(96, 136, 3)), // one eight beyond a tile
-    (Thw::new(2, 19, 34), down(64, 1)),
-    (Thw::new(5, 21, 23), down(128, 3)),
+const ATTENTION: &[(usize, &[usize])] = &[(64, &[1100]), (512, &[300]), (512, &[1, 1]), (512, &[129, 129, 129, 64])];
+
+const CONV: &[(Thw, usize, usize, usize)] = &[
+    // input               in  out  taps of time
+    (Thw::new(1, 1, 1), 64, 128, 3),
+    (Thw::new(4, 7, 35), 64, 128, 3),
+    (Thw::new(3, 17, 16), 128, 256, 3),
+    (Thw::new(2, 40, 33), 128, 128, 1),
+    (Thw::new(3, 19, 21), 64, 3, 3),
+    (Thw::new(2, 16, 16), 128, 16, 3),
+    (Thw::new(3, 18, 37), 64, 512, 3),
+    (Thw::new(3, 18, 37), 96, 136, 3), // one eight beyond a tile
+    (Thw::new(4, 21, 35), 3, 128, 3),
+    (Thw::new(1, 5, 17), 4, 64, 1),
 ];
-
-const fn same(c_in: usize, c_out: usize, taps_t: usize) -> ConvSpec {
-    ConvSpec { c_in, c_out, taps: Thw::new(taps_t, 3, 3), stride: Thw::new(1, 1, 1), pad_before: 1, pad_after: 1 }
-}
-
-/// Halves the plane and, with taps of time, the frames.
-const fn down(channels: usize, taps_t: usize) -> ConvSpec {
-    let stride = Thw::new(if taps_t > 1 { 2 } else { 1 }, 2, 2);
-    ConvSpec { stride, pad_before: 0, ..same(channels, channels, taps_t) }
-}
 
 fn clip(ops: &dyn Ops, thw: Thw, channels: usize, values: &mut Values) -> Result<Tensor> {
     let shape = Shape::clip(thw, channels);
@@ -61,21 +60,43 @@ fn scaled(values: &mut Values, count: usize, terms: usize) -> Vec<f32> {
     values.take(count).iter().map(|v| v * scale).collect()
 }
 
-fn conv(ops: &dyn Ops, &(input, spec): &(Thw, ConvSpec), seed: u64) -> Result<()> {
+fn conv(ops: &dyn Ops, &(input, c_in, c_out, taps_t): &(Thw, usize, usize, usize), seed: u64) -> Result<()> {
     let values = &mut Values::new(700 + seed);
-    let ConvSpec { c_in, c_out, .. } = spec;
+    let spec = ConvSpec::same(c_in, c_out, Thw::new(taps_t, 3, 3));
     let weight = scaled(values, c_out * c_in * spec.taps.count(), c_in * spec.taps.count());
     let bias = values.take(c_out);
     let conv = ops.conv_weights(spec, &|| Ok(ConvData { weight: weight.clone(), bias: bias.clone() }))?;
     let x = clip(ops, input, c_in, values)?;
-    let residual = clip(ops, spec.output(input, true), c_out, values)?;
+    let residual = clip(ops, input, c_out, values)?;
     let groups = Some(if c_out.is_multiple_of(32) { 32 } else { 1 });
     let epilogue = Epilogue { residual: Some(residual), groups };
     ops.conv(Past::Start, &x, &conv, epilogue)?;
+    ops.conv(Past::Start, &x, &conv, Epilogue { residual: None, groups })?;
     if spec.keeps() > 0 {
         let tail = ops.tail(Past::Start, x.clone(), spec.keeps())?;
-        let x = x.frames(0, x.thw().t / spec.stride.t * spec.stride.t);
         ops.conv(Past::Frames(&tail), &x, &conv, Epilogue::default())?;
+    }
+    Ok(())
+}
+
+/// Strided convolutions, and pictures: frames, in, out, taps of time, stride.
+const DOWN: &[(Thw, usize, usize, usize, Thw)] = &[
+    (Thw::new(3, 34, 70), 64, 128, 3, Thw::new(2, 2, 2)),
+    (Thw::new(2, 16, 18), 128, 128, 1, Thw::new(1, 2, 2)),
+    (Thw::new(5, 8, 8), 128, 256, 3, Thw::new(2, 2, 2)),
+];
+
+fn down(ops: &dyn Ops, &(input, c_in, c_out, taps_t, stride): &(Thw, usize, usize, usize, Thw)) -> Result<()> {
+    let values = &mut Values::new(600);
+    let spec = ConvSpec { stride, pad_before: 0, pad_after: 1, ..ConvSpec::same(c_in, c_out, Thw::new(taps_t, 3, 3)) };
+    let weight = scaled(values, c_out * c_in * spec.taps.count(), c_in * spec.taps.count());
+    let bias = values.take(c_out);
+    let conv = ops.conv_weights(spec, &|| Ok(ConvData { weight: weight.clone(), bias: bias.clone() }))?;
+    let x = clip(ops, input, c_in, values)?;
+    ops.conv(Past::Start, &x, &conv, Epilogue { residual: None, groups: Some(32) })?;
+    if spec.keeps() > 0 {
+        let (later, kept) = (clip(ops, Thw { t: 4, ..input }, c_in, values)?, x.frames(0, spec.keeps()));
+        ops.conv(Past::Frames(&kept), &later, &conv, Epilogue { residual: None, groups: Some(32) })?;
     }
     Ok(())
 }
