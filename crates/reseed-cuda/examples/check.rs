@@ -15,7 +15,8 @@ use reseed_ops::{ConvData, ConvSpec, Epilogue, Ops, Past, Precision, Result, Sha
 const ALL: [Precision; 4] = [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16];
 
 fn main() -> ExitCode {
-    let (mut run, mut chosen): (fn(Precision) -> Result<usize>, Vec<Precision>) = (check, Vec::new());
+    let mut run: fn(Precision) -> Result<usize> = check;
+    let mut chosen = Vec::new();
     for word in std::env::args().skip(1) {
         match ALL.into_iter().find(|precision| precision.to_string() == word) {
             Some(precision) => chosen.push(precision),
