@@ -1,4 +1,4 @@
-"""Compiles crates/reseed-cuda/kernels/*.cu into one cubin per architecture, without a GPU and without a CUDA toolkit.
+"""Compiles crates/reseed-cuda/kernels/*.cu into one image per architecture, without a GPU and without a CUDA toolkit.
 
     python -m venv venv && venv/bin/pip install nvidia-cuda-nvrtc-cu12==12.8.93
     venv/bin/python tools/kernels.py [--check]
@@ -12,7 +12,10 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "crates" / "reseed-cuda"
-ARCHITECTURES = ["sm_80", "sm_90a", "sm_100", "sm_120"]
+# Cubins: a card runs those of its own major number up to its minor one, so that sm_80 serves 8.6 and 8.9 too, whose
+# instructions for our kernels are the same. PTX, which drivers compile themselves: for cards that no cubin fits.
+IMAGES = {"sm_75": "sm_75.cubin", "sm_80": "sm_80.cubin", "sm_90a": "sm_90a.cubin", "sm_100": "sm_100.cubin",
+          "sm_120": "sm_120.cubin", "compute_80": "compute_80.ptx"}
 
 
 def nvrtc():
@@ -53,10 +56,17 @@ def compile_all(library, architecture):
     library.nvrtcGetProgramLog(program, log)
     if status:
         sys.exit(f"{architecture}:\n{log.value.decode()}")
-    check(library, library.nvrtcGetCUBINSize(program, ctypes.byref(size)))
-    cubin = ctypes.create_string_buffer(size.value)
-    check(library, library.nvrtcGetCUBIN(program, cubin))
-    return cubin.raw
+    kind = "PTX" if architecture.startswith("compute") else "CUBIN"
+    check(library, getattr(library, f"nvrtcGet{kind}Size")(program, ctypes.byref(size)))
+    image = ctypes.create_string_buffer(size.value)
+    check(library, getattr(library, f"nvrtcGet{kind}")(program, image))
+    return image.raw if kind == "CUBIN" else lean(image.value)
+
+
+def lean(ptx):
+    """The text without comments and indentation, and with the zero at its end that drivers look for."""
+    lines = (line.strip() for line in ptx.splitlines())
+    return b"\n".join(line for line in lines if line and not line.startswith(b"//")) + b"\n\0"
 
 
 def check(library, status):
@@ -68,12 +78,12 @@ def check(library, status):
 def main():
     library, out = nvrtc(), ROOT / "cubin"
     only_check = "--check" in sys.argv[1:]
-    for architecture in ARCHITECTURES:
-        cubin = compile_all(library, architecture)
-        print(f"{architecture}: {len(cubin)} bytes")
+    for architecture, name in IMAGES.items():
+        image = compile_all(library, architecture)
+        print(f"{name}: {len(image)} bytes")
         if not only_check:
             out.mkdir(exist_ok=True)
-            (out / f"{architecture}.cubin").write_bytes(cubin)
+            (out / name).write_bytes(image)
     if only_check and (out / "STAMP").read_text() != stamp():
         sys.exit("kernels changed: run `just kernels`")
     if not only_check:

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use reseed_ops::{DType, Hw};
+use reseed_ops::{Hw, Precision};
 
 /// Restores and upscales video with SeedVR2-family models.
 #[derive(Parser)]
@@ -60,7 +60,7 @@ pub enum Direction {
     Decode,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct TensorArgs {
     /// Safetensors file; its tensor `input`, or its only one.
     pub input: PathBuf,
@@ -95,14 +95,15 @@ pub struct DemoArgs {
     pub run: RunArgs,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct RunArgs {
     /// Where to compute: cpu, cuda or cuda:N.
     #[arg(long, default_value = "cpu")]
     pub device: String,
-    /// Type of the activations; sums are always f32. f32 on the cpu and f16 on cuda unless given.
-    #[arg(long, value_parser = dtype, value_name = "f32|f16|bf16")]
-    pub dtype: Option<DType>,
+    /// Type of the activations; sums are always f32. f32 on the cpu and f16 on cuda unless given, and bf16 where values
+    /// leave the range of f16.
+    #[arg(long, value_parser = precision, value_name = "f32|tf32|f16|bf16")]
+    pub dtype: Option<Precision>,
     #[command(flatten)]
     pub plan: PlanArgs,
     /// Threads; all cores unless given.
@@ -116,7 +117,7 @@ pub struct RunArgs {
     pub profile: bool,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct PlanArgs {
     /// Spatial tiles in pixels, compatible with the public implementations; off unless given, and approximate.
     #[arg(long, value_parser = plane, value_name = "HxW")]
@@ -202,12 +203,13 @@ fn memory(text: &str) -> Result<usize, String> {
     }
 }
 
-fn dtype(text: &str) -> Result<DType, String> {
+fn precision(text: &str) -> Result<Precision, String> {
     match text {
-        "f32" => Ok(DType::F32),
-        "f16" => Ok(DType::F16),
-        "bf16" => Ok(DType::Bf16),
-        _ => Err(format!("`{text}` is not f32, f16 or bf16")),
+        "f32" => Ok(Precision::F32),
+        "tf32" => Ok(Precision::Tf32),
+        "f16" => Ok(Precision::F16),
+        "bf16" => Ok(Precision::Bf16),
+        _ => Err(format!("`{text}` is not f32, tf32, f16 or bf16")),
     }
 }
 

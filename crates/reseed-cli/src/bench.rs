@@ -112,7 +112,7 @@ impl Case<'_> {
                 "{}",
                 json!({
                     "event": "bench", "command": format!("vae {name}"), "device": self.ops.device(), "size": size,
-                    "dtype": self.ops.dtype().to_string(), "frames": pictures, "seconds": times, "median": median,
+                    "dtype": self.ops.precision().to_string(), "frames": pictures, "seconds": times, "median": median,
                     "fps": pictures as f64 / median, "gflops_per_second": gflops,
                     "peak_above_weights_bytes": watch.above_weights(),
                     "card_seconds": card.as_ref().map(|card| card.seconds),
@@ -126,7 +126,7 @@ impl Case<'_> {
             say!(
                 "vae {name} {pictures} frames {size} {} on {}: median {median:.3} s ({first:.3} to {last:.3}), {:.3} fps, \
                  {gflops:.1} GFLOP/s",
-                self.ops.dtype(),
+                self.ops.precision(),
                 self.ops.device(),
                 pictures as f64 / median,
             );

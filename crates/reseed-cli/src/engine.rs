@@ -10,10 +10,11 @@ use reseed_model::plan::Tiling;
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_ops::{CpuOps, DType, Hw, Ops, TraceOps};
+use reseed_ops::{CheckOps, CpuOps, Hw, Level, Ops, Precision, TraceOps};
 
 use crate::args::{PlanArgs, RunArgs};
 use crate::failure::{Failure, Result};
+use crate::report;
 
 /// Seed of formula weights.
 const SEED: u64 = 1;
@@ -36,27 +37,70 @@ pub struct Device {
 
 /// The device that was asked for, in the type that was asked for or that suits it best.
 pub fn device(args: &RunArgs) -> Result<Device> {
+    let check = check()?;
     let number = match args.device.as_str() {
-        "cpu" => return cpu(args),
+        "cpu" => return cpu(args, check),
         "cuda" => Some(0),
         word => word.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
     };
     let unknown = || Failure::Usage(format!("--device {}: the devices are cpu, cuda and cuda:N", args.device));
-    let cuda = Arc::new(CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(DType::F16))?);
+    let cuda = Arc::new(CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(Precision::F16))?);
     let (limit, card) = (args.plan.max_vram, cuda.clone());
     let room = move || Ok(Some(card.room_for_tensors(limit)?));
     let trace = cuda.tracer();
-    Ok(Device { trace, room: Box::new(room), slice: None, lanes: 1, card: Some(cuda.clone()), ops: cuda })
+    let ops: Arc<dyn Ops> = match check {
+        true => checked(CpuOps::new(cuda.dtype(), args.threads.map(usize::from))?, cuda.clone()),
+        false => cuda.clone(),
+    };
+    Ok(Device { trace, room: Box::new(room), slice: None, lanes: 1, card: Some(cuda), ops })
 }
 
-fn cpu(args: &RunArgs) -> Result<Device> {
+fn cpu(args: &RunArgs, check: bool) -> Result<Device> {
     if args.plan.max_vram.is_some() {
         return Err(Failure::Usage("--max-vram is for --device cuda; on the cpu --slice and --tile save memory".into()));
     }
-    let cpu = Arc::new(CpuOps::new(args.dtype.unwrap_or(DType::F32), args.threads.map(usize::from))?);
+    let (precision, threads) = (args.dtype.unwrap_or(Precision::F32), args.threads.map(usize::from));
+    if precision == Precision::Tf32 {
+        let reason = "--dtype tf32 needs tensor cores; use --device cuda, or --dtype f32, f16 or bf16";
+        return Err(Failure::Usage(reason.into()));
+    }
+    let cpu = Arc::new(CpuOps::new(precision.dtype(), threads)?);
     let (lanes, tracer) = (cpu.threads(), cpu.clone());
     let trace = Box::new(move || tracer.trace());
-    Ok(Device { trace, room: Box::new(|| Ok(None)), slice: Some(1), lanes, card: None, ops: cpu })
+    let ops: Arc<dyn Ops> = match check {
+        true => checked(CpuOps::at(Level::Reference, precision.dtype(), threads)?, cpu),
+        false => cpu,
+    };
+    Ok(Device { trace, room: Box::new(|| Ok(None)), slice: Some(1), lanes, card: None, ops })
+}
+
+/// Whether `RESEED_CHECK` asks for every op to be compared.
+fn check() -> Result<bool> {
+    match std::env::var("RESEED_CHECK").as_deref() {
+        Err(_) | Ok("" | "0") => Ok(false),
+        Ok("1") => Ok(true),
+        Ok(word) => Err(Failure::Usage(format!("RESEED_CHECK={word}: 1 compares every op with the processor's"))),
+    }
+}
+
+/// `device` with every op held against `reference`, and a line on stderr for each that disagrees. Both live as long as
+/// the program.
+fn checked(reference: CpuOps, device: Arc<impl Ops + 'static>) -> Arc<dyn Ops> {
+    let (reference, device) = (Box::leak(Box::new(reference)), Box::leak(Box::new(device)));
+    Arc::new(CheckOps::telling(reference, &**device, |found| eprintln!("reseed: check: {found}")))
+}
+
+/// Runs `job`; where values leave the range of f16, which nobody asked for, once more in bf16.
+pub fn in_range<A: Clone>(args: &A, dtype: fn(&mut A) -> &mut Option<Precision>, job: fn(&A) -> Result<()>) -> Result<()> {
+    match job(args) {
+        Err(Failure::OutOfRange(line)) if dtype(&mut args.clone()).is_none() => {
+            report::warn(&format!("{line}: running again in bf16"));
+            let mut args = args.clone();
+            *dtype(&mut args) = Some(Precision::Bf16);
+            job(&args)
+        }
+        done => done,
+    }
 }
 
 /// The weights that were asked for: a file, or `formula:` and a size.

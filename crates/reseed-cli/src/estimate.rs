@@ -2,7 +2,7 @@
 
 use reseed_model::plan::{Cut, padded_plane, slices, whole_frames};
 use reseed_model::{Config, Half, Vae};
-use reseed_ops::{Cost, DType, Hw, Ledger};
+use reseed_ops::{Cost, Hw, Ledger, Precision};
 use serde_json::json;
 
 use crate::args::{Direction, EstimateArgs};
@@ -18,7 +18,7 @@ pub struct Needs {
     /// Bytes of the weights.
     weights: usize,
     /// Type of the activations.
-    dtype: DType,
+    dtype: Precision,
     /// Most bytes of the device's memory beside the weights.
     peak: usize,
     /// Slices.
@@ -81,7 +81,7 @@ fn trace_clip(
     let mut ledger = trace.ledger();
     let left_out = plan.len().saturating_sub(5) as u64;
     ledger.cost += Cost { flops: left_out * alike.flops, bytes: left_out * alike.bytes };
-    let dtype = device.ops.dtype();
+    let dtype = device.ops.precision();
     // A card keeps its tensors in one piece; a CPU shares its memory with the host's buffers.
     let peak = if device.card.is_some() { ledger.arena + budget::SPARE } else { ledger.peak + host };
     Ok(Needs { ledger, weights, dtype, peak, slices: plan.len(), planned })

@@ -16,6 +16,8 @@ pub enum Failure {
     Model(String),
     /// Not enough memory.
     Memory(String),
+    /// Values left the range of the device's type.
+    OutOfRange(String),
     /// The device is not there.
     Device(String),
     /// Ctrl-C.
@@ -31,7 +33,7 @@ impl Failure {
             Failure::Input(_) => 3,
             Failure::Model(_) => 4,
             Failure::Memory(_) => 5,
-            Failure::Device(_) => 6,
+            Failure::Device(_) | Failure::OutOfRange(_) => 6,
             Failure::Cancelled => 130,
         }
     }
@@ -63,6 +65,7 @@ impl fmt::Display for Failure {
             | Failure::Input(line)
             | Failure::Model(line)
             | Failure::Memory(line)
+            | Failure::OutOfRange(line)
             | Failure::Device(line) => f.write_str(line),
             Failure::Cancelled => f.write_str("cancelled; nothing was written"),
         }
@@ -73,6 +76,7 @@ impl From<reseed_ops::Error> for Failure {
     fn from(error: reseed_ops::Error) -> Failure {
         match &error {
             reseed_ops::Error::OutOfMemory { .. } => Failure::Memory(error.to_string()),
+            reseed_ops::Error::OutOfRange { .. } => Failure::OutOfRange(error.to_string()),
             reseed_ops::Error::UnknownLevel { .. } => Failure::Usage(error.to_string()),
             _ => Failure::Device(error.to_string()),
         }

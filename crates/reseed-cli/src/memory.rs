@@ -13,7 +13,9 @@ pub fn peak() -> Option<usize> {
 /// Starts the peak anew from what is resident now.
 pub fn forget_peak() {
     // Where the system cannot, the peak stays that of the whole process, which is never too small.
-    let _ = std::fs::write("/proc/self/clear_refs", "5");
+    if cfg!(target_os = "linux") {
+        let _ = std::fs::write("/proc/self/clear_refs", "5");
+    }
 }
 
 /// Bytes of the machine's memory.

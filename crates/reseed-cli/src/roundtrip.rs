@@ -142,7 +142,7 @@ fn tell(quality: &Quality, progress: &Progress, watch: &MemoryWatch, output: &Pa
     let seconds = progress.elapsed().as_secs_f64();
     if args.json {
         let mut done = json!({
-            "event": "done", "command": "vae roundtrip", "device": ops.device(), "dtype": ops.dtype().to_string(),
+            "event": "done", "command": "vae roundtrip", "device": ops.device(), "dtype": ops.precision().to_string(),
             "frames": quality.frames, "seconds": seconds, "fps": progress.fps(), "psnr": psnr, "ssim": ssim,
             "output": output.to_string_lossy(),
         });

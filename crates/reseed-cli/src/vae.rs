@@ -18,6 +18,14 @@ use crate::report::{self, MemoryWatch, bytes};
 use crate::tensor_file::{TensorInput, TensorOutput};
 
 pub fn encode(args: &TensorArgs) -> Result<()> {
+    engine::in_range(args, |args| &mut args.run.dtype, encode_once)
+}
+
+pub fn decode(args: &TensorArgs) -> Result<()> {
+    engine::in_range(args, |args| &mut args.run.dtype, decode_once)
+}
+
+fn encode_once(args: &TensorArgs) -> Result<()> {
     engine::catch_ctrl_c();
     let device = engine::device(&args.run)?;
     refuse_same_file(&args.input, &args.output)?;
@@ -58,7 +66,7 @@ pub fn encode(args: &TensorArgs) -> Result<()> {
     Ok(())
 }
 
-pub fn decode(args: &TensorArgs) -> Result<()> {
+fn decode_once(args: &TensorArgs) -> Result<()> {
     engine::catch_ctrl_c();
     let device = engine::device(&args.run)?;
     refuse_same_file(&args.input, &args.output)?;
@@ -198,7 +206,7 @@ impl Done<'_> {
         }
         if run.args.json {
             let mut done = json!({
-                "event": "done", "command": run.name, "device": run.device.ops.device(), "dtype": run.device.ops.dtype().to_string(),
+                "event": "done", "command": run.name, "device": run.device.ops.device(), "dtype": run.device.ops.precision().to_string(),
                 "frames": total, "seconds": seconds, "fps": fps,
                 "card_peak_bytes": run.device.card.as_ref().map(|card| card.peak_bytes()),
             });

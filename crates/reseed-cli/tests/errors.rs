@@ -194,7 +194,9 @@ fn overlap_without_tiles() {
 fn numbers_and_types_that_make_no_sense() {
     misunderstood(&lab(), &format!("{ENCODE} --slice 0"), &["--slice", "'0'"]);
     misunderstood(&lab(), &format!("{ENCODE} --threads 0"), &["--threads", "'0'"]);
-    misunderstood(&lab(), &format!("{ENCODE} --dtype f64"), &["--dtype", "f32, f16 or bf16"]);
+    misunderstood(&lab(), &format!("{ENCODE} --dtype f64"), &["--dtype", "f32, tf32, f16 or bf16"]);
+    let needs = "--dtype tf32 needs tensor cores; use --device cuda";
+    refused(&lab(), &format!("{ENCODE} --dtype tf32"), USAGE, &[needs]);
 }
 
 #[test]
@@ -211,6 +213,14 @@ fn a_level_this_cpu_does_not_have() {
     command.env("RESEED_CPU", "nonsense");
     one_line(&outcome(command), ENCODE, USAGE, &["RESEED_CPU=nonsense", "reference"]);
     assert_eq!(lab.names(), ["in"]);
+}
+
+#[test]
+fn a_check_that_is_neither_on_nor_off() {
+    let lab = lab();
+    let mut command = lab.command(ENCODE);
+    command.env("RESEED_CHECK", "perhaps");
+    one_line(&outcome(command), ENCODE, USAGE, &["RESEED_CHECK=perhaps"]);
 }
 
 #[test]

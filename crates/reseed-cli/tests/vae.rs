@@ -5,7 +5,7 @@ mod common;
 
 use std::fs;
 
-use common::{Lab, Tensor};
+use common::{Lab, Tensor, outcome};
 use reseed_model::Config;
 use reseed_model::weights::formula;
 use reseed_ops::relative_error;
@@ -197,4 +197,17 @@ fn json_is_all_that_is_said_and_done_comes_last() {
         assert_eq!(done["command"], format!("vae {}", direction(name)));
         assert_eq!(done["frames"], 17);
     }
+}
+
+#[test]
+fn every_op_is_held_against_the_reference_on_request() {
+    let lab = Lab::new();
+    let (options, want) = lab.golden("tiny_decode_5");
+    let mut command = lab.command(&format!("vae decode in out {options}"));
+    command.env("RESEED_CHECK", "1");
+    let said = outcome(command);
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+    assert!(said.text().contains(" against cpu reference"), "{}", said.text());
+    let error = relative_error(&want.values, &lab.read("out", "output").values);
+    assert!(error <= 1e-5, "{error}");
 }

@@ -2,8 +2,8 @@
 //
 //   x, past  (frames, H, W, C) E        w  [phase][tap][Co][C] E        y  (frames, H', W', Co) Out        bias f32
 //   grid     (pixels / BM, Co / BN, frames * phases): one block owns BM pixels of one phase of one output frame
-//   block    256 threads; 16-bit types on tensor cores with four stages of cp.async (names with _64 and _128 are BN), f32
-//            on the ordinary units
+//   block    256 threads; 16-bit types on tensor cores with four stages of copies, f32 on the ordinary units; no bf16 on
+//            Turing
 //   differs  from the reference by the order of the sums and one rounding
 #include "element.cuh"
 #include "params.cuh"
@@ -57,10 +57,11 @@ struct Walk {
     int step;
 };
 
-template <class E, class Out, int BN>
+template <class E, class Out>
 __device__ void conv_gemm_tensor(Out* y, const E* x, const E* past, const E* w, const float* bias, const Out* residual, const ConvArgs& c) {
-    constexpr int BM = 128, BK = 32, STAGES = 4, PITCH = BK + 8;       // a row of 80 bytes: eight rows in eight banks
-    constexpr int ROWS = (BM + BN) / 64, WARPS_M = BN == 128 ? 2 : 4, MI = BM / WARPS_M / 16, NJ = 4;
+    constexpr int BM = 128, BN = 64, BK = 32, PITCH = BK + 8;          // a row of 80 bytes: eight rows in eight banks
+    constexpr int STAGES = __CUDA_ARCH__ >= 800 ? 4 : 2;               // Turing copies nothing ahead
+    constexpr int ROWS = (BM + BN) / 64, WARPS_M = 4, MI = BM / WARPS_M / 16, NJ = 4;
     extern __shared__ unsigned char memory[];
     E* const tiles = (E*)memory;
     const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, lane8 = thread % 4 * 8;
@@ -103,8 +104,7 @@ __device__ void conv_gemm_tensor(Out* y, const E* x, const E* past, const E* w, 
                 inside = inside && n < c.c_out;
                 from = w + ((i64)tap * c.c_out + n) * c.w_pitch + channel;
             }
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::
-                         "r"(shared_address(tile + (i * 64 + thread / 4) * PITCH + lane8)), "l"(inside ? from : w), "r"(inside ? 16 : 0));
+            copy_async(shared_address(tile + (i * 64 + thread / 4) * PITCH + lane8), inside ? from : w, inside);
         }
     };
     auto load_values = [&](E* tile) {
@@ -132,14 +132,14 @@ __device__ void conv_gemm_tensor(Out* y, const E* x, const E* past, const E* w, 
                 if (walk.dy == c.taps_h) walk.dy = 0, walk.dt++;
             }
         }
-        asm volatile("cp.async.commit_group;");
+        copy_commit();
     };
 
     float sums[MI][NJ][4] = {};
     const int warp_m = warp % WARPS_M * MI * 16, warp_n = warp / WARPS_M * 32;
     for (int s = 0; s < STAGES - 1; s++) load();
     for (int step = 0; step < steps; step++) {
-        asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2));
+        copy_wait<STAGES - 2>();
         __syncthreads();
         load();
         const E* tile = tiles + step % STAGES * (BM + BN) * PITCH;
@@ -147,21 +147,14 @@ __device__ void conv_gemm_tensor(Out* y, const E* x, const E* past, const E* w, 
         for (int k = 0; k < BK; k += 16) {
             u32 a[MI][4], b[2][4];
             #pragma unroll
-            for (int i = 0; i < MI; i++) {
-                const u32 at = shared_address(tile + (warp_m + i * 16 + lane % 16) * PITCH + k + lane / 16 * 8);
-                asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                             : "=r"(a[i][0]), "=r"(a[i][1]), "=r"(a[i][2]), "=r"(a[i][3]) : "r"(at));
-            }
+            for (int i = 0; i < MI; i++) load_matrix(a[i], shared_address(tile + (warp_m + i * 16 + lane % 16) * PITCH + k + lane / 16 * 8));
             #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const u32 at = shared_address(tile + (BM + warp_n + i * 16 + lane % 16) * PITCH + k + lane / 16 * 8);
-                asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                             : "=r"(b[i][0]), "=r"(b[i][1]), "=r"(b[i][2]), "=r"(b[i][3]) : "r"(at));
-            }
+            for (int i = 0; i < 2; i++)
+                load_matrix(b[i], shared_address(tile + (BM + warp_n + i * 16 + lane / 16 * 8 + lane % 8) * PITCH + k + lane / 8 % 2 * 8));
             #pragma unroll
             for (int i = 0; i < MI; i++)
                 #pragma unroll
-                for (int j = 0; j < NJ; j++) mma<E>(sums[i][j], a[i], b[j / 2][j % 2], b[j / 2][j % 2 + 2]);
+                for (int j = 0; j < NJ; j++) mma<E>(sums[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
         }
     }
     #pragma unroll
@@ -226,10 +219,10 @@ __device__ void conv_gemm_plain(float* y, const float* x, const float* past, con
                                                            const float* bias, const Out* residual, ConvArgs c) {        \
         body(y, x, past, w, bias, residual, c);                                                                         \
     }
-CONV_GEMM(conv_gemm_64_f16, f16, f16, (conv_gemm_tensor<f16, f16, 64>))
-CONV_GEMM(conv_gemm_64_bf16, bf16, bf16, (conv_gemm_tensor<bf16, bf16, 64>))
-CONV_GEMM(conv_gemm_128_f16, f16, f16, (conv_gemm_tensor<f16, f16, 128>))
-CONV_GEMM(conv_gemm_128_bf16, bf16, bf16, (conv_gemm_tensor<bf16, bf16, 128>))
-CONV_GEMM(conv_gemm_128_f16_f32, f16, float, (conv_gemm_tensor<f16, float, 128>))
-CONV_GEMM(conv_gemm_128_bf16_f32, bf16, float, (conv_gemm_tensor<bf16, float, 128>))
+CONV_GEMM(conv_gemm_f16, f16, f16, (conv_gemm_tensor<f16, f16>))
+CONV_GEMM(conv_gemm_f16_f32, f16, float, (conv_gemm_tensor<f16, float>))
+#if __CUDA_ARCH__ >= 800
+CONV_GEMM(conv_gemm_bf16, bf16, bf16, (conv_gemm_tensor<bf16, bf16>))
+CONV_GEMM(conv_gemm_bf16_f32, bf16, float, (conv_gemm_tensor<bf16, float>))
+#endif
 CONV_GEMM(conv_gemm_f32, float, float, conv_gemm_plain)

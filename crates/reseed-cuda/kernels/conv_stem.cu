@@ -81,4 +81,6 @@ __device__ void conv_stem(E* y, const E* x, const E* past, const E* w, const flo
         conv_stem<E>(y, x, past, w, bias, c);                                                                           \
     }
 CONV_STEM(f16)
+#if __CUDA_ARCH__ >= 800
 CONV_STEM(bf16)
+#endif

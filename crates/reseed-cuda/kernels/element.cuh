@@ -17,13 +17,21 @@ __device__ __forceinline__ float wide(bf16 v) { return __uint_as_float((u32)v.bi
 template <class E> __device__ __forceinline__ E narrow(float v);
 template <> __device__ __forceinline__ float narrow<float>(float v) { return v; }
 template <> __device__ __forceinline__ f16 narrow<f16>(float v) { f16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h.bits) : "f"(v)); return h; }
+#if __CUDA_ARCH__ >= 800
 template <> __device__ __forceinline__ bf16 narrow<bf16>(float v) { bf16 h; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h.bits) : "f"(v)); return h; }
+#else
+template <> __device__ __forceinline__ bf16 narrow<bf16>(float v) {
+    const u32 bits = __float_as_uint(v);
+    return {(u16)(v != v ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+}
+#endif
 
 // Eight elements at once, 16 bytes for the narrow types.
 template <class E> struct alignas(8 * sizeof(E) > 16 ? 16 : 8 * sizeof(E)) Eight { E at[8]; };
 
-// d += a · b, one warp, 16x8x16.
+// d += a · b, one warp, 16x8x16; f32 rounded to tf32, 16x8x8. Turing has f16 alone, and half as deep.
 template <class E> __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1);
+#if __CUDA_ARCH__ >= 800
 template <> __device__ __forceinline__ void mma<f16>(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -34,8 +42,57 @@ template <> __device__ __forceinline__ void mma<bf16>(float (&d)[4], const u32 (
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+template <> __device__ __forceinline__ void mma<float>(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#else
+template <> __device__ __forceinline__ void mma<f16>(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    #pragma unroll
+    for (int i = 0; i < 2; i++)
+        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a[2 * i]), "r"(a[2 * i + 1]), "r"(i == 0 ? b0 : b1));
+}
+#endif
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+// Queues a copy of 16 bytes to shared memory, or of zeros; on Turing it is done at once.
+__device__ __forceinline__ void copy_async(u32 to, const void* from, bool there) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+#else
+    const uint4 v = there ? *(const uint4*)from : uint4{0, 0, 0, 0};
+    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+#endif
+}
+// Ends a group of copies; waits until no more than N groups are under way.
+__device__ __forceinline__ void copy_commit() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int N> __device__ __forceinline__ void copy_wait() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
+
+// Four matrices of 8 rows of 16 bytes, one row a lane: the operands of `mma`, both of them.
+__device__ __forceinline__ void load_matrix(u32 (&r)[4], u32 at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
+template <class E> __device__ __forceinline__ void load_operand(u32 (&r)[4], u32 at) { load_matrix(r, at); }
+#if __CUDA_ARCH__ >= 800
+template <> __device__ __forceinline__ void load_operand<float>(u32 (&r)[4], u32 at) {
+    load_matrix(r, at);
+    #pragma unroll
+    for (int i = 0; i < 4; i++) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r[i]) : "f"(__uint_as_float(r[i])));
+}
+#endif
 
 // Four lanes hold a pixel's channels in pairs, lane q pair q of chunks of eight; turned, lane q holds chunk q. Its own inverse.
 __device__ __forceinline__ void turn(u32& a, u32& b, u32& c, u32& d, int lane) {

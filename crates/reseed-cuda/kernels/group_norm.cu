@@ -53,6 +53,9 @@ __device__ void group_stats(float* partial, const E* x, int pixels, int channels
     }
 }
 
+// Set by statistics that are not finite, cleared by who reads it.
+__device__ int not_finite;
+
 struct Running { double count, mean, square; };
 
 __device__ __forceinline__ Running join(Running a, Running b) {
@@ -70,7 +73,10 @@ __device__ __forceinline__ void finish_stats(float* out, Running mine) {
         __syncthreads();
         if (threadIdx.x < half) all[threadIdx.x] = join(all[threadIdx.x], all[threadIdx.x + half]);
     }
-    if (threadIdx.x == 0) out[0] = (float)all[0].mean, out[1] = (float)(all[0].square / all[0].count);
+    if (threadIdx.x == 0) {
+        out[0] = (float)all[0].mean, out[1] = (float)(all[0].square / all[0].count);
+        if (!(fabsf(out[0]) + out[1] < __int_as_float(0x7f800000))) not_finite = 1;
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(128)

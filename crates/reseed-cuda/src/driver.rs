@@ -4,7 +4,7 @@
 //! them have a stream for each direction.
 
 use std::collections::HashMap;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
@@ -278,6 +278,15 @@ impl Driver {
         // SAFETY: the caller's promise.
         let answer = unsafe { sys::cuMemcpyDtoDAsync_v2(to.0, from.0, bytes, self.stream(Lane::Compute)) };
         self.check("cuMemcpyDtoDAsync", answer)
+    }
+
+    /// A variable of the kernels.
+    pub fn global(&self, name: &str) -> Result<Ptr> {
+        self.enter()?;
+        let symbol = CString::new(name).expect("no variable's name holds a zero");
+        // SAFETY: the module is held until this value is dropped.
+        let found = unsafe { result::module::get_global(self.module, symbol) };
+        found.map(|(at, _)| Ptr(at)).map_err(|error| self.refused(&format!("lookup of {name}"), error))
     }
 
     /// Queues zeros.

@@ -6,41 +6,62 @@ use reseed_ops::{Error, Result};
 #[repr(C, align(64))]
 struct Aligned<T: ?Sized>(T);
 
+static SM_75: &Aligned<[u8]> = &Aligned(*include_bytes!("../cubin/sm_75.cubin"));
 static SM_80: &Aligned<[u8]> = &Aligned(*include_bytes!("../cubin/sm_80.cubin"));
 static SM_90A: &Aligned<[u8]> = &Aligned(*include_bytes!("../cubin/sm_90a.cubin"));
 static SM_100: &Aligned<[u8]> = &Aligned(*include_bytes!("../cubin/sm_100.cubin"));
 static SM_120: &Aligned<[u8]> = &Aligned(*include_bytes!("../cubin/sm_120.cubin"));
+/// Text that the driver compiles, with a zero at its end.
+static COMPUTE_80: &Aligned<[u8]> = &Aligned(*include_bytes!("../cubin/compute_80.ptx"));
 
 /// What a card runs.
 #[derive(Clone, Copy)]
 pub struct Kernels {
-    /// Every kernel, compiled for the card.
+    /// What it was compiled for, such as `sm_90a`.
+    pub name: &'static str,
+    /// Every kernel, compiled for the card or for its driver to compile.
     pub image: &'static [u8],
     /// Whether the image holds the convolutions for Hopper's tensor cores, and whether they may be used.
     pub halo: bool,
+    /// Whether it holds those for the tensor cores since Ampere, and bf16 and tf32 with them.
+    pub ampere: bool,
 }
 
 impl Kernels {
     /// The kernels for a card of this compute capability.
     pub fn of(card: &str, capability: (usize, usize)) -> Result<Kernels> {
-        let (name, image, hopper) = match capability {
-            (8, _) => ("sm_80", SM_80, false),
-            (9, 0) => ("sm_90a", SM_90A, true),
-            (10, _) => ("sm_100", SM_100, false),
-            (12, _) => ("sm_120", SM_120, false),
-            (major, minor) => {
-                let reason = format!(
-                    "{card} has compute capability {major}.{minor}; 8.x, 9.0, 10.x and 12.x are supported \
-                     (RTX 30 series and newer); use --device cpu"
-                );
-                return Err(Error::NoDevice { reason });
-            }
+        let Some((name, image)) = image(capability) else {
+            let (major, minor) = capability;
+            let reason = format!(
+                "{card} has compute capability {major}.{minor}; 7.5 and newer are supported (RTX 20 series and newer); \
+                 use --device cpu"
+            );
+            return Err(Error::NoDevice { reason });
         };
         if image.0.is_empty() {
             let reason = format!("this build holds no kernels for {card} ({name}); run `just kernels` and build again");
             return Err(Error::NoDevice { reason });
         }
-        Ok(Kernels { image: &image.0, halo: hopper && !portable()? })
+        Ok(Kernels { name, image: &image.0, halo: name == "sm_90a" && !portable()?, ampere: name != "sm_75" })
+    }
+
+    /// Tiles that `conv_gemm` holds in shared memory at the same time.
+    pub fn gemm_stages(&self) -> usize {
+        if self.ampere { 4 } else { 2 }
+    }
+}
+
+/// The image for a compute capability. A cubin serves cards of its own major number from its minor one on; cards that
+/// are newer than this program compile the text.
+fn image(capability: (usize, usize)) -> Option<(&'static str, &'static Aligned<[u8]>)> {
+    match capability {
+        (..=6, _) | (7, ..=4) => None,
+        (7, _) => Some(("sm_75", SM_75)),
+        (8, _) => Some(("sm_80", SM_80)),
+        (9, 0) => Some(("sm_90a", SM_90A)),
+        (10, _) => Some(("sm_100", SM_100)),
+        (12, _) => Some(("sm_120", SM_120)),
+        _ => Some(("compute_80", COMPUTE_80)),
     }
 }
 
@@ -83,8 +104,30 @@ mod tests {
     }
 
     #[test]
+    fn every_card_gets_the_image_that_it_runs() {
+        for (capability, name) in [
+            ((7, 5), "sm_75"),       // RTX 20 series, T4
+            ((8, 0), "sm_80"),       // A100
+            ((8, 6), "sm_80"),       // RTX 30 series
+            ((8, 9), "sm_80"),       // RTX 40 series, L40
+            ((9, 0), "sm_90a"),      // H100, H200
+            ((10, 0), "sm_100"),     // B200
+            ((10, 3), "sm_100"),     // B300
+            ((11, 0), "compute_80"), // Thor
+            ((12, 0), "sm_120"),     // RTX 50 series
+            ((12, 1), "sm_120"),     // GB10
+            ((13, 0), "compute_80"), // to come
+        ] {
+            assert_eq!(image(capability).map(|(name, _)| name), Some(name), "{capability:?}");
+        }
+        for capability in [(5, 2), (6, 1), (7, 0), (7, 2)] {
+            assert!(image(capability).is_none(), "{capability:?}");
+        }
+    }
+
+    #[test]
     fn a_card_without_kernels_is_named() {
-        let refused = Kernels::of("NVIDIA GeForce RTX 2080", (7, 5)).err().unwrap().to_string();
-        assert!(refused.contains("RTX 2080 has compute capability 7.5; 8.x, 9.0"), "{refused}");
+        let refused = Kernels::of("NVIDIA GeForce GTX 1080", (6, 1)).err().unwrap().to_string();
+        assert!(refused.contains("GTX 1080 has compute capability 6.1; 7.5 and newer"), "{refused}");
     }
 }

@@ -5,6 +5,7 @@
 
 mod attention;
 mod conv;
+mod conv_patch;
 mod convolve;
 mod fold;
 mod group_norm;
@@ -19,13 +20,14 @@ mod workspace;
 use std::sync::Arc;
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvSpec, DType, Epilogue, Error, Incoming, Linear, Norm, Ops, Packed, Past, Placement, Read, Result,
-    Shape, Stats, Summed, Tensor, TraceOps, Upsample, UpsampleData, UpsampleSpec,
+    Activation, Conv, ConvData, ConvSpec, DType, Epilogue, Error, Incoming, Linear, Norm, Ops, Packed, Past, Placement,
+    Precision, Read, Result, Shape, Stats, Summed, Tensor, TraceOps, Upsample, UpsampleData, UpsampleSpec,
 };
 
+use crate::copies::CopyTime;
 use crate::driver::{DeviceInfo, Driver};
 use crate::event::{Event, Lane};
-use crate::copies::CopyTime;
+use crate::kernels::Kernels;
 use crate::store::Store;
 
 /// One NVIDIA card.
@@ -33,19 +35,42 @@ pub struct CudaOps {
     driver: Arc<Driver>,
     store: Arc<Store>,
     dtype: DType,
+    /// Whether products of f32 run on tensor cores.
+    tf32: bool,
 }
 
 impl CudaOps {
-    /// Card `ordinal`, with activations and weights of `dtype`; sums are f32.
-    pub fn new(ordinal: usize, dtype: DType) -> Result<CudaOps> {
+    /// Card `ordinal`, with activations and weights of `precision`; sums are f32.
+    pub fn new(ordinal: usize, precision: impl Into<Precision>) -> Result<CudaOps> {
         let driver = Driver::new(ordinal)?;
-        let store = Store::new(driver.clone());
-        Ok(CudaOps { driver, store, dtype })
+        CudaOps::on(driver.clone(), Store::new(driver), precision.into())
+    }
+
+    /// The same card in another precision. Memory that tensors give back is shared.
+    pub fn with_precision(&self, precision: impl Into<Precision>) -> Result<CudaOps> {
+        CudaOps::on(self.driver.clone(), self.store.clone(), precision.into())
+    }
+
+    fn on(driver: Arc<Driver>, store: Arc<Store>, precision: Precision) -> Result<CudaOps> {
+        if matches!(precision, Precision::Bf16 | Precision::Tf32) && !driver.kernels.ampere {
+            let ((major, minor), label) = (driver.info.capability, &driver.label);
+            let reason = format!(
+                "{label} has compute capability {major}.{minor}, and {precision} needs 8.0; use --dtype f16 or f32"
+            );
+            return Err(Error::NoDevice { reason });
+        }
+        Ok(CudaOps { driver, store, dtype: precision.dtype(), tf32: precision == Precision::Tf32 })
     }
 
     /// The card.
     pub fn info(&self) -> &DeviceInfo {
         &self.driver.info
+    }
+
+    /// The kernels that it runs, such as `sm_80` or `sm_90a portable`.
+    pub fn kernels(&self) -> String {
+        let Kernels { name, halo, .. } = self.driver.kernels;
+        if name == "sm_90a" && !halo { format!("{name} portable") } else { name.to_string() }
     }
 
     /// Most bytes of the card's memory that have been taken at once, with what its driver needs.
@@ -107,6 +132,10 @@ impl Ops for CudaOps {
 
     fn dtype(&self) -> DType {
         self.dtype
+    }
+
+    fn precision(&self) -> Precision {
+        if self.tf32 { Precision::Tf32 } else { self.dtype.into() }
     }
 
     fn finish(&self) -> Result<()> {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::error::Result;
 use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Read, Stats, Summed};
+use crate::precision::Precision;
 use crate::shape::{DType, Shape};
 use crate::tensor::{Storage, Tensor};
 use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Packed, Upsample, UpsampleData, UpsampleSpec};
@@ -47,7 +48,11 @@ pub struct CheckOps<'a> {
     reference: &'a dyn Ops,
     device: &'a dyn Ops,
     log: Mutex<Log>,
+    tell: Box<Tell<'a>>,
 }
+
+/// Hears of a disagreement when it is found.
+pub type Tell<'a> = dyn Fn(&Disagreement) + Send + Sync + 'a;
 
 struct Pair {
     reference: Tensor,
@@ -104,8 +109,17 @@ impl<'a> PastParts<'a> {
 impl<'a> CheckOps<'a> {
     /// Holds `device` against `reference`.
     pub fn new(reference: &'a dyn Ops, device: &'a dyn Ops) -> Self {
+        CheckOps::telling(reference, device, |_| {})
+    }
+
+    /// The same, and `tell` hears of every op that disagrees at once.
+    pub fn telling(
+        reference: &'a dyn Ops,
+        device: &'a dyn Ops,
+        tell: impl Fn(&Disagreement) + Send + Sync + 'a,
+    ) -> Self {
         assert_eq!(reference.dtype(), device.dtype(), "devices under comparison");
-        CheckOps { reference, device, log: Mutex::default() }
+        CheckOps { reference, device, log: Mutex::default(), tell: Box::new(tell) }
     }
 
     /// Every op that disagreed, the first one first.
@@ -124,8 +138,13 @@ impl<'a> CheckOps<'a> {
 
     /// Compares the results of an op that sums `terms` products per value, and goes on with the reference's.
     fn compare(&self, op: &'static str, reference: Tensor, device: Tensor, terms: usize) -> Result<Tensor> {
-        let allowed = 2.0 * f64::from(reference.dtype().rounding()) + summation(terms);
+        let allowed = 2.0 * self.rounding(&reference) + summation(terms);
         self.compare_within(op, reference, device, allowed)
+    }
+
+    /// The largest relative error of rounding a value, or an operand of it.
+    fn rounding(&self, result: &Tensor) -> f64 {
+        f64::from(result.dtype().rounding().max(self.device.precision().rounding()))
     }
 
     fn compare_within(&self, op: &'static str, reference: Tensor, device: Tensor, allowed: f64) -> Result<Tensor> {
@@ -137,7 +156,9 @@ impl<'a> CheckOps<'a> {
         log.calls += 1;
         let agreed = error <= allowed;
         if !agreed {
-            log.found.push(Disagreement { stage, op, call, shape: reference.shape(), error, allowed });
+            let found = Disagreement { stage, op, call, shape: reference.shape(), error, allowed };
+            (self.tell)(&found);
+            log.found.push(found);
         }
         drop(log);
         let device = match reference.dtype() == self.device.dtype() {
@@ -150,7 +171,7 @@ impl<'a> CheckOps<'a> {
     fn compare_summed(&self, op: &'static str, a: Summed, b: Summed, terms: usize) -> Result<Summed> {
         let pixels = a.tensor.count() / a.stats.as_ref().map_or(1, |s| s.count() / 2);
         // Sums that differ in their last bits may round to neighbours; a mean of n values shows 1/√n of that.
-        let rounding = 4.0 * f64::from(a.tensor.dtype().rounding()) / (pixels as f64).sqrt();
+        let rounding = 4.0 * self.rounding(&a.tensor) / (pixels as f64).sqrt();
         let tensor = self.compare(op, a.tensor, b.tensor, terms)?;
         let stats = match (a.stats, b.stats) {
             (Some(a), Some(b)) => {
@@ -187,6 +208,10 @@ impl Ops for CheckOps<'_> {
 
     fn dtype(&self) -> DType {
         self.reference.dtype()
+    }
+
+    fn precision(&self) -> Precision {
+        self.device.precision()
     }
 
     fn stage(&self, name: &str) {

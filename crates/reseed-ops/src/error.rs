@@ -1,4 +1,4 @@
-use crate::shape::Shape;
+use crate::shape::{DType, Shape};
 
 /// What can go wrong on a device that is not a bug of ours.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +50,12 @@ pub enum Error {
         what: String,
         /// The driver's words.
         code: String,
+    },
+    /// Values left the range of the device's type: statistics of them are not finite.
+    #[error("values left the range of {dtype}; use --dtype bf16")]
+    OutOfRange {
+        /// The type.
+        dtype: DType,
     },
     /// A weight could not be read.
     #[error(transparent)]

@@ -1,6 +1,7 @@
 //! The narrow waist: the one vocabulary that models speak and devices implement.
 
 use crate::error::Result;
+use crate::precision::Precision;
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
 use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec};
@@ -119,6 +120,11 @@ pub trait Ops: Send + Sync {
 
     /// Type of the activations.
     fn dtype(&self) -> DType;
+
+    /// How it multiplies.
+    fn precision(&self) -> Precision {
+        self.dtype().into()
+    }
 
     /// Names the part of the network that runs next, for reports.
     fn stage(&self, _name: &str) {}

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::cost::{self, Cost};
 use crate::error::Result;
 use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Read, Stats, Summed};
+use crate::precision::Precision;
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
 use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec};
@@ -85,6 +86,10 @@ impl Ops for ProfileOps<'_> {
 
     fn dtype(&self) -> DType {
         self.inner.dtype()
+    }
+
+    fn precision(&self) -> Precision {
+        self.inner.precision()
     }
 
     fn stage(&self, name: &str) {

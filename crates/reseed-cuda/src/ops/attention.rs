@@ -191,7 +191,7 @@ impl Head<'_> {
         }
     }
 
-    /// scores = q kᵀ
+    /// scores = q kᵀ, as exact as may be: the softmax turns what is added to a score into a factor.
     fn score(&self, scratch: &Scratch, first: usize, rows: usize) -> Result<()> {
         let between = int(3 * self.width);
         let args = ConvArgs {
@@ -215,7 +215,7 @@ impl Head<'_> {
             args,
         };
         // SAFETY: queries and keys are rows of the operand; `scores` holds a chunk of rows of the pitch.
-        unsafe { convolution.launch(self.cuda) }
+        unsafe { convolution.launch_exact(self.cuda) }
     }
 
     fn soften(&self, scratch: &Scratch, rows: usize) -> Result<()> {

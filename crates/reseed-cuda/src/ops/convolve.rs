@@ -8,8 +8,8 @@ use crate::launch::{Grid, args};
 use crate::params::{ConvArgs, int};
 use crate::tensor_map::Boxes;
 
-/// Stages of `conv_gemm`, and bytes of a row of one.
-const GEMM_STAGES: usize = 4;
+/// Pixels and channels of a block of `conv_gemm`, and bytes of a row of its stages.
+const GEMM_TILE: (usize, usize) = (128, 64);
 const GEMM_PITCH: usize = 80;
 
 /// Rows and columns of the output that a block of `conv_halo` makes at a time, and their channels.
@@ -69,14 +69,34 @@ impl Convolution {
     /// # Safety
     /// The pointers hold what `args` says that is read and written there.
     pub unsafe fn launch(&self, cuda: &CudaOps) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_as(cuda, cuda.tf32) }
+    }
+
+    /// Queues the fastest kernel that rounds no f32 for its products.
+    ///
+    /// # Safety
+    /// As for `launch`.
+    pub unsafe fn launch_exact(&self, cuda: &CudaOps) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_as(cuda, false) }
+    }
+
+    /// # Safety
+    /// As for `launch`.
+    unsafe fn launch_as(&self, cuda: &CudaOps, tf32: bool) -> Result<()> {
         let plane = self.as_plane();
         match plane.halo().filter(|_| cuda.driver.kernels.halo) {
             // SAFETY: the caller's promise.
             Some(halo) => unsafe { plane.launch_halo(cuda, halo) },
             // SAFETY: the caller's promise.
             None if self.stem() => unsafe { self.launch_stem(cuda) },
-            // SAFETY: the caller's promise.
-            None => unsafe { self.launch_gemm(cuda) },
+            None => match self.patch(tf32).filter(|_| cuda.driver.kernels.ampere) {
+                // SAFETY: the caller's promise.
+                Some(patch) => unsafe { self.launch_patch(cuda, patch) },
+                // SAFETY: the caller's promise.
+                None => unsafe { self.launch_gemm(cuda) },
+            },
         }
     }
 
@@ -131,13 +151,13 @@ impl Convolution {
     /// As for `launch`.
     unsafe fn launch_gemm(&self, cuda: &CudaOps) -> Result<()> {
         let Convolution { dtype, out, x, past, w, bias, y, residual, args, .. } = *self;
-        let (name, pixels, channels) = match (dtype, out == dtype) {
-            (DType::F32, _) => ("conv_gemm_f32".to_string(), 64, 64),
-            (_, false) => (format!("conv_gemm_128_{dtype}_{out}"), 128, 128),
-            _ if args.c_out <= 64 => (format!("conv_gemm_64_{dtype}"), 128, 64),
-            _ => (format!("conv_gemm_128_{dtype}"), 128, 128),
+        let (pixels, channels) = if dtype == DType::F32 { (64, 64) } else { GEMM_TILE };
+        let name = match out == dtype {
+            true => format!("conv_gemm_{dtype}"),
+            false => format!("conv_gemm_{dtype}_{out}"),
         };
-        let shared = if dtype == DType::F32 { 0 } else { GEMM_STAGES * (pixels + channels) * GEMM_PITCH };
+        let stages = if dtype == DType::F32 { 0 } else { cuda.driver.kernels.gemm_stages() };
+        let shared = stages * (pixels + channels) * GEMM_PITCH;
         let blocks = [
             (args.out_h as usize * args.out_w as usize).div_ceil(pixels),
             (args.c_out as usize).div_ceil(channels),

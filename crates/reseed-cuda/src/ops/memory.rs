@@ -12,7 +12,7 @@ use super::weights::Element;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::params::{int, long};
-use crate::event::Lane;
+use crate::event::{Event, Lane};
 use crate::pinned::Pinned;
 use crate::store::{Lent, Memory};
 
@@ -110,19 +110,39 @@ struct Sent {
     pinned: Pinned,
     dtype: DType,
     count: usize,
+    /// Where the type has a narrow range: whether statistics have left it before, as one integer.
+    overflow: Option<Pinned>,
 }
 
 impl Incoming for Sent {
     fn wait(self: Box<Self>, into: &mut Vec<f32>) -> Result<()> {
+        if let Some(overflow) = &self.overflow
+            && overflow.bytes()?.iter().any(|&byte| byte != 0)
+        {
+            return Err(Error::OutOfRange { dtype: self.dtype });
+        }
         into.resize(self.count, 0.0);
         widen(into, self.pinned.bytes()?, self.dtype);
         Ok(())
     }
 }
 
+/// Queues the copy of the mark that group statistics leave when they are not finite.
+fn overflow(cuda: &CudaOps) -> Result<Pinned> {
+    let (bytes, mark) = (size_of::<i32>(), cuda.driver.global("not_finite")?);
+    let pinned = Pinned::new(&cuda.store, bytes)?;
+    cuda.store.behind_kernels(Lane::Out)?;
+    pinned.last().map_or(Ok(()), |copy| copy.hold(Lane::Out))?;
+    // SAFETY: both hold one integer; whoever reads the pinned memory waits for the copy.
+    unsafe { cuda.driver.fetch(pinned.at(), mark, bytes) }?;
+    pinned.used_by(Event::record(&cuda.driver, Lane::Out)?);
+    Ok(pinned)
+}
+
 pub fn send(cuda: &CudaOps, x: &Tensor) -> Result<Box<dyn Incoming>> {
     let x = if x.is_on::<Parked>() { parked::fetch(cuda, x)? } else { x.clone() };
-    Ok(Box::new(Sent { pinned: leave(cuda, &x)?, dtype: x.dtype(), count: x.count() }))
+    let overflow = (x.dtype() == DType::F16).then(|| overflow(cuda)).transpose()?;
+    Ok(Box::new(Sent { pinned: leave(cuda, &x)?, dtype: x.dtype(), count: x.count(), overflow }))
 }
 
 /// Values that a thread converts at a time.

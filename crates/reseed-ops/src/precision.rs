@@ -1,0 +1,56 @@
+//! How a device multiplies: the type of its activations, and what products round their operands to.
+
+use std::fmt;
+
+use crate::shape::DType;
+
+/// How a device multiplies. Sums are f32 in all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// f32 throughout.
+    F32,
+    /// Activations and weights are f32; products of large sums see 11 significant bits of them.
+    Tf32,
+    /// f16 throughout.
+    F16,
+    /// bf16 throughout.
+    Bf16,
+}
+
+impl Precision {
+    /// Type of activations and weights in memory.
+    pub fn dtype(self) -> DType {
+        match self {
+            Precision::F32 | Precision::Tf32 => DType::F32,
+            Precision::F16 => DType::F16,
+            Precision::Bf16 => DType::Bf16,
+        }
+    }
+
+    /// The largest relative error of rounding an operand.
+    pub fn rounding(self) -> f32 {
+        match self {
+            Precision::Tf32 => 1.0 / 2048.0,
+            _ => self.dtype().rounding(),
+        }
+    }
+}
+
+impl From<DType> for Precision {
+    fn from(dtype: DType) -> Precision {
+        match dtype {
+            DType::F32 => Precision::F32,
+            DType::F16 => Precision::F16,
+            DType::Bf16 => Precision::Bf16,
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Precision::Tf32 => f.write_str("tf32"),
+            _ => self.dtype().fmt(f),
+        }
+    }
+}
