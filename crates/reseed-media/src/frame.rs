@@ -14,9 +14,9 @@ pub struct Size {
 
 impl Size {
     /// The longest side accepted from a file.
-    pub(crate) const MAX_SIDE: usize = 1 << 15;
+    pub const MAX_SIDE: usize = 1 << 15;
     /// The most pixels accepted from a file: an RGB frame stays under 2 GiB at sixteen bits.
-    pub(crate) const MAX_PIXELS: usize = 1 << 28;
+    pub const MAX_PIXELS: usize = 1 << 28;
 
     /// Pixels in a picture of this size.
     pub fn pixels(self) -> usize {
@@ -24,7 +24,7 @@ impl Size {
     }
 
     /// Whether a file that claims this size is to be believed.
-    pub(crate) fn is_plausible(self) -> bool {
+    pub fn is_plausible(self) -> bool {
         let side = 1..=Size::MAX_SIDE;
         side.contains(&self.h) && side.contains(&self.w) && self.pixels() <= Size::MAX_PIXELS
     }
