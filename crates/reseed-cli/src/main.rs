@@ -13,7 +13,6 @@ mod doctor;
 mod engine;
 mod estimate;
 mod failure;
-mod memory;
 mod progress;
 mod report;
 mod roundtrip;

@@ -23,7 +23,7 @@ pub enum Range {
 
 /// Refines the resized alpha of each frame of a slice, in [0, 1]. `original` is the input's own; `pictures` are the
 /// restored frames before colour correction, `[H, W, 3]`.
-pub fn refine(resized: &mut [Vec<f32>], original: &[&Samples], pictures: &[Vec<f32>], size: Size, range: Range) {
+pub fn refine(resized: &mut [Vec<f32>], original: &[&Samples], pictures: &[&[f32]], size: Size, range: Range) {
     let guide = Guide::new(pictures, range);
     let mask = is_mask(original);
     resized.par_iter_mut().zip(pictures).for_each(|(alpha, picture)| {
@@ -49,8 +49,8 @@ struct Guide {
 }
 
 impl Guide {
-    fn new(pictures: &[Vec<f32>], range: Range) -> Guide {
-        let least = pictures.iter().flatten().copied().fold(f32::INFINITY, f32::min);
+    fn new(pictures: &[&[f32]], range: Range) -> Guide {
+        let least = pictures.iter().copied().flatten().copied().fold(f32::INFINITY, f32::min);
         Guide { range, moves: least < 0.0, moves_twice: least < -1.0 }
     }
 

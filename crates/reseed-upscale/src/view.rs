@@ -1,7 +1,7 @@
 //! Frames as the networks see them, and as colours are compared with: resized, in [-1, 1], `[H, W, 3]`.
 
 use rayon::prelude::*;
-use reseed_media::{Frame, Samples, Size};
+use reseed_media::{Frame, Samples};
 
 use crate::resize::Resizer;
 use crate::size::Geometry;
@@ -30,14 +30,18 @@ impl View {
         &self.geometry
     }
 
-    /// The picture that the networks see: black below and to the right.
-    pub fn padded(&self, frame: &Frame) -> Vec<f32> {
-        self.picture(frame, self.geometry.padded)
+    /// Writes the picture that the networks see: black below and to the right.
+    pub fn padded_into(&self, frame: &Frame, canvas: &mut [f32]) {
+        assert_eq!(canvas.len(), 3 * self.geometry.padded.pixels(), "a canvas for a padded picture");
+        canvas.fill(BLACK);
+        self.draw(frame, canvas, self.geometry.padded.w);
     }
 
     /// The picture that a result is compared with.
     pub fn cropped(&self, frame: &Frame) -> Vec<f32> {
-        self.picture(frame, self.geometry.output)
+        let mut canvas = vec![0.0; 3 * self.geometry.output.pixels()];
+        self.draw(frame, &mut canvas, self.geometry.output.w);
+        canvas
     }
 
     /// How opaque each pixel of the result would be by itself, in [0, 1].
@@ -49,9 +53,9 @@ impl View {
         canvas
     }
 
-    fn picture(&self, frame: &Frame, extent: Size) -> Vec<f32> {
+    /// Draws the resized frame onto the top left of a canvas.
+    fn draw(&self, frame: &Frame, canvas: &mut [f32], width: usize) {
         assert_eq!(frame.size, self.geometry.input, "frames of a job have one size");
-        let mut canvas = vec![BLACK; 3 * extent.pixels()];
         let line = 3 * frame.size.w;
         let row = |y: usize, row: &mut [f32]| {
             let from = y * line;
@@ -59,21 +63,20 @@ impl View {
         };
         match &self.steps[..] {
             [] => {
-                let shared = line.min(3 * extent.w);
-                canvas.par_chunks_mut(3 * extent.w).take(frame.size.h).enumerate().for_each(|(y, to)| {
+                let shared = line.min(3 * width);
+                canvas.par_chunks_mut(3 * width).take(frame.size.h).enumerate().for_each(|(y, to)| {
                     row(y, &mut to[..shared]);
                     to[..shared].iter_mut().for_each(|value| *value = signed(*value));
                 });
             }
-            [only] => only.run(row, &mut canvas, extent.w, signed),
+            [only] => only.run(row, canvas, width, signed),
             [first, second, ..] => {
                 let between = resampled(first, row);
                 let line = 3 * first.size().w;
                 let row = |y: usize, row: &mut [f32]| row.copy_from_slice(&between[y * line..(y + 1) * line]);
-                second.run(row, &mut canvas, extent.w, signed);
+                second.run(row, canvas, width, signed);
             }
         }
-        canvas
     }
 }
 

@@ -99,7 +99,13 @@ fn alpha_is_the_stored_one() {
             .collect();
         let mut got: Vec<Vec<f32>> = original.iter().map(|alpha| view.alpha(alpha)).collect();
         let pictures = golden.pictures("rgb");
-        alpha::refine(&mut got, &original.iter().collect::<Vec<_>>(), &pictures, size, range);
+        alpha::refine(
+            &mut got,
+            &original.iter().collect::<Vec<_>>(),
+            &pictures.iter().map(Vec::as_slice).collect::<Vec<_>>(),
+            size,
+            range,
+        );
         let off = distance(&got, &golden.pictures("output"));
         let stored = golden.case["float64"]["max"].as_f64().unwrap();
         println!("{name}: {off:?}, double precision {stored:.1e}");

@@ -1,6 +1,8 @@
 //! Stored inputs and outputs of the pipeline that the goldens were made with.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod job;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,65 @@
+//! What a user can choose.
+
+use reseed_model::plan::Tiling;
+
+use crate::alpha::Range;
+use crate::batch::Batching;
+use crate::color::Color;
+use crate::join::Overlap;
+use crate::noise::Noise;
+use crate::size::Target;
+
+/// What a job shall do. The defaults are those of the public pipeline, but for the cross-fade and for shots.
+pub struct Settings {
+    /// The size of the result.
+    pub target: Target,
+    /// The longest side of the result.
+    pub longest: Option<usize>,
+    /// How shots are cut into batches.
+    pub batching: Batching,
+    /// How batches that share frames are joined.
+    pub overlap: Overlap,
+    /// Whether a cut starts a new batch.
+    pub detect_shots: bool,
+    /// Mirrored frames before the clip's first, taken off the result.
+    pub lead_in: usize,
+    /// What the transformer starts from.
+    pub noise: Noise,
+    /// Noise in what the transformer is shown of the input, from 0 to 1.
+    pub latent_noise: f32,
+    /// How colours are corrected.
+    pub color: Color,
+    /// How alpha takes the restored picture.
+    pub alpha_range: Range,
+    /// How the VAE computes.
+    pub vae: VaePlan,
+}
+
+/// How the VAE computes; all but tiles gives the same result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VaePlan {
+    /// Latent frames a slice.
+    pub slice: usize,
+    /// Spatial tiles, approximate.
+    pub tiling: Option<Tiling>,
+    /// Tiles that run at the same time.
+    pub workers: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            target: Target::ShortSide(1080),
+            longest: None,
+            batching: Batching { size: 5, overlap: 0, uniform: false },
+            overlap: Overlap::default(),
+            detect_shots: true,
+            lead_in: 0,
+            noise: Noise::Seed(42),
+            latent_noise: 0.0,
+            color: Color::default(),
+            alpha_range: Range::default(),
+            vae: VaePlan { slice: 1, tiling: None, workers: 1 },
+        }
+    }
+}
