@@ -8,6 +8,7 @@ mod adaptive;
 mod hsv;
 mod lab;
 mod rank;
+mod root;
 mod wavelet;
 
 use rayon::prelude::*;
@@ -56,13 +57,6 @@ pub(crate) fn unit(value: f32) -> f32 {
 /// A pixel's three values.
 fn rgb(pixel: &[f32]) -> [f32; 3] {
     [pixel[0], pixel[1], pixel[2]]
-}
-
-/// Replaces every pixel by a function of it.
-fn map_pixels(frames: &mut [Vec<f32>], f: impl Fn([f32; 3]) -> [f32; 3] + Sync) {
-    frames.par_iter_mut().flat_map(|frame| frame.par_chunks_mut(3 * RUN)).for_each(|run| {
-        run.chunks_exact_mut(3).for_each(|pixel| pixel.copy_from_slice(&f(rgb(pixel))));
-    });
 }
 
 /// Replaces every pixel by a function of it, of its number in the slice, and of the style's at its place.

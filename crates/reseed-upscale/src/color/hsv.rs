@@ -31,7 +31,7 @@ pub fn saturation(rgb: [f32; 3]) -> f32 {
 /// For every pixel of the content, the saturation that it takes from the style.
 pub fn matched_saturations(content: &[Vec<f32>], style: &[Vec<f32>]) -> Values {
     let (content, style) = (Tones::of(content), Tones::of(style));
-    let matched = Values::new(content.saturations.len(), |i| content.saturations[i]);
+    let matched = Values::new(&content.saturations);
     for band in 0..BANDS {
         let values: Vec<Ranked> = content.inside(band).map(|(i, s)| Ranked::new(s, i)).collect();
         let target: Vec<Wanted> = style.inside(band).map(|(_, s)| Wanted::new(s)).collect();
@@ -81,7 +81,8 @@ fn to_hsv([r, g, b]: [f32; 3]) -> [f32; 3] {
         false => 0.0,
         true if top == b => (r - g) / span + 4.0,
         true if top == g => (b - r) / span + 2.0,
-        true => ((g - b) / span).rem_euclid(6.0),
+        true if g < b => (g - b) / span + 6.0,
+        true => (g - b) / span,
     };
     [hue / 6.0, if top > NOTHING { span / top } else { 0.0 }, top]
 }
@@ -89,7 +90,8 @@ fn to_hsv([r, g, b]: [f32; 3]) -> [f32; 3] {
 /// Each channel is v less v·s times a trapezoid of the hue.
 fn from_hsv([h, s, v]: [f32; 3]) -> [f32; 3] {
     [5.0, 3.0, 1.0].map(|offset: f32| {
-        let k = (offset + 6.0 * h).rem_euclid(6.0);
+        let k = offset + 6.0 * h;
+        let k = if k < 6.0 { k } else { k - 6.0 };
         (v - v * s * k.min(4.0 - k).clamp(0.0, 1.0)).clamp(0.0, 1.0)
     })
 }
