@@ -1,5 +1,7 @@
 //! Every op on awkward shapes, on two devices at once. A device conforms when [`run`] finds no disagreement.
 
+mod tokens;
+
 use crate::check::{CheckOps, Disagreement};
 use crate::error::Result;
 use crate::ops::{Activation, Epilogue, Ops, Past, Placement};
@@ -51,6 +53,7 @@ pub fn run(reference: &dyn Ops, device: &dyn Ops) -> Result<Vec<Disagreement>> {
         ops.stage(&format!("attention case {i}"));
         attention(&ops, case, i as u64)?;
     }
+    tokens::run(&ops)?;
     ops.stage("gaussian");
     gaussian(&ops)?;
     ops.stage("blend_add");
@@ -215,7 +218,9 @@ const ATTENTION: &[(usize, usize, &[usize])] = &[
     (1, 8, &[1]),
     (1, 32, &[35, 35]),
     (2, 48, &[3, 57, 1]),
-    (1, 96, &[600]), // more keys than a block
+    (1, 96, &[600]),                              // more keys than a block
+    (3, 384, &[59, 63, 60, 61, 58, 64, 120, 59]), // windows of a transformer: many, short, uneven
+    (1, 128, &[530, 2, 1]),
 ];
 
 fn attention(ops: &dyn Ops, &(heads, width, lengths): &(usize, usize, &[usize]), seed: u64) -> Result<()> {

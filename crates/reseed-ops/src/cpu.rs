@@ -3,6 +3,8 @@
 mod attention;
 mod blocked;
 mod conv;
+mod elementwise;
+mod gather_rows;
 mod gemm;
 mod group_norm;
 mod level;
@@ -10,6 +12,8 @@ mod leveled;
 mod linear;
 mod matmul;
 mod memory;
+mod qk_norm_rope;
+mod rms_norm_modulate;
 mod simd;
 mod small;
 mod stats;
@@ -23,12 +27,13 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
-use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Read, Stats, Summed};
+use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+use crate::packing::{Rotary, RotaryData, Rows};
 use crate::reference::{self, Clip};
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
 use crate::trace::TraceOps;
-use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Packed, Upsample, UpsampleData, UpsampleSpec};
+use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Packed, Upsample, UpsampleData, UpsampleSpec, Vector};
 use gemm::Panels;
 pub use level::Level;
 pub use matmul::matmul;
@@ -126,6 +131,16 @@ impl CpuOps {
         Clip { thw: x.thw(), channels: x.channels(), data }
     }
 
+    fn doubles(&self, x: &Tensor) -> Vec<f64> {
+        memory::download(x).into_iter().map(f64::from).collect()
+    }
+
+    /// Rounds what the reference computed.
+    fn rounded(&self, shape: Shape, values: &[f64]) -> Result<Tensor> {
+        let values: Vec<f32> = values.iter().map(|&v| v as f32).collect();
+        memory::upload(&self.memory, shape, self.dtype, &values)
+    }
+
     fn stats(&self, stats: Option<Vec<f32>>, frames: usize) -> Result<Option<Stats>> {
         let upload =
             |v: Vec<f32>| memory::upload(&self.memory, Shape::from([frames, v.len() / frames / 2, 2]), DType::F32, &v);
@@ -169,6 +184,20 @@ impl Ops for CpuOps {
         Ok(Upsample { spec, packed: upsample::pack(self, &spec, read()?) })
     }
 
+    fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector> {
+        let values = read()?;
+        assert_eq!(values.len(), len, "numbers of a vector");
+        Ok(Vector { len, packed: Arc::new(values) })
+    }
+
+    fn rows(&self, per: usize, rows: &[u32]) -> Result<Rows> {
+        Ok(Rows::new(per, rows, Arc::new(rows.to_vec())))
+    }
+
+    fn rotary(&self, data: &RotaryData) -> Result<Rotary> {
+        Ok(qk_norm_rope::pack(data))
+    }
+
     fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
         memory::upload(&self.memory, shape, self.dtype, values)
     }
@@ -199,6 +228,34 @@ impl Ops for CpuOps {
 
     fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {
         attention::run(self, qkv, heads, lengths)
+    }
+
+    fn rms_norm_modulate(&self, x: &Tensor, norm: &Norm) -> Result<Tensor> {
+        rms_norm_modulate::run(self, x, norm)
+    }
+
+    fn gated_add(&self, x: Tensor, h: &Tensor, gate: &Vector) -> Result<Tensor> {
+        elementwise::gated_add(self, x, h, gate)
+    }
+
+    fn swiglu(&self, x: &Tensor) -> Result<Tensor> {
+        elementwise::swiglu(self, x)
+    }
+
+    fn gelu(&self, x: Tensor) -> Result<Tensor> {
+        elementwise::gelu(self, x)
+    }
+
+    fn qk_norm_rope(&self, streams: [Qkv; 2], rows: &Rows, rotary: &Rotary, eps: f32) -> Result<Tensor> {
+        qk_norm_rope::run(self, streams, rows, rotary, eps)
+    }
+
+    fn gather_rows(&self, x: &Tensor, rows: &Rows) -> Result<Tensor> {
+        gather_rows::run(self, x, rows)
+    }
+
+    fn axpby(&self, a: f32, x: &Tensor, b: f32, y: Tensor) -> Result<Tensor> {
+        elementwise::axpby(self, a, x, b, y)
     }
 
     fn gaussian(&self, moments: &Tensor, noise: Option<&Tensor>, scale: f32) -> Result<Tensor> {

@@ -87,7 +87,16 @@ pub struct Linear {
     pub packed: Packed,
 }
 
-/// Gain and shift of a group norm on a device.
+/// Numbers in f32 on a device: one for each channel, say.
+#[derive(Clone)]
+pub struct Vector {
+    /// How many.
+    pub len: usize,
+    /// The device's own form.
+    pub packed: Packed,
+}
+
+/// Gain and shift of a norm on a device.
 #[derive(Clone)]
 pub struct Norm {
     /// Channels.
