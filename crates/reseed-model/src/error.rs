@@ -2,6 +2,8 @@ use std::path::PathBuf;
 
 use reseed_ops::Shape;
 
+use crate::weights::Model;
+
 /// Why a model could not be loaded or run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -59,11 +61,23 @@ pub enum Error {
         found: String,
     },
     /// A tensor that the model needs is not in the file.
-    #[error("{path}: `{name}` is missing; is this a SeedVR2 VAE, such as ema_vae_fp16.safetensors?")]
+    #[error("{path}: `{name}` is missing; is this {model}?")]
     Missing {
         /// The file.
         path: PathBuf,
         /// The tensor.
+        name: String,
+        /// What the file should hold.
+        model: Model,
+    },
+    /// Matrices that other tensors scale.
+    #[error(
+        "{path}: `{name}` belongs to scaled weights, which are not supported; use a plain f16, f8_e4m3fn or GGUF file"
+    )]
+    Scaled {
+        /// The file.
+        path: PathBuf,
+        /// The first tensor that says so.
         name: String,
     },
     /// A tensor has another shape than the model needs.
