@@ -23,6 +23,7 @@
 mod config;
 pub mod dit;
 mod error;
+mod folder;
 mod load;
 pub mod noise;
 pub mod plan;
@@ -33,5 +34,6 @@ pub mod weights;
 pub use config::Config;
 pub use dit::Dit;
 pub use error::{Error, Result};
+pub use folder::{Folder, Text};
 pub use stream::Stream;
 pub use vae::{Decoder, Encoder, Half, State, Vae};

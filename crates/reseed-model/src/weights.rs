@@ -1,7 +1,11 @@
 //! Where weights come from: files, or a formula.
 
+mod float8;
 pub mod formula;
+pub mod gguf;
+mod quant;
 pub mod safetensors;
+pub mod torch;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;

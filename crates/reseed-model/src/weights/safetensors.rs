@@ -12,6 +12,7 @@ use reseed_ops::Shape;
 use serde_json::{Map, Value, json};
 
 use super::Source;
+use super::float8::e4m3;
 use crate::error::{Error, Result};
 
 /// No honest header is longer: the public checkpoints have 30 to 150 kB.
@@ -28,6 +29,8 @@ pub enum FileType {
     F16,
     /// bfloat16.
     Bf16,
+    /// Eight bits, four of them exponent: a cast without a scale.
+    F8E4m3,
 }
 
 impl FileType {
@@ -36,6 +39,7 @@ impl FileType {
             "F32" => FileType::F32,
             "F16" => FileType::F16,
             "BF16" => FileType::Bf16,
+            "F8_E4M3" => FileType::F8E4m3,
             _ => return None,
         })
     }
@@ -44,6 +48,7 @@ impl FileType {
         match self {
             FileType::F32 => 4,
             FileType::F16 | FileType::Bf16 => 2,
+            FileType::F8E4m3 => 1,
         }
     }
 
@@ -53,6 +58,7 @@ impl FileType {
             FileType::F32 => values.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))),
             FileType::F16 => values.extend(bytes.chunks_exact(2).map(|b| f16::from_le_bytes(pair(b)).to_f32())),
             FileType::Bf16 => values.extend(bytes.chunks_exact(2).map(|b| bf16::from_le_bytes(pair(b)).to_f32())),
+            FileType::F8E4m3 => values.extend(bytes.iter().map(|&b| e4m3(b))),
         }
     }
 }
@@ -173,7 +179,8 @@ impl Header<'_> {
             list.ok_or_else(|| self.wrong(format!("{key} of `{name}` is not a list of whole numbers")))
         };
         let word = field("dtype")?.as_str().unwrap_or("of no type").to_string();
-        let wrong_type = || Error::WrongType { path: self.path.into(), name: name.into(), found: word.clone() };
+        let known = "F32, F16, BF16 or F8_E4M3";
+        let wrong_type = || Error::WrongType { path: self.path.into(), name: name.into(), found: word.clone(), known };
         let kind = FileType::parse(&word).ok_or_else(wrong_type)?;
         let dims = numbers("shape")?;
         if dims.len() > 5 {

@@ -1,11 +1,15 @@
 //! Golden cases of the transformer: inputs and outputs of the published one.
 
-use reseed_model::Dit;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
 use reseed_model::dit::{B3, B7, Config};
 use reseed_model::weights::Source;
-use reseed_model::weights::formula::Formula;
+use reseed_model::weights::formula::{self, Formula};
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_ops::{Ops, Shape, Tensor, Thw};
+use reseed_model::{Dit, Result};
+use reseed_ops::{Hw, Ops, Shape, Tensor, Thw};
 
 use super::{Clip, golden_path};
 
@@ -96,4 +100,53 @@ fn parted(input: &Clip) -> Clip {
     };
     assert!(input.values.chunks_exact(input.channels).all(|pixel| pixel[2 * latent] == 1.0));
     joined(part(0), part(latent))
+}
+
+/// The velocity of a latent of the formula, with six tokens of text.
+pub fn velocity(ops: &dyn Ops, dit: &Dit, latent: Thw) -> Vec<f32> {
+    let plane = Hw::new(latent.h, latent.w);
+    let latents = Clip::uniform("latents", 2 * latent.t, plane, dit.config.latent).upload(ops, 0..2 * latent.t);
+    let words = formula::uniform("text", 6 * dit.config.text_width, 1);
+    let text = text(ops, &dit.config, &words.into_iter().map(|v| v as f32).collect::<Vec<_>>());
+    let plan = dit.plan(ops, latent, 6).unwrap();
+    ops.download(&dit.velocity(ops, &latents, &text, &plan).unwrap()).unwrap()
+}
+
+/// Tensors in memory, and a count of how often each was read.
+pub struct Held {
+    pub path: PathBuf,
+    pub shapes: BTreeMap<String, Shape>,
+    pub values: BTreeMap<String, Vec<f32>>,
+    pub reads: Mutex<BTreeMap<String, usize>>,
+}
+
+impl Held {
+    /// The formula's tensors, each changed on its way.
+    pub fn new(config: &Config, change: impl Fn(&str, Vec<f32>) -> Vec<f32>) -> Held {
+        let source = Formula::plain(config.tensors(), 1);
+        let values = config.tensors().into_iter().map(|(name, _)| {
+            let values = change(&name, source.read(&name).unwrap());
+            (name, values)
+        });
+        Held { path: "held".into(), values: values.collect(), shapes: source.shapes().clone(), reads: Mutex::default() }
+    }
+}
+
+impl Source for Held {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn shapes(&self) -> &BTreeMap<String, Shape> {
+        &self.shapes
+    }
+
+    fn metadata(&self, _: &str) -> Option<&str> {
+        None
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<f32>> {
+        *self.reads.lock().unwrap().entry(name.into()).or_default() += 1;
+        Ok(self.values[name].clone())
+    }
 }
