@@ -3,6 +3,7 @@
 
 pub mod dit;
 pub mod files;
+pub mod gguf;
 
 use std::path::{Path, PathBuf};
 
