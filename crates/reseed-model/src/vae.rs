@@ -3,7 +3,6 @@
 mod blocks;
 mod decoder;
 mod encoder;
-pub(crate) mod merge;
 mod state;
 
 pub use decoder::Decoder;

@@ -12,6 +12,8 @@ mod leveled;
 mod linear;
 mod matmul;
 mod memory;
+mod merged;
+mod panels;
 mod qk_norm_rope;
 mod rms_norm_modulate;
 mod simd;
@@ -19,6 +21,7 @@ mod small;
 mod stats;
 mod transpose;
 mod upsample;
+mod widen;
 mod workspace;
 
 use std::sync::Arc;
@@ -34,10 +37,12 @@ use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
 use crate::trace::TraceOps;
 use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Packed, Upsample, UpsampleData, UpsampleSpec, Vector};
-use gemm::Panels;
+use gemm::panel_width;
 pub use level::Level;
-pub use matmul::matmul;
-use memory::Pool;
+pub(crate) use matmul::matmul;
+use memory::{Element, Pool, Values, with_element};
+use panels::{Panels, Weights};
+use widen::narrowest;
 
 /// The processor, at one level, with its own threads.
 pub struct CpuOps {
@@ -90,13 +95,12 @@ impl CpuOps {
     }
 
     /// Weights as this device's type would hold them.
-    fn round(&self, mut values: Vec<f32>) -> Vec<f32> {
+    fn round(&self, values: &mut [f32]) {
         match self.dtype {
             DType::F32 => {}
             DType::F16 => self.install(|| values.par_iter_mut().for_each(|v| *v = f16::from_f32(*v).to_f32())),
             DType::Bf16 => self.install(|| values.par_iter_mut().for_each(|v| *v = bf16::from_f32(*v).to_f32())),
         }
-        values
     }
 
     /// Weights `[c_out, c_in, taps]` as panels whose rows `row_of(tap, channel)` orders.
@@ -106,20 +110,24 @@ impl CpuOps {
         c_in: usize,
         c_out: usize,
         row_of: impl Fn(usize, usize) -> usize + Sync,
-    ) -> Panels {
+    ) -> Weights {
         let taps = weight.len() / (c_in * c_out);
         let rows: Vec<usize> = (0..c_in * taps).map(|i| row_of(i % taps, i / taps)).collect();
-        let mut panels = Panels::zeros(self.level, taps * c_in, c_out);
-        let width = panels.width;
+        let (k, width) = (taps * c_in, panel_width(self.level));
         self.install(|| {
-            panels.fill(|first, count, panel| {
-                for (i, &row) in rows.iter().enumerate() {
-                    let values = &mut panel[row * width..][..count];
-                    values.iter_mut().enumerate().for_each(|(o, v)| *v = weight[(first + o) * rows.len() + i]);
-                }
-            })
-        });
-        panels
+            let dtype = narrowest(weight);
+            let mut data = Values::zeros(c_out.div_ceil(width) * k * width, dtype);
+            with_element!(dtype, E => {
+                data.elements_mut::<E>().par_chunks_mut(k * width).enumerate().for_each(|(panel, to)| {
+                    let first = panel * width;
+                    for (i, &row) in rows.iter().enumerate() {
+                        let to = &mut to[row * width..][..width.min(c_out - first)];
+                        to.iter_mut().enumerate().for_each(|(o, v)| *v = E::from_f32(weight[(first + o) * k + i]));
+                    }
+                })
+            });
+            Panels { k, n: c_out, width, data }
+        })
     }
 
     fn unpack<'a, T: 'static>(&self, packed: &'a Packed) -> &'a T {

@@ -146,7 +146,7 @@ pub trait Ops: Send + Sync {
     /// y\[t\] = Σ w\[dt,dy,dx\] · x\[t·s+dt-(kt-1), …\] + b (+ residual), zero outside the plane, `past` before the slice.
     fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed>;
 
-    /// Doubles the plane (and the frames) by one convolution on the low-resolution grid; see [`UpsampleData`].
+    /// Doubles the plane (and the frames) by one convolution on the low-resolution grid; see [`crate::Merged`].
     fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed>;
 
     /// The last `keep` frames of the past followed by `x`; at a clip's start the first frame fills what is missing.

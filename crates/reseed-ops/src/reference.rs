@@ -102,7 +102,7 @@ pub struct UpsampleWeights {
     pub kernels: Vec<Vec<f64>>,
     /// Per phase: `[2, 2, c, c]`.
     pub after_first: Vec<Vec<f64>>,
-    /// As in [`crate::UpsampleData::bias`].
+    /// As in [`crate::Merged::bias`].
     pub bias: Vec<f64>,
 }
 

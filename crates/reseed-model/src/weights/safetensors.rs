@@ -19,6 +19,11 @@ use crate::error::{Error, Result};
 const LONGEST_HEADER: u64 = 16 << 20;
 /// Values converted at a time.
 const CHUNK: usize = 1 << 18;
+/// Values from which on a tensor is large.
+const LARGE: usize = 1 << 18;
+/// Values of address space for a large tensor: an allocator may keep smaller blocks for itself after they are freed, while
+/// these come from the system and go back to it, page by page as they are touched.
+const OWN_PAGES: usize = (33 << 20) / size_of::<f32>();
 
 /// Element type of a tensor in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +113,7 @@ impl Safetensors {
         let mut file = self.file.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let size = entry.kind.bytes();
         file.seek(SeekFrom::Start(self.data + entry.start + (first * size) as u64)).map_err(io)?;
-        let mut values = Vec::with_capacity(count);
+        let mut values = Vec::with_capacity(if count < LARGE { count } else { count.max(OWN_PAGES) });
         let mut bytes = vec![0; CHUNK.min(count) * size];
         while values.len() < count {
             let bytes = &mut bytes[..CHUNK.min(count - values.len()) * size];
