@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use reseed_ops::{
     Activation, Conv, ConvData, ConvSpec, DType, Epilogue, Linear, Norm, Ops, Packed, Past, Placement, Read, Result,
-    Shape, Stats, Summed, Tensor, TraceOps, Upsample, UpsampleData, UpsampleSpec,
+    Shape, Stats, Summed, Tensor, TraceOps, Upsample, UpsampleData, UpsampleSpec, merge,
 };
 
 use crate::driver::{DeviceInfo, Driver};
@@ -91,7 +91,7 @@ impl Ops for CudaOps {
     }
 
     fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {
-        Ok(Upsample { spec, packed: upsample::pack(self, &spec, &read()?)? })
+        Ok(Upsample { spec, packed: upsample::pack(self, &spec, &merge(&spec, &read()?))? })
     }
 
     fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {

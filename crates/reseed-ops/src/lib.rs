@@ -22,7 +22,9 @@ pub mod conformance;
 pub mod cost;
 mod cpu;
 mod error;
+mod merge;
 mod ops;
+mod packing;
 mod profile;
 pub mod reference;
 mod shape;
@@ -32,14 +34,16 @@ mod weights;
 
 pub use check::{CheckOps, Disagreement, relative_error};
 pub use cost::Cost;
-pub use cpu::{CpuOps, Level, matmul};
+pub use cpu::{CpuOps, Level};
 pub use error::{Error, Result};
-pub use ops::{Activation, Epilogue, Ops, Past, Placement, Read, Stats, Summed};
+pub use merge::merge;
+pub use ops::{Activation, Epilogue, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+pub use packing::{Rotary, RotaryData, Rows};
 pub use profile::{ProfileOps, Record};
 pub use shape::{DType, Hw, Shape, Thw};
 pub use tensor::{Storage, Tensor};
 pub use trace::{Ledger, TraceOps, Work, Workspace};
 pub use weights::{
-    BORDER_CLASSES, Conv, ConvData, ConvSpec, Linear, Moment, Norm, Packed, Upsample, UpsampleData, UpsampleSpec,
-    border_class,
+    BORDER_CLASSES, Conv, ConvData, ConvSpec, Linear, Merged, Moment, Norm, Packed, Upsample, UpsampleData,
+    UpsampleSpec, Vector, border_class,
 };

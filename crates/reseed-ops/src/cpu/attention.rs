@@ -3,10 +3,11 @@
 use rayon::prelude::*;
 
 use super::CpuOps;
-use super::gemm::{Panels, Product, multiply};
+use super::gemm::{Product, multiply};
 use super::level::Level;
 use super::leveled::{exp, leveled};
 use super::memory::{Element, Floats, elements, elements_mut, with_element};
+use super::panels::Panels;
 use super::transpose::transpose;
 use crate::error::Result;
 use crate::reference;

@@ -6,9 +6,10 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::gemm::{Panels, Product, even_parts, multiply, tile_rows};
+use super::gemm::{Product, even_parts, multiply, tile_rows};
 use super::level::Level;
 use super::memory::{Element, Floats};
+use super::panels::Weights;
 use super::transpose::transpose_every;
 use crate::shape::Hw;
 
@@ -39,7 +40,7 @@ pub struct Tap<'a, E> {
     /// Pixels of the frame.
     pub frame: &'a [E],
     /// Weights, ordered (column, row, channel) within a tap.
-    pub panels: &'a Panels,
+    pub panels: &'a Weights,
     /// First row of this tap in the panels.
     pub k: usize,
 }
@@ -91,10 +92,11 @@ pub struct Sums<'a> {
 struct Scratch {
     input: Floats,
     sums: Floats,
+    panel: Floats,
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch { input: Floats::zeros(0), sums: Floats::zeros(0) });
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch { input: Floats::zeros(0), sums: Floats::zeros(0), panel: Floats::zeros(0) });
 }
 
 /// Computes a region's sums over `taps` and hands them to `finish`.
@@ -112,6 +114,8 @@ pub fn sum_region<E: Element, R>(
         let input = scratch.input.at_least(layout.lines * layout.line);
         let sums = scratch.sums.at_least(region.rows.len() * region.columns.len() * pixel);
         let runs: Vec<usize> = (0..window.taps.w).map(|dx| layout.column(dx)).collect();
+        let steps = window.taps.h * window.channels;
+        let rows = runs.len() * steps;
         for (i, tap) in taps.iter().enumerate() {
             layout.pack(level, tap.frame, window, input);
             for (slot, panel) in region.panels.clone().enumerate() {
@@ -122,8 +126,8 @@ pub fn sum_region<E: Element, R>(
                         a_line: window.stride.h * layout.line,
                         a_step: layout.pitch,
                         runs: &runs,
-                        steps: window.taps.h * window.channels,
-                        b: tap.panels.panel(panel, tap.k),
+                        steps,
+                        b: tap.panels.rows(level, panel, tap.k..tap.k + rows, &mut scratch.panel),
                         lines: region.rows.len(),
                         columns: region.columns.len(),
                         c: &mut sums[slot * width..],

@@ -3,10 +3,7 @@
 //! A is read transposed, the rows of one k side by side, so that a tile needs a single address; B comes in panels of
 //! two registers, k after k, so that it streams. C stays in registers for a whole panel.
 
-use rayon::prelude::*;
-
 use super::level::Level;
-use super::memory::Floats;
 use super::simd::Portable;
 use super::simd::Simd;
 #[cfg(target_arch = "x86_64")]
@@ -31,55 +28,6 @@ pub fn tile_rows(level: Level) -> usize {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => Avx2::ROWS,
         _ => Portable::ROWS,
-    }
-}
-
-/// The right-hand matrix, cut into panels: `[panel][k][panel width]`, zero beyond the last column.
-pub struct Panels {
-    /// Rows.
-    pub k: usize,
-    /// Columns.
-    pub n: usize,
-    /// Columns of a panel.
-    pub width: usize,
-    /// `panels · k · width` values; a panel that straddles cache lines would cost a third of the speed.
-    pub data: Floats,
-}
-
-impl Panels {
-    /// Zeros.
-    pub fn zeros(level: Level, k: usize, n: usize) -> Panels {
-        let width = panel_width(level);
-        Panels { k, n, width, data: Floats::zeros(n.div_ceil(width) * k * width) }
-    }
-
-    /// Zeros with as many columns and `k` rows.
-    pub fn with_rows(&self, k: usize) -> Panels {
-        Panels { k, n: self.n, width: self.width, data: Floats::zeros(self.padded() * k) }
-    }
-
-    /// Number of panels.
-    pub fn count(&self) -> usize {
-        self.n.div_ceil(self.width)
-    }
-
-    /// Columns with the zeros behind the last.
-    pub fn padded(&self) -> usize {
-        self.count() * self.width
-    }
-
-    /// Rows `k` and on of a panel.
-    pub fn panel(&self, panel: usize, k: usize) -> &[f32] {
-        &self.data[panel * self.k * self.width..][..self.k * self.width][k * self.width..]
-    }
-
-    /// Fills every panel side by side: `fill(first column, columns, panel)`.
-    pub fn fill(&mut self, fill: impl Fn(usize, usize, &mut [f32]) + Sync) {
-        let (n, width) = (self.n, self.width);
-        self.data.par_chunks_mut(self.k * width).enumerate().for_each(|(panel, data)| {
-            let first = panel * width;
-            fill(first, width.min(n - first), data);
-        });
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::trace::{Work, Workspace};
 
-/// Input and sums of a region, for every thread: what fits into a core's second-level cache.
+/// Input and sums of a region and a widened panel, for every thread: what fits into a core's second-level cache.
 const PER_THREAD: usize = 2 << 20;
 
 /// Bytes of f32 weights.
@@ -18,7 +18,12 @@ fn of_op(work: &Work) -> usize {
         // Kernels folded over time, one set for each frame that needs one.
         Work::Conv(spec, folded) => folded * spec.taps.h * spec.taps.w * spec.c_in * spec.c_out * VALUE,
         Work::Upsample(spec, frames) => {
-            let sets = frames.min(if spec.time { 1 } else { 2 });
+            // At a clip's start; with time also the kernels behind the first frame, of one half or of both.
+            let sets = match (frames.min(2), spec.time) {
+                (0, _) => 0,
+                (frames, true) => frames + 1,
+                (frames, false) => frames,
+            };
             sets * 16 * spec.channels * spec.channels * VALUE
         }
         // Keys and values of one head, as panels.
