@@ -18,6 +18,24 @@ pub enum Error {
     /// A network or its device failed.
     #[error(transparent)]
     Model(#[from] reseed_model::Error),
+    /// A VAE that is built otherwise.
+    #[error("{path}: not a VAE of this family: those have RGB pictures, eight pixels and four frames a latent")]
+    OtherVae {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A VAE and a transformer that do not belong together.
+    #[error("{vae} makes {vae_channels} channels, {dit} takes {dit_channels}; use the two files of one model")]
+    Strangers {
+        /// The VAE.
+        vae: PathBuf,
+        /// Channels of its latent.
+        vae_channels: usize,
+        /// The transformer.
+        dit: PathBuf,
+        /// Channels that it restores.
+        dit_channels: usize,
+    },
     /// The input ended before its first frame.
     #[error("there are no frames in the input")]
     NoFrames,

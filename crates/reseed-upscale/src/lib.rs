@@ -1,6 +1,6 @@
 //! Frames in, restored frames out: the pipeline of the Reseed engine, and the library to embed.
 //!
-//! An [`Upscaler`] takes a device, the networks ([`Model`]) and [`Settings`], and runs frames from a
+//! An [`Upscaler`] takes a device, the networks ([`Model`]; [`Networks`] loads them) and [`Settings`], and runs frames from a
 //! [`reseed_media::Source`] to a [`reseed_media::Sink`]: resized, cut into shots and batches, encoded, restored, decoded,
 //! joined, their colours corrected. Stages overlap on threads of their own, in memory that does not grow with the clip.
 //! Nothing here parses arguments or prints; the networks and their weights belong to `reseed-model`, files to
@@ -22,9 +22,9 @@
 //! let step = |condition: &Latent, _noise: &Latent| Ok(condition.clone());
 //!
 //! let settings = Settings { target: Target::Scale(1.5), ..Settings::default() };
-//! let upscaler = Upscaler::new(&cpu, Model { vae: &vae, step: &step }, settings);
 //! let mut clip = reseed_media::sample();
-//! let sink = reseed_media::create(&output, &upscaler.output(clip.info())?)?;
+//! let sink = reseed_media::create(&output, &settings.output(clip.info())?)?;
+//! let upscaler = Upscaler::new(&cpu, Model { vae: &vae, step: &step }, settings);
 //! let report = upscaler.run(&mut *clip, sink, &mut ())?;
 //! assert_eq!(report.frames, 9);
 //! assert_eq!(reseed_media::open(&output)?.info().size.to_string(), "144x96");
@@ -41,6 +41,7 @@ mod error;
 pub mod join;
 mod latent;
 pub mod memory;
+mod networks;
 pub mod noise;
 mod post;
 mod prepare;
@@ -56,6 +57,7 @@ mod view;
 pub use color::Color;
 pub use error::{Error, Result};
 pub use latent::Latent;
+pub use networks::{Networks, Transformer};
 pub use report::{Report, Times};
 pub use settings::{Settings, VaePlan};
 pub use size::{Geometry, Target};

@@ -1,13 +1,15 @@
 //! What a user can choose.
 
+use reseed_media::Info;
 use reseed_model::plan::Tiling;
 
 use crate::alpha::Range;
 use crate::batch::Batching;
 use crate::color::Color;
+use crate::error::Result;
 use crate::join::Overlap;
 use crate::noise::Noise;
-use crate::size::Target;
+use crate::size::{Geometry, Target};
 
 /// What a job shall do. The defaults are those of the public pipeline, but for the cross-fade and for shots.
 pub struct Settings {
@@ -44,6 +46,18 @@ pub struct VaePlan {
     pub tiling: Option<Tiling>,
     /// Tiles that run at the same time.
     pub workers: usize,
+}
+
+impl Settings {
+    /// The sizes of a job on this input.
+    pub fn geometry(&self, input: &Info) -> Result<Geometry> {
+        Geometry::new(input.size, self.target, self.longest)
+    }
+
+    /// What the result of an input will be, for the sink to be created with.
+    pub fn output(&self, input: &Info) -> Result<Info> {
+        Ok(Info { size: self.geometry(input)?.output, ..input.clone() })
+    }
 }
 
 impl Default for Settings {

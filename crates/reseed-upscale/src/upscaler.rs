@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use reseed_media::{Frame, Info, Sink, Source};
+use reseed_media::{Frame, Sink, Source};
 use reseed_model::Vae;
 use reseed_ops::Ops;
 
@@ -19,7 +19,6 @@ use crate::prepare::prepare;
 use crate::read::{Read, Reader};
 use crate::report::{Report, timed};
 use crate::settings::Settings;
-use crate::size::Geometry;
 use crate::view::View;
 
 /// How often someone who waits for a frame asks whether the job was cancelled.
@@ -78,19 +77,7 @@ impl<'a> Upscaler<'a> {
     /// A job's device, networks and settings.
     pub fn new(ops: &'a dyn Ops, model: Model<'a>, settings: Settings) -> Upscaler<'a> {
         assert!(settings.batching.size > 0 && settings.vae.slice > 0, "batches and slices have frames");
-        let config = &model.vae.config;
-        let factors = (config.image, config.spatial_factor(), config.temporal_factor());
-        assert_eq!(factors, (3, 8, 4), "a VAE of this family: RGB, eight pixels and four frames a latent");
         Upscaler { ops, model, settings }
-    }
-
-    /// What the result of an input will be, for the sink to be created with.
-    pub fn output(&self, input: &Info) -> Result<Info> {
-        Ok(Info { size: self.geometry(input)?.output, ..input.clone() })
-    }
-
-    fn geometry(&self, input: &Info) -> Result<Geometry> {
-        Geometry::new(input.size, self.settings.target, self.settings.longest)
     }
 
     /// Runs the job: every frame of `source` goes restored to `sink`, which is finished behind the last. Whatever goes
@@ -106,7 +93,7 @@ impl<'a> Upscaler<'a> {
 
     fn stages(&self, source: &mut dyn Source, sink: &mut dyn Sink, progress: &mut dyn Progress) -> Result<Report> {
         let info = source.info().clone();
-        let view = View::new(self.geometry(&info)?);
+        let view = View::new(self.settings.geometry(&info)?);
         let stop = AtomicBool::new(false);
         let reader = Reader { settings: &self.settings, stop: &stop };
         let compute = Compute { ops: self.ops, model: self.model, settings: &self.settings, view: &view, stop: &stop };

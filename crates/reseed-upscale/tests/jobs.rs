@@ -6,7 +6,7 @@ mod common;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use common::job::{Film, Networks, identity, unreadable};
+use common::job::{Film, SmallVae, identity, unreadable};
 use reseed_media::{Depth, Frame, Samples, Size};
 use reseed_ops::Thw;
 use reseed_upscale::batch::Batching;
@@ -37,7 +37,7 @@ fn settings(size: usize, overlap: usize) -> Settings {
 
 #[test]
 fn nothing_bleeds_across_a_cut() {
-    let networks = Networks::new();
+    let networks = SmallVae::new();
     let run = |frames: &[Frame]| {
         let (report, frames) = networks.run(settings(5, 2), &identity, frames);
         (report.unwrap(), frames)
@@ -56,7 +56,7 @@ fn nothing_bleeds_across_a_cut() {
 
 #[test]
 fn a_job_gives_the_same_bytes_again() {
-    let networks = Networks::new();
+    let networks = SmallVae::new();
     let step = |condition: &Latent, noise: &Latent| {
         let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
         Ok(Latent { thw: condition.thw, values: mixed })
@@ -79,7 +79,7 @@ fn every_batch_of_a_shape_starts_from_the_same_noise() {
         Ok(condition.clone())
     };
     let settings = Settings { noise: Noise::Seed(42), ..settings(5, 0) };
-    Networks::new().run(settings, &step, &shot(0, 11)).0.unwrap();
+    SmallVae::new().run(settings, &step, &shot(0, 11)).0.unwrap();
     let noises = noises.into_inner().unwrap();
     assert_eq!(noises.iter().map(|noise| noise.thw.t).collect::<Vec<_>>(), [2, 2, 1]);
     assert_eq!(noises[0], noises[1]);
@@ -95,7 +95,7 @@ fn every_batch_of_a_shape_starts_from_the_same_noise() {
 /// in each stage behind it, the joiner's two, and the finished ones.
 #[test]
 fn long_clips_take_no_more_memory_than_short_ones() {
-    let networks = Networks::new();
+    let networks = SmallVae::new();
     let most = |length: usize| {
         let film = Film::made(SIZE, Depth::Eight, move |i| Ok((i < length).then(|| frame(0, i))));
         let counts = film.counts.clone();
@@ -124,18 +124,18 @@ impl Progress for Impatient {
 fn a_cancelled_job_ends_soon_and_unfinished() {
     let film = Film::made(SIZE, Depth::Eight, |i| Ok(Some(frame(0, i))));
     let counts = film.counts.clone();
-    let (report, _) = Networks::new().run_with(settings(5, 1), &identity, film, &mut Impatient(20));
+    let (report, _) = SmallVae::new().run_with(settings(5, 1), &identity, film, &mut Impatient(20));
     assert!(matches!(report, Err(Error::Cancelled)), "{report:?}");
     assert_eq!(counts.written.load(Ordering::SeqCst), 20);
     // Before its first frame, too.
     let film = Film::made(SIZE, Depth::Eight, |i| Ok(Some(frame(0, i))));
-    let (report, _) = Networks::new().run_with(settings(5, 1), &identity, film, &mut Impatient(0));
+    let (report, _) = SmallVae::new().run_with(settings(5, 1), &identity, film, &mut Impatient(0));
     assert!(matches!(report, Err(Error::Cancelled)), "{report:?}");
 }
 
 #[test]
 fn every_failure_keeps_its_name() {
-    let networks = Networks::new();
+    let networks = SmallVae::new();
     let (report, _) = networks.run(settings(5, 0), &identity, &[]);
     assert!(matches!(report, Err(Error::NoFrames)), "{report:?}");
 
@@ -149,14 +149,12 @@ fn every_failure_keeps_its_name() {
     assert!(matches!(report, Err(Error::Model(_))), "{report:?}");
 
     let nothing = Settings { target: Target::Scale(0.01), ..settings(5, 0) };
-    let model = reseed_upscale::Model { vae: &networks.vae, step: &identity };
-    let upscaler = reseed_upscale::Upscaler::new(&networks.ops, model, nothing);
-    assert!(matches!(upscaler.output(reseed_media::sample().info()), Err(Error::NoPixels { .. })));
+    assert!(matches!(nothing.output(reseed_media::sample().info()), Err(Error::NoPixels { .. })));
 }
 
 #[test]
 fn the_lead_in_is_taken_off_again() {
-    let networks = Networks::new();
+    let networks = SmallVae::new();
     for (length, lead_in) in [(9, 3), (2, 5), (1, 1)] {
         let settings = Settings { lead_in, color: Color::None, ..settings(5, 0) };
         let (report, frames) = networks.run(settings, &identity, &shot(0, length));
@@ -173,7 +171,7 @@ fn alpha_stays_with_the_frames_that_have_it() {
     let mut film = shot(0, 6);
     film[1].alpha = ramp(Depth::Eight);
     film[4].alpha = ramp(Depth::Eight);
-    let (report, frames) = Networks::new().run(settings(5, 1), &identity, &film);
+    let (report, frames) = SmallVae::new().run(settings(5, 1), &identity, &film);
     let pixels = report.map(|_| frames[0].size.pixels()).unwrap();
     let lengths: Vec<Option<usize>> = frames.iter().map(|f| f.alpha.as_ref().map(Samples::len)).collect();
     assert_eq!(lengths, [None, Some(pixels), None, None, Some(pixels), None]);
@@ -181,7 +179,7 @@ fn alpha_stays_with_the_frames_that_have_it() {
 
 #[test]
 fn slices_and_longer_ones_give_the_same_frames() {
-    let networks = Networks::new();
+    let networks = SmallVae::new();
     let run = |slice| {
         let plan = reseed_upscale::VaePlan { slice, tiling: None, workers: 1 };
         networks.run(Settings { vae: plan, ..settings(13, 2) }, &identity, &shot(0, 15)).1

@@ -12,17 +12,17 @@ use reseed_ops::{CpuOps, DType};
 use reseed_upscale::{Latent, Model, Progress, Report, Result, Settings, Step, Upscaler};
 
 /// A device and a small VAE.
-pub struct Networks {
+pub struct SmallVae {
     pub ops: CpuOps,
     pub vae: Vae,
 }
 
-impl Networks {
-    pub fn new() -> Networks {
+impl SmallVae {
+    pub fn new() -> SmallVae {
         let ops = CpuOps::new(DType::F32, Some(2)).unwrap();
         let config = Config::tiny();
         let vae = Vae::load(&ops, &Formula::new(config.tensors(), config.groups, 1)).unwrap();
-        Networks { ops, vae }
+        SmallVae { ops, vae }
     }
 
     /// Runs frames through a job and gives what it wrote, if it finished.
@@ -37,9 +37,9 @@ impl Networks {
         mut film: Film,
         progress: &mut dyn Progress,
     ) -> (Result<Report>, Vec<Frame>) {
+        let size = settings.output(film.info()).unwrap().size;
         let upscaler = Upscaler::new(&self.ops, Model { vae: &self.vae, step }, settings);
-        let screen =
-            Screen { film: film.counts.clone(), size: upscaler.output(film.info()).unwrap().size, ..Screen::default() };
+        let screen = Screen { film: film.counts.clone(), size, ..Screen::default() };
         let finished = screen.finished.clone();
         let report = upscaler.run(&mut film, Box::new(screen), progress);
         let frames = finished.lock().unwrap().take();
@@ -111,7 +111,7 @@ impl Source for Film {
     }
 }
 
-/// Frames to a list, which is there once it is finished. The frame numbered `fails_at` cannot be written.
+/// Frames to a list, which is there once it is finished.
 struct Screen {
     film: Arc<Counts>,
     size: Size,
