@@ -14,7 +14,7 @@ use crate::failure::Result;
 use crate::report::{self, MemoryWatch};
 
 pub fn run(args: &BenchArgs) -> Result<()> {
-    let device = engine::device(&args.run)?;
+    let device = engine::device(&args.run.compute)?;
     let ops = &*device.ops;
     let vae = Vae::load(ops, &*engine::weights(&args.weights)?)?;
     let factor = vae.config.spatial_factor();
@@ -70,7 +70,7 @@ impl Case<'_> {
         profiler.records().iter().for_each(|r| cost += r.cost);
         let gflops = cost.flops as f64 / median / 1e9;
         let size = format!("{}x{}", self.args.size.w, self.args.size.h);
-        if self.args.run.json {
+        if self.args.run.compute.json {
             say!(
                 "{}",
                 json!({
@@ -91,8 +91,8 @@ impl Case<'_> {
             );
             say!("{}", watch.line());
         }
-        if self.args.run.profile {
-            report::profile(&profiler.records(), self.args.run.json);
+        if self.args.run.compute.profile {
+            report::profile(&profiler.records(), self.args.run.compute.json);
         }
     }
 }

@@ -11,11 +11,11 @@ use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_ops::{CpuOps, DType, Hw, Ops, TraceOps};
 
-use crate::args::{PlanArgs, RunArgs};
+use crate::args::{ComputeArgs, PlanArgs};
 use crate::failure::{Failure, Result};
 
 /// Seed of formula weights.
-const SEED: u64 = 1;
+pub const SEED: u64 = 1;
 
 /// Where a run computes.
 pub struct Device {
@@ -27,18 +27,29 @@ pub struct Device {
     pub lanes: usize,
 }
 
+/// A device of its own for the transformer, where it computes in another type: f16 costs it 15 dB, so that it takes bf16
+/// there.
+pub fn transformer_device(args: &ComputeArgs) -> Result<Option<Device>> {
+    let f16 = args.dtype == Some(DType::F16) || args.dtype.is_none() && args.device != "cpu";
+    f16.then(|| device_of(args, Some(DType::Bf16))).transpose()
+}
+
 /// The device that was asked for, in the type that was asked for or that suits it best.
-pub fn device(args: &RunArgs) -> Result<Device> {
+pub fn device(args: &ComputeArgs) -> Result<Device> {
+    device_of(args, args.dtype)
+}
+
+fn device_of(args: &ComputeArgs, dtype: Option<DType>) -> Result<Device> {
     let number = match args.device.as_str() {
         "cpu" => {
-            let cpu = CpuOps::new(args.dtype.unwrap_or(DType::F32), args.threads.map(usize::from))?;
+            let cpu = CpuOps::new(dtype.unwrap_or(DType::F32), args.threads.map(usize::from))?;
             return Ok(Device { trace: cpu.trace(), lanes: cpu.threads(), ops: Box::new(cpu) });
         }
         "cuda" => Some(0),
         word => word.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
     };
     let unknown = || Failure::Usage(format!("--device {}: the devices are cpu, cuda and cuda:N", args.device));
-    let cuda = CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(DType::F16))?;
+    let cuda = CudaOps::new(number.ok_or_else(unknown)?, dtype.unwrap_or(DType::F16))?;
     Ok(Device { trace: cuda.trace(), lanes: 1, ops: Box::new(cuda) })
 }
 
@@ -56,15 +67,19 @@ pub fn weights(name: &str) -> Result<Box<dyn Source>> {
 /// The tiles that were asked for.
 pub fn tiling(args: &PlanArgs, config: &Config) -> Result<Option<Tiling>> {
     let Some(tile) = args.tile else { return Ok(None) };
-    let factor = config.spatial_factor();
     let overlap = args.overlap.unwrap_or(Hw::new(tile.h / 8, tile.w / 8));
+    checked_tiling(tile, overlap, config.spatial_factor(), "--overlap").map(Some)
+}
+
+/// Tiles that can be laid; `option` is what their overlap is called.
+pub fn checked_tiling(tile: Hw, overlap: Hw, factor: usize, option: &str) -> Result<Tiling> {
     if tile.h < factor || tile.w < factor {
         return Err(Failure::Usage(format!("--tile {tile}: a tile has at least {factor} pixels a side")));
     }
     if overlap.h >= tile.h || overlap.w >= tile.w {
-        return Err(Failure::Usage(format!("--overlap {overlap} must be smaller than --tile {tile}")));
+        return Err(Failure::Usage(format!("{option} {overlap} must be smaller than --tile {tile}")));
     }
-    Ok(Some(Tiling { tile, overlap }))
+    Ok(Tiling { tile, overlap })
 }
 
 static CANCELLED: AtomicBool = AtomicBool::new(false);

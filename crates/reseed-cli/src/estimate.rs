@@ -28,7 +28,7 @@ pub struct Needs {
 }
 
 pub fn run(args: &EstimateArgs) -> Result<()> {
-    let device = engine::device(&args.run)?;
+    let device = engine::device(&args.run.compute)?;
     let source = engine::weights(&args.weights)?;
     let (config, half): (Config, Box<dyn Half>) = match args.direction {
         Direction::Encode => {
@@ -93,7 +93,7 @@ fn reserve(half: &dyn Half, plane: Hw, frames: usize) -> Result<()> {
 fn tell(args: &EstimateArgs, needs: &Needs) {
     let Needs { ledger, dtype, peak, slices, tiles, workers } = needs;
     let name = if args.direction == Direction::Encode { "encode" } else { "decode" };
-    if args.run.json {
+    if args.run.compute.json {
         say!(
             "{}",
             json!({

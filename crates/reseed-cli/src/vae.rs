@@ -18,7 +18,7 @@ use crate::tensor_file::{TensorInput, TensorOutput};
 
 pub fn encode(args: &TensorArgs) -> Result<()> {
     engine::catch_ctrl_c();
-    let device = engine::device(&args.run)?;
+    let device = engine::device(&args.run.compute)?;
     refuse_same_file(&args.input, &args.output)?;
     let input = TensorInput::open(&args.input)?;
     let source = engine::weights(&args.weights)?;
@@ -59,7 +59,7 @@ pub fn encode(args: &TensorArgs) -> Result<()> {
 
 pub fn decode(args: &TensorArgs) -> Result<()> {
     engine::catch_ctrl_c();
-    let device = engine::device(&args.run)?;
+    let device = engine::device(&args.run.compute)?;
     refuse_same_file(&args.input, &args.output)?;
     let input = TensorInput::open(&args.input)?;
     let source = engine::weights(&args.weights)?;
@@ -142,13 +142,13 @@ impl Run<'_> {
         mut write: impl FnMut(Vec<f32>) -> Result<()>,
     ) -> Result<Done<'_>> {
         let watch = MemoryWatch::start();
-        let profiler = self.args.profile.then(|| ProfileOps::new(&*self.device.ops));
+        let profiler = self.args.compute.profile.then(|| ProfileOps::new(&*self.device.ops));
         let ops: &dyn Ops = profiler.as_ref().map_or(&*self.device.ops, |p| p);
         let tiles = tiles(&self.args.plan, self.config, cut, plane)?;
         let workers = workers(self.device.lanes, &tiles, cut);
         let mut stream = Stream::new(ops, self.half, plane, tiles, workers);
         let step = step(&self.args.plan, self.config, cut);
-        let mut progress = Progress::new(self.name, Some(total), self.args.json);
+        let mut progress = Progress::new(self.name, Some(total), self.args.compute.json);
         let mut slice = next(step + 1)?;
         let mut first = true;
         while !slice.is_empty() {
@@ -181,9 +181,9 @@ impl Done<'_> {
     fn tell(&self, output: &Path, shape: Shape) {
         let Done { run, total, seconds, fps, watch, records } = self;
         if let Some(records) = records {
-            report::profile(records, run.args.json);
+            report::profile(records, run.args.compute.json);
         }
-        if run.args.json {
+        if run.args.compute.json {
             let mut done = json!({
                 "event": "done", "command": run.name, "device": run.device.ops.device(), "dtype": run.device.ops.dtype().to_string(),
                 "frames": total, "seconds": seconds, "fps": fps,
