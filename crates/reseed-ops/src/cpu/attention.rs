@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::CpuOps;
 use super::conv::Target;
-use super::gemm::{Product, multiply, panel_width, tile_rows};
+use super::gemm::{Product, Tiles, multiply, panel_width, tile_rows};
 use super::level::Level;
 use super::leveled::{exp, leveled};
 use super::memory::{Element, Floats, elements, elements_mut, with_element};
@@ -151,6 +151,7 @@ impl Keys {
             if lines * columns > 0 {
                 let product = Product {
                     a: &self.keys[at * d..],
+                    tiles: Tiles::Joined,
                     a_line: columns * d,
                     a_step: columns,
                     runs: &[0],

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use super::CpuOps;
 use super::conv::{self, Blocked, Plain, Target, store};
-use super::gemm::{Product, even_parts, multiply, tile_rows};
+use super::gemm::{Product, Tiles, even_parts, multiply, tile_rows};
 use super::level::Level;
 use super::memory::{Element, Floats, elements, elements_mut, with_element};
 use crate::error::Result;
@@ -159,6 +159,7 @@ impl<E: Element> Matrix<'_, E> {
                 }
                 let product = Product {
                     a: &tiles[at * depth + first * columns..],
+                    tiles: Tiles::Joined,
                     a_line: columns * depth,
                     a_step: columns,
                     runs: &[0],
