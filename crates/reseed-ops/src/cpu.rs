@@ -103,16 +103,9 @@ impl CpuOps {
         }
     }
 
-    /// Weights `[c_out, c_in, taps]` as panels whose rows `row_of(tap, channel)` orders.
-    fn panels(
-        &self,
-        weight: &[f32],
-        c_in: usize,
-        c_out: usize,
-        row_of: impl Fn(usize, usize) -> usize + Sync,
-    ) -> Weights {
+    /// Weights `[c_out, c_in, taps]` as panels whose rows are ordered (tap, channel).
+    fn panels(&self, weight: &[f32], c_in: usize, c_out: usize) -> Weights {
         let taps = weight.len() / (c_in * c_out);
-        let rows: Vec<usize> = (0..c_in * taps).map(|i| row_of(i % taps, i / taps)).collect();
         let (k, width) = (taps * c_in, panel_width(self.level));
         self.install(|| {
             let dtype = narrowest(weight);
@@ -120,7 +113,8 @@ impl CpuOps {
             with_element!(dtype, E => {
                 data.elements_mut::<E>().par_chunks_mut(k * width).enumerate().for_each(|(panel, to)| {
                     let first = panel * width;
-                    for (i, &row) in rows.iter().enumerate() {
+                    for i in 0..k {
+                        let row = i % taps * c_in + i / taps;
                         let to = &mut to[row * width..][..width.min(c_out - first)];
                         to.iter_mut().enumerate().for_each(|(o, v)| *v = E::from_f32(weight[(first + o) * k + i]));
                     }

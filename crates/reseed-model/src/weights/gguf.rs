@@ -85,7 +85,7 @@ impl Gguf {
             return Err(wrong("has rows that are no whole blocks"));
         }
         let end = (count / values as u64).checked_mul(bytes as u64).and_then(|n| n.checked_add(start));
-        if !start.is_multiple_of(alignment) || !end.is_some_and(|end| end <= available) {
+        if !start.is_multiple_of(alignment) || end.is_none_or(|end| end > available) {
             return Err(wrong("reaches beyond the file, which is cut short or damaged"));
         }
         let short = stripped(&name).to_string();
@@ -213,9 +213,10 @@ impl Header<'_> {
         String::from_utf8(bytes).map_err(|_| self.wrong("a word is not UTF-8"))
     }
 
-    fn skip(&mut self, count: u64) -> Result<()> {
+    fn skip(&mut self, count: u64) -> Result<Field> {
         self.take(count)?;
-        self.reader.seek_relative(count as i64).map_err(|source| Error::Io { path: self.path.into(), source })
+        self.reader.seek_relative(count as i64).map_err(|source| Error::Io { path: self.path.into(), source })?;
+        Ok(Field::Other)
     }
 
     fn fields(&mut self) -> Result<Fields> {
@@ -248,34 +249,35 @@ impl Header<'_> {
     }
 
     fn field(&mut self, kind: u32) -> Result<Field> {
-        Ok(match kind {
-            8 => Field::Word(self.word()?),
-            4 | 5 => Field::Numbers(vec![self.u32()?.into()]),
-            9 => {
-                let (of, count) = (self.u32()?, self.u64()?);
-                match of {
-                    4 | 5 if count <= 5 => {
-                        Field::Numbers((0..count).map(|_| Ok(self.u32()?.into())).collect::<Result<_>>()?)
-                    }
-                    8 => {
-                        for _ in 0..count {
-                            self.word()?;
-                        }
-                        Field::Other
-                    }
-                    _ => {
-                        let bytes = self.size(of)?.checked_mul(count).unwrap_or(u64::MAX);
-                        self.skip(bytes)?;
-                        Field::Other
-                    }
-                }
-            }
+        match kind {
+            8 => Ok(Field::Word(self.word()?)),
+            4 | 5 => Ok(Field::Numbers(vec![self.u32()?.into()])),
+            9 => self.array(),
             _ => {
                 let bytes = self.size(kind)?;
-                self.skip(bytes)?;
-                Field::Other
+                self.skip(bytes)
             }
-        })
+        }
+    }
+
+    fn array(&mut self) -> Result<Field> {
+        let (kind, count) = (self.u32()?, self.u64()?);
+        match kind {
+            4 | 5 if count <= 5 => {
+                let numbers = (0..count).map(|_| Ok(self.u32()?.into())).collect::<Result<_>>()?;
+                Ok(Field::Numbers(numbers))
+            }
+            8 => {
+                for _ in 0..count {
+                    self.word()?;
+                }
+                Ok(Field::Other)
+            }
+            _ => {
+                let bytes = self.size(kind)?.saturating_mul(count);
+                self.skip(bytes)
+            }
+        }
     }
 
     /// Bytes of a number.

@@ -22,7 +22,7 @@ pub struct Plain {
     pub bias: Vec<f64>,
 }
 
-/// Weights of the other levels; panels hold k as (frame, column, row, channel).
+/// Weights of the other levels; panels hold k as (frame, row, column, channel).
 pub struct Blocked {
     pub panels: Weights,
     pub bias: Vec<f32>,
@@ -38,16 +38,8 @@ pub fn pack(cpu: &CpuOps, spec: &ConvSpec, data: ConvData) -> Packed {
         let bias = data.bias.iter().map(|&b| f64::from(b)).collect();
         return std::sync::Arc::new(Plain { weight: reference::taps_first(&weight, c_in, c_out), bias });
     }
-    let panels = cpu.panels(&weight, c_in, c_out, row_of(taps, c_in));
+    let panels = cpu.panels(&weight, c_in, c_out);
     std::sync::Arc::new(Blocked { panels, bias: data.bias })
-}
-
-/// Where a tap's channel stands in panels: (frame, column, row, channel).
-pub fn row_of(taps: Thw, c_in: usize) -> impl Fn(usize, usize) -> usize {
-    move |tap, channel| {
-        let (dt, dy, dx) = (tap / (taps.h * taps.w), tap / taps.w % taps.h, tap % taps.w);
-        ((dt * taps.w + dx) * taps.h + dy) * c_in + channel
-    }
 }
 
 pub fn run(cpu: &CpuOps, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {

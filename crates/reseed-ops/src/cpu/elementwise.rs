@@ -93,7 +93,7 @@ pub fn gelu(cpu: &CpuOps, x: Tensor) -> Result<Tensor> {
 leveled! {
     /// ½ (1 + tanh z) is the logistic function of 2z.
     pub fn bend<E: Element>(x: &mut [E]) {
-        const TWICE_SLOPE: f32 = 1.595_769_1;
+        const TWICE_SLOPE: f32 = 1.595_769;
         for x in x {
             let v = x.to_f32();
             let z = TWICE_SLOPE * (v + 0.044_715 * v * v * v);

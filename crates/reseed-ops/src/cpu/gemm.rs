@@ -31,12 +31,33 @@ pub fn tile_rows(level: Level) -> usize {
     }
 }
 
+/// Where the tiles of a line start in A.
+#[derive(Clone, Copy)]
+pub enum Tiles {
+    /// One behind the other: a tile starts at its first row.
+    Joined,
+    /// Each on its own, this far apart.
+    Apart(usize),
+}
+
+impl Tiles {
+    fn start(self, tile: usize, first: usize) -> usize {
+        match self {
+            Tiles::Joined => first,
+            Tiles::Apart(distance) => tile * distance,
+        }
+    }
+}
+
 /// One panel's worth of work: `lines` lines of `columns` rows of A, each the sum over a few runs of k.
 ///
-/// Row (line, i) of A at run r, step s is `a[line · a_line + runs[r] + s · a_step + i]`.
+/// The rows of a line are cut into tiles; row i of a tile that starts at `at` is, at run r, step s,
+/// `a[at + line · a_line + runs[r] + s · a_step + i]`.
 pub struct Product<'a> {
     /// Transposed left-hand values.
     pub a: &'a [f32],
+    /// Where tiles start.
+    pub tiles: Tiles,
     /// Distance between lines in `a`.
     pub a_line: usize,
     /// Distance between steps in `a`.
@@ -62,8 +83,8 @@ pub struct Product<'a> {
 impl<'a> Product<'a> {
     /// A plain matrix product of one panel: `a` is `[k][rows]`.
     pub fn plain(a: &'a [f32], rows: usize, b: &'a [f32], k: usize, c: &'a mut [f32], c_row: usize) -> Product<'a> {
-        let (a_line, a_step) = (0, rows);
-        Product { a, a_line, a_step, runs: &[0], steps: k, b, lines: 1, columns: rows, c, c_row, fresh: true }
+        let (tiles, a_line, a_step) = (Tiles::Joined, 0, rows);
+        Product { a, tiles, a_line, a_step, runs: &[0], steps: k, b, lines: 1, columns: rows, c, c_row, fresh: true }
     }
 }
 
@@ -80,7 +101,10 @@ pub fn multiply(level: Level, p: Product) {
     assert!(p.b.len() >= p.runs.len() * p.steps * width, "panel too short");
     assert!(p.c.len() >= (p.lines * p.columns - 1) * p.c_row + width, "sums too short");
     let last = p.runs.iter().max().expect("a product has runs");
-    assert!(p.a.len() >= (p.lines - 1) * p.a_line + last + (p.steps - 1) * p.a_step + p.columns, "rows too short");
+    let inner = (p.lines - 1) * p.a_line + last + (p.steps - 1) * p.a_step;
+    for (tile, (start, end)) in even_parts(p.columns, tile_rows(level)).enumerate() {
+        assert!(p.a.len() >= p.tiles.start(tile, start) + inner + end - start, "rows too short");
+    }
     // SAFETY: the asserts above bound every address that `lines` forms; `level` was detected.
     unsafe {
         match level {
@@ -110,11 +134,11 @@ unsafe fn lines_avx2(p: Product) {
 #[inline(always)]
 unsafe fn lines<S: Simd>(p: Product) {
     const { assert!(S::ROWS <= MOST_ROWS) };
-    for line in 0..p.lines {
-        for (start, end) in even_parts(p.columns, S::ROWS) {
+    for (i, (start, end)) in even_parts(p.columns, S::ROWS).enumerate() {
+        for line in 0..p.lines {
             // SAFETY: `multiply` has checked the sizes.
             unsafe {
-                let a = p.a.as_ptr().add(line * p.a_line + start);
+                let a = p.a.as_ptr().add(p.tiles.start(i, start) + line * p.a_line);
                 let c = p.c.as_mut_ptr().add((line * p.columns + start) * p.c_row);
                 match end - start {
                     1 => tile::<S, 1>(&p, a, c),

@@ -6,24 +6,15 @@ use super::gemm::{Product, even_parts, multiply};
 use super::level::Level;
 use super::memory::Floats;
 use super::panels::{Panels, Weights};
-use crate::merge::Term;
 
 /// Columns of `upscale` that stand together: full register tiles of the widest level.
 const COLUMNS: usize = 112;
 
-/// One product: kernel block `kernel` after sub-position `sub` goes to rows `to · c` and on.
+/// One product: kernel tap `tap` after sub-position `sub` goes to low-resolution tap `to`.
 pub struct Step {
-    kernel: usize,
-    sub: usize,
-    to: usize,
-}
-
-impl Step {
-    /// A term's product; panels order a kernel's taps (frame, column, row).
-    pub fn new(term: &Term, sub: usize) -> Step {
-        let (t, y, x) = (term.tap / 9, term.tap / 3 % 3, term.tap % 3);
-        Step { kernel: (t * 3 + x) * 3 + y, sub, to: term.to / 4 * 4 + term.to % 2 * 2 + term.to / 2 % 2 }
-    }
+    pub tap: usize,
+    pub sub: usize,
+    pub to: usize,
 }
 
 /// `[sub][c_mid][c_in]` in the order that products read it: `[sub][some columns][c_mid][column]`.
@@ -41,7 +32,7 @@ pub fn upscale_columns(upscale: &[f32], c: usize) -> Floats {
 /// Sums products into panels of `blocks · c` rows.
 pub fn merged(level: Level, upscale: &[f32], conv: &Weights, steps: &[Step], blocks: usize) -> Panels {
     let c = conv.n;
-    let needed = c * steps.iter().map(|step| step.kernel + 1).max().expect("a merge has products");
+    let needed = c * steps.iter().map(|step| step.tap + 1).max().expect("a merge has products");
     let mut out = Panels::zeros(level, blocks * c, c);
     let width = out.width;
     out.data.par_chunks_mut(blocks * c * width).enumerate().for_each_init(
@@ -52,7 +43,7 @@ pub fn merged(level: Level, upscale: &[f32], conv: &Weights, steps: &[Step], blo
                 for (first, last) in even_parts(c, COLUMNS) {
                     let a = &upscale[(step.sub * c + first) * c..][..(last - first) * c];
                     let to = &mut out[(step.to * c + first) * width..];
-                    let product = Product::plain(a, last - first, &kernels[step.kernel * c * width..], c, to, width);
+                    let product = Product::plain(a, last - first, &kernels[step.tap * c * width..], c, to, width);
                     multiply(level, Product { fresh: false, ..product });
                 }
             }

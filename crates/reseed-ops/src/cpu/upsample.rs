@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::CpuOps;
 use super::blocked::{Tap, Window, regions, sum_region};
-use super::conv::{self, Finish, Frames, Target, check_past, finish};
+use super::conv::{Finish, Frames, Target, check_past, finish};
 use super::level::Level;
 use super::memory::{Element, Floats, Values, elements_mut, with_element};
 use super::merged::{Step, merged, upscale_columns};
@@ -14,15 +14,15 @@ use super::panels::{Weights, fold};
 use super::stats::{self, Block};
 use super::widen::widen;
 use crate::error::Result;
-use crate::merge;
+use crate::merge::{self, Term};
 use crate::ops::{Past, Summed};
 use crate::reference::{self, UpsampleWeights, low_frame};
-use crate::shape::{Hw, Shape, Thw};
+use crate::shape::{Hw, Shape};
 use crate::tensor::Tensor;
 use crate::weights::{BORDER_CLASSES, Merged, Moment, Packed, Upsample, UpsampleData, UpsampleSpec, border_class};
 
 struct Blocked {
-    /// Per phase, k as (frame, column, row, channel).
+    /// Per phase, k as (frame, row, column, channel).
     kernels: Vec<Weights>,
     after_first: Option<AfterFirst>,
     bias: Vec<f32>,
@@ -44,11 +44,11 @@ pub fn pack(cpu: &CpuOps, spec: &UpsampleSpec, data: UpsampleData) -> Packed {
     }
     let (c, level, terms) = (spec.channels, cpu.level(), merge::terms(spec));
     let bias = merge::bias(spec, &data);
-    let conv = cpu.panels(&data.conv.weight, c, c, conv::row_of(Thw::new(3, 3, 3), c));
+    let conv = cpu.panels(&data.conv.weight, c, c);
     let upscale = cpu.install(|| upscale_columns(&data.upscale.weight, c));
     drop(data); // before its merged form, which is larger, comes into being
     let kernels = |phase: usize| {
-        let steps: Vec<Step> = terms.iter().filter(|t| t.phase == phase).map(|t| Step::new(t, t.sub)).collect();
+        let steps: Vec<Step> = terms.iter().filter(|t| t.phase == phase).map(|t| step(t, t.sub)).collect();
         let mut panels = merged(level, &upscale, &conv, &steps, 4 * spec.taps_t());
         cpu.round(&mut panels.data);
         panels.keep()
@@ -61,6 +61,10 @@ pub fn pack(cpu: &CpuOps, spec: &UpsampleSpec, data: UpsampleData) -> Packed {
         AfterFirst { upscale: cpu.install(|| first_half.keep()), conv: conv.first_rows(2 * 9 * c) }
     });
     Arc::new(Blocked { kernels, after_first, bias })
+}
+
+fn step(term: &Term, sub: usize) -> Step {
+    Step { tap: term.tap, sub, to: term.to }
 }
 
 fn plain(cpu: &CpuOps, spec: &UpsampleSpec, data: &UpsampleData) -> UpsampleWeights {
@@ -82,7 +86,7 @@ impl AfterFirst {
         let terms = merge::terms(spec);
         let kernels = |conv: &Weights, phase: usize| {
             let terms = terms.iter().filter(|t| t.phase == phase && t.tap < 9);
-            let steps: Vec<Step> = terms.map(|t| Step::new(t, t.sub_after_first / spec.frames())).collect();
+            let steps: Vec<Step> = terms.map(|t| step(t, t.sub_after_first / spec.frames())).collect();
             let mut panels = merged(level, &upscale, conv, &steps, 4);
             cpu.round(&mut panels.data);
             panels.into()
