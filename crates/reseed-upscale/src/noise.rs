@@ -10,18 +10,24 @@ use reseed_ops::{Shape, Thw};
 use crate::error::{Error, Result};
 use crate::latent::Latent;
 
+/// Names of tensors in a file, before the number of their batch.
+const FIRST: &str = "noise";
+const SECOND: &str = "second_noise";
+
 /// Where noise comes from.
 pub enum Noise {
     /// Drawn from this seed, afresh for every batch, as the public pipeline draws it: batches of one shape start alike.
     Seed(u64),
-    /// Tensors `noise0`, `noise1`, … of a file, `[L, C, h, w]`, one a batch.
+    /// Tensors `noise0`, `noise1`, … of a file, `[L, C, h, w]`, one a batch; where the condition is noised,
+    /// `second_noise0`, … as well.
     File(Safetensors),
 }
 
 impl Noise {
-    /// Noise from a file.
+    /// Noise from a file, which may hold anything else beside it.
     pub fn open(path: &Path) -> Result<Noise> {
-        Ok(Noise::File(Safetensors::open(path).map_err(Error::Noise)?))
+        let is_noise = |name: &str| name.starts_with(FIRST) || name.starts_with(SECOND);
+        Ok(Noise::File(Safetensors::open_some(path, &is_noise).map_err(Error::Noise)?))
     }
 
     /// Noise for a batch, and a second draw where its condition is noised as well.
@@ -34,8 +40,8 @@ impl Noise {
                 Ok((latent(&stream[..count]), second.then(|| latent(&stream[count..]))))
             }
             Noise::File(file) => {
-                let second = second.then(|| read(file, format!("second_noise{batch}"), thw, channels));
-                Ok((read(file, format!("noise{batch}"), thw, channels)?, second.transpose()?))
+                let second = second.then(|| read(file, format!("{SECOND}{batch}"), thw, channels));
+                Ok((read(file, format!("{FIRST}{batch}"), thw, channels)?, second.transpose()?))
             }
         }
     }

@@ -3,18 +3,13 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::job::{SmallVae, identity};
-use common::{Golden, distance, number};
+use common::{Golden, distance, golden_path, number};
 use reseed_media::{Frame, Samples, Size};
 use reseed_model::dit::{B3, B7};
 use reseed_model::weights::formula::Formula;
-use reseed_model::weights::safetensors::{header, write_values};
 use reseed_model::{Dit, Text};
 use reseed_ops::{Ops, Shape, Thw};
 use reseed_upscale::batch::Batching;
@@ -27,13 +22,9 @@ fn latent(golden: &Golden, name: &str) -> Latent {
     Latent { thw: Thw::new(dims[0], dims[2], dims[3]), values: golden.pictures(name).concat() }
 }
 
-/// Writes the tensors of a golden case whose names begin so.
-fn write_tensors(golden: &Golden, prefix: &str, path: &Path) {
-    let tensors: Vec<_> = golden.tensors.iter().filter(|(name, _)| name.starts_with(prefix)).collect();
-    let shapes: Vec<_> = tensors.iter().map(|(name, t)| (name.as_str(), Shape::from(&t.dims[..]))).collect();
-    let mut to = File::create(path).unwrap();
-    to.write_all(&header(&shapes, &BTreeMap::new())).unwrap();
-    tensors.iter().for_each(|(_, tensor)| write_values(&mut to, &tensor.values).unwrap());
+/// A golden case is its own file of noise.
+fn noise(name: &str) -> Noise {
+    Noise::open(&golden_path(&format!("{name}.safetensors"))).unwrap()
 }
 
 fn settings(golden: &Golden, noise: Noise) -> Settings {
@@ -66,11 +57,7 @@ fn assert_near(got: &Latent, want: &Latent, what: &str) {
 
 /// The frames that the settings and networks of a stored case make of `frames`.
 fn replay(name: &str, frames: &[Frame]) -> Vec<Frame> {
-    let folder = tempfile::tempdir().unwrap();
     let (golden, taps) = (Golden::open(name), Golden::open(&format!("{name}_taps")));
-    let noises = folder.path().join("noise.safetensors");
-    write_tensors(&golden, "noise", &noises);
-
     let small = SmallVae::new();
     let transformer = transformer(&small.ops, &golden);
     let batch = AtomicUsize::new(0);
@@ -82,7 +69,7 @@ fn replay(name: &str, frames: &[Frame]) -> Vec<Frame> {
         assert_near(&restored, &latent(&taps, &format!("x0_{k}")), &format!("{name} x0_{k}"));
         Ok(restored)
     };
-    let settings = settings(&golden, Noise::open(&noises).unwrap());
+    let settings = settings(&golden, noise(name));
     let (report, frames) = small.run(settings, &step, frames);
     let report = report.unwrap();
     assert_eq!(report.batches, golden.case["batches"].as_array().unwrap().len());
@@ -163,21 +150,18 @@ fn sixteen_bits_are_closer_still() {
 
 #[test]
 fn noise_that_does_not_fit_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
     let golden = Golden::open("pipeline_3b_clip");
-    let path = folder.path().join("noise.safetensors");
-    write_tensors(&golden, "noise", &path);
     let frames = golden.frames("frames");
     let run = |settings| SmallVae::new().run(settings, &identity, &frames).0.unwrap_err();
 
     let shorter = Settings {
         batching: Batching { size: 3, overlap: 0, uniform: false },
-        ..settings(&golden, Noise::open(&path).unwrap())
+        ..settings(&golden, noise("pipeline_3b_clip"))
     };
     let error = run(shorter);
     assert!(matches!(&error, Error::NoNoise { name, .. } if name == "noise3"), "{error}");
     let larger =
-        Settings { target: Target::Exact(Size { h: 64, w: 64 }), ..settings(&golden, Noise::open(&path).unwrap()) };
+        Settings { target: Target::Exact(Size { h: 64, w: 64 }), ..settings(&golden, noise("pipeline_3b_clip")) };
     let error = run(larger);
     assert!(error.to_string().contains("`noise0` is [2, 16, 6, 8], this job needs [2, 16, 8, 8]"), "{error}");
 }

@@ -86,6 +86,11 @@ pub struct Safetensors {
 impl Safetensors {
     /// Reads and checks the header.
     pub fn open(path: &Path) -> Result<Safetensors> {
+        Safetensors::open_some(path, &|_| true)
+    }
+
+    /// The same for some of a file's tensors; the others may be of any type and are not there.
+    pub fn open_some(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<Safetensors> {
         let io = |source| Error::Io { path: path.into(), source };
         let mut file = File::open(path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
@@ -100,7 +105,7 @@ impl Safetensors {
         }
         let mut text = vec![0; header as usize];
         file.read_exact(&mut text).map_err(io)?;
-        let parsed = Header { path, available: length - 8 - header }.parse(&text)?;
+        let parsed = Header { path, available: length - 8 - header, wanted }.parse(&text)?;
         let (entries, shapes, metadata) = parsed;
         Ok(Safetensors { path: path.into(), file: Mutex::new(file), data: 8 + header, entries, shapes, metadata })
     }
@@ -147,6 +152,7 @@ type Parsed = (BTreeMap<String, Entry>, BTreeMap<String, Shape>, BTreeMap<String
 struct Header<'a> {
     path: &'a Path,
     available: u64,
+    wanted: &'a dyn Fn(&str) -> bool,
 }
 
 impl Header<'_> {
@@ -158,7 +164,7 @@ impl Header<'_> {
         let header: Map<String, Value> =
             serde_json::from_slice(text).map_err(|e| self.wrong(format!("header: {e}")))?;
         let (mut entries, mut shapes, mut metadata) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let mut extents = Vec::new();
+        let (mut extents, mut all) = (Vec::new(), true);
         for (name, value) in header {
             if name == "__metadata__" {
                 let strings = value.as_object().ok_or_else(|| self.wrong("`__metadata__` is not an object"))?;
@@ -168,12 +174,18 @@ impl Header<'_> {
                 }
                 continue;
             }
+            if !(self.wanted)(&name) {
+                all = false;
+                continue;
+            }
             let (entry, shape, end) = self.tensor(&name, &value)?;
             extents.push((entry.start, end, name.clone()));
             entries.insert(name.clone(), entry);
             shapes.insert(name, shape);
         }
-        self.cover(extents)?;
+        if all {
+            self.cover(extents)?;
+        }
         Ok((entries, shapes, metadata))
     }
 
