@@ -159,13 +159,26 @@ impl Job<'_> {
             return;
         }
         let Report { frames, batches, shots, .. } = report;
-        say!("{}: {frames} frames of {}, {batches} batches, {shots} shots", self.output.display(), info.size);
+        let (frames, batches, shots) = (counted(*frames, "frame"), counted(*batches, "batch"), counted(*shots, "shot"));
+        say!("{}: {frames} of {}, {batches}, {shots}", self.output.display(), info.size);
         for (name, seconds) in phases(report) {
             say!("{name:<13} {seconds:>9.2} s");
         }
         say!("{:<13} {seconds:>9.2} s, {:.2} fps on {}", "total", report.fps(), device.device());
         say!("{}", watch.line());
     }
+}
+
+/// 1 batch, 2 batches.
+fn counted(count: usize, word: &str) -> String {
+    let ending = if count == 1 {
+        ""
+    } else if word.ends_with("ch") {
+        "es"
+    } else {
+        "s"
+    };
+    format!("{count} {word}{ending}")
 }
 
 /// Stages in their order. They overlap, so that they may add up to more than the total.

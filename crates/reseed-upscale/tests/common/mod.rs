@@ -12,7 +12,7 @@ use reseed_media::{Frame, Samples, Size};
 use serde_json::Value;
 
 pub fn golden_path(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../reseed-upscale/tests/golden").join(name)
 }
 
 pub fn json(name: &str) -> Value {
