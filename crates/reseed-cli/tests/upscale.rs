@@ -215,8 +215,8 @@ fn mistakes_get_one_line_and_leave_nothing_behind() {
         ),
         ("upscale in.y4m out.y4m --model formula:tiny --noise-file in.png", 3, "not a safetensors file"),
         ("upscale in.y4m out.y4m --model formula:huge", 4, "the sizes are tiny, 3b and 7b"),
-        ("upscale in.y4m out.y4m --model nothing", 4, "nothing"),
-        ("upscale in.y4m out.y4m --model model", 4, "model"),
+        ("upscale in.y4m out.y4m --model nothing", 4, "lacks its transformer"),
+        ("upscale in.y4m out.y4m --model model", 4, "text embedding"),
         ("upscale in.y4m out.y4m --model formula:tiny --device tpu", 2, "the devices are cpu, cuda and cuda:N"),
     ] {
         let said = lab.run(words);

@@ -17,8 +17,13 @@ use crate::settings::Settings;
 use crate::upscaler::Model;
 use crate::view::View;
 
-/// Encode, upscale, decode.
-type PhaseTimes = (Duration, Duration, Duration);
+/// Time that the networks took.
+#[derive(Default)]
+pub struct PhaseTimes {
+    pub encode: Duration,
+    pub upscale: Duration,
+    pub decode: Duration,
+}
 
 /// Runs batches through the networks.
 pub struct Compute<'a> {
@@ -39,14 +44,14 @@ impl Compute<'_> {
             if self.stopped() {
                 break;
             }
-            latent.extend(timed(&mut times.0, || self.encode(&mut encoder, &pictures, batch.is_some()))?);
+            latent.extend(timed(&mut times.encode, || self.encode(&mut encoder, &pictures, batch.is_some()))?);
             let Some(batch) = batch else { continue };
             let condition = self.latent(std::mem::take(&mut latent));
             encoder = self.encoder();
             if self.stopped() {
                 break;
             }
-            let restored = timed(&mut times.1, || self.step(batch.number, condition))?;
+            let restored = timed(&mut times.upscale, || self.step(batch.number, condition))?;
             let mut batch = Some(batch);
             let mut decoder = self.decoder(restored.thw);
             for range in slices(restored.thw.t, self.settings.vae.slice) {
@@ -56,7 +61,7 @@ impl Compute<'_> {
                 let last = range.end == restored.thw.t;
                 let frame = restored.values.len() / restored.thw.t;
                 let values = &restored.values[range.start * frame..range.end * frame];
-                let pictures = timed(&mut times.2, || decoder.step(values, last))?;
+                let pictures = timed(&mut times.decode, || decoder.step(values, last))?;
                 let batch = if last { batch.take() } else { None };
                 if to.send(Slice { pictures, batch }).is_err() {
                     return Ok(times);

@@ -10,7 +10,7 @@ use reseed_media::{Frame, Sink, Source};
 use reseed_model::Vae;
 use reseed_ops::Ops;
 
-use crate::compute::Compute;
+use crate::compute::{Compute, PhaseTimes};
 use crate::error::{Error, Result};
 use crate::latent::Latent;
 use crate::memory;
@@ -117,7 +117,8 @@ impl<'a> Upscaler<'a> {
             }
             (report.shots, report.batches) = (shots, batches);
             (report.times.read, report.times.resize, report.times.post_process) = (time, resize, post);
-            (report.times.encode, report.times.upscale, report.times.decode) = computed;
+            let PhaseTimes { encode, upscale, decode } = computed;
+            (report.times.encode, report.times.upscale, report.times.decode) = (encode, upscale, decode);
             Ok(report)
         })
     }
