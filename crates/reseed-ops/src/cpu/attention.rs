@@ -20,6 +20,9 @@ fn queries(tokens: usize) -> usize {
     if tokens < 2048 { 56 } else { 112 }
 }
 
+/// Sums and maxima that a row of scores keeps, so that none waits for the one before it.
+const SIDE_BY_SIDE: usize = 32;
+
 /// Keys of a block.
 const KEYS: usize = 512;
 
@@ -118,8 +121,8 @@ impl Block {
                 if first > 0 && shrink[0] != 1.0 {
                     out[i * values.padded()..][..values.padded()].iter_mut().for_each(|v| *v *= shrink[0]);
                 }
-                scores.iter().enumerate().for_each(|(j, s)| turned[j * self.count + i] = *s);
             }
+            transpose(self.level, &scores, row, &mut turned, self.count);
             for panel in 0..values.count() {
                 let c = &mut out[panel * values.width..];
                 let product =
@@ -137,12 +140,19 @@ impl Block {
 leveled! {
     /// Turns a query's scores into weights against its running maximum; `shrink` is what its earlier sums lose.
     pub fn soften(scores: &mut [f32], top: &mut f32, total: &mut f32, shrink: &mut [f32; 1]) {
-        let highest = scores.iter().copied().fold(*top, f32::max);
-        let mut sum = 0.0;
-        for score in scores.iter_mut() {
-            *score = exp(*score - highest);
-            sum += *score;
+        let mut tops = [*top; SIDE_BY_SIDE];
+        for scores in scores.chunks(SIDE_BY_SIDE) {
+            tops.iter_mut().zip(scores).for_each(|(top, &score)| *top = if score > *top { score } else { *top });
         }
+        let highest = tops.into_iter().fold(*top, f32::max);
+        let mut sums = [0.0; SIDE_BY_SIDE];
+        for scores in scores.chunks_mut(SIDE_BY_SIDE) {
+            for (sum, score) in sums.iter_mut().zip(scores) {
+                *score = exp(*score - highest);
+                *sum += *score;
+            }
+        }
+        let sum: f32 = sums.iter().sum();
         shrink[0] = exp(*top - highest);
         *total = *total * shrink[0] + sum;
         *top = highest;
