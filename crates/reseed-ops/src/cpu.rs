@@ -11,6 +11,7 @@ mod linear;
 mod matmul;
 mod memory;
 mod merged;
+mod pairs;
 mod panels;
 mod simd;
 mod small;
