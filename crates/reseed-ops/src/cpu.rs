@@ -13,6 +13,7 @@ mod linear;
 mod matmul;
 mod memory;
 mod merged;
+mod pairs;
 mod panels;
 mod qk_norm_rope;
 mod rms_norm_modulate;

@@ -12,20 +12,22 @@ use crate::error::Result;
 pub struct Block {
     heads: usize,
     video: Branch,
+    video_rest: Rest,
     text: Branch,
+    /// Absent where nothing reads what it would compute.
+    text_rest: Option<Rest>,
 }
 
-/// One stream's weights.
+/// One stream's weights up to attention.
 #[derive(Clone)]
 struct Branch {
     norm: Norm,
     qkv: Linear,
     q_gain: Vector,
     k_gain: Vector,
-    rest: Option<Rest>,
 }
 
-/// What comes behind attention; absent where nothing reads what it would compute.
+/// One stream's weights behind attention.
 #[derive(Clone)]
 struct Rest {
     out: Linear,
@@ -46,20 +48,19 @@ impl Block {
     /// Layer `i`.
     pub(super) fn load(w: &Loader, i: usize) -> Result<Block> {
         let [video, text] = w.config.branches(i);
-        let last = i + 1 == w.config.layers;
-        let video_branch = Branch::load(w, i, video, true)?;
-        let mut text_branch = match text == video {
-            true => video_branch.clone(),
-            false => Branch::load(w, i, text, !last)?,
-        };
-        if last {
-            // Only the last layer's keys and values of text are ever read.
-            text_branch.rest = None;
-            if w.config.layout.bare_last_text {
-                text_branch.norm = w.bare_norm()?;
-            }
+        let (shared, last) = (text == video, i + 1 == w.config.layers);
+        let (branch, rest) = (Branch::load(w, i, video)?, Rest::load(w, i, video)?);
+        let mut text_branch = if shared { branch.clone() } else { Branch::load(w, i, text)? };
+        if last && w.config.layout.bare_last_text {
+            text_branch.norm = w.bare_norm()?;
         }
-        Ok(Block { heads: w.config.heads, video: video_branch, text: text_branch })
+        // Of the last layer's text only keys and values are ever read.
+        let text_rest = match (last, shared) {
+            (true, _) => None,
+            (false, true) => Some(rest.clone()),
+            (false, false) => Some(Rest::load(w, i, text)?),
+        };
+        Ok(Block { heads: w.config.heads, video: branch, video_rest: rest, text: text_branch, text_rest })
     }
 
     /// a = attention(qkv(x), qkv(y)) within windows, each with all of y;  x ← rest(x, a),  y ← rest(y, mean of a)
@@ -70,24 +71,18 @@ impl Block {
         drop((xs, ys));
         let a = ops.attention(&qkv, self.heads, &windows.lengths)?;
         drop(qkv);
-        let y = match &self.text.rest {
+        let y = match &self.text_rest {
             Some(rest) => rest.forward(ops, y, ops.gather_rows(&a, &windows.text)?)?,
             None => y,
         };
-        let x = match &self.video.rest {
-            Some(rest) => {
-                let video = ops.gather_rows(&a, &windows.video)?;
-                drop(a);
-                rest.forward(ops, x, video)?
-            }
-            None => x,
-        };
-        Ok((x, y))
+        let h = ops.gather_rows(&a, &windows.video)?;
+        drop(a);
+        Ok((self.video_rest.forward(ops, x, h)?, y))
     }
 }
 
 impl Branch {
-    fn load(w: &Loader, i: usize, branch: &str, whole: bool) -> Result<Branch> {
+    fn load(w: &Loader, i: usize, branch: &str) -> Result<Branch> {
         let attn = |part: &str| format!("blocks.{i}.attn.{part}.{branch}");
         let (d, inner) = (w.config.width, w.config.heads * HEAD);
         Ok(Branch {
@@ -95,7 +90,6 @@ impl Branch {
             qkv: w.linear(&[attn("proj_qkv")], [3 * inner, d], false)?,
             q_gain: w.vector(&format!("{}.weight", attn("norm_q")), HEAD)?,
             k_gain: w.vector(&format!("{}.weight", attn("norm_k")), HEAD)?,
-            rest: whole.then(|| Rest::load(w, i, branch)).transpose()?,
         })
     }
 

@@ -80,10 +80,11 @@ fn linear(source: &dyn Source, name: &str, x: &[f64]) -> Result<Vec<f64>> {
 mod tests {
     use super::*;
 
+    // Published from f32, where an angle of 1000 is off by up to half a unit in its last place, 3e-5.
     #[test]
     fn waves_are_the_published_ones() {
         let waves = waves(TIMESTEP);
-        let close = |got: &[f64], want: &[f64]| got.iter().zip(want).all(|(g, w)| (g - w).abs() < 1e-6);
+        let close = |got: &[f64], want: &[f64]| got.iter().zip(want).all(|(g, w)| (g - w).abs() < 4e-5);
         assert!(close(&waves, &[0.826880, 0.613588, -0.898033, 0.999720]), "{:?}", &waves[..4]);
         assert!(close(&waves[127..], &[0.107254, 0.562379, 0.789627, 0.439928, -0.023645]), "{:?}", &waves[127..132]);
         assert!(close(&waves[255..], &[0.994232]));

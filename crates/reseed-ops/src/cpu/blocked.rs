@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::gemm::{Product, Tiles, even_parts, multiply, tile_rows};
 use super::level::Level;
 use super::memory::{Element, Floats};
+use super::pairs;
 use super::panels::Weights;
 use super::transpose::{Pixels, lanes, transpose_some};
 use crate::shape::Hw;
@@ -58,22 +59,30 @@ pub struct Region {
 
 /// Cuts an output plane and its channels into regions, enough of them to keep `threads` busy.
 pub fn regions(level: Level, output: Hw, window: &Window, panels: usize, frames: usize, threads: usize) -> Vec<Region> {
-    let across = output.w.div_ceil(tile_rows(level)).min(COLUMNS / tile_rows(level));
-    let line = across * window.channels * pitch(level, window) * window.stride.w * size_of::<f32>();
+    // Columns of a tile's row.
+    let unit = if pairs::fits(level, window) { 2 } else { 1 };
+    let most = (COLUMNS / tile_rows(level) / unit).max(1);
+    let across = output.w.div_ceil(unit * tile_rows(level)).min(most);
+    let line = match unit {
+        1 => window.channels * pitch(level, window) * window.stride.w,
+        _ => pairs::line(level, window.channels),
+    };
+    let line = across * line * size_of::<f32>();
     let lines = (INPUT_BYTES / line.max(1)).saturating_sub(window.taps.h - 1) / window.stride.h;
     // Columns are dealt out by whole register tiles of even width, so that none is nearly empty.
-    let tiles: Vec<(usize, usize)> = even_parts(output.w, tile_rows(level)).collect();
-    let groups: Vec<_> = even_parts(tiles.len(), COLUMNS / tile_rows(level)).collect();
+    let tiles: Vec<(usize, usize)> = even_parts(output.w.div_ceil(unit), tile_rows(level)).collect();
+    let groups: Vec<_> = even_parts(tiles.len(), most).collect();
     let planar = |rows: usize| output.h.div_ceil(rows) * groups.len() * frames;
     let rows = lines.clamp(1, ROWS);
     // Four regions a thread let the last ones finish together; small planes get there by splitting the channels.
     let wanted = 4 * threads;
     let splits = wanted.div_ceil(planar(rows)).clamp(1, panels);
+    let most_panels = if unit == 1 { panels } else { pairs::PANELS };
     let mut all = Vec::new();
     for (y0, y1) in even_parts(output.h, rows) {
         for &(first, last) in &groups {
-            let columns = tiles[first].0..tiles[last - 1].1;
-            for (p0, p1) in even_parts(panels, panels.div_ceil(splits)) {
+            let columns = unit * tiles[first].0..output.w.min(unit * tiles[last - 1].1);
+            for (p0, p1) in even_parts(panels, panels.div_ceil(splits).min(most_panels)) {
                 all.push(Region { rows: y0..y1, columns: columns.clone(), panels: p0..p1 });
             }
         }
@@ -89,14 +98,29 @@ pub struct Sums<'a> {
     pub pixel: usize,
 }
 
-struct Scratch {
-    input: Floats,
-    sums: Floats,
-    panel: Floats,
+/// What a thread works in.
+pub struct Scratch {
+    /// Input of a region.
+    pub input: Floats,
+    /// Its sums.
+    pub sums: Floats,
+    /// A panel of weights as it is multiplied.
+    pub panel: Floats,
+    /// Products before they are summed.
+    pub products: Floats,
+    /// Pieces of a panel, widened.
+    pub wide: [Floats; 3],
+}
+
+impl Scratch {
+    fn empty() -> Scratch {
+        let [input, sums, panel, products] = std::array::from_fn(|_| Floats::zeros(0));
+        Scratch { input, sums, panel, products, wide: std::array::from_fn(|_| Floats::zeros(0)) }
+    }
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch { input: Floats::zeros(0), sums: Floats::zeros(0), panel: Floats::zeros(0) });
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::empty());
 }
 
 /// Computes a region's sums over `taps` and hands them to `finish`.
@@ -108,37 +132,45 @@ pub fn sum_region<E: Element, R>(
     finish: impl FnOnce(Sums) -> R,
 ) -> R {
     SCRATCH.with_borrow_mut(|scratch| {
-        let layout = Layout::new(level, window, region);
-        let width = taps[0].panels.width;
-        let pixel = region.panels.len() * width;
-        let input = scratch.input.at_least(layout.tiles.len() * layout.tile);
-        let sums = scratch.sums.at_least(region.rows.len() * region.columns.len() * pixel);
-        let runs = layout.runs(window);
-        let rows = runs.len() * window.channels;
-        for (i, tap) in taps.iter().enumerate() {
-            layout.pack(tap.frame, window, input);
-            for (slot, panel) in region.panels.clone().enumerate() {
-                multiply(
-                    level,
-                    Product {
-                        a: input,
-                        tiles: Tiles::Apart(layout.tile),
-                        a_line: window.stride.h * layout.line,
-                        a_step: layout.step,
-                        runs: &runs,
-                        steps: window.channels,
-                        b: tap.panels.rows(level, panel, tap.k..tap.k + rows, &mut scratch.panel),
-                        lines: region.rows.len(),
-                        columns: region.columns.len(),
-                        c: &mut sums[slot * width..],
-                        c_row: pixel,
-                        fresh: i == 0,
-                    },
-                );
-            }
+        match pairs::fits(level, window) {
+            true => pairs::sum(level, window, taps, region, scratch),
+            false => sum_directly(level, window, taps, region, scratch),
         }
-        finish(Sums { values: sums, pixel })
+        let pixel = region.panels.len() * taps[0].panels.width;
+        let values = scratch.sums.at_least(region.rows.len() * region.columns.len() * pixel);
+        finish(Sums { values, pixel })
     })
+}
+
+/// Sums of a region over `taps`, into `scratch.sums`.
+fn sum_directly<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], region: &Region, scratch: &mut Scratch) {
+    let layout = Layout::new(level, window, region);
+    let width = taps[0].panels.width;
+    let pixel = region.panels.len() * width;
+    let input = scratch.input.at_least(layout.tiles.len() * layout.tile);
+    let sums = scratch.sums.at_least(region.rows.len() * region.columns.len() * pixel);
+    let runs = layout.runs(window);
+    let rows = runs.len() * window.channels;
+    for (i, tap) in taps.iter().enumerate() {
+        layout.pack(tap.frame, window, input);
+        for (slot, panel) in region.panels.clone().enumerate() {
+            let product = Product {
+                a: input,
+                tiles: Tiles::Apart(layout.tile),
+                a_line: window.stride.h * layout.line,
+                a_step: layout.step,
+                runs: &runs,
+                steps: window.channels,
+                b: tap.panels.rows(level, panel, tap.k..tap.k + rows, &mut scratch.panel),
+                lines: region.rows.len(),
+                columns: region.columns.len(),
+                c: &mut sums[slot * width..],
+                c_row: pixel,
+                fresh: i == 0,
+            };
+            multiply(level, product);
+        }
+    }
 }
 
 /// Columns of equal stride phase that a register tile reads, in whole registers.
@@ -200,7 +232,7 @@ impl Layout {
                 let row = &frame[y * plane.w * channels..][..plane.w * channels];
                 for phase in 0..stride.w {
                     let first = self.left + (tile * stride.w + phase) as isize;
-                    let pixels = Pixels { row, channels, first, step: stride.w, count: self.pitch };
+                    let pixels = Pixels { row, channels, part: 0..channels, first, step: stride.w, count: self.pitch };
                     transpose_some(self.level, pixels, &mut to[phase * self.pitch..], self.step);
                 }
             }

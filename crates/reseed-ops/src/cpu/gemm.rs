@@ -12,6 +12,9 @@ use super::simd::{Avx2, Avx512};
 /// Largest number of tile rows over all levels.
 const MOST_ROWS: usize = 14;
 
+/// Steps that B is asked for before it is used; it streams from the second-level cache.
+const AHEAD: usize = 16;
+
 /// Floats across a panel of B.
 pub fn panel_width(level: Level) -> usize {
     match level {
@@ -180,6 +183,9 @@ unsafe fn tile<S: Simd, const M: usize>(p: &Product, a: *const f32, c: *mut f32)
             let mut a = a.add(run);
             for _ in 0..p.steps {
                 let (b0, b1) = (S::load(b), S::load(b.add(S::LANES)));
+                let ahead = b.wrapping_add(AHEAD * 2 * S::LANES);
+                S::prefetch(ahead);
+                S::prefetch(ahead.wrapping_add(S::LANES));
                 for (i, acc) in acc.iter_mut().enumerate() {
                     let v = S::splat(a.add(i));
                     acc[0] = S::mul_add(v, b0, acc[0]);

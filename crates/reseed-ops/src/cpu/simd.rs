@@ -32,6 +32,10 @@ pub trait Simd {
     /// # Safety
     /// As above.
     unsafe fn mul_add(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// Asks for the cache line at `p`, which need not exist.
+    /// # Safety
+    /// The instruction set must be there.
+    unsafe fn prefetch(p: *const f32);
     /// Writes a square of `LANES` rows and columns turned: what row i points at becomes column i of `to`.
     /// # Safety
     /// As above, for `LANES` rows, those of `to` the given distance apart.
@@ -70,6 +74,8 @@ impl Simd for Portable {
         // A fused multiply-add is a library call where the target has none.
         std::array::from_fn(|i| a[i] * b[i] + c[i])
     }
+    #[inline(always)]
+    unsafe fn prefetch(_: *const f32) {}
     #[inline(always)]
     unsafe fn turn(rows: &Rows, to: *mut f32, to_row: usize) {
         for i in 0..64 {
@@ -122,6 +128,11 @@ mod x86 {
                 unsafe fn mul_add(a: $v, b: $v, c: $v) -> $v {
                     // SAFETY: see `splat`.
                     unsafe { $fma(a, b, c) }
+                }
+                #[inline(always)]
+                unsafe fn prefetch(p: *const f32) {
+                    // SAFETY: a prefetch touches nothing.
+                    unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
                 }
                 #[inline(always)]
                 unsafe fn turn(rows: &Rows, to: *mut f32, to_row: usize) {

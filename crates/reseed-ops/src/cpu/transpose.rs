@@ -1,5 +1,7 @@
 //! `[pixel][channel]` to `[channel][pixel]`.
 
+use std::ops::Range;
+
 use super::level::Level;
 use super::memory::Element;
 #[cfg(target_arch = "x86_64")]
@@ -27,6 +29,8 @@ pub struct Pixels<'a, E> {
     pub row: &'a [E],
     /// Channels of a pixel.
     pub channels: usize,
+    /// The channels wanted.
+    pub part: Range<usize>,
     /// The first pixel.
     pub first: isize,
     /// Distance to the next one.
@@ -37,12 +41,12 @@ pub struct Pixels<'a, E> {
 
 impl<'a, E> Pixels<'a, E> {
     fn all(row: &'a [E], channels: usize) -> Self {
-        Pixels { row, channels, first: 0, step: 1, count: row.len() / channels }
+        Pixels { row, channels, part: 0..channels, first: 0, step: 1, count: row.len() / channels }
     }
 
     fn get(&self, i: usize) -> Option<&'a [E]> {
         let x = usize::try_from(self.first + (i * self.step) as isize).ok()?;
-        self.row.get(x * self.channels..(x + 1) * self.channels)
+        self.row.get(x * self.channels + self.part.start..x * self.channels + self.part.end)
     }
 }
 
@@ -56,9 +60,9 @@ pub fn lanes(level: Level) -> usize {
 
 /// The same for some pixels of a row; whole squares of the level's registers are fast.
 pub fn transpose_some<E: Element>(level: Level, from: Pixels<E>, to: &mut [f32], pitch: usize) {
-    assert!(to.len() >= (from.channels - 1) * pitch + from.count, "transposed rows do not fit");
+    assert!(to.len() >= (from.part.len() - 1) * pitch + from.count, "transposed rows do not fit");
     let side = lanes(level);
-    if from.channels < side || !from.count.is_multiple_of(side) {
+    if from.part.len() < side || !from.count.is_multiple_of(side) {
         return one_by_one(&from, to, pitch);
     }
     // SAFETY: `to` holds the rows and columns asserted above, and the level was detected.
@@ -77,7 +81,7 @@ fn one_by_one<E: Element>(from: &Pixels<E>, to: &mut [f32], pitch: usize) {
     for i in 0..from.count {
         match from.get(i) {
             Some(pixel) => pixel.iter().enumerate().for_each(|(c, value)| to[c * pitch + i] = value.to_f32()),
-            None => (0..from.channels).for_each(|c| to[c * pitch + i] = 0.0),
+            None => (0..from.part.len()).for_each(|c| to[c * pitch + i] = 0.0),
         }
     }
 }
@@ -103,7 +107,7 @@ unsafe fn squares<S: Simd, E: Element>(from: Pixels<E>, to: &mut [f32], pitch: u
     let zeros = [0.0; MOST_LANES];
     let mut wide = [[0.0; MOST_LANES]; MOST_LANES];
     for first in (0..from.count).step_by(side) {
-        for c in (0..from.channels).step_by(side).map(|c| c.min(from.channels - side)) {
+        for c in (0..from.part.len()).step_by(side).map(|c| c.min(from.part.len() - side)) {
             let mut rows = [zeros.as_ptr(); MOST_LANES];
             for (i, (row, wide)) in rows.iter_mut().zip(&mut wide).enumerate().take(side) {
                 let Some(pixel) = from.get(first + i) else { continue };
@@ -131,7 +135,7 @@ mod tests {
             for channels in [3, 16, 21] {
                 let row: Vec<f32> = (0..9 * channels).map(|i| 1.0 + i as f32).collect();
                 let mut to = vec![-1.0; channels * 16];
-                let pixels = Pixels { row: &row, channels, first: -2, step: 2, count: 16 };
+                let pixels = Pixels { row: &row, channels, part: 0..channels, first: -2, step: 2, count: 16 };
                 transpose_some(level, pixels, &mut to, 16);
                 for (i, value) in to.iter().enumerate() {
                     let (c, x) = (i / 16, 2 * (i % 16) as isize - 2);
