@@ -144,6 +144,11 @@ fn every_failure_keeps_its_name() {
     let (report, _) = networks.run_with(settings(5, 0), &identity, film, &mut ());
     assert!(matches!(report, Err(Error::Input(reseed_media::Error::Truncated { .. }))), "{report:?}");
 
+    let film = Film::made(SIZE, Depth::Eight, |i| Ok(Some(frame(0, i))));
+    film.counts.unwritable.store(true, Ordering::SeqCst);
+    let (report, _) = networks.run_with(settings(5, 0), &identity, film, &mut ());
+    assert!(matches!(report, Err(Error::Output(_))), "{report:?}");
+
     let failing = |_: &Latent, _: &Latent| Err(reseed_model::Error::State("lost".into()));
     let (report, _) = networks.run(settings(5, 0), &failing, &shot(0, 30));
     assert!(matches!(report, Err(Error::Model(_))), "{report:?}");

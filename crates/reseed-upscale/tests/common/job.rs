@@ -2,7 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use reseed_media::{Depth, Frame, Info, Kind, Rate, Sink, Size, Source};
@@ -61,6 +61,8 @@ pub struct Counts {
     pub written: AtomicUsize,
     /// Most frames that were read and not yet written.
     pub most: AtomicUsize,
+    /// Whether nothing can be written.
+    pub unwritable: AtomicBool,
 }
 
 /// Frames from a list, or made one by one.
@@ -128,6 +130,9 @@ impl Default for Screen {
 impl Sink for Screen {
     fn write(&mut self, frame: &Frame) -> reseed_media::Result<()> {
         assert_eq!(frame.size, self.size);
+        if self.film.unwritable.load(Ordering::SeqCst) {
+            return Err(reseed_media::Error::FolderNotEmpty { path: PathBuf::from("screen") });
+        }
         self.film.written.fetch_add(1, Ordering::SeqCst);
         self.frames.push(frame.clone());
         Ok(())
