@@ -1,10 +1,14 @@
 //! What can be typed.
 #![allow(rustdoc::broken_intra_doc_links, reason = "doc comments are the help texts, where brackets are shapes")]
 
+pub mod upscale;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use reseed_ops::{Hw, Precision};
+
+pub use upscale::{ImageArgs, JobArgs, UpscaleArgs};
 
 /// Restores and upscales video with SeedVR2-family models.
 #[derive(Parser)]
@@ -25,6 +29,10 @@ pub enum Command {
     /// Measure this machine.
     #[command(subcommand)]
     Bench(Bench),
+    /// Restore and upscale a y4m video, a folder of images or an image.
+    Upscale(Box<UpscaleArgs>),
+    /// Restore and upscale one image.
+    Image(Box<ImageArgs>),
     /// Run an embedded clip through an embedded model.
     Demo(DemoArgs),
     /// Show what this machine offers.
@@ -95,8 +103,17 @@ pub struct DemoArgs {
     pub run: RunArgs,
 }
 
+/// Options of commands that run the VAE by itself.
 #[derive(Args, Clone)]
 pub struct RunArgs {
+    #[command(flatten)]
+    pub compute: ComputeArgs,
+    #[command(flatten)]
+    pub plan: PlanArgs,
+}
+
+#[derive(Args, Clone)]
+pub struct ComputeArgs {
     /// Where to compute: cpu, cuda or cuda:N.
     #[arg(long, default_value = "cpu")]
     pub device: String,
@@ -104,8 +121,6 @@ pub struct RunArgs {
     /// leave the range of f16.
     #[arg(long, value_parser = precision, value_name = "f32|tf32|f16|bf16")]
     pub dtype: Option<Precision>,
-    #[command(flatten)]
-    pub plan: PlanArgs,
     /// Threads; all cores unless given.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
@@ -175,11 +190,11 @@ fn pair(text: &str, what: &str) -> Result<(usize, usize), String> {
     numbers.ok_or_else(|| format!("`{text}` is not {what}, such as 512x512"))
 }
 
-fn plane(text: &str) -> Result<Hw, String> {
+pub(crate) fn plane(text: &str) -> Result<Hw, String> {
     pair(text, "HEIGHTxWIDTH").map(|(h, w)| Hw::new(h, w))
 }
 
-fn size(text: &str) -> Result<Hw, String> {
+pub(crate) fn size(text: &str) -> Result<Hw, String> {
     match pair(text, "WIDTHxHEIGHT")? {
         (w, h) if w > 0 && h > 0 && w <= 1 << 16 && h <= 1 << 16 => Ok(Hw::new(h, w)),
         _ => Err(format!("`{text}`: sides are between 1 and 65536")),

@@ -10,13 +10,13 @@ use reseed_ops::{Cost, Hw, Incoming, Ops, ProfileOps};
 use serde_json::json;
 
 use crate::args::{BenchArgs, Direction};
-use crate::budget::{self, Clip};
+use crate::budget::{self, Clip, Sharing};
 use crate::engine::{self, Device};
 use crate::failure::Result;
 use crate::report::{self, MemoryWatch, bytes};
 
 pub fn run(args: &BenchArgs) -> Result<()> {
-    let device = engine::device(&args.run)?;
+    let device = engine::device(&args.run.compute, args.run.plan.max_vram)?;
     let ops = &*device.ops;
     let vae = Vae::load(ops, &*engine::weights(&args.weights)?)?;
     let factor = vae.config.spatial_factor();
@@ -57,7 +57,7 @@ impl Case<'_> {
         let input: Vec<f32> = uniform("bench", frames * frame, 1).iter().map(|v| (v * scale) as f32).collect();
         let cut = if self.direction == Direction::Encode { Cut::Pictures } else { Cut::Latents };
         let clip = Clip { half, config: self.config, cut, plane, frames };
-        let planned = &budget::reserve(self.device, &self.args.run, &[clip])?[0];
+        let planned = &budget::reserve(self.device, &self.args.run.plan, &[clip], Sharing::Together)?[0];
         let mut values = Vec::new();
         let mut once = |ops: &dyn Ops| -> Result<(f64, Option<f64>)> {
             let moment = || self.device.card.as_ref().map(|card| card.moment()).transpose();
@@ -107,7 +107,7 @@ impl Case<'_> {
         profiler.records().iter().for_each(|r| cost += r.cost);
         let gflops = cost.flops as f64 / median / 1e9;
         let size = format!("{}x{}", self.args.size.w, self.args.size.h);
-        if self.args.run.json {
+        if self.args.run.compute.json {
             say!(
                 "{}",
                 json!({
@@ -140,8 +140,8 @@ impl Case<'_> {
                 );
             }
         }
-        if self.args.run.profile {
-            report::profile(&profiler.records(), self.args.run.json);
+        if self.args.run.compute.profile {
+            report::profile(&profiler.records(), self.args.run.compute.json);
         }
         Ok(())
     }

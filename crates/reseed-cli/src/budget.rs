@@ -5,7 +5,7 @@ use reseed_model::plan::{Cut, Tile, Tiling};
 use reseed_model::{Config, Half, Stream};
 use reseed_ops::{Error, Hw, Ops};
 
-use crate::args::RunArgs;
+use crate::args::PlanArgs;
 use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::report::{bytes, warn};
@@ -49,11 +49,21 @@ impl Planned {
     }
 }
 
-/// Plans that fit side by side, with slices of one length and their memory taken.
-pub fn reserve(device: &Device, args: &RunArgs, clips: &[Clip]) -> Result<Vec<Planned>> {
+/// How clips share the memory there is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// All run at the same time.
+    Together,
+    /// One after the other, beside something that takes as much.
+    Turns,
+}
+
+/// Plans that fit, with slices of one length and their memory taken.
+pub fn reserve(device: &Device, args: &PlanArgs, clips: &[Clip], sharing: Sharing) -> Result<Vec<Planned>> {
     for _ in 0..TRIES {
-        let planned = plan(device, args, clips)?;
-        let all: usize = planned.iter().map(|p| p.plan.ledger.arena + SPARE).sum();
+        let planned = plan(device, args, clips, sharing)?;
+        let each = planned.iter().map(|p| p.plan.ledger.arena + SPARE);
+        let all = if sharing == Sharing::Together { each.sum() } else { each.max().unwrap_or(0) };
         match device.ops.reserve(all) {
             // Someone else took the memory: there is less room now, and the next plan is smaller.
             Err(Error::OutOfMemory { .. }) => continue,
@@ -64,10 +74,11 @@ pub fn reserve(device: &Device, args: &RunArgs, clips: &[Clip]) -> Result<Vec<Pl
     Err(Failure::Memory(format!("{}: its memory is taken away as fast as it is planned for", device.ops.device())))
 }
 
-/// Plans that fit side by side, with slices of one length.
-pub fn plan(device: &Device, args: &RunArgs, clips: &[Clip]) -> Result<Vec<Planned>> {
-    let room = (device.room)()?.map_or(usize::MAX, |room| room / clips.len());
-    let slice = args.plan.slice.map(usize::from).or(device.slice);
+/// Plans that fit, with slices of one length.
+pub fn plan(device: &Device, args: &PlanArgs, clips: &[Clip], sharing: Sharing) -> Result<Vec<Planned>> {
+    let parts = if sharing == Sharing::Together { clips.len() } else { 2 };
+    let room = (device.room)()?.map_or(usize::MAX, |room| room / parts);
+    let slice = args.slice.map(usize::from).or(device.slice);
     let each = |slice| clips.iter().map(|clip| fitting(device, args, clip, slice, room)).collect::<Result<Vec<_>>>();
     let planned = each(slice)?;
     let shortest = planned.iter().map(|p| p.plan.slice).min();
@@ -78,8 +89,8 @@ pub fn plan(device: &Device, args: &RunArgs, clips: &[Clip]) -> Result<Vec<Plann
 }
 
 /// The plan of one clip that takes at most `room`; in tiles where nothing exact does.
-fn fitting(device: &Device, args: &RunArgs, clip: &Clip, slice: Option<usize>, room: usize) -> Result<Planned> {
-    let tiling = engine::tiling(&args.plan, clip.config)?;
+fn fitting(device: &Device, args: &PlanArgs, clip: &Clip, slice: Option<usize>, room: usize) -> Result<Planned> {
+    let tiling = engine::tiling(args, clip.config)?;
     let tensors = room.saturating_sub(SPARE);
     let fits = |planned: &Planned| planned.plan.ledger.arena <= tensors || room == usize::MAX;
     let exact = planned(device, clip, tiling, slice, tensors)?;

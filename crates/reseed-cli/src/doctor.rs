@@ -4,8 +4,8 @@ use reseed_cuda::DeviceInfo;
 use reseed_ops::{CpuOps, DType, Level, Ops};
 
 use crate::failure::Result;
-use crate::memory;
 use crate::report::bytes;
+use reseed_upscale::memory;
 
 pub fn run() -> Result<()> {
     let cpu = CpuOps::new(DType::F32, None)?;

@@ -12,12 +12,12 @@ use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_ops::{CheckOps, CpuOps, Hw, Level, Ops, Precision, TraceOps};
 
-use crate::args::{PlanArgs, RunArgs};
+use crate::args::{ComputeArgs, PlanArgs};
 use crate::failure::{Failure, Result};
 use crate::report;
 
 /// Seed of formula weights.
-const SEED: u64 = 1;
+pub const SEED: u64 = 1;
 
 /// Where a run computes.
 pub struct Device {
@@ -35,18 +35,25 @@ pub struct Device {
     pub card: Option<Arc<CudaOps>>,
 }
 
+/// A device of its own for the transformer, where it computes in another type: f16 costs it 15 dB, so that it takes bf16
+/// there.
+pub fn transformer_device(args: &ComputeArgs) -> Result<Option<Device>> {
+    let f16 = args.dtype == Some(Precision::F16) || args.dtype.is_none() && args.device != "cpu";
+    f16.then(|| device(&ComputeArgs { dtype: Some(Precision::Bf16), ..args.clone() }, None)).transpose()
+}
+
 /// The device that was asked for, in the type that was asked for or that suits it best.
-pub fn device(args: &RunArgs) -> Result<Device> {
+pub fn device(args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {
     let check = check()?;
     let number = match args.device.as_str() {
-        "cpu" => return cpu(args, check),
+        "cpu" => return cpu(args, max_vram, check),
         "cuda" => Some(0),
         word => word.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
     };
     let unknown = || Failure::Usage(format!("--device {}: the devices are cpu, cuda and cuda:N", args.device));
     let cuda = Arc::new(CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(Precision::F16))?);
-    let (limit, card) = (args.plan.max_vram, cuda.clone());
-    let room = move || Ok(Some(card.room_for_tensors(limit)?));
+    let card = cuda.clone();
+    let room = move || Ok(Some(card.room_for_tensors(max_vram)?));
     let trace = cuda.tracer();
     let ops: Arc<dyn Ops> = match check {
         true => checked(CpuOps::new(cuda.dtype(), args.threads.map(usize::from))?, cuda.clone()),
@@ -55,8 +62,8 @@ pub fn device(args: &RunArgs) -> Result<Device> {
     Ok(Device { trace, room: Box::new(room), slice: None, lanes: 1, card: Some(cuda), ops })
 }
 
-fn cpu(args: &RunArgs, check: bool) -> Result<Device> {
-    if args.plan.max_vram.is_some() {
+fn cpu(args: &ComputeArgs, max_vram: Option<usize>, check: bool) -> Result<Device> {
+    if max_vram.is_some() {
         return Err(Failure::Usage("--max-vram is for --device cuda; on the cpu --slice and --tile save memory".into()));
     }
     let (precision, threads) = (args.dtype.unwrap_or(Precision::F32), args.threads.map(usize::from));
@@ -117,15 +124,19 @@ pub fn weights(name: &str) -> Result<Box<dyn Source>> {
 /// The tiles that were asked for.
 pub fn tiling(args: &PlanArgs, config: &Config) -> Result<Option<Tiling>> {
     let Some(tile) = args.tile else { return Ok(None) };
-    let factor = config.spatial_factor();
     let overlap = args.overlap.unwrap_or(Hw::new(tile.h / 8, tile.w / 8));
+    checked_tiling(tile, overlap, config.spatial_factor(), "--overlap").map(Some)
+}
+
+/// Tiles that can be laid; `option` is what their overlap is called.
+pub fn checked_tiling(tile: Hw, overlap: Hw, factor: usize, option: &str) -> Result<Tiling> {
     if tile.h < factor || tile.w < factor {
         return Err(Failure::Usage(format!("--tile {tile}: a tile has at least {factor} pixels a side")));
     }
     if overlap.h >= tile.h || overlap.w >= tile.w {
-        return Err(Failure::Usage(format!("--overlap {overlap} must be smaller than --tile {tile}")));
+        return Err(Failure::Usage(format!("{option} {overlap} must be smaller than --tile {tile}")));
     }
-    Ok(Some(Tiling { tile, overlap }))
+    Ok(Tiling { tile, overlap })
 }
 
 static CANCELLED: AtomicBool = AtomicBool::new(false);

@@ -6,7 +6,7 @@ use reseed_ops::{Cost, Hw, Ledger, Precision};
 use serde_json::json;
 
 use crate::args::{Direction, EstimateArgs};
-use crate::budget::{self, Clip, Planned};
+use crate::budget::{self, Clip, Planned, Sharing};
 use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::report::bytes;
@@ -27,7 +27,7 @@ pub struct Needs {
 }
 
 pub fn run(args: &EstimateArgs) -> Result<()> {
-    let device = engine::device(&args.run)?;
+    let device = engine::device(&args.run.compute, args.run.plan.max_vram)?;
     let source = engine::weights(&args.weights)?;
     let trace = (device.trace)();
     let (config, half): (Config, Box<dyn Half>) = match args.direction {
@@ -61,7 +61,7 @@ fn trace_clip(
         Direction::Decode => (Cut::Latents, Hw::new(padded.h / factor, padded.w / factor), 1 + (pictures - 1) / time),
     };
     let clip = Clip { half, config, cut, plane, frames: total };
-    let planned = budget::plan(device, &args.run, &[clip])?.swap_remove(0);
+    let planned = budget::plan(device, &args.run.plan, &[clip], Sharing::Together)?.swap_remove(0);
     let plan = slices(total, planned.step());
     reserve(half, plane, plan[0].len())?;
     let trace = (device.trace)();
@@ -104,7 +104,7 @@ fn tell(args: &EstimateArgs, needs: &Needs) {
     let Needs { ledger, weights, dtype, peak, slices, planned: Planned { plan, tiles, workers, .. } } = needs;
     let tiles = tiles.as_ref().map_or(1, Vec::len);
     let name = if args.direction == Direction::Encode { "encode" } else { "decode" };
-    if args.run.json {
+    if args.run.compute.json {
         say!(
             "{}",
             json!({

@@ -92,5 +92,19 @@ impl From<reseed_model::Error> for Failure {
     }
 }
 
+impl From<reseed_upscale::Error> for Failure {
+    fn from(error: reseed_upscale::Error) -> Failure {
+        use reseed_upscale::Error;
+        match error {
+            Error::Output(error) => Failure::output(error),
+            Error::Model(error) => error.into(),
+            Error::OtherVae { .. } | Error::Strangers { .. } => Failure::Model(error.to_string()),
+            Error::NoPixels { .. } | Error::TooLarge { .. } => Failure::Usage(error.to_string()),
+            Error::Cancelled => Failure::Cancelled,
+            error => Failure::Input(error.to_string()),
+        }
+    }
+}
+
 /// Result of a command.
 pub type Result<T> = std::result::Result<T, Failure>;

@@ -14,11 +14,12 @@ mod doctor;
 mod engine;
 mod estimate;
 mod failure;
-mod memory;
+mod model;
 mod progress;
 mod report;
 mod roundtrip;
 mod tensor_file;
+mod upscale;
 mod vae;
 
 use std::process::ExitCode;
@@ -34,6 +35,8 @@ fn main() -> ExitCode {
         Command::Vae(VaeCommand::Roundtrip(args)) => roundtrip::run(&args),
         Command::Estimate(Estimate::Vae(args)) => estimate::run(&args),
         Command::Bench(Bench::Vae(args)) => bench::run(&args),
+        Command::Upscale(args) => upscale::run(&args),
+        Command::Image(args) => upscale::image(&args),
         Command::Demo(args) => roundtrip::demo(&args),
         Command::Doctor => doctor::run(),
     };

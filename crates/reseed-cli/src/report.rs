@@ -10,7 +10,7 @@ use std::time::Duration;
 use reseed_ops::{Cost, Record};
 use serde_json::{Value, json};
 
-use crate::memory;
+use reseed_upscale::memory;
 
 static STDOUT_IS_TAKEN: AtomicBool = AtomicBool::new(false);
 

@@ -10,7 +10,7 @@ use reseed_ops::{Hw, Ops, ProfileOps};
 use serde_json::json;
 
 use crate::args::{DemoArgs, RoundtripArgs, RunArgs};
-use crate::budget::{self, Clip};
+use crate::budget::{self, Clip, Sharing};
 use crate::clip::{Extended, crop};
 use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
@@ -32,7 +32,7 @@ pub fn run(args: &RoundtripArgs) -> Result<()> {
 
 pub fn demo(args: &DemoArgs) -> Result<()> {
     report::make_way_for(&args.output);
-    if !args.run.json {
+    if !args.run.compute.json {
         say!("Nine frames of an embedded clip through the embedded test model (formula weights: expect noise).");
     }
     roundtrip(reseed_media::sample(), Path::new("embedded clip"), &args.output, "formula:tiny", &args.run)
@@ -61,14 +61,14 @@ impl Quality {
 
 fn roundtrip(mut source: Box<dyn Source>, input: &Path, output: &Path, weights: &str, args: &RunArgs) -> Result<()> {
     engine::catch_ctrl_c();
-    let device = engine::device(args)?;
+    let device = engine::device(&args.compute, args.plan.max_vram)?;
     let vae = Vae::load(&*device.ops, &*engine::weights(weights)?)?;
-    let profiler = args.profile.then(|| ProfileOps::new(&*device.ops));
+    let profiler = args.compute.profile.then(|| ProfileOps::new(&*device.ops));
     let ops: &dyn Ops = profiler.as_ref().map_or(&*device.ops, |p| p);
     let info = source.info().clone();
     let mut sink = reseed_media::create(output, &info).map_err(Failure::output)?;
     let watch = MemoryWatch::start();
-    let mut progress = Progress::new("vae roundtrip", info.frames, args.json);
+    let mut progress = Progress::new("vae roundtrip", info.frames, args.compute.json);
     let quality = pump(&vae, ops, &device, &mut *source, &mut *sink, &mut progress, args)?;
     if quality.frames == 0 {
         return Err(Failure::Input(format!("{}: there are no frames in it", input.display())));
@@ -76,7 +76,7 @@ fn roundtrip(mut source: Box<dyn Source>, input: &Path, output: &Path, weights: 
     sink.finish().map_err(Failure::output)?;
     progress.finish();
     if let Some(profiler) = &profiler {
-        report::profile(&profiler.records(), args.json);
+        report::profile(&profiler.records(), args.compute.json);
     }
     tell(&quality, &progress, &watch, output, args, &*device.ops);
     Ok(())
@@ -109,7 +109,7 @@ fn pump(
     let latents = vae.encoder.frames_out(pictures, true);
     let encode = Clip { half: &vae.encoder, config, cut: Cut::Pictures, plane: padded, frames: pictures };
     let decode = Clip { half: &vae.decoder, config, cut: Cut::Latents, plane: latent, frames: latents };
-    let [encode, decode] = &budget::reserve(device, args, &[encode, decode])?[..] else { unreachable!("two plans") };
+    let [encode, decode] = &budget::reserve(device, &args.plan, &[encode, decode], Sharing::Together)?[..] else { unreachable!("two plans") };
     let mut encoder = encode.stream(ops, &vae.encoder, padded);
     let mut decoder = decode.stream(ops, &vae.decoder, latent);
     let step = encode.step();
@@ -140,7 +140,7 @@ fn pump(
 fn tell(quality: &Quality, progress: &Progress, watch: &MemoryWatch, output: &Path, args: &RunArgs, ops: &dyn Ops) {
     let (psnr, ssim) = quality.mean();
     let seconds = progress.elapsed().as_secs_f64();
-    if args.json {
+    if args.compute.json {
         let mut done = json!({
             "event": "done", "command": "vae roundtrip", "device": ops.device(), "dtype": ops.precision().to_string(),
             "frames": quality.frames, "seconds": seconds, "fps": progress.fps(), "psnr": psnr, "ssim": ssim,

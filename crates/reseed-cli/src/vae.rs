@@ -9,7 +9,7 @@ use reseed_ops::{Hw, Incoming, Ops, ProfileOps, Record, Shape, Thw};
 use serde_json::json;
 
 use crate::args::{RunArgs, TensorArgs};
-use crate::budget::{self, Clip};
+use crate::budget::{self, Clip, Sharing};
 use crate::clip::{Extended, crop};
 use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
@@ -18,16 +18,16 @@ use crate::report::{self, MemoryWatch, bytes};
 use crate::tensor_file::{TensorInput, TensorOutput};
 
 pub fn encode(args: &TensorArgs) -> Result<()> {
-    engine::in_range(args, |args| &mut args.run.dtype, encode_once)
+    engine::in_range(args, |args| &mut args.run.compute.dtype, encode_once)
 }
 
 pub fn decode(args: &TensorArgs) -> Result<()> {
-    engine::in_range(args, |args| &mut args.run.dtype, decode_once)
+    engine::in_range(args, |args| &mut args.run.compute.dtype, decode_once)
 }
 
 fn encode_once(args: &TensorArgs) -> Result<()> {
     engine::catch_ctrl_c();
-    let device = engine::device(&args.run)?;
+    let device = engine::device(&args.run.compute, args.run.plan.max_vram)?;
     refuse_same_file(&args.input, &args.output)?;
     let input = TensorInput::open(&args.input)?;
     let source = engine::weights(&args.weights)?;
@@ -68,7 +68,7 @@ fn encode_once(args: &TensorArgs) -> Result<()> {
 
 fn decode_once(args: &TensorArgs) -> Result<()> {
     engine::catch_ctrl_c();
-    let device = engine::device(&args.run)?;
+    let device = engine::device(&args.run.compute, args.run.plan.max_vram)?;
     refuse_same_file(&args.input, &args.output)?;
     let input = TensorInput::open(&args.input)?;
     let source = engine::weights(&args.weights)?;
@@ -151,13 +151,13 @@ impl Run<'_> {
         mut write: impl FnMut(&[f32]) -> Result<()>,
     ) -> Result<Done<'_>> {
         let watch = MemoryWatch::start();
-        let profiler = self.args.profile.then(|| ProfileOps::new(&*self.device.ops));
+        let profiler = self.args.compute.profile.then(|| ProfileOps::new(&*self.device.ops));
         let ops: &dyn Ops = profiler.as_ref().map_or(&*self.device.ops, |p| p);
         let frames = if cut == Cut::Pictures { total } else { 1 + (total - 1) / self.config.temporal_factor() };
         let clip = Clip { half: self.half, config: self.config, cut, plane, frames };
-        let planned = &budget::reserve(self.device, self.args, &[clip])?[0];
+        let planned = &budget::reserve(self.device, &self.args.plan, &[clip], Sharing::Together)?[0];
         let (mut stream, step) = (planned.stream(ops, self.half, plane), planned.step());
-        let mut progress = Progress::new(self.name, Some(total), self.args.json);
+        let mut progress = Progress::new(self.name, Some(total), self.args.compute.json);
         let mut slice = next(step + 1)?;
         let mut first = true;
         // The result of a slice is fetched and written while the next one runs.
@@ -202,9 +202,9 @@ impl Done<'_> {
     fn tell(&self, output: &Path, shape: Shape) {
         let Done { run, total, seconds, fps, watch, records } = self;
         if let Some(records) = records {
-            report::profile(records, run.args.json);
+            report::profile(records, run.args.compute.json);
         }
-        if run.args.json {
+        if run.args.compute.json {
             let mut done = json!({
                 "event": "done", "command": run.name, "device": run.device.ops.device(), "dtype": run.device.ops.precision().to_string(),
                 "frames": total, "seconds": seconds, "fps": fps,

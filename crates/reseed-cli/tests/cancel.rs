@@ -42,6 +42,13 @@ fn an_interrupted_video_leaves_nothing_behind() {
 }
 
 #[test]
+fn an_interrupted_job_leaves_nothing_behind() {
+    let lab = Lab::new();
+    lab.film("in.y4m", Size { h: 64, w: 64 }, 2000);
+    interrupted(&lab, "upscale in.y4m out.y4m --model formula:tiny --scale 1", ".out.y4m.partial");
+}
+
+#[test]
 fn an_interrupted_folder_leaves_nothing_behind() {
     let lab = Lab::new();
     lab.film("in", Size { h: 64, w: 64 }, 400);

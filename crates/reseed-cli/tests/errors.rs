@@ -276,7 +276,16 @@ fn a_folder_of_pictures_that_differ_in_size() {
     let lab = lab();
     lab.film("album", SIZE, 6);
     let (size, kind) = (Size { h: 16, w: 25 }, Kind::Image);
-    let info = Info { size, frames: None, rate: Rate::default(), depth: Depth::Eight, kind, names: vec![], icc: None };
+    let info = Info {
+        size,
+        frames: None,
+        rate: Rate::default(),
+        depth: Depth::Eight,
+        alpha: false,
+        kind,
+        names: vec![],
+        icc: None,
+    };
     let mut sink = reseed_media::create(&lab.path("album/99.png"), &info).unwrap();
     sink.write(&picture(size, 0)).unwrap();
     sink.finish().unwrap();

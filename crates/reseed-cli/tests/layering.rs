@@ -9,11 +9,12 @@ use serde_json::Value;
 
 /// Each crate of the workspace and the crates it may name, in tests and build scripts too.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("reseed-cli", &["reseed-cuda", "reseed-media", "reseed-model", "reseed-ops"]),
+    ("reseed-cli", &["reseed-cuda", "reseed-media", "reseed-model", "reseed-ops", "reseed-upscale"]),
     ("reseed-cuda", &["reseed-ops"]),
     ("reseed-media", &[]),
     ("reseed-model", &["reseed-ops"]),
     ("reseed-ops", &[]),
+    ("reseed-upscale", &["reseed-media", "reseed-model", "reseed-ops"]),
 ];
 
 fn root() -> PathBuf {
@@ -76,4 +77,9 @@ fn the_model_names_no_device() {
 #[test]
 fn media_knows_no_tensors() {
     assert_silent("reseed-media", &["tensor", "reseed_"]);
+}
+
+#[test]
+fn the_pipeline_neither_parses_arguments_nor_prints() {
+    assert_silent("reseed-upscale", &["clap", "println!", "print!", "std::env", "cuda"]);
 }

@@ -7,6 +7,7 @@ mod attention;
 mod conv;
 mod conv_patch;
 mod convolve;
+mod dit;
 mod fold;
 mod group_norm;
 mod linear;
@@ -21,7 +22,8 @@ use std::sync::Arc;
 
 use reseed_ops::{
     Activation, Conv, ConvData, ConvSpec, DType, Epilogue, Error, Incoming, Linear, Norm, Ops, Packed, Past, Placement,
-    Precision, Read, Result, Shape, Stats, Summed, Tensor, TraceOps, Upsample, UpsampleData, UpsampleSpec,
+    Precision, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, TraceOps, Upsample,
+    UpsampleData, UpsampleSpec, Vector, merge,
 };
 
 use crate::copies::CopyTime;
@@ -177,7 +179,19 @@ impl Ops for CudaOps {
     }
 
     fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {
-        Ok(Upsample { spec, packed: upsample::pack(self, &spec, &read()?)? })
+        Ok(Upsample { spec, packed: upsample::pack(self, &spec, &merge(&spec, &read()?))? })
+    }
+
+    fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector> {
+        dit::vector(self, len, &read()?)
+    }
+
+    fn rows(&self, per: usize, rows: &[u32]) -> Result<Rows> {
+        dit::rows(self, per, rows)
+    }
+
+    fn rotary(&self, data: &RotaryData) -> Result<Rotary> {
+        dit::rotary(self, data)
     }
 
     fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
@@ -212,6 +226,34 @@ impl Ops for CudaOps {
 
     fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {
         attention::run(self, qkv, heads, lengths)
+    }
+
+    fn rms_norm_modulate(&self, x: &Tensor, norm: &Norm) -> Result<Tensor> {
+        dit::rms_norm_modulate(self, x, norm)
+    }
+
+    fn gated_add(&self, x: Tensor, h: &Tensor, gate: &Vector) -> Result<Tensor> {
+        dit::gated_add(self, x, h, gate)
+    }
+
+    fn swiglu(&self, x: &Tensor) -> Result<Tensor> {
+        dit::swiglu(self, x)
+    }
+
+    fn gelu(&self, x: Tensor) -> Result<Tensor> {
+        dit::gelu(self, x)
+    }
+
+    fn qk_norm_rope(&self, streams: [Qkv; 2], rows: &Rows, rotary: &Rotary, eps: f32) -> Result<Tensor> {
+        dit::qk_norm_rope(self, streams, rows, rotary, eps)
+    }
+
+    fn gather_rows(&self, x: &Tensor, rows: &Rows) -> Result<Tensor> {
+        dit::gather_rows(self, x, rows)
+    }
+
+    fn axpby(&self, a: f32, x: &Tensor, b: f32, y: Tensor) -> Result<Tensor> {
+        dit::axpby(self, a, x, b, y)
     }
 
     fn gaussian(&self, moments: &Tensor, noise: Option<&Tensor>, scale: f32) -> Result<Tensor> {

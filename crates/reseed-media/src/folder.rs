@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::frame::{Depth, Frame, Rate, Size};
+use crate::frame::{Frame, Rate, Size};
 use crate::partial::Partial;
 use crate::picture::{self, Codec};
 use crate::stream::{Info, Kind, Sink, Source};
@@ -31,24 +31,25 @@ impl FolderSource {
             frames: Some(names.len()),
             rate: Rate::default(),
             depth: headers.depth,
+            alpha: headers.alpha,
             kind: Kind::Folder,
             names,
             icc: headers.icc,
         };
         let mut source = FolderSource { folder: folder.to_owned(), info, read: 0 };
-        source.info.depth = source.deepest()?.max(source.info.depth);
+        source.survey_rest()?;
         Ok(source)
     }
 
-    fn deepest(&self) -> Result<Depth> {
-        let mut deepest = Depth::Eight;
-        for name in &self.info.names[1..] {
-            let path = self.folder.join(name);
+    fn survey_rest(&mut self) -> Result<()> {
+        for i in 1..self.info.names.len() {
+            let path = self.folder.join(&self.info.names[i]);
             let headers = picture::probe(&path)?;
             self.check_size(path, headers.size)?;
-            deepest = deepest.max(headers.depth);
+            self.info.depth = self.info.depth.max(headers.depth);
+            self.info.alpha |= headers.alpha;
         }
-        Ok(deepest)
+        Ok(())
     }
 
     fn check_size(&self, other: PathBuf, other_size: Size) -> Result<()> {

@@ -1,4 +1,4 @@
-//! One picture of RGB samples, and the small values that describe it.
+//! One picture of RGB samples, perhaps with alpha, and the small values that describe it.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,9 +14,9 @@ pub struct Size {
 
 impl Size {
     /// The longest side accepted from a file.
-    pub(crate) const MAX_SIDE: usize = 1 << 15;
+    pub const MAX_SIDE: usize = 1 << 15;
     /// The most pixels accepted from a file: an RGB frame stays under 2 GiB at sixteen bits.
-    pub(crate) const MAX_PIXELS: usize = 1 << 28;
+    pub const MAX_PIXELS: usize = 1 << 28;
 
     /// Pixels in a picture of this size.
     pub fn pixels(self) -> usize {
@@ -24,7 +24,7 @@ impl Size {
     }
 
     /// Whether a file that claims this size is to be believed.
-    pub(crate) fn is_plausible(self) -> bool {
+    pub fn is_plausible(self) -> bool {
         let side = 1..=Size::MAX_SIDE;
         side.contains(&self.h) && side.contains(&self.w) && self.pixels() <= Size::MAX_PIXELS
     }
@@ -67,7 +67,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Interleaved RGB samples, three per pixel, row by row; both depths use their full range.
+/// Samples row by row, those of a pixel side by side; both depths use their full range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Samples {
     /// Black 0, white 255.
@@ -77,7 +77,7 @@ pub enum Samples {
 }
 
 impl Samples {
-    /// How many samples there are: three per pixel.
+    /// How many samples there are: three per pixel of colour, one of alpha.
     pub fn len(&self) -> usize {
         match self {
             Samples::U8(samples) => samples.len(),
@@ -90,10 +90,40 @@ impl Samples {
         self.len() == 0
     }
 
+    /// The depth they are held in.
+    pub fn depth(&self) -> Depth {
+        match self {
+            Samples::U8(_) => Depth::Eight,
+            Samples::U16(_) => Depth::Sixteen,
+        }
+    }
+
+    /// Samples from values in [0, 1]: values outside are clamped, all are rounded to nearest, NaN becomes 0.
+    pub fn from_unit(unit: &[f32], depth: Depth) -> Samples {
+        let mut samples = Samples::with_capacity(depth, unit.len());
+        samples.extend_from_unit(unit);
+        samples
+    }
+
     pub(crate) fn with_capacity(depth: Depth, samples: usize) -> Samples {
         match depth {
             Depth::Eight => Samples::U8(Vec::with_capacity(samples)),
             Depth::Sixteen => Samples::U16(Vec::with_capacity(samples)),
+        }
+    }
+
+    /// The same samples in eight bits.
+    pub(crate) fn to_eight_bits(&self) -> Samples {
+        let mut unit = vec![0.0; self.len()];
+        self.copy_to_unit(0..unit.len(), &mut unit);
+        Samples::from_unit(&unit, Depth::Eight)
+    }
+
+    /// The samples as they lie in memory.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Samples::U8(samples) => samples,
+            Samples::U16(samples) => bytemuck::cast_slice(samples),
         }
     }
 
@@ -106,7 +136,7 @@ impl Samples {
     }
 
     /// Copies the samples of `range` into `unit` as values in [0, 1].
-    pub(crate) fn copy_to_unit(&self, range: Range<usize>, unit: &mut [f32]) {
+    pub fn copy_to_unit(&self, range: Range<usize>, unit: &mut [f32]) {
         fn scale<T: Copy + Into<f32>>(samples: &[T], white: f32, unit: &mut [f32]) {
             assert_eq!(samples.len(), unit.len(), "samples and their copy");
             for (value, sample) in unit.iter_mut().zip(samples) {
@@ -120,22 +150,21 @@ impl Samples {
     }
 }
 
-/// One RGB picture.
+/// One RGB picture, opaque or with alpha.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// Its height and width.
     pub size: Size,
     /// Its samples: `3 * h * w` of them.
     pub samples: Samples,
+    /// How opaque each pixel is, in the same depth: `h * w` samples, not multiplied into the colours.
+    pub alpha: Option<Samples>,
 }
 
 impl Frame {
     /// The depth its samples are held in.
     pub fn depth(&self) -> Depth {
-        match self.samples {
-            Samples::U8(_) => Depth::Eight,
-            Samples::U16(_) => Depth::Sixteen,
-        }
+        self.samples.depth()
     }
 
     /// RGB values in [0, 1], in the order of the samples.
@@ -145,18 +174,19 @@ impl Frame {
         unit
     }
 
-    /// A frame from RGB values in [0, 1]: values outside are clamped, all are rounded to nearest, NaN becomes black.
+    /// An opaque frame from RGB values in [0, 1]: values outside are clamped, all are rounded to nearest, NaN becomes black.
     pub fn from_unit(size: Size, unit: &[f32], depth: Depth) -> Frame {
         assert_eq!(unit.len(), 3 * size.pixels(), "RGB values for a {size} frame");
-        let mut samples = Samples::with_capacity(depth, unit.len());
-        samples.extend_from_unit(unit);
-        Frame { size, samples }
+        Frame { size, samples: Samples::from_unit(unit, depth), alpha: None }
     }
 
     /// Panics unless the frame is whole and of the size its sink was created for.
     pub(crate) fn assert_fits(&self, size: Size) {
         assert_eq!(self.size, size, "a sink takes frames of the size it was created for");
         assert_eq!(self.samples.len(), 3 * size.pixels(), "samples of a {size} frame");
+        if let Some(alpha) = &self.alpha {
+            assert_eq!((alpha.len(), alpha.depth()), (size.pixels(), self.depth()), "alpha of a {size} frame");
+        }
     }
 }
 
@@ -181,7 +211,7 @@ mod tests {
     fn every_sample_survives_the_unit_range() {
         let size = Size { h: 1, w: 1 << 16 };
         let all: Vec<u16> = (0..=u16::MAX).flat_map(|v| [v; 3]).collect();
-        let frame = Frame { size, samples: Samples::U16(all) };
+        let frame = Frame { size, samples: Samples::U16(all), alpha: None };
         assert_eq!(Frame::from_unit(size, &frame.to_unit(), Depth::Sixteen), frame);
     }
 

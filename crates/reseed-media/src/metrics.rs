@@ -92,12 +92,12 @@ mod tests {
     use crate::frame::Samples;
 
     fn grey(size: Size, code: u8) -> Frame {
-        Frame { size, samples: Samples::U8(vec![code; 3 * size.pixels()]) }
+        Frame { size, samples: Samples::U8(vec![code; 3 * size.pixels()]), alpha: None }
     }
 
     fn texture(size: Size) -> Frame {
         let code = |i: usize| (i.wrapping_mul(2654435761) >> 7) as u8;
-        Frame { size, samples: Samples::U8((0..3 * size.pixels()).map(code).collect()) }
+        Frame { size, samples: Samples::U8((0..3 * size.pixels()).map(code).collect()), alpha: None }
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn depth_does_not_matter() {
         let size = Size { h: 12, w: 12 };
-        let deep = Frame { size, samples: Samples::U16(vec![100 * 257; 3 * size.pixels()]) };
+        let deep = Frame { size, samples: Samples::U16(vec![100 * 257; 3 * size.pixels()]), alpha: None };
         assert_eq!(psnr(&grey(size, 100), &deep), f64::INFINITY);
     }
 

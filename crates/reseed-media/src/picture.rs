@@ -1,9 +1,11 @@
 //! Single pictures: PNG, JPEG, WebP and TIFF.
 //!
-//! A picture becomes plain RGB: grey and palettes are expanded, and alpha is dropped without composing the picture over
-//! anything, so colours under transparent pixels show. The camera's orientation tag is applied, because the output
-//! carries no such tag. Of an animation or a TIFF of many pages the first is taken.
+//! A picture becomes plain RGB: grey and palettes are expanded. Alpha stands beside the colours and is never multiplied
+//! into them; a format that holds none drops it, so that colours under transparent pixels show. The camera's
+//! orientation tag is applied, because the output carries no such tag. Of an animation or a TIFF of many pages the first
+//! is taken.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Cursor, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -80,6 +82,10 @@ impl Codec {
         }
     }
 
+    fn holds_alpha(self) -> bool {
+        self != Codec::Jpeg
+    }
+
     fn holds_sixteen_bits(self) -> bool {
         matches!(self, Codec::Png | Codec::Tiff)
     }
@@ -89,6 +95,7 @@ impl Codec {
 pub(crate) struct Headers {
     pub size: Size,
     pub depth: Depth,
+    pub alpha: bool,
     pub icc: Option<Vec<u8>>,
     orientation: Orientation,
 }
@@ -103,9 +110,10 @@ impl Headers {
             ColorType::L8 | ColorType::La8 | ColorType::Rgb8 | ColorType::Rgba8 => Depth::Eight,
             _ => Depth::Sixteen,
         };
+        let alpha = decoder.color_type().has_alpha();
         // Profiles of other colour spaces describe samples that are not RGB, which is all we write.
         let icc = decoder.icc_profile()?.filter(|profile| profile.get(16..20) == Some(b"RGB "));
-        Ok(Headers { size, depth, icc, orientation })
+        Ok(Headers { size, depth, alpha, icc, orientation })
     }
 }
 
@@ -163,11 +171,19 @@ impl PictureFile {
         let headers = self.plausible(headers)?;
         let mut picture = DynamicImage::from_decoder(decoder).map_err(|cause| self.damaged(cause))?;
         picture.apply_orientation(headers.orientation);
-        let samples = match headers.depth {
-            Depth::Eight => Samples::U8(picture.into_rgb8().into_raw()),
-            Depth::Sixteen => Samples::U16(picture.into_rgb16().into_raw()),
+        let (samples, alpha) = match (headers.depth, headers.alpha) {
+            (Depth::Eight, false) => (Samples::U8(picture.into_rgb8().into_raw()), None),
+            (Depth::Sixteen, false) => (Samples::U16(picture.into_rgb16().into_raw()), None),
+            (Depth::Eight, true) => {
+                let (colour, alpha) = apart(&picture.into_rgba8().into_raw());
+                (Samples::U8(colour), Some(Samples::U8(alpha)))
+            }
+            (Depth::Sixteen, true) => {
+                let (colour, alpha) = apart(&picture.into_rgba16().into_raw());
+                (Samples::U16(colour), Some(Samples::U16(alpha)))
+            }
         };
-        Ok((Frame { size: headers.size, samples }, headers))
+        Ok((Frame { size: headers.size, samples, alpha }, headers))
     }
 
     fn plausible(&self, headers: Headers) -> Result<Headers> {
@@ -176,6 +192,17 @@ impl PictureFile {
             false => Err(Error::TooLarge { path: self.path.clone(), size: headers.size }),
         }
     }
+}
+
+/// RGBA as RGB and A.
+fn apart<T: Copy>(rgba: &[T]) -> (Vec<T>, Vec<T>) {
+    let colour = rgba.chunks_exact(4).flat_map(|pixel| &pixel[..3]).copied().collect();
+    (colour, rgba.iter().skip(3).step_by(4).copied().collect())
+}
+
+/// RGB and A as RGBA.
+fn together<T: Copy>(colour: &[T], alpha: &[T]) -> Vec<T> {
+    colour.chunks_exact(3).zip(alpha).flat_map(|(rgb, a)| [rgb[0], rgb[1], rgb[2], *a]).collect()
 }
 
 fn decoder<'a>(input: impl std::io::BufRead + Seek + 'a, codec: Codec) -> ImageResult<impl ImageDecoder + 'a> {
@@ -208,17 +235,25 @@ pub(crate) fn write(file: File, path: &Path, codec: Codec, frame: &Frame, icc: O
 }
 
 fn encode(output: impl Write + Seek, codec: Codec, frame: &Frame, icc: Option<&[u8]>) -> ImageResult<()> {
-    let eight_bits;
-    let (bytes, color): (&[u8], _) = match &frame.samples {
-        Samples::U8(samples) => (samples, ExtendedColorType::Rgb8),
-        Samples::U16(samples) if codec.holds_sixteen_bits() => {
-            (bytemuck::cast_slice(samples), ExtendedColorType::Rgb16)
+    let alpha = frame.alpha.as_ref().filter(|_| codec.holds_alpha());
+    let narrow = frame.depth() == Depth::Sixteen && !codec.holds_sixteen_bits();
+    let samples = match narrow {
+        true => Cow::Owned(frame.samples.to_eight_bits()),
+        false => Cow::Borrowed(&frame.samples),
+    };
+    let alpha = alpha.map(|alpha| if narrow { Cow::Owned(alpha.to_eight_bits()) } else { Cow::Borrowed(alpha) });
+    let mixed;
+    let (bytes, color): (&[u8], _) = match (&*samples, alpha.as_deref()) {
+        (Samples::U8(colour), Some(Samples::U8(alpha))) => {
+            mixed = Samples::U8(together(colour, alpha));
+            (mixed.as_bytes(), ExtendedColorType::Rgba8)
         }
-        Samples::U16(_) => {
-            eight_bits = Frame::from_unit(frame.size, &frame.to_unit(), Depth::Eight);
-            let Samples::U8(samples) = &eight_bits.samples else { unreachable!("asked for eight bits") };
-            (samples, ExtendedColorType::Rgb8)
+        (Samples::U16(colour), Some(Samples::U16(alpha))) => {
+            mixed = Samples::U16(together(colour, alpha));
+            (mixed.as_bytes(), ExtendedColorType::Rgba16)
         }
+        (Samples::U8(_), _) => (samples.as_bytes(), ExtendedColorType::Rgb8),
+        (Samples::U16(_), _) => (samples.as_bytes(), ExtendedColorType::Rgb16),
     };
     let picture = Encodable { bytes, size: frame.size, color, icc };
     match codec {
@@ -254,9 +289,9 @@ pub(crate) struct PictureSource {
 
 impl PictureSource {
     pub fn open(path: &Path) -> Result<PictureSource> {
-        let (frame, Headers { size, depth, icc, .. }) = PictureFile::open(path)?.decode()?;
+        let (frame, Headers { size, depth, alpha, icc, .. }) = PictureFile::open(path)?.decode()?;
         let kind = Kind::Image;
-        let info = Info { size, frames: Some(1), rate: Rate::default(), depth, kind, names: Vec::new(), icc };
+        let info = Info { size, frames: Some(1), rate: Rate::default(), depth, alpha, kind, names: Vec::new(), icc };
         Ok(PictureSource { info, frame: Some(frame) })
     }
 }

@@ -29,6 +29,8 @@ pub struct Info {
     pub rate: Rate,
     /// The depth that loses nothing of the input.
     pub depth: Depth,
+    /// Whether pictures carry alpha. Sinks write it where their format holds it: not in JPEG, not in Y4M.
+    pub alpha: bool,
     /// What was opened.
     pub kind: Kind,
     /// The file names of a folder's pictures, in order, so that the output can carry the same; otherwise empty.

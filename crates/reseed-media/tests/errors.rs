@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 fn info(kind: Kind, size: Size) -> Info {
     let rate = Rate { num: 24, den: 1 };
-    Info { size, frames: None, rate, depth: Depth::Eight, kind, names: Vec::new(), icc: None }
+    Info { size, frames: None, rate, depth: Depth::Eight, alpha: false, kind, names: Vec::new(), icc: None }
 }
 
 fn grey(size: Size) -> Frame {

@@ -9,7 +9,16 @@ use reseed_media::{Depth, Frame, Info, Kind, Rate, Samples, Size, create, metric
 const SIZE: Size = Size { h: 24, w: 34 };
 
 fn info(kind: Kind, depth: Depth) -> Info {
-    Info { size: SIZE, frames: None, rate: Rate { num: 24, den: 1 }, depth, kind, names: Vec::new(), icc: None }
+    Info {
+        size: SIZE,
+        frames: None,
+        rate: Rate { num: 24, den: 1 },
+        depth,
+        alpha: false,
+        kind,
+        names: Vec::new(),
+        icc: None,
+    }
 }
 
 /// A smooth picture, so that lossy formats keep close to it.
@@ -59,6 +68,38 @@ fn lossless_pictures_come_back_as_they_were() {
         assert_eq!((read.frames, read.depth, read.kind, read.size), (Some(1), depth, Kind::Image, SIZE), "{name}");
         assert_eq!(frames, [frame], "{name}");
     }
+}
+
+#[test]
+fn alpha_comes_back_beside_its_colours_where_the_format_holds_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let ramp: Vec<f32> = (0..SIZE.pixels()).map(|i| i as f32 / SIZE.pixels() as f32).collect();
+    for (name, depth, kept) in [
+        ("8.png", Depth::Eight, true),
+        ("16.png", Depth::Sixteen, true),
+        ("8.webp", Depth::Eight, true),
+        ("16.tiff", Depth::Sixteen, true),
+        ("8.jpg", Depth::Eight, false),
+    ] {
+        let path = folder.path().join(name);
+        let frame = Frame { alpha: Some(Samples::from_unit(&ramp, depth)), ..gradient(depth) };
+        write_all(&path, &Info { alpha: true, ..info(Kind::Image, depth) }, std::slice::from_ref(&frame));
+        let (read, frames) = read_all(&path);
+        assert_eq!(read.alpha, kept, "{name}");
+        assert_eq!(frames[0].alpha, frame.alpha.filter(|_| kept), "{name}");
+        assert!(!kept || frames[0].samples == frame.samples, "{name}");
+    }
+}
+
+#[test]
+fn a_folder_has_alpha_where_one_of_its_pictures_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let opaque = gradient(Depth::Eight);
+    let clear = Frame { alpha: Some(Samples::U8(vec![7; SIZE.pixels()])), ..opaque.clone() };
+    write_all(folder.path().join("a").as_path(), &info(Kind::Folder, Depth::Eight), &[opaque.clone(), clear.clone()]);
+    let (read, frames) = read_all(&folder.path().join("a"));
+    assert!(read.alpha);
+    assert_eq!(frames, [opaque, clear]);
 }
 
 #[test]

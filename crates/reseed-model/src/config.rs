@@ -3,7 +3,7 @@
 use reseed_ops::Shape;
 
 use crate::error::{Error, Result};
-use crate::weights::Source;
+use crate::weights::{Model, Source};
 
 /// Groups of every norm, unless the file says otherwise.
 const GROUPS: usize = 32;
@@ -62,7 +62,7 @@ impl Config {
                 let (found, needed) = (Shape::from(dims), Shape::from(&vec![0; rank][..]));
                 Err(Error::WrongShape { path: source.path().into(), name: name.into(), found, needed })
             }
-            None => Err(Error::Missing { path: source.path().into(), name: name.into() }),
+            None => Err(Error::Missing { path: source.path().into(), name: name.into(), model: Model::Vae }),
         };
         let image = needed("encoder.conv_in.weight", 5)?[1];
         let latent = needed("decoder.conv_in.weight", 5)?[1];

@@ -2,6 +2,8 @@ use std::path::PathBuf;
 
 use reseed_ops::Shape;
 
+use crate::weights::Model;
+
 /// Why a model could not be loaded or run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -49,7 +51,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// A tensor of a type that cannot be used here.
-    #[error("{path}: `{name}` is {found}; use a file with F32, F16 or BF16 tensors")]
+    #[error("{path}: `{name}` is {found}; use a file with {known} tensors")]
     WrongType {
         /// The file.
         path: PathBuf,
@@ -57,13 +59,83 @@ pub enum Error {
         name: String,
         /// Its type, as the file spells it.
         found: String,
+        /// Types that can be used.
+        known: &'static str,
+    },
+    /// A GGUF file that contradicts itself.
+    #[error("{path}: not a usable GGUF file: {reason}")]
+    Gguf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A GGUF file of some other network.
+    #[error("{path}: a GGUF file of architecture `{found}`, not of {}", Model::Dit)]
+    Architecture {
+        /// The file.
+        path: PathBuf,
+        /// What it says of itself.
+        found: String,
+    },
+    /// A file of PyTorch that is not one tensor.
+    #[error("{path}: not a tensor saved by PyTorch: {reason}")]
+    Torch {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A model folder lacks a file.
+    #[error("{folder}: this model folder lacks {}", lacking(*model))]
+    NoModelFile {
+        /// The folder.
+        folder: PathBuf,
+        /// What is not there.
+        model: Model,
+    },
+    /// A model folder with several transformers.
+    #[error("{folder}: both {first} and {second} are here; leave one, or rename it to dit.safetensors or dit.gguf")]
+    WhichDit {
+        /// The folder.
+        folder: PathBuf,
+        /// One of them.
+        first: String,
+        /// Another.
+        second: String,
+    },
+    /// A model without a text embedding.
+    #[error("{folder}: this model folder lacks its text embedding; add pos_emb.pt or pos_emb.safetensors")]
+    NoText {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A file of text embeddings, none of them by the right name.
+    #[error("{path}: one of its {count} tensors must be called `positive_conditioning`")]
+    WhichText {
+        /// The file.
+        path: PathBuf,
+        /// How many tensors it holds.
+        count: usize,
     },
     /// A tensor that the model needs is not in the file.
-    #[error("{path}: `{name}` is missing; is this a SeedVR2 VAE, such as ema_vae_fp16.safetensors?")]
+    #[error("{path}: `{name}` is missing; is this {model}?")]
     Missing {
         /// The file.
         path: PathBuf,
         /// The tensor.
+        name: String,
+        /// What the file should hold.
+        model: Model,
+    },
+    /// Matrices that other tensors scale.
+    #[error(
+        "{path}: `{name}` belongs to scaled weights, which are not supported; use a plain f16, f8_e4m3fn or GGUF file"
+    )]
+    Scaled {
+        /// The file.
+        path: PathBuf,
+        /// The first tensor that says so.
         name: String,
     },
     /// A tensor has another shape than the model needs.
@@ -106,6 +178,15 @@ pub enum Error {
     /// The device failed.
     #[error(transparent)]
     Device(reseed_ops::Error),
+}
+
+fn lacking(model: Model) -> &'static str {
+    match model {
+        Model::Vae => "its VAE; add vae.safetensors or ema_vae_fp16.safetensors",
+        Model::Dit => {
+            "its transformer; add dit.safetensors, dit.gguf or a public file such as seedvr2_ema_3b_fp16.safetensors"
+        }
+    }
 }
 
 impl From<reseed_ops::Error> for Error {

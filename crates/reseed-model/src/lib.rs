@@ -1,8 +1,8 @@
 //! The networks of the SeedVR2 family, written once for every device that implements [`reseed_ops::Ops`].
 //!
-//! Today that is the causal video VAE ([`Vae`]): pictures to latents and back, exact at any slicing. Weights come from
-//! the public safetensors files or from a formula; sizes are read off the tensors. This crate knows no device by name,
-//! no video and no files other than weights.
+//! That is the causal video VAE ([`Vae`]): pictures to latents and back, exact at any slicing; and the one-step diffusion
+//! transformer ([`Dit`]) between the two. Weights come from the public files or from a formula; sizes are read off the
+//! tensors. This crate knows no device by name, no video and no files other than weights.
 //!
 //! ```
 //! use reseed_model::weights::formula::Formula;
@@ -22,7 +22,9 @@
 
 pub mod budget;
 mod config;
+pub mod dit;
 mod error;
+mod folder;
 mod load;
 pub mod noise;
 pub mod plan;
@@ -31,6 +33,8 @@ mod vae;
 pub mod weights;
 
 pub use config::Config;
+pub use dit::Dit;
 pub use error::{Error, Result};
+pub use folder::{Folder, Text};
 pub use stream::Stream;
 pub use vae::{Decoder, Encoder, Half, State, Vae};

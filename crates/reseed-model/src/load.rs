@@ -2,11 +2,10 @@
 
 use std::cell::Cell;
 
-use reseed_ops::{Conv, ConvData, ConvSpec, Linear, Norm, Ops, Thw, Upsample, UpsampleSpec};
+use reseed_ops::{Conv, ConvData, ConvSpec, Linear, Norm, Ops, Thw, Upsample, UpsampleData, UpsampleSpec};
 
 use crate::config::Config;
 use crate::error::Result;
-use crate::vae::merge;
 use crate::weights::Source;
 
 /// Added to every variance, in every public configuration.
@@ -65,8 +64,7 @@ impl<'a> Loader<'a> {
     pub fn upsample(&self, name: &str, spec: UpsampleSpec) -> Result<Upsample> {
         let read = || {
             let upscale = self.read(&format!("{name}.upscale_conv"))?;
-            let conv = self.read(&format!("{name}.conv"))?;
-            Ok(merge::merge(&spec, &upscale, &conv))
+            Ok(UpsampleData { upscale, conv: self.read(&format!("{name}.conv"))? })
         };
         Ok(self.ops.upsample_weights(spec, &read)?)
     }

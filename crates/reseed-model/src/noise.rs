@@ -2,6 +2,8 @@
 
 use std::f64::consts::TAU;
 
+use rayon::prelude::*;
+
 /// Four words from a counter and a key: Philox 4x32 of ten rounds.
 fn philox(mut counter: [u32; 4], key: u64) -> [u32; 4] {
     let (mut k0, mut k1) = (key as u32, (key >> 32) as u32);
@@ -23,7 +25,7 @@ pub fn normal(seed: u64, count: usize) -> Vec<f32> {
         let unit = |word: u32| (f64::from(word) + 0.5) / 4_294_967_296.0;
         ((-2.0 * unit(words[0]).ln()).sqrt() * (TAU * unit(words[1])).sin()) as f32
     };
-    (0..count).map(number).collect()
+    (0..count).into_par_iter().map(number).collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 mod blocks;
 mod decoder;
 mod encoder;
-pub(crate) mod merge;
 mod state;
 
 pub use decoder::Decoder;
@@ -18,7 +17,7 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::load::Loader;
 use crate::noise;
-use crate::weights::{self, Source};
+use crate::weights::{self, Model, Source};
 
 /// One half of the VAE: a function of a slice and of the clip's past.
 pub trait Half: Send + Sync {
@@ -85,6 +84,6 @@ impl Vae {
 
 fn checked(source: &dyn Source) -> Result<Config> {
     let config = Config::detect(source)?;
-    weights::check(source, &config.tensors())?;
+    weights::check(source, Model::Vae, &config.tensors(), &[])?;
     Ok(config)
 }

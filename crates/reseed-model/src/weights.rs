@@ -1,9 +1,14 @@
 //! Where weights come from: files, or a formula.
 
+mod float8;
 pub mod formula;
+pub mod gguf;
+mod quant;
 pub mod safetensors;
+pub mod torch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::path::Path;
 
 use reseed_ops::Shape;
@@ -25,19 +30,42 @@ pub trait Source: Send + Sync {
     fn read(&self, name: &str) -> Result<Vec<f32>>;
 }
 
-/// Checks that a source holds exactly the tensors of a model.
-pub fn check(source: &dyn Source, needed: &[(String, Shape)]) -> Result<()> {
+/// What a file should hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Model {
+    /// The causal video VAE.
+    Vae,
+    /// The diffusion transformer.
+    Dit,
+}
+
+impl fmt::Display for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Model::Vae => "a SeedVR2 VAE, such as ema_vae_fp16.safetensors",
+            Model::Dit => "a SeedVR2 transformer, such as seedvr2_ema_3b_fp16.safetensors",
+        })
+    }
+}
+
+/// A list of tensors.
+pub type Named = [(String, Shape)];
+
+/// Checks that a source holds exactly the tensors of a model, and perhaps the optional ones.
+pub fn check(source: &dyn Source, model: Model, needed: &Named, optional: &Named) -> Result<()> {
     let path = || source.path().to_path_buf();
-    for (name, needed) in needed {
+    let free: HashSet<&str> = optional.iter().map(|(name, _)| name.as_str()).collect();
+    for (name, needed) in needed.iter().chain(optional) {
         match source.shapes().get(name) {
-            None => return Err(Error::Missing { path: path(), name: name.clone() }),
+            None if free.contains(name.as_str()) => {}
+            None => return Err(Error::Missing { path: path(), name: name.clone(), model }),
             Some(found) if found != needed => {
                 return Err(Error::WrongShape { path: path(), name: name.clone(), found: *found, needed: *needed });
             }
             Some(_) => {}
         }
     }
-    let known: std::collections::HashSet<&str> = needed.iter().map(|(name, _)| name.as_str()).collect();
+    let known: HashSet<&str> = needed.iter().chain(optional).map(|(name, _)| name.as_str()).collect();
     let mut extra = source.shapes().keys().filter(|name| !known.contains(name.as_str()));
     match extra.next() {
         None => Ok(()),

@@ -9,7 +9,8 @@ use reseed_model::plan::{Keeping, Tiling};
 use reseed_model::{Config, Stream};
 use reseed_ops::{
     Activation, CheckOps, Conv, ConvData, ConvSpec, CpuOps, DType, Epilogue, Hw, Level, Linear, Norm, Ops, Past,
-    Placement, Read, Result, Shape, Stats, Summed, Tensor, Upsample, UpsampleData, UpsampleSpec,
+    Placement, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, Upsample, UpsampleData,
+    UpsampleSpec, Vector,
 };
 
 fn reference(dtype: DType) -> CpuOps {
@@ -90,6 +91,18 @@ impl Ops for TooBright {
         self.0.upsample_weights(spec, read)
     }
 
+    fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector> {
+        self.0.vector(len, read)
+    }
+
+    fn rows(&self, per: usize, rows: &[u32]) -> Result<Rows> {
+        self.0.rows(per, rows)
+    }
+
+    fn rotary(&self, data: &RotaryData) -> Result<Rotary> {
+        self.0.rotary(data)
+    }
+
     fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
         self.0.upload(shape, values)
     }
@@ -122,6 +135,34 @@ impl Ops for TooBright {
 
     fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {
         self.0.attention(qkv, heads, lengths)
+    }
+
+    fn rms_norm_modulate(&self, x: &Tensor, norm: &Norm) -> Result<Tensor> {
+        self.0.rms_norm_modulate(x, norm)
+    }
+
+    fn gated_add(&self, x: Tensor, h: &Tensor, gate: &Vector) -> Result<Tensor> {
+        self.0.gated_add(x, h, gate)
+    }
+
+    fn swiglu(&self, x: &Tensor) -> Result<Tensor> {
+        self.0.swiglu(x)
+    }
+
+    fn gelu(&self, x: Tensor) -> Result<Tensor> {
+        self.0.gelu(x)
+    }
+
+    fn qk_norm_rope(&self, streams: [Qkv; 2], rows: &Rows, rotary: &Rotary, eps: f32) -> Result<Tensor> {
+        self.0.qk_norm_rope(streams, rows, rotary, eps)
+    }
+
+    fn gather_rows(&self, x: &Tensor, rows: &Rows) -> Result<Tensor> {
+        self.0.gather_rows(x, rows)
+    }
+
+    fn axpby(&self, a: f32, x: &Tensor, b: f32, y: Tensor) -> Result<Tensor> {
+        self.0.axpby(a, x, b, y)
     }
 
     fn gaussian(&self, moments: &Tensor, noise: Option<&Tensor>, scale: f32) -> Result<Tensor> {

@@ -113,7 +113,7 @@ fn a_tensor_that_lacks_a_field() {
 #[test]
 fn a_tensor_whose_fields_make_no_sense() {
     let wrong = |field: &str, value: Value| draft().set(CONV, field, value).write();
-    assert_refused(&wrong("dtype", json!(32)), &[&quoted(CONV), "F32, F16 or BF16"]);
+    assert_refused(&wrong("dtype", json!(32)), &[&quoted(CONV), "F32, F16, BF16 or F8_E4M3"]);
     for shape in [json!("3x3"), json!([2, 4, 3, 3, "3"]), json!([2, 4, 3, 3, -3]), json!([2.5, 4, 3, 3, 3])] {
         assert_refused(&wrong("shape", shape), &[&quoted(CONV), "shape", "whole numbers"]);
     }
@@ -127,9 +127,9 @@ fn a_tensor_whose_fields_make_no_sense() {
 
 #[test]
 fn a_tensor_of_a_type_that_cannot_be_used() {
-    for dtype in ["I64", "F8_E4M3", "f32", ""] {
+    for dtype in ["I64", "F8_E5M2", "f32", ""] {
         let file = draft().set(CONV, "dtype", dtype.into()).write();
-        assert_refused(&file, &[&quoted(CONV), &format!("is {dtype}; use a file with F32, F16 or BF16")]);
+        assert_refused(&file, &[&quoted(CONV), &format!("is {dtype}; use a file with F32, F16, BF16 or F8_E4M3")]);
     }
 }
 

@@ -6,11 +6,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::error::Result;
-use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Read, Stats, Summed};
+use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+use crate::packing::{Rotary, RotaryData, Rows};
 use crate::precision::Precision;
 use crate::shape::{DType, Shape};
 use crate::tensor::{Storage, Tensor};
-use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Packed, Upsample, UpsampleData, UpsampleSpec};
+use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Packed, Upsample, UpsampleData, UpsampleSpec, Vector};
 
 /// An op whose results differ by more than rounding explains.
 #[derive(Clone, Debug)]
@@ -238,6 +239,20 @@ impl Ops for CheckOps<'_> {
         Ok(Upsample { spec, packed })
     }
 
+    fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector> {
+        let on = |ops: &dyn Ops| ops.vector(len, read);
+        Ok(Vector { len, packed: pack(on(self.reference)?, on(self.device)?) })
+    }
+
+    fn rows(&self, per: usize, rows: &[u32]) -> Result<Rows> {
+        Ok(Rows::new(per, rows, pack(self.reference.rows(per, rows)?, self.device.rows(per, rows)?)))
+    }
+
+    fn rotary(&self, data: &RotaryData) -> Result<Rotary> {
+        let packed = pack(self.reference.rotary(data)?, self.device.rotary(data)?);
+        Ok(Rotary { count: data.places.len(), frequencies: data.frequencies, packed })
+    }
+
     fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
         let (a, b) = (self.reference.upload(shape, values)?, self.device.upload(shape, values)?);
         self.compare("upload", a, b, 0)
@@ -317,6 +332,65 @@ impl Ops for CheckOps<'_> {
         let a = self.reference.attention(&qkv.0, heads, lengths)?;
         let b = self.device.attention(&qkv.1, heads, lengths)?;
         self.compare("attention", a, b, longest + width)
+    }
+
+    fn rms_norm_modulate(&self, x: &Tensor, norm: &Norm) -> Result<Tensor> {
+        let both = unpack::<Norm>(&norm.packed);
+        let x = parts(x);
+        let a = self.reference.rms_norm_modulate(&x.0, &both.reference)?;
+        let b = self.device.rms_norm_modulate(&x.1, &both.device)?;
+        self.compare("rms_norm_modulate", a, b, norm.channels)
+    }
+
+    fn gated_add(&self, x: Tensor, h: &Tensor, gate: &Vector) -> Result<Tensor> {
+        let both = unpack::<Vector>(&gate.packed);
+        let (x, h) = (parts(&x), parts(h));
+        let a = self.reference.gated_add(x.0, &h.0, &both.reference)?;
+        let b = self.device.gated_add(x.1, &h.1, &both.device)?;
+        self.compare("gated_add", a, b, 2)
+    }
+
+    fn swiglu(&self, x: &Tensor) -> Result<Tensor> {
+        let x = parts(x);
+        self.compare("swiglu", self.reference.swiglu(&x.0)?, self.device.swiglu(&x.1)?, 2)
+    }
+
+    fn gelu(&self, x: Tensor) -> Result<Tensor> {
+        let x = parts(&x);
+        self.compare("gelu", self.reference.gelu(x.0)?, self.device.gelu(x.1)?, 2)
+    }
+
+    fn qk_norm_rope(&self, streams: [Qkv; 2], rows: &Rows, rotary: &Rotary, eps: f32) -> Result<Tensor> {
+        let (rows, rotary) = (unpack::<Rows>(&rows.packed), unpack::<Rotary>(&rotary.packed));
+        let qkv = streams.map(|s| parts(s.qkv));
+        let gains = streams.map(|s| (unpack::<Vector>(&s.q_gain.packed), unpack::<Vector>(&s.k_gain.packed)));
+        let reference = |i: usize| {
+            let (q, k) = gains[i];
+            Qkv { qkv: &qkv[i].0, q_gain: &q.reference, k_gain: &k.reference }
+        };
+        let device = |i: usize| {
+            let (q, k) = gains[i];
+            Qkv { qkv: &qkv[i].1, q_gain: &q.device, k_gain: &k.device }
+        };
+        let a = [reference(0), reference(1)];
+        let a = self.reference.qk_norm_rope(a, &rows.reference, &rotary.reference, eps)?;
+        let b = self.device.qk_norm_rope([device(0), device(1)], &rows.device, &rotary.device, eps)?;
+        self.compare("qk_norm_rope", a, b, streams[0].q_gain.len)
+    }
+
+    fn gather_rows(&self, x: &Tensor, rows: &Rows) -> Result<Tensor> {
+        let both = unpack::<Rows>(&rows.packed);
+        let x = parts(x);
+        let a = self.reference.gather_rows(&x.0, &both.reference)?;
+        let b = self.device.gather_rows(&x.1, &both.device)?;
+        self.compare("gather_rows", a, b, rows.per)
+    }
+
+    fn axpby(&self, a: f32, x: &Tensor, b: f32, y: Tensor) -> Result<Tensor> {
+        let (x, y) = (parts(x), parts(&y));
+        let first = self.reference.axpby(a, &x.0, b, y.0)?;
+        let second = self.device.axpby(a, &x.1, b, y.1)?;
+        self.compare("axpby", first, second, 2)
     }
 
     fn gaussian(&self, moments: &Tensor, noise: Option<&Tensor>, scale: f32) -> Result<Tensor> {

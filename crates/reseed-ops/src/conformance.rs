@@ -1,11 +1,13 @@
 //! Every op on awkward shapes, on two devices at once. A device conforms when [`run`] finds no disagreement.
 
+mod tokens;
+
 use crate::check::{CheckOps, Disagreement};
 use crate::error::Result;
 use crate::ops::{Activation, Epilogue, Ops, Past, Placement};
 use crate::shape::{Shape, Thw};
 use crate::tensor::Tensor;
-use crate::weights::{BORDER_CLASSES, ConvData, ConvSpec, UpsampleData, UpsampleSpec};
+use crate::weights::{ConvData, ConvSpec, UpsampleData, UpsampleSpec};
 
 /// Numbers in [-1, 1) that differ from call site to call site.
 pub struct Values(u64);
@@ -51,6 +53,7 @@ pub fn run(reference: &dyn Ops, device: &dyn Ops) -> Result<Vec<Disagreement>> {
         ops.stage(&format!("attention case {i}"));
         attention(&ops, case, i as u64)?;
     }
+    tokens::run(&ops)?;
     ops.stage("gaussian");
     gaussian(&ops)?;
     ops.stage("blend_add");
@@ -156,15 +159,15 @@ const UPSAMPLE: &[UpsampleCase] = &[
 fn upsample(ops: &dyn Ops, case: &UpsampleCase, seed: u64) -> Result<()> {
     let (spec, values) = (case.spec, &mut Values::new(100 + seed));
     let c = spec.channels;
-    let scale = (3.0 / (c * 4 * spec.taps_t()) as f32).sqrt();
-    let mut scaled = |count| values.take(count).iter().map(|v| v * scale).collect::<Vec<f32>>();
-    let kernels = scaled(spec.phases() * spec.taps_t() * 4 * c * c);
-    let after_first = scaled(if spec.time { spec.phases() * 4 * c * c } else { 0 });
-    let moments = if spec.time { 3 } else { 1 };
-    let bias = values.take(moments * spec.frames() * BORDER_CLASSES * BORDER_CLASSES * c);
-    let upsample = ops.upsample_weights(spec, &|| {
-        Ok(UpsampleData { kernels: kernels.clone(), after_first: after_first.clone(), bias: bias.clone() })
-    })?;
+    let mut part = |c_out: usize, fan_in: usize| {
+        let scale = (3.0 / fan_in as f32).sqrt();
+        let weight: Vec<f32> = values.take(c_out * fan_in).iter().map(|v| v * scale).collect();
+        (weight, values.take(c_out))
+    };
+    let (upscale, conv) = (part(spec.phases() * c, c), part(c, 27 * c));
+    let data = |(weight, bias): &(Vec<f32>, Vec<f32>)| ConvData { weight: weight.clone(), bias: bias.clone() };
+    let read = || Ok(UpsampleData { upscale: data(&upscale), conv: data(&conv) });
+    let upsample = ops.upsample_weights(spec, &read)?;
 
     let x = clip(ops, case.input, c, values)?;
     ops.upsample(Past::Start, &x, &upsample, Some(case.groups))?;
@@ -215,7 +218,9 @@ const ATTENTION: &[(usize, usize, &[usize])] = &[
     (1, 8, &[1]),
     (1, 32, &[35, 35]),
     (2, 48, &[3, 57, 1]),
-    (1, 96, &[600]), // more keys than a block
+    (1, 96, &[600]),                              // more keys than a block
+    (3, 384, &[59, 63, 60, 61, 58, 64, 120, 59]), // windows of a transformer: many, short, uneven
+    (1, 128, &[530, 2, 1]),
 ];
 
 fn attention(ops: &dyn Ops, &(heads, width, lengths): &(usize, usize, &[usize]), seed: u64) -> Result<()> {

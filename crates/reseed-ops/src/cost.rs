@@ -83,3 +83,15 @@ pub fn elementwise(tensors: &[&Tensor], flops_per_value: u64) -> Cost {
     let values = tensors.last().map_or(0, |t| t.count()) as u64;
     Cost { flops: flops_per_value * values, bytes: moved(tensors, 0) }
 }
+
+/// Queries and keys on their way into attention.
+pub fn qk_norm_rope(y: &Tensor) -> Cost {
+    // A square and a sum, a gain and two products and a sum for two of three values.
+    Cost { flops: 4 * y.count() as u64, bytes: 2 * y.bytes() as u64 }
+}
+
+/// Rows moved or averaged.
+pub fn gather_rows(y: &Tensor, per: usize) -> Cost {
+    let read = per as u64 * y.bytes() as u64;
+    Cost { flops: if per > 1 { (per * y.count()) as u64 } else { 0 }, bytes: read + y.bytes() as u64 }
+}

@@ -3,6 +3,8 @@
 mod attention;
 mod blocked;
 mod conv;
+mod elementwise;
+mod gather_rows;
 mod gemm;
 mod group_norm;
 mod level;
@@ -10,11 +12,17 @@ mod leveled;
 mod linear;
 mod matmul;
 mod memory;
+mod merged;
+mod pairs;
+mod panels;
+mod qk_norm_rope;
+mod rms_norm_modulate;
 mod simd;
 mod small;
 mod stats;
 mod transpose;
 mod upsample;
+mod widen;
 mod workspace;
 
 use std::sync::Arc;
@@ -23,16 +31,19 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
-use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Read, Stats, Summed};
+use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+use crate::packing::{Rotary, RotaryData, Rows};
 use crate::reference::{self, Clip};
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
 use crate::trace::TraceOps;
-use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Packed, Upsample, UpsampleData, UpsampleSpec};
-use gemm::Panels;
+use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Packed, Upsample, UpsampleData, UpsampleSpec, Vector};
+use gemm::panel_width;
 pub use level::Level;
-pub use matmul::matmul;
-use memory::Pool;
+pub(crate) use matmul::matmul;
+use memory::{Element, Pool, Values, with_element};
+use panels::{Panels, Weights};
+use widen::narrowest;
 
 /// The processor, at one level, with its own threads.
 pub struct CpuOps {
@@ -85,36 +96,33 @@ impl CpuOps {
     }
 
     /// Weights as this device's type would hold them.
-    fn round(&self, mut values: Vec<f32>) -> Vec<f32> {
+    fn round(&self, values: &mut [f32]) {
         match self.dtype {
             DType::F32 => {}
             DType::F16 => self.install(|| values.par_iter_mut().for_each(|v| *v = f16::from_f32(*v).to_f32())),
             DType::Bf16 => self.install(|| values.par_iter_mut().for_each(|v| *v = bf16::from_f32(*v).to_f32())),
         }
-        values
     }
 
-    /// Weights `[c_out, c_in, taps]` as panels whose rows `row_of(tap, channel)` orders.
-    fn panels(
-        &self,
-        weight: &[f32],
-        c_in: usize,
-        c_out: usize,
-        row_of: impl Fn(usize, usize) -> usize + Sync,
-    ) -> Panels {
+    /// Weights `[c_out, c_in, taps]` as panels whose rows are ordered (tap, channel).
+    fn panels(&self, weight: &[f32], c_in: usize, c_out: usize) -> Weights {
         let taps = weight.len() / (c_in * c_out);
-        let rows: Vec<usize> = (0..c_in * taps).map(|i| row_of(i % taps, i / taps)).collect();
-        let mut panels = Panels::zeros(self.level, taps * c_in, c_out);
-        let width = panels.width;
+        let (k, width) = (taps * c_in, panel_width(self.level));
         self.install(|| {
-            panels.fill(|first, count, panel| {
-                for (i, &row) in rows.iter().enumerate() {
-                    let values = &mut panel[row * width..][..count];
-                    values.iter_mut().enumerate().for_each(|(o, v)| *v = weight[(first + o) * rows.len() + i]);
-                }
-            })
-        });
-        panels
+            let dtype = narrowest(weight);
+            let mut data = Values::zeros(c_out.div_ceil(width) * k * width, dtype);
+            with_element!(dtype, E => {
+                data.elements_mut::<E>().par_chunks_mut(k * width).enumerate().for_each(|(panel, to)| {
+                    let first = panel * width;
+                    for i in 0..k {
+                        let row = i % taps * c_in + i / taps;
+                        let to = &mut to[row * width..][..width.min(c_out - first)];
+                        to.iter_mut().enumerate().for_each(|(o, v)| *v = E::from_f32(weight[(first + o) * k + i]));
+                    }
+                })
+            });
+            Panels { k, n: c_out, width, data }
+        })
     }
 
     fn unpack<'a, T: 'static>(&self, packed: &'a Packed) -> &'a T {
@@ -124,6 +132,16 @@ impl CpuOps {
     fn clip(&self, x: &Tensor) -> Clip {
         let data = memory::download(x).into_iter().map(f64::from).collect();
         Clip { thw: x.thw(), channels: x.channels(), data }
+    }
+
+    fn doubles(&self, x: &Tensor) -> Vec<f64> {
+        memory::download(x).into_iter().map(f64::from).collect()
+    }
+
+    /// Rounds what the reference computed.
+    fn rounded(&self, shape: Shape, values: &[f64]) -> Result<Tensor> {
+        let values: Vec<f32> = values.iter().map(|&v| v as f32).collect();
+        memory::upload(&self.memory, shape, self.dtype, &values)
     }
 
     fn stats(&self, stats: Option<Vec<f32>>, frames: usize) -> Result<Option<Stats>> {
@@ -169,6 +187,20 @@ impl Ops for CpuOps {
         Ok(Upsample { spec, packed: upsample::pack(self, &spec, read()?) })
     }
 
+    fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector> {
+        let values = read()?;
+        assert_eq!(values.len(), len, "numbers of a vector");
+        Ok(Vector { len, packed: Arc::new(values) })
+    }
+
+    fn rows(&self, per: usize, rows: &[u32]) -> Result<Rows> {
+        Ok(Rows::new(per, rows, Arc::new(rows.to_vec())))
+    }
+
+    fn rotary(&self, data: &RotaryData) -> Result<Rotary> {
+        Ok(qk_norm_rope::pack(data))
+    }
+
     fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
         memory::upload(&self.memory, shape, self.dtype, values)
     }
@@ -199,6 +231,34 @@ impl Ops for CpuOps {
 
     fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {
         attention::run(self, qkv, heads, lengths)
+    }
+
+    fn rms_norm_modulate(&self, x: &Tensor, norm: &Norm) -> Result<Tensor> {
+        rms_norm_modulate::run(self, x, norm)
+    }
+
+    fn gated_add(&self, x: Tensor, h: &Tensor, gate: &Vector) -> Result<Tensor> {
+        elementwise::gated_add(self, x, h, gate)
+    }
+
+    fn swiglu(&self, x: &Tensor) -> Result<Tensor> {
+        elementwise::swiglu(self, x)
+    }
+
+    fn gelu(&self, x: Tensor) -> Result<Tensor> {
+        elementwise::gelu(self, x)
+    }
+
+    fn qk_norm_rope(&self, streams: [Qkv; 2], rows: &Rows, rotary: &Rotary, eps: f32) -> Result<Tensor> {
+        qk_norm_rope::run(self, streams, rows, rotary, eps)
+    }
+
+    fn gather_rows(&self, x: &Tensor, rows: &Rows) -> Result<Tensor> {
+        gather_rows::run(self, x, rows)
+    }
+
+    fn axpby(&self, a: f32, x: &Tensor, b: f32, y: Tensor) -> Result<Tensor> {
+        elementwise::axpby(self, a, x, b, y)
     }
 
     fn gaussian(&self, moments: &Tensor, noise: Option<&Tensor>, scale: f32) -> Result<Tensor> {

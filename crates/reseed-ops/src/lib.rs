@@ -23,7 +23,9 @@ pub mod conformance;
 pub mod cost;
 mod cpu;
 mod error;
+mod merge;
 mod ops;
+mod packing;
 mod precision;
 mod profile;
 pub mod reference;
@@ -35,15 +37,17 @@ mod weights;
 pub use arena::Arena;
 pub use check::{CheckOps, Disagreement, Tell, relative_error};
 pub use cost::Cost;
-pub use cpu::{CpuOps, Level, matmul};
+pub use cpu::{CpuOps, Level};
 pub use error::{Error, Result};
-pub use ops::{Activation, Epilogue, Incoming, Ops, Past, Placement, Read, Stats, Summed};
+pub use merge::merge;
+pub use ops::{Activation, Epilogue, Incoming, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+pub use packing::{Rotary, RotaryData, Rows};
 pub use precision::Precision;
 pub use profile::{ProfileOps, Record};
 pub use shape::{DType, Hw, Shape, Thw};
 pub use tensor::{Storage, Tensor};
 pub use trace::{Ledger, TraceOps, Work, Workspace, strip_rows};
 pub use weights::{
-    BORDER_CLASSES, Conv, ConvData, ConvSpec, Linear, Moment, Norm, Packed, Upsample, UpsampleData, UpsampleSpec,
-    border_class,
+    BORDER_CLASSES, Conv, ConvData, ConvSpec, Linear, Merged, Moment, Norm, Packed, Upsample, UpsampleData,
+    UpsampleSpec, Vector, border_class,
 };

@@ -1,10 +1,11 @@
 //! The narrow waist: the one vocabulary that models speak and devices implement.
 
 use crate::error::Result;
+use crate::packing::{Rotary, RotaryData, Rows};
 use crate::precision::Precision;
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
-use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec};
+use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec, Vector};
 
 /// What a causal op sees before the first frame of its input.
 #[derive(Clone, Copy)]
@@ -108,6 +109,26 @@ pub struct Placement {
     pub columns: Vec<f32>,
 }
 
+/// A stream of tokens on its way into attention: `[N, 3 · heads · d]`, and the gains of the norms of queries and keys.
+#[derive(Clone, Copy)]
+pub struct Qkv<'a> {
+    /// Queries, keys and values of every head.
+    pub qkv: &'a Tensor,
+    /// Gain of every query, `[d]`.
+    pub q_gain: &'a Vector,
+    /// Gain of every key, `[d]`.
+    pub k_gain: &'a Vector,
+}
+
+impl Qkv<'_> {
+    /// Panics if widths of the stream and its gains do not belong together.
+    pub fn check(&self) {
+        let (width, d) = (self.qkv.channels(), self.q_gain.len);
+        assert!(d == self.k_gain.len && d > 0 && d.is_multiple_of(2), "gains of {d} and {}", self.k_gain.len);
+        assert!(width.is_multiple_of(3 * d), "{:?} in heads of {d}", self.qkv);
+    }
+}
+
 /// Host values of a layer; devices that compute nothing never call it.
 pub type Read<'a, T> = &'a dyn Fn() -> Result<T>;
 
@@ -163,6 +184,15 @@ pub trait Ops: Send + Sync {
     /// Brings a merged upsampler onto the device.
     fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample>;
 
+    /// Brings numbers onto the device as they are.
+    fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector>;
+
+    /// Brings row numbers onto the device, `per` for each row of a result.
+    fn rows(&self, per: usize, rows: &[u32]) -> Result<Rows>;
+
+    /// Brings rotary positions onto the device.
+    fn rotary(&self, data: &RotaryData) -> Result<Rotary>;
+
     /// Rounds host values to the device's type.
     fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor>;
 
@@ -177,7 +207,7 @@ pub trait Ops: Send + Sync {
     /// y\[t\] = Σ w\[dt,dy,dx\] · x\[t·s+dt-(kt-1), …\] + b (+ residual), zero outside the plane, `past` before the slice.
     fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed>;
 
-    /// Doubles the plane (and the frames) by one convolution on the low-resolution grid; see [`UpsampleData`].
+    /// Doubles the plane (and the frames) by one convolution on the low-resolution grid; see [`crate::Merged`].
     fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed>;
 
     /// The last `keep` frames of the past followed by `x`; without a past the first frame fills what is missing.
@@ -191,6 +221,28 @@ pub trait Ops: Send + Sync {
 
     /// softmax(q kᵀ / √d) v within each of the consecutive sequences of `lengths` tokens; `qkv` is `[N, 3 · heads · d]`.
     fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor>;
+
+    /// y = x / sqrt(mean(x²) + eps) · gain + shift over the last dimension.
+    fn rms_norm_modulate(&self, x: &Tensor, norm: &Norm) -> Result<Tensor>;
+
+    /// x + gate ⊙ h.
+    fn gated_add(&self, x: Tensor, h: &Tensor, gate: &Vector) -> Result<Tensor>;
+
+    /// silu(a) ⊙ b, where `x` is `[…, a b]`.
+    fn swiglu(&self, x: &Tensor) -> Result<Tensor>;
+
+    /// ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
+    fn gelu(&self, x: Tensor) -> Result<Tensor>;
+
+    /// The tokens of both streams, counted through, in the order of `rows`: q and k of every head are divided by
+    /// sqrt(mean² + eps), gained and turned by `rotary`, whose tokens are those of the result; v stays.
+    fn qk_norm_rope(&self, streams: [Qkv; 2], rows: &Rows, rotary: &Rotary, eps: f32) -> Result<Tensor>;
+
+    /// Row i of the result is the mean of the i-th `rows.per` rows; one row is copied.
+    fn gather_rows(&self, x: &Tensor, rows: &Rows) -> Result<Tensor>;
+
+    /// a · x + b · y.
+    fn axpby(&self, a: f32, x: &Tensor, b: f32, y: Tensor) -> Result<Tensor>;
 
     /// (mean + exp(½ logvar) · noise) · scale from moments `[…, 2c]`, logvar clamped to \[-30, 20\]; the mean without noise.
     fn gaussian(&self, moments: &Tensor, noise: Option<&Tensor>, scale: f32) -> Result<Tensor>;

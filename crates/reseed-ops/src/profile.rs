@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::cost::{self, Cost};
 use crate::error::Result;
-use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Read, Stats, Summed};
+use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+use crate::packing::{Rotary, RotaryData, Rows};
 use crate::precision::Precision;
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
-use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec};
+use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec, Vector};
 
 /// All calls of one op in one stage.
 #[derive(Clone, Debug)]
@@ -113,6 +114,18 @@ impl Ops for ProfileOps<'_> {
         self.inner.upsample_weights(spec, read)
     }
 
+    fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector> {
+        self.inner.vector(len, read)
+    }
+
+    fn rows(&self, per: usize, rows: &[u32]) -> Result<Rows> {
+        self.inner.rows(per, rows)
+    }
+
+    fn rotary(&self, data: &RotaryData) -> Result<Rotary> {
+        self.inner.rotary(data)
+    }
+
     fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
         self.timed("upload", || self.inner.upload(shape, values), |y| cost::elementwise(&[y, y], 0))
     }
@@ -165,6 +178,34 @@ impl Ops for ProfileOps<'_> {
 
     fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {
         self.timed("attention", || self.inner.attention(qkv, heads, lengths), |y| cost::attention(qkv, y, lengths))
+    }
+
+    fn rms_norm_modulate(&self, x: &Tensor, norm: &Norm) -> Result<Tensor> {
+        self.timed("rms_norm_modulate", || self.inner.rms_norm_modulate(x, norm), |y| cost::group_norm(norm, y, true))
+    }
+
+    fn gated_add(&self, x: Tensor, h: &Tensor, gate: &Vector) -> Result<Tensor> {
+        self.timed("gated_add", || self.inner.gated_add(x, h, gate), |y| cost::elementwise(&[h, y, y], 2))
+    }
+
+    fn swiglu(&self, x: &Tensor) -> Result<Tensor> {
+        self.timed("swiglu", || self.inner.swiglu(x), |y| cost::elementwise(&[x, y], 4))
+    }
+
+    fn gelu(&self, x: Tensor) -> Result<Tensor> {
+        self.timed("gelu", || self.inner.gelu(x), |y| cost::elementwise(&[y, y], 8))
+    }
+
+    fn qk_norm_rope(&self, streams: [Qkv; 2], rows: &Rows, rotary: &Rotary, eps: f32) -> Result<Tensor> {
+        self.timed("qk_norm_rope", || self.inner.qk_norm_rope(streams, rows, rotary, eps), cost::qk_norm_rope)
+    }
+
+    fn gather_rows(&self, x: &Tensor, rows: &Rows) -> Result<Tensor> {
+        self.timed("gather_rows", || self.inner.gather_rows(x, rows), |y| cost::gather_rows(y, rows.per))
+    }
+
+    fn axpby(&self, a: f32, x: &Tensor, b: f32, y: Tensor) -> Result<Tensor> {
+        self.timed("axpby", || self.inner.axpby(a, x, b, y), |y| cost::elementwise(&[x, y, y], 3))
     }
 
     fn gaussian(&self, moments: &Tensor, noise: Option<&Tensor>, scale: f32) -> Result<Tensor> {

@@ -3,11 +3,14 @@
 //! [`crate::CpuOps`] runs these at its reference level and rounds each result once, so their own error is no part of
 //! any tolerance.
 
+mod tokens;
+
 use rayon::prelude::*;
 
 use crate::ops::{Activation, Placement};
 use crate::shape::Thw;
 use crate::weights::{BORDER_CLASSES, ConvSpec, Moment, UpsampleSpec, border_class};
+pub use tokens::{gated_add, gather_rows, gelu, qk_norm_rope, rms_norm_modulate, swiglu};
 
 /// Frames, rows, columns, channels of doubles.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,7 +102,7 @@ pub struct UpsampleWeights {
     pub kernels: Vec<Vec<f64>>,
     /// Per phase: `[2, 2, c, c]`.
     pub after_first: Vec<Vec<f64>>,
-    /// As in [`crate::UpsampleData::bias`].
+    /// As in [`crate::Merged::bias`].
     pub bias: Vec<f64>,
 }
 

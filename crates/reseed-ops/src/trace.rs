@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::arena::Arena;
 use crate::cost::{self, Cost};
 use crate::error::Result;
-use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Read, Stats, Summed};
+use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+use crate::packing::{Rotary, RotaryData, Rows};
 use crate::shape::{DType, Shape};
 use crate::tensor::{Storage, Tensor};
-use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec};
+use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec, Vector};
 
 /// An op as far as the memory that a device needs beside its operands depends on it.
 pub enum Work<'a> {
@@ -232,6 +233,19 @@ impl Ops for TraceOps {
         Ok(Upsample { spec, packed: packed() })
     }
 
+    fn vector(&self, len: usize, _: Read<Vec<f32>>) -> Result<Vector> {
+        self.weights(len);
+        Ok(Vector { len, packed: packed() })
+    }
+
+    fn rows(&self, per: usize, rows: &[u32]) -> Result<Rows> {
+        Ok(Rows::new(per, rows, packed()))
+    }
+
+    fn rotary(&self, data: &RotaryData) -> Result<Rotary> {
+        Ok(Rotary { count: data.places.len(), frequencies: data.frequencies, packed: packed() })
+    }
+
     fn upload(&self, shape: Shape, _: &[f32]) -> Result<Tensor> {
         Ok(self.alloc(shape, self.dtype))
     }
@@ -315,6 +329,48 @@ impl Ops for TraceOps {
         self.work(Work::Attention { longest, width: width / heads });
         self.count(cost::attention(qkv, &out, lengths));
         Ok(out)
+    }
+
+    fn rms_norm_modulate(&self, x: &Tensor, norm: &Norm) -> Result<Tensor> {
+        let y = self.alloc(x.shape(), x.dtype());
+        self.count(cost::group_norm(norm, &y, true));
+        Ok(y)
+    }
+
+    fn gated_add(&self, x: Tensor, h: &Tensor, _: &Vector) -> Result<Tensor> {
+        let y = self.writable(x);
+        self.count(cost::elementwise(&[h, &y, &y], 2));
+        Ok(y)
+    }
+
+    fn swiglu(&self, x: &Tensor) -> Result<Tensor> {
+        let y = self.alloc([x.rows(), x.channels() / 2], x.dtype());
+        self.count(cost::elementwise(&[x, &y], 4));
+        Ok(y)
+    }
+
+    fn gelu(&self, x: Tensor) -> Result<Tensor> {
+        let y = self.writable(x);
+        self.count(cost::elementwise(&[&y, &y], 8));
+        Ok(y)
+    }
+
+    fn qk_norm_rope(&self, [first, _]: [Qkv; 2], rows: &Rows, _: &Rotary, _: f32) -> Result<Tensor> {
+        let y = self.alloc([rows.count, first.qkv.channels()], first.qkv.dtype());
+        self.count(cost::qk_norm_rope(&y));
+        Ok(y)
+    }
+
+    fn gather_rows(&self, x: &Tensor, rows: &Rows) -> Result<Tensor> {
+        let y = self.alloc([rows.count, x.channels()], x.dtype());
+        self.count(cost::gather_rows(&y, rows.per));
+        Ok(y)
+    }
+
+    fn axpby(&self, _: f32, x: &Tensor, _: f32, y: Tensor) -> Result<Tensor> {
+        let y = self.writable(y);
+        self.count(cost::elementwise(&[x, &y, &y], 3));
+        Ok(y)
     }
 
     fn gaussian(&self, moments: &Tensor, _: Option<&Tensor>, _: f32) -> Result<Tensor> {

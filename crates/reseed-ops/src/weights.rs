@@ -87,7 +87,16 @@ pub struct Linear {
     pub packed: Packed,
 }
 
-/// Gain and shift of a group norm on a device.
+/// Numbers in f32 on a device: one for each channel, say.
+#[derive(Clone)]
+pub struct Vector {
+    /// How many.
+    pub len: usize,
+    /// The device's own form.
+    pub packed: Packed,
+}
+
+/// Gain and shift of a norm on a device.
 #[derive(Clone)]
 pub struct Norm {
     /// Channels.
@@ -137,11 +146,19 @@ impl UpsampleSpec {
     }
 }
 
+/// The two convolutions of an upsampler on the host, as the checkpoint holds them; [`crate::merge()`] makes one of them.
+pub struct UpsampleData {
+    /// 1x1x1, `[sub, c, c]`: subs are (row, column, time) within a low-resolution pixel.
+    pub upscale: ConvData,
+    /// 3x3x3 on the shuffled result.
+    pub conv: ConvData,
+}
+
 /// Merged weights of an upsampler on the host.
 ///
 /// Phase (z, y, x) of low-resolution pixel (k, i, j) is output (2k+z, 2i+y, 2j+x); it reads rows i-1+y and i+y,
 /// columns j-1+x and j+x, and frames k-1, k (time) or k-2, k-1, k (space only).
-pub struct UpsampleData {
+pub struct Merged {
     /// `[phase, c_out, c_in, t, 2, 2]`.
     pub kernels: Vec<f32>,
     /// `[phase, c_out, c_in, 2, 2]`: the tap of the previous frame when that is the clip's first; empty without time.
@@ -151,7 +168,7 @@ pub struct UpsampleData {
     pub bias: Vec<f32>,
 }
 
-/// Row or column classes of [`UpsampleData::bias`].
+/// Row or column classes of [`Merged::bias`].
 pub const BORDER_CLASSES: usize = 4;
 
 /// Class of output row (or column) `i` of `n`.

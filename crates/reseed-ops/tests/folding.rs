@@ -5,8 +5,7 @@
 use reseed_ops::conformance::Values;
 use reseed_ops::reference::{self, Clip, taps_first};
 use reseed_ops::{
-    BORDER_CLASSES, ConvData, ConvSpec, CpuOps, DType, Epilogue, Level, Ops, Past, Shape, Tensor, Thw, UpsampleData,
-    UpsampleSpec,
+    ConvData, ConvSpec, CpuOps, DType, Epilogue, Level, Ops, Past, Shape, Tensor, Thw, UpsampleData, UpsampleSpec,
 };
 
 /// Whole numbers from -2 to 2: sums of their products are exact in f32 and their kernels exact in bf16.
@@ -114,10 +113,9 @@ fn a_folded_upsampler_of_whole_numbers_is_exact_at_every_level() {
 }
 
 fn upsampler(spec: &UpsampleSpec) -> UpsampleData {
-    let (c, moments) = (spec.channels, if spec.time { 3 } else { 1 });
+    let (c, wide) = (spec.channels, spec.phases() * spec.channels);
     UpsampleData {
-        kernels: integers(1, spec.phases() * spec.taps_t() * 4 * c * c),
-        after_first: integers(2, if spec.time { spec.phases() * 4 * c * c } else { 0 }),
-        bias: integers(3, moments * spec.frames() * BORDER_CLASSES * BORDER_CLASSES * c),
+        upscale: ConvData { weight: integers(1, wide * c), bias: integers(2, wide) },
+        conv: ConvData { weight: integers(3, 27 * c * c), bias: integers(4, c) },
     }
 }

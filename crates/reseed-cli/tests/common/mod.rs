@@ -152,7 +152,7 @@ impl Lab {
             Some(_) => Vec::new(),
         };
         let rate = Rate { num: 24000, den: 1001 };
-        let info = Info { size, frames: Some(frames), rate, depth: Depth::Eight, kind, names, icc: None };
+        let info = Info { size, frames: Some(frames), rate, depth: Depth::Eight, alpha: false, kind, names, icc: None };
         let mut sink = reseed_media::create(&self.path(name), &info).unwrap();
         let frames: Vec<Frame> = (0..frames).map(|i| picture(size, i)).collect();
         frames.iter().for_each(|frame| sink.write(frame).unwrap());

@@ -7,6 +7,7 @@ use reseed_ops::{Activation, ConvData, DType, Norm, Packed, Result, Shape, Stats
 use super::CudaOps;
 use super::convolve::Convolution;
 use super::memory::ptr;
+use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::params::{ConvArgs, int};
 use crate::store::{Lent, Memory};
@@ -22,6 +23,12 @@ struct Weights(Memory);
 pub fn pack(cuda: &CudaOps, channels: usize, data: &ConvData) -> Result<Packed> {
     assert_eq!((data.weight.len(), data.bias.len()), (channels, channels), "gain and shift of a norm");
     Ok(Arc::new(Weights(cuda.keep(&[&data.weight[..], &data.bias[..]].concat())?)))
+}
+
+/// Where a norm's gain and shift lie.
+pub fn gain_and_shift(cuda: &CudaOps, norm: &Norm) -> (Ptr, Ptr) {
+    let Weights(weights) = cuda.unpack(&norm.packed);
+    (weights.ptr(), weights.ptr().plus(norm.channels * size_of::<f32>()))
 }
 
 impl CudaOps {
@@ -106,8 +113,7 @@ pub fn run(cuda: &CudaOps, mut x: Tensor, given: Option<Stats>, norm: &Norm, act
         true => x.clone(),
         false => cuda.room("group_norm", x.shape(), x.dtype())?,
     };
-    let Weights(weights) = cuda.unpack(&norm.packed);
-    let (gain, shift) = (weights.ptr(), weights.ptr().plus(channels * size_of::<f32>()));
+    let (gain, shift) = gain_and_shift(cuda, norm);
     let pixels = thw.h * thw.w;
     let grid = Grid::new([pixels.div_ceil(BLOCK), thw.t, 1], 256);
     let (pixels, channels, groups) = (int(pixels), int(channels), int(norm.groups));

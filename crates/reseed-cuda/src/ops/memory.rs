@@ -64,7 +64,7 @@ pub fn ptr(x: &Tensor) -> Ptr {
 }
 
 /// Blocks of a kernel that strides over `count` values.
-fn stride_grid(count: usize) -> Grid {
+pub fn stride_grid(count: usize) -> Grid {
     Grid::new([count.div_ceil(1024).min(4096), 1, 1], 256)
 }
 

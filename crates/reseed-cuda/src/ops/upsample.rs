@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use reseed_ops::{
-    BORDER_CLASSES, Moment, Packed, Past, Result, Shape, Summed, Tensor, Upsample, UpsampleData, UpsampleSpec,
-};
+use reseed_ops::{BORDER_CLASSES, Merged, Moment, Packed, Past, Result, Shape, Summed, Tensor, Upsample, UpsampleSpec};
 
 use super::CudaOps;
 use super::convolve::Convolution;
@@ -31,7 +29,7 @@ struct Weights {
     bias: Memory,
 }
 
-pub fn pack(cuda: &CudaOps, spec: &UpsampleSpec, data: &UpsampleData) -> Result<Packed> {
+pub fn pack(cuda: &CudaOps, spec: &UpsampleSpec, data: &Merged) -> Result<Packed> {
     let (c, moments) = (spec.channels, if spec.time { 3 } else { 1 });
     let classes = BORDER_CLASSES * BORDER_CLASSES;
     assert_eq!(data.bias.len(), moments * spec.frames() * classes * c, "bias of an upsampler");

@@ -3,8 +3,8 @@
 
 use reseed_ops::conformance::{self, Values};
 use reseed_ops::{
-    BORDER_CLASSES, CheckOps, ConvData, ConvSpec, CpuOps, Disagreement, Epilogue, Level, Ops, Past, Result, Shape,
-    Tensor, Thw, UpsampleData, UpsampleSpec,
+    CheckOps, ConvData, ConvSpec, CpuOps, Disagreement, Epilogue, Level, Ops, Past, Result, Shape, Tensor, Thw,
+    UpsampleData, UpsampleSpec,
 };
 
 /// Everything that `device` computes differently from the definition.
@@ -107,13 +107,11 @@ const UPSAMPLE: &[(Thw, bool)] =
 fn upsample(ops: &dyn Ops, &(input, time): &(Thw, bool), seed: u64) -> Result<()> {
     let (c, values) = (128, &mut Values::new(800 + seed));
     let spec = UpsampleSpec { channels: c, time };
-    let (taps, moments) = (spec.taps_t() * 4, if time { 3 } else { 1 });
-    let kernels = scaled(values, spec.phases() * taps * c * c, c * taps);
-    let after_first = scaled(values, if time { spec.phases() * 4 * c * c } else { 0 }, c * taps);
-    let bias = values.take(moments * spec.frames() * BORDER_CLASSES * BORDER_CLASSES * c);
-    let upsample = ops.upsample_weights(spec, &|| {
-        Ok(UpsampleData { kernels: kernels.clone(), after_first: after_first.clone(), bias: bias.clone() })
-    })?;
+    let mut part = |c_out: usize, fan_in: usize| (scaled(values, c_out * fan_in, fan_in), values.take(c_out));
+    let (upscale, conv) = (part(spec.phases() * c, c), part(c, 27 * c));
+    let data = |(weight, bias): &(Vec<f32>, Vec<f32>)| ConvData { weight: weight.clone(), bias: bias.clone() };
+    let read = || Ok(UpsampleData { upscale: data(&upscale), conv: data(&conv) });
+    let upsample = ops.upsample_weights(spec, &read)?;
     let x = clip(ops, input, c, values)?;
     ops.upsample(Past::Start, &x, &upsample, Some(32))?;
     let first = ops.tail(None, x.frames(0, 1), spec.keeps())?;

@@ -52,7 +52,7 @@ impl Reader {
         let Header { size, rate, format } = header;
         let yuv = Yuv::new(size, &format);
         let (depth, kind) = (format.depth(), Kind::Y4m(format));
-        let info = Info { size, frames, rate, depth, kind, names: Vec::new(), icc: None };
+        let info = Info { size, frames, rate, depth, alpha: false, kind, names: Vec::new(), icc: None };
         Reader { input: Box::new(input), name, info, yuv, planes: Vec::new(), read: 0 }
     }
 

@@ -151,7 +151,7 @@ impl Yuv {
             }
             samples.extend_from_unit(&rgb);
         }
-        Frame { size: self.size, samples }
+        Frame { size: self.size, samples, alpha: None }
     }
 
     /// Cb = (B - Y) / 2 (1 - kb)

@@ -5,7 +5,8 @@
 //! r_i = splitmix64 finaliser of h + (i + 1) · 0x9E3779B97F4A7C15
 //! v_i = (r_i >> 40) / 2^23 - 1
 //! ```
-//! Matrices and kernels are v · sqrt(3 / fan in), norm gains 1 + 0.2 v, biases 0.1 v.
+//! Matrices and kernels are v · sqrt(3 / fan in), norm gains 1 + 0.2 v, modulation scales 1 + 0.1 v, biases 0.1 v;
+//! rotary frequencies are what they are.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use rayon::prelude::*;
 use reseed_ops::Shape;
 
 use super::Source;
+use crate::dit::Rope;
 use crate::error::Result;
 
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -40,10 +42,15 @@ pub fn uniform(name: &str, count: usize, seed: u64) -> Vec<f64> {
 
 /// A tensor by its name and shape.
 pub fn tensor(name: &str, shape: Shape, seed: u64) -> Vec<f32> {
+    if name.ends_with(".rope.freqs") {
+        let known = [Rope::Counted, Rope::Stretched].map(Rope::frequencies);
+        return known.into_iter().find(|f| f.len() == shape.count()).expect("frequencies of a public layout");
+    }
     let dims = shape.dims();
     let (scale, offset) = match dims {
         [_, rest @ ..] if !rest.is_empty() => ((3.0 / rest.iter().product::<usize>() as f64).sqrt(), 0.0),
         _ if name.ends_with(".weight") => (0.2, 1.0),
+        _ if name.ends_with("_scale") => (0.1, 1.0),
         _ => (0.1, 0.0),
     };
     let start = start(name, seed);
@@ -63,6 +70,11 @@ impl Formula {
     pub fn new(shapes: Vec<(String, Shape)>, groups: usize, seed: u64) -> Formula {
         let metadata = BTreeMap::from([("groups".to_string(), groups.to_string())]);
         Formula { shapes: shapes.into_iter().collect(), metadata, seed, path: PathBuf::from("formula weights") }
+    }
+
+    /// The same without a word about groups.
+    pub fn plain(shapes: Vec<(String, Shape)>, seed: u64) -> Formula {
+        Formula { metadata: BTreeMap::new(), ..Formula::new(shapes, 1, seed) }
     }
 }
 

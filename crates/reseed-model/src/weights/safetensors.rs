@@ -12,12 +12,18 @@ use reseed_ops::Shape;
 use serde_json::{Map, Value, json};
 
 use super::Source;
+use super::float8::e4m3;
 use crate::error::{Error, Result};
 
 /// No honest header is longer: the public checkpoints have 30 to 150 kB.
 const LONGEST_HEADER: u64 = 16 << 20;
 /// Values converted at a time.
 const CHUNK: usize = 1 << 18;
+/// Values from which on a tensor is large.
+const LARGE: usize = 1 << 18;
+/// Values of address space for a large tensor: an allocator may keep smaller blocks for itself after they are freed, while
+/// these come from the system and go back to it, page by page as they are touched.
+const OWN_PAGES: usize = (33 << 20) / size_of::<f32>();
 
 /// Element type of a tensor in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +34,8 @@ pub enum FileType {
     F16,
     /// bfloat16.
     Bf16,
+    /// Eight bits, four of them exponent: a cast without a scale.
+    F8E4m3,
 }
 
 impl FileType {
@@ -36,6 +44,7 @@ impl FileType {
             "F32" => FileType::F32,
             "F16" => FileType::F16,
             "BF16" => FileType::Bf16,
+            "F8_E4M3" => FileType::F8E4m3,
             _ => return None,
         })
     }
@@ -44,6 +53,7 @@ impl FileType {
         match self {
             FileType::F32 => 4,
             FileType::F16 | FileType::Bf16 => 2,
+            FileType::F8E4m3 => 1,
         }
     }
 
@@ -53,6 +63,7 @@ impl FileType {
             FileType::F32 => values.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))),
             FileType::F16 => values.extend(bytes.chunks_exact(2).map(|b| f16::from_le_bytes(pair(b)).to_f32())),
             FileType::Bf16 => values.extend(bytes.chunks_exact(2).map(|b| bf16::from_le_bytes(pair(b)).to_f32())),
+            FileType::F8E4m3 => values.extend(bytes.iter().map(|&b| e4m3(b))),
         }
     }
 }
@@ -75,6 +86,11 @@ pub struct Safetensors {
 impl Safetensors {
     /// Reads and checks the header.
     pub fn open(path: &Path) -> Result<Safetensors> {
+        Safetensors::open_some(path, &|_| true)
+    }
+
+    /// The same for some of a file's tensors; the others may be of any type and are not there.
+    pub fn open_some(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<Safetensors> {
         let io = |source| Error::Io { path: path.into(), source };
         let mut file = File::open(path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
@@ -89,7 +105,7 @@ impl Safetensors {
         }
         let mut text = vec![0; header as usize];
         file.read_exact(&mut text).map_err(io)?;
-        let parsed = Header { path, available: length - 8 - header }.parse(&text)?;
+        let parsed = Header { path, available: length - 8 - header, wanted }.parse(&text)?;
         let (entries, shapes, metadata) = parsed;
         Ok(Safetensors { path: path.into(), file: Mutex::new(file), data: 8 + header, entries, shapes, metadata })
     }
@@ -102,7 +118,7 @@ impl Safetensors {
         let mut file = self.file.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let size = entry.kind.bytes();
         file.seek(SeekFrom::Start(self.data + entry.start + (first * size) as u64)).map_err(io)?;
-        let mut values = Vec::with_capacity(count);
+        let mut values = Vec::with_capacity(if count < LARGE { count } else { count.max(OWN_PAGES) });
         let mut bytes = vec![0; CHUNK.min(count) * size];
         while values.len() < count {
             let bytes = &mut bytes[..CHUNK.min(count - values.len()) * size];
@@ -136,6 +152,7 @@ type Parsed = (BTreeMap<String, Entry>, BTreeMap<String, Shape>, BTreeMap<String
 struct Header<'a> {
     path: &'a Path,
     available: u64,
+    wanted: &'a dyn Fn(&str) -> bool,
 }
 
 impl Header<'_> {
@@ -147,7 +164,7 @@ impl Header<'_> {
         let header: Map<String, Value> =
             serde_json::from_slice(text).map_err(|e| self.wrong(format!("header: {e}")))?;
         let (mut entries, mut shapes, mut metadata) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let mut extents = Vec::new();
+        let (mut extents, mut all) = (Vec::new(), true);
         for (name, value) in header {
             if name == "__metadata__" {
                 let strings = value.as_object().ok_or_else(|| self.wrong("`__metadata__` is not an object"))?;
@@ -157,12 +174,18 @@ impl Header<'_> {
                 }
                 continue;
             }
+            if !(self.wanted)(&name) {
+                all = false;
+                continue;
+            }
             let (entry, shape, end) = self.tensor(&name, &value)?;
             extents.push((entry.start, end, name.clone()));
             entries.insert(name.clone(), entry);
             shapes.insert(name, shape);
         }
-        self.cover(extents)?;
+        if all {
+            self.cover(extents)?;
+        }
         Ok((entries, shapes, metadata))
     }
 
@@ -173,7 +196,8 @@ impl Header<'_> {
             list.ok_or_else(|| self.wrong(format!("{key} of `{name}` is not a list of whole numbers")))
         };
         let word = field("dtype")?.as_str().unwrap_or("of no type").to_string();
-        let wrong_type = || Error::WrongType { path: self.path.into(), name: name.into(), found: word.clone() };
+        let known = "F32, F16, BF16 or F8_E4M3";
+        let wrong_type = || Error::WrongType { path: self.path.into(), name: name.into(), found: word.clone(), known };
         let kind = FileType::parse(&word).ok_or_else(wrong_type)?;
         let dims = numbers("shape")?;
         if dims.len() > 5 {

@@ -1,7 +1,9 @@
 //! Models and clips from the formula, and golden cases: inputs and outputs of the published model.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod dit;
 pub mod files;
+pub mod gguf;
 
 use std::path::{Path, PathBuf};
 
@@ -141,7 +143,7 @@ impl Clip {
     }
 
     /// From a tensor `[T, C, H, W]`.
-    fn read(file: &Safetensors, name: &str) -> Clip {
+    pub fn read(file: &Safetensors, name: &str) -> Clip {
         let shape = file.shapes()[name];
         let &[t, channels, h, w] = shape.dims() else { panic!("{name} is {shape}") };
         let from = file.read(name).unwrap();

@@ -1,26 +1,25 @@
 //! Attention that streams over the keys: scores exist for one block of queries and keys at a time.
+//!
+//! Scores are kept turned, `[key][query]`, so that the softmax of all queries of a panel runs lane by lane and its result
+//! is already what the second product reads.
 
 use rayon::prelude::*;
 
 use super::CpuOps;
-use super::gemm::{Panels, Product, multiply};
+use super::conv::Target;
+use super::gemm::{Product, Tiles, multiply, panel_width, tile_rows};
 use super::level::Level;
 use super::leveled::{exp, leveled};
 use super::memory::{Element, Floats, elements, elements_mut, with_element};
-use super::transpose::transpose;
 use crate::error::Result;
 use crate::reference;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// Queries of a block: full register tiles of the widest level. Long sequences, whose keys stream from afar, are worth
-/// more of them.
-fn queries(tokens: usize) -> usize {
-    if tokens < 2048 { 56 } else { 112 }
-}
-
 /// Keys of a block.
 const KEYS: usize = 512;
+/// From this length on a sequence is worth all threads, and its keys stream from afar: more queries share them.
+pub const LONG: usize = 2048;
 
 pub fn run(cpu: &CpuOps, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {
     let (tokens, width) = (qkv.rows(), qkv.channels() / 3);
@@ -34,116 +33,246 @@ pub fn run(cpu: &CpuOps, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Resul
             let result = cpu.install(|| reference::attention(&doubles, width, heads, lengths));
             to.iter_mut().zip(result).for_each(|(to, v)| *to = E::from_f32(v as f32));
         } else {
-            let mut start = 0;
-            for &n in lengths {
-                let to = &mut to[start * width..][..n * width];
-                cpu.install(|| sequence(cpu.level(), &from[start * 3 * width..][..n * 3 * width], to, width, heads));
-                start += n;
-            }
+            let tokens = Tokens { level: cpu.level(), qkv: from, out: Target::new(to), width, d: width / heads };
+            cpu.install(|| tokens.run(lengths));
         }
     });
     Ok(out)
 }
 
-/// One sequence of tokens, head after head, blocks of queries side by side.
-fn sequence<E: Element>(level: Level, qkv: &[E], out: &mut [E], width: usize, heads: usize) {
-    let (n, d) = (out.len() / width, width / heads);
-    for head in 0..heads {
-        let row = |token: usize, which: usize| &qkv[(token * 3 + which) * width + head * d..][..d];
-        let mut keys = Panels::zeros(level, d, n);
-        keys.fill(|first, count, panel| {
-            let lanes = panel.len() / d;
-            for j in 0..count {
-                row(first + j, 1).iter().enumerate().for_each(|(k, v)| panel[k * lanes + j] = v.to_f32());
+/// Everything that every head of every sequence reads and writes.
+struct Tokens<'a, E> {
+    level: Level,
+    qkv: &'a [E],
+    out: Target<E>,
+    width: usize,
+    d: usize,
+}
+
+/// One head of one sequence.
+#[derive(Clone, Copy)]
+struct Head {
+    first: usize,
+    count: usize,
+    channel: usize,
+}
+
+impl<E: Element> Tokens<'_, E> {
+    /// Short heads side by side; long ones one after the other, their queries side by side.
+    fn run(&self, lengths: &[usize]) {
+        let starts = lengths.iter().scan(0, |at, &n| {
+            *at += n;
+            Some(*at - n)
+        });
+        let sequences = starts.zip(lengths).filter(|(_, n)| **n > 0);
+        let channels = (0..self.width).step_by(self.d);
+        let heads =
+            sequences.flat_map(|(first, &count)| channels.clone().map(move |channel| Head { first, count, channel }));
+        let (long, short): (Vec<Head>, Vec<Head>) = heads.partition(|head| head.count >= LONG);
+        short.into_par_iter().for_each_init(Scratch::new, |scratch, head| {
+            scratch.keys.pack(self, head);
+            for queries in self.blocks(head, 2) {
+                scratch.block.run(self, &scratch.keys, queries, head.channel);
             }
         });
-        let mut values = Panels::zeros(level, n, d);
-        values.fill(|first, count, panel| {
-            let lanes = panel.len() / n;
-            for (j, line) in panel.chunks_exact_mut(lanes).enumerate() {
-                let from = &row(j, 2)[first..][..count];
-                line.iter_mut().zip(from).for_each(|(to, v)| *to = v.to_f32());
-            }
-        });
-        let block_rows = queries(n);
-        out.par_chunks_mut(block_rows * width).enumerate().for_each(|(block, out)| {
-            let queries: Vec<E> =
-                (0..out.len() / width).flat_map(|i| row(block * block_rows + i, 0)).copied().collect();
-            let result = Block::new(level, &queries, d).run(&keys, &values);
-            for (to, from) in out.chunks_exact_mut(width).zip(result.chunks_exact(values.padded())) {
-                to[head * d..][..d].iter_mut().zip(from).for_each(|(to, &v)| *to = E::from_f32(v));
-            }
-        });
+        for head in long {
+            let mut keys = Keys::new();
+            keys.pack(self, head);
+            let blocks: Vec<_> = self.blocks(head, 4).collect();
+            blocks.into_par_iter().for_each_init(Block::new, |block, queries| {
+                block.run(self, &keys, queries, head.channel);
+            });
+        }
+    }
+
+    /// The queries of a head, some panels at a time: first token and how many.
+    fn blocks(&self, head: Head, panels: usize) -> impl Iterator<Item = (usize, usize)> {
+        let most = panels * panel_width(self.level);
+        (0..head.count).step_by(most).map(move |i| (head.first + i, most.min(head.count - i)))
+    }
+
+    /// A token's query (0), key (1) or value (2).
+    fn row(&self, token: usize, which: usize, channel: usize) -> &[E] {
+        &self.qkv[(token * 3 + which) * self.width + channel..][..self.d]
     }
 }
 
-/// A block of queries with its running maximum and sum per query.
-struct Block {
-    level: Level,
-    d: usize,
+struct Scratch {
+    keys: Keys,
+    block: Block,
+}
+
+impl Scratch {
+    fn new() -> Scratch {
+        Scratch { keys: Keys::new(), block: Block::new() }
+    }
+}
+
+/// Keys as tiles of rows, `[tile][channel][key]`, and values as panels, `[panel][key][channel]`.
+struct Keys {
     count: usize,
+    keys: Floats,
+    values: Floats,
+}
+
+impl Keys {
+    fn new() -> Keys {
+        Keys { count: 0, keys: Floats::zeros(0), values: Floats::zeros(0) }
+    }
+
+    fn pack<E: Element>(&mut self, tokens: &Tokens<E>, head: Head) {
+        let (d, side, width) = (tokens.d, tile_rows(tokens.level), panel_width(tokens.level));
+        self.count = head.count;
+        for (i, tile) in self.keys.at_least(head.count * d).chunks_mut(side * d).enumerate() {
+            let height = tile.len() / d;
+            for r in 0..height {
+                let from = tokens.row(head.first + i * side + r, 1, head.channel);
+                tile[r..].iter_mut().step_by(height).zip(from).for_each(|(to, v)| *to = v.to_f32());
+            }
+        }
+        let panels = self.values.at_least(d.div_ceil(width) * head.count * width);
+        for (panel, to) in panels.chunks_exact_mut(head.count * width).enumerate() {
+            let (first, last) = (panel * width, d.min((panel + 1) * width));
+            for (j, to) in to.chunks_exact_mut(width).enumerate() {
+                let from = &tokens.row(head.first + j, 2, head.channel)[first..last];
+                to.iter_mut().zip(from).for_each(|(to, v)| *to = v.to_f32());
+                to[last - first..].fill(0.0);
+            }
+        }
+    }
+
+    /// turned scores `[key][query]` of some keys, which begin a tile, and one panel of queries.
+    fn score(&self, level: Level, keys: (usize, usize), queries: &[f32], scores: &mut [f32]) {
+        let (side, width) = (tile_rows(level), panel_width(level));
+        let d = queries.len() / width;
+        let (first, last) = keys;
+        let whole = (last - first) / side;
+        for (lines, columns, at) in [(whole, side, first), (1, (last - first) % side, first + whole * side)] {
+            if lines * columns > 0 {
+                let product = Product {
+                    a: &self.keys[at * d..],
+                    tiles: Tiles::Joined,
+                    a_line: columns * d,
+                    a_step: columns,
+                    runs: &[0],
+                    steps: d,
+                    b: queries,
+                    lines,
+                    columns,
+                    c: &mut scores[(at - first) * width..],
+                    c_row: width,
+                    fresh: true,
+                };
+                multiply(level, product);
+            }
+        }
+    }
+}
+
+/// Some panels of queries: `[panel][channel][query]`, and for each its running maximum and sum.
+struct Block {
     queries: Floats,
-    top: Vec<f32>,
-    total: Vec<f32>,
+    scores: Floats,
+    sums: Floats,
+    running: Vec<[Vec<f32>; 3]>,
 }
 
 impl Block {
-    fn new<E: Element>(level: Level, rows: &[E], d: usize) -> Block {
-        let count = rows.len() / d;
-        let mut queries = Floats::zeros(d * count);
-        transpose(level, rows, d, &mut queries, count);
-        // There are fewer queries than scores.
-        let scale = 1.0 / (d as f32).sqrt();
-        queries.iter_mut().for_each(|q| *q *= scale);
-        Block { level, d, count, queries, top: vec![f32::NEG_INFINITY; count], total: vec![0.0; count] }
+    fn new() -> Block {
+        Block { queries: Floats::zeros(0), scores: Floats::zeros(0), sums: Floats::zeros(0), running: Vec::new() }
     }
 
-    fn run(mut self, keys: &Panels, values: &Panels) -> Floats {
-        let row = KEYS.next_multiple_of(keys.width);
-        let mut scores = Floats::zeros(self.count * row);
-        let mut turned = Floats::zeros(row * self.count);
-        let mut out = Floats::zeros(self.count * values.padded());
-        for first in (0..keys.n).step_by(KEYS) {
-            let count = KEYS.min(keys.n - first);
-            for (slot, panel) in (first / keys.width..(first + count).div_ceil(keys.width)).enumerate() {
-                let c = &mut scores[slot * keys.width..];
-                let keys = keys.panel(panel, 0);
-                multiply(self.level, Product::plain(&self.queries, self.count, keys, self.d, c, row));
+    fn load<E: Element>(&mut self, tokens: &Tokens<E>, (first, count): (usize, usize), channel: usize) {
+        let (d, width) = (tokens.d, panel_width(tokens.level));
+        let scale = 1.0 / (d as f32).sqrt();
+        let panels = count.div_ceil(width);
+        for (panel, to) in self.queries.at_least(panels * d * width).chunks_exact_mut(d * width).enumerate() {
+            to.fill(0.0);
+            for i in panel * width..count.min((panel + 1) * width) {
+                let from = tokens.row(first + i, 0, channel);
+                let to = to[i % width..].iter_mut().step_by(width);
+                to.zip(from).for_each(|(to, v)| *to = v.to_f32() * scale);
             }
-            for i in 0..self.count {
-                let shrink = &mut [0.0];
-                let scores = &mut scores[i * row..][..count];
-                soften(self.level, scores, &mut self.top[i], &mut self.total[i], shrink);
-                if first > 0 && shrink[0] != 1.0 {
-                    out[i * values.padded()..][..values.padded()].iter_mut().for_each(|v| *v *= shrink[0]);
+        }
+        self.running.clear();
+        let start = || [vec![f32::NEG_INFINITY; width], vec![0.0; width], vec![0.0; width]];
+        self.running.resize_with(panels, start);
+    }
+
+    fn run<E: Element>(&mut self, tokens: &Tokens<E>, keys: &Keys, queries: (usize, usize), channel: usize) {
+        self.load(tokens, queries, channel);
+        let (level, d) = (tokens.level, tokens.d);
+        let (width, side) = (panel_width(level), tile_rows(level));
+        let padded = d.next_multiple_of(width);
+        let most = KEYS / side * side;
+        let scores = self.scores.at_least(most * width);
+        let sums = self.sums.at_least(self.running.len() * width * padded);
+        for first in (0..keys.count).step_by(most) {
+            let last = keys.count.min(first + most);
+            for (panel, [top, total, shrink]) in self.running.iter_mut().enumerate() {
+                let scores = &mut scores[..(last - first) * width];
+                keys.score(level, (first, last), &self.queries[panel * d * width..][..d * width], scores);
+                soften(level, scores, top, total, shrink);
+                let sums = &mut sums[panel * width * padded..][..width * padded];
+                if first > 0 {
+                    let rows = sums.chunks_exact_mut(padded).zip(shrink.iter());
+                    rows.filter(|(_, s)| **s != 1.0).for_each(|(row, s)| row.iter_mut().for_each(|v| *v *= s));
                 }
-                scores.iter().enumerate().for_each(|(j, s)| turned[j * self.count + i] = *s);
-            }
-            for panel in 0..values.count() {
-                let c = &mut out[panel * values.width..];
-                let product =
-                    Product::plain(&turned, self.count, values.panel(panel, first), count, c, values.padded());
-                multiply(self.level, Product { fresh: first == 0, ..product });
+                for (i, values) in keys.values.chunks_exact(keys.count * width).take(padded / width).enumerate() {
+                    let b = &values[first * width..last * width];
+                    let c = &mut sums[i * width..];
+                    let product = Product::plain(scores, width, b, last - first, c, padded);
+                    multiply(level, Product { fresh: first == 0, ..product });
+                }
             }
         }
-        for (row, total) in out.chunks_exact_mut(values.padded()).zip(&self.total) {
-            row.iter_mut().for_each(|v| *v /= total);
+        self.store(tokens, queries, channel);
+    }
+
+    /// Divides by the totals and writes.
+    fn store<E: Element>(&self, tokens: &Tokens<E>, (first, count): (usize, usize), channel: usize) {
+        let padded = tokens.d.next_multiple_of(panel_width(tokens.level));
+        let totals = self.running.iter().flat_map(|[_, total, _]| total);
+        for (i, (row, total)) in self.sums.chunks_exact(padded).zip(totals).take(count).enumerate() {
+            // SAFETY: heads differ in tokens or in channels, blocks of a head in tokens.
+            let to = unsafe { tokens.out.piece((first + i) * tokens.width + channel, tokens.d) };
+            let share = 1.0 / total;
+            to.iter_mut().zip(row).for_each(|(to, v)| *to = E::from_f32(v * share));
         }
-        out
     }
 }
 
 leveled! {
-    /// Turns a query's scores into weights against its running maximum; `shrink` is what its earlier sums lose.
-    pub fn soften(scores: &mut [f32], top: &mut f32, total: &mut f32, shrink: &mut [f32; 1]) {
-        let highest = scores.iter().copied().fold(*top, f32::max);
-        let mut sum = 0.0;
-        for score in scores.iter_mut() {
-            *score = exp(*score - highest);
-            sum += *score;
+    /// Turns scores `[key][query]` into weights against each query's running maximum; `shrink` is what its earlier sums
+    /// lose.
+    pub fn soften(scores: &mut [f32], top: &mut [f32], total: &mut [f32], shrink: &mut [f32]) {
+        match top.len() {
+            32 => lanes::<32>(scores, top, total, shrink),
+            16 => lanes::<16>(scores, top, total, shrink),
+            other => panic!("panels of {other} queries"),
         }
-        shrink[0] = exp(*top - highest);
-        *total = *total * shrink[0] + sum;
-        *top = highest;
+    }
+}
+
+#[inline(always)]
+fn lanes<const N: usize>(scores: &mut [f32], top: &mut [f32], total: &mut [f32], shrink: &mut [f32]) {
+    let rows = scores.as_chunks_mut::<N>().0;
+    let mut highest: [f32; N] = std::array::from_fn(|i| top[i]);
+    for row in rows.iter() {
+        for i in 0..N {
+            highest[i] = if row[i] > highest[i] { row[i] } else { highest[i] };
+        }
+    }
+    let mut sum = [0.0; N];
+    for row in rows {
+        for i in 0..N {
+            row[i] = exp(row[i] - highest[i]);
+            sum[i] += row[i];
+        }
+    }
+    for i in 0..N {
+        shrink[i] = exp(top[i] - highest[i]);
+        total[i] = total[i] * shrink[i] + sum[i];
+        top[i] = highest[i];
     }
 }

@@ -6,10 +6,12 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::gemm::{Panels, Product, even_parts, multiply, tile_rows};
+use super::gemm::{Product, Tiles, even_parts, multiply, tile_rows};
 use super::level::Level;
 use super::memory::{Element, Floats};
-use super::transpose::transpose_every;
+use super::pairs;
+use super::panels::Weights;
+use super::transpose::{Pixels, lanes, transpose_some};
 use crate::shape::Hw;
 
 /// Most columns of a rectangle.
@@ -38,8 +40,8 @@ pub struct Window {
 pub struct Tap<'a, E> {
     /// Pixels of the frame.
     pub frame: &'a [E],
-    /// Weights, ordered (column, row, channel) within a tap.
-    pub panels: &'a Panels,
+    /// Weights, ordered (row, column, channel) within a tap.
+    pub panels: &'a Weights,
     /// First row of this tap in the panels.
     pub k: usize,
 }
@@ -57,22 +59,30 @@ pub struct Region {
 
 /// Cuts an output plane and its channels into regions, enough of them to keep `threads` busy.
 pub fn regions(level: Level, output: Hw, window: &Window, panels: usize, frames: usize, threads: usize) -> Vec<Region> {
-    let columns = output.w.min(COLUMNS);
-    let line = window.channels * (columns * window.stride.w + window.taps.w) * size_of::<f32>();
+    // Columns of a tile's row.
+    let unit = if pairs::fits(level, window) { 2 } else { 1 };
+    let most = (COLUMNS / tile_rows(level) / unit).max(1);
+    let across = output.w.div_ceil(unit * tile_rows(level)).min(most);
+    let line = match unit {
+        1 => window.channels * pitch(level, window) * window.stride.w,
+        _ => pairs::line(level, window.channels),
+    };
+    let line = across * line * size_of::<f32>();
     let lines = (INPUT_BYTES / line.max(1)).saturating_sub(window.taps.h - 1) / window.stride.h;
     // Columns are dealt out by whole register tiles of even width, so that none is nearly empty.
-    let tiles: Vec<(usize, usize)> = even_parts(output.w, tile_rows(level)).collect();
-    let groups: Vec<_> = even_parts(tiles.len(), COLUMNS / tile_rows(level)).collect();
+    let tiles: Vec<(usize, usize)> = even_parts(output.w.div_ceil(unit), tile_rows(level)).collect();
+    let groups: Vec<_> = even_parts(tiles.len(), most).collect();
     let planar = |rows: usize| output.h.div_ceil(rows) * groups.len() * frames;
     let rows = lines.clamp(1, ROWS);
     // Four regions a thread let the last ones finish together; small planes get there by splitting the channels.
     let wanted = 4 * threads;
     let splits = wanted.div_ceil(planar(rows)).clamp(1, panels);
+    let most_panels = if unit == 1 { panels } else { pairs::PANELS };
     let mut all = Vec::new();
     for (y0, y1) in even_parts(output.h, rows) {
         for &(first, last) in &groups {
-            let columns = tiles[first].0..tiles[last - 1].1;
-            for (p0, p1) in even_parts(panels, panels.div_ceil(splits)) {
+            let columns = unit * tiles[first].0..output.w.min(unit * tiles[last - 1].1);
+            for (p0, p1) in even_parts(panels, panels.div_ceil(splits).min(most_panels)) {
                 all.push(Region { rows: y0..y1, columns: columns.clone(), panels: p0..p1 });
             }
         }
@@ -88,13 +98,29 @@ pub struct Sums<'a> {
     pub pixel: usize,
 }
 
-struct Scratch {
-    input: Floats,
-    sums: Floats,
+/// What a thread works in.
+pub struct Scratch {
+    /// Input of a region.
+    pub input: Floats,
+    /// Its sums.
+    pub sums: Floats,
+    /// A panel of weights as it is multiplied.
+    pub panel: Floats,
+    /// Products before they are summed.
+    pub products: Floats,
+    /// Pieces of a panel, widened.
+    pub wide: [Floats; 3],
+}
+
+impl Scratch {
+    fn empty() -> Scratch {
+        let [input, sums, panel, products] = std::array::from_fn(|_| Floats::zeros(0));
+        Scratch { input, sums, panel, products, wide: std::array::from_fn(|_| Floats::zeros(0)) }
+    }
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch { input: Floats::zeros(0), sums: Floats::zeros(0) });
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::empty());
 }
 
 /// Computes a region's sums over `taps` and hands them to `finish`.
@@ -106,96 +132,109 @@ pub fn sum_region<E: Element, R>(
     finish: impl FnOnce(Sums) -> R,
 ) -> R {
     SCRATCH.with_borrow_mut(|scratch| {
-        let layout = Layout::new(window, region);
-        let width = taps[0].panels.width;
-        let pixel = region.panels.len() * width;
-        let input = scratch.input.at_least(layout.lines * layout.line);
-        let sums = scratch.sums.at_least(region.rows.len() * region.columns.len() * pixel);
-        let runs: Vec<usize> = (0..window.taps.w).map(|dx| layout.column(dx)).collect();
-        for (i, tap) in taps.iter().enumerate() {
-            layout.pack(level, tap.frame, window, input);
-            for (slot, panel) in region.panels.clone().enumerate() {
-                multiply(
-                    level,
-                    Product {
-                        a: input,
-                        a_line: window.stride.h * layout.line,
-                        a_step: layout.pitch,
-                        runs: &runs,
-                        steps: window.taps.h * window.channels,
-                        b: tap.panels.panel(panel, tap.k),
-                        lines: region.rows.len(),
-                        columns: region.columns.len(),
-                        c: &mut sums[slot * width..],
-                        c_row: pixel,
-                        fresh: i == 0,
-                    },
-                );
-            }
+        match pairs::fits(level, window) {
+            true => pairs::sum(level, window, taps, region, scratch),
+            false => sum_directly(level, window, taps, region, scratch),
         }
-        finish(Sums { values: sums, pixel })
+        let pixel = region.panels.len() * taps[0].panels.width;
+        let values = scratch.sums.at_least(region.rows.len() * region.columns.len() * pixel);
+        finish(Sums { values, pixel })
     })
 }
 
-/// Where the input of a region stands in scratch: `[line][channel][column]`, columns of equal stride phase together.
+/// Sums of a region over `taps`, into `scratch.sums`.
+fn sum_directly<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], region: &Region, scratch: &mut Scratch) {
+    let layout = Layout::new(level, window, region);
+    let width = taps[0].panels.width;
+    let pixel = region.panels.len() * width;
+    let input = scratch.input.at_least(layout.tiles.len() * layout.tile);
+    let sums = scratch.sums.at_least(region.rows.len() * region.columns.len() * pixel);
+    let runs = layout.runs(window);
+    let rows = runs.len() * window.channels;
+    for (i, tap) in taps.iter().enumerate() {
+        layout.pack(tap.frame, window, input);
+        for (slot, panel) in region.panels.clone().enumerate() {
+            let product = Product {
+                a: input,
+                tiles: Tiles::Apart(layout.tile),
+                a_line: window.stride.h * layout.line,
+                a_step: layout.step,
+                runs: &runs,
+                steps: window.channels,
+                b: tap.panels.rows(level, panel, tap.k..tap.k + rows, &mut scratch.panel),
+                lines: region.rows.len(),
+                columns: region.columns.len(),
+                c: &mut sums[slot * width..],
+                c_row: pixel,
+                fresh: i == 0,
+            };
+            multiply(level, product);
+        }
+    }
+}
+
+/// Columns of equal stride phase that a register tile reads, in whole registers.
+fn pitch(level: Level, window: &Window) -> usize {
+    (tile_rows(level) + (window.taps.w - 1) / window.stride.w).next_multiple_of(lanes(level))
+}
+
+/// Where the input of a region stands in scratch: `[tile][line][channel][phase][column]`. Neighbouring tiles hold the
+/// columns that both read, so that a channel of a tile is one cache line and a line of it stays near for all its taps.
 struct Layout {
+    level: Level,
     top: isize,
     left: isize,
-    lines: usize,
-    columns: usize,
-    phase: usize,
+    /// First output column of each tile, from the region's.
+    tiles: Vec<usize>,
     pitch: usize,
+    step: usize,
     line: usize,
-    stride: usize,
+    tile: usize,
 }
 
 impl Layout {
-    fn new(window: &Window, region: &Region) -> Layout {
+    fn new(level: Level, window: &Window, region: &Region) -> Layout {
         let Window { taps, stride, before, channels, .. } = *window;
-        let columns = (region.columns.len() - 1) * stride.w + taps.w;
-        let phase = columns.div_ceil(stride.w);
-        // Whole cache lines, so that a tile's rows straddle as few as possible.
-        let pitch = (phase * stride.w).next_multiple_of(16);
+        let lines = (region.rows.len() - 1) * stride.h + taps.h;
+        let pitch = pitch(level, window);
+        let step = pitch * stride.w;
         Layout {
+            level,
             top: (region.rows.start * stride.h) as isize - before.h as isize,
             left: (region.columns.start * stride.w) as isize - before.w as isize,
-            lines: (region.rows.len() - 1) * stride.h + taps.h,
-            columns,
-            phase,
+            tiles: even_parts(region.columns.len(), tile_rows(level)).map(|(first, _)| first).collect(),
             pitch,
-            line: pitch * channels,
-            stride: stride.w,
+            step,
+            line: step * channels,
+            tile: lines * step * channels,
         }
     }
 
-    fn column(&self, x: usize) -> usize {
-        x % self.stride * self.phase + x / self.stride
+    /// Where each tap of a tile starts, row by row.
+    fn runs(&self, window: &Window) -> Vec<usize> {
+        let Window { taps, stride, .. } = *window;
+        let run = |tap: usize| {
+            let (dy, dx) = (tap / taps.w, tap % taps.w);
+            dy * self.line + dx % stride.w * self.pitch + dx / stride.w
+        };
+        (0..taps.h * taps.w).map(run).collect()
     }
 
-    fn pack<E: Element>(&self, level: Level, frame: &[E], window: &Window, to: &mut [f32]) {
-        let Window { plane, channels, .. } = *window;
-        let inside = |start: isize, count: usize, size: usize| {
-            let first = (-start).clamp(0, count as isize) as usize;
-            let last = (size as isize - start).clamp(first as isize, count as isize) as usize;
-            first..last
-        };
-        let columns = inside(self.left, self.columns, plane.w);
-        let lines = inside(self.top, self.lines, plane.h);
-        for (i, line) in to.chunks_exact_mut(self.line).enumerate().take(self.lines) {
-            if !lines.contains(&i) || columns.is_empty() {
-                line.fill(0.0);
-                continue;
-            }
-            let y = (self.top + i as isize) as usize;
-            let x = (self.left + columns.start as isize) as usize;
-            let pixels = &frame[(y * plane.w + x) * channels..][..columns.len() * channels];
-            if columns.len() < self.columns {
-                line.fill(0.0);
-            }
-            for phase in 0..self.stride.min(columns.len()) {
-                let pixels = &pixels[phase * channels..];
-                let to = &mut line[self.column(columns.start + phase)..];
-                transpose_every(self.stride, level, pixels, channels, to, self.pitch);
+    fn pack<E: Element>(&self, frame: &[E], window: &Window, to: &mut [f32]) {
+        let Window { plane, channels, stride, .. } = *window;
+        for (tile, to) in self.tiles.iter().zip(to.chunks_exact_mut(self.tile)) {
+            for (i, to) in to.chunks_exact_mut(self.line).enumerate() {
+                let y = usize::try_from(self.top + i as isize).ok().filter(|&y| y < plane.h);
+                let Some(y) = y else {
+                    to.fill(0.0);
+                    continue;
+                };
+                let row = &frame[y * plane.w * channels..][..plane.w * channels];
+                for phase in 0..stride.w {
+                    let first = self.left + (tile * stride.w + phase) as isize;
+                    let pixels = Pixels { row, channels, part: 0..channels, first, step: stride.w, count: self.pitch };
+                    transpose_some(self.level, pixels, &mut to[phase * self.pitch..], self.step);
+                }
             }
         }
     }

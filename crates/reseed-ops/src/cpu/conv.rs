@@ -4,10 +4,10 @@ use rayon::prelude::*;
 
 use super::CpuOps;
 use super::blocked::{Region, Sums, Tap, Window, regions, sum_region};
-use super::gemm::Panels;
 use super::level::Level;
 use super::leveled::leveled;
 use super::memory::{Element, elements, elements_mut, with_element};
+use super::panels::{Weights, fold};
 use super::stats::{self, Block, Measure};
 use crate::error::Result;
 use crate::ops::{Epilogue, Past, Summed};
@@ -22,9 +22,9 @@ pub struct Plain {
     pub bias: Vec<f64>,
 }
 
-/// Weights of the other levels; panels hold k as (frame, column, row, channel).
+/// Weights of the other levels; panels hold k as (frame, row, column, channel).
 pub struct Blocked {
-    pub panels: Panels,
+    pub panels: Weights,
     pub bias: Vec<f32>,
 }
 
@@ -32,16 +32,14 @@ pub fn pack(cpu: &CpuOps, spec: &ConvSpec, data: ConvData) -> Packed {
     let ConvSpec { c_in, c_out, taps, .. } = *spec;
     assert_eq!(data.weight.len(), c_out * c_in * taps.count(), "weight of a convolution");
     assert_eq!(data.bias.len(), c_out, "bias of a convolution");
-    let weight = cpu.round(data.weight);
+    let mut weight = data.weight;
+    cpu.round(&mut weight);
     if cpu.level() == Level::Reference {
         let bias = data.bias.iter().map(|&b| f64::from(b)).collect();
         return std::sync::Arc::new(Plain { weight: reference::taps_first(&weight, c_in, c_out), bias });
     }
-    let k_of = |tap: usize, i: usize| {
-        let (dt, dy, dx) = (tap / (taps.h * taps.w), tap / taps.w % taps.h, tap % taps.w);
-        ((dt * taps.w + dx) * taps.h + dy) * c_in + i
-    };
-    std::sync::Arc::new(Blocked { panels: cpu.panels(&weight, c_in, c_out, k_of), bias: data.bias })
+    let panels = cpu.panels(&weight, c_in, c_out);
+    std::sync::Arc::new(Blocked { panels, bias: data.bias })
 }
 
 pub fn run(cpu: &CpuOps, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
@@ -98,10 +96,10 @@ fn blocked<E: Element>(
     let per_tap = spec.taps.h * spec.taps.w * spec.c_in;
     let folded = |t: usize| if past.starts() { spec.folded(t) } else { 1 };
     let parts: Vec<_> = (0..spec.taps.t).map(|dt| (&weights.panels, dt * per_tap)).collect();
-    let folds: Vec<Panels> = (0..output.t)
+    let folds: Vec<Weights> = (0..output.t)
         .map(folded)
         .take_while(|&folded| folded > 1)
-        .map(|folded| cpu.install(|| fold(&parts[..folded], per_tap)))
+        .map(|folded| cpu.install(|| fold(level, &parts[..folded], per_tap)).into())
         .collect();
     let taps_of = |t: usize| -> Vec<Tap<E>> {
         let folded = folded(t);
@@ -160,19 +158,6 @@ impl<'a, E: Element> Frames<'a, E> {
         };
         &values[t * self.frame..][..self.frame]
     }
-}
-
-/// Sums `rows` rows of several panels, each from its own first row on: what multiplies a frame that all of them read.
-pub fn fold(parts: &[(&Panels, usize)], rows: usize) -> Panels {
-    let mut out = parts[0].0.with_rows(rows);
-    let size = rows * out.width;
-    out.data.par_chunks_mut(size).enumerate().for_each(|(panel, out)| {
-        for (panels, first) in parts {
-            let from = &panels.panel(panel, *first)[..size];
-            out.iter_mut().zip(from).for_each(|(sum, value)| *sum += value);
-        }
-    });
-    out
 }
 
 /// Output memory that regions write side by side; no two regions share an element.

@@ -3,10 +3,7 @@
 //! A is read transposed, the rows of one k side by side, so that a tile needs a single address; B comes in panels of
 //! two registers, k after k, so that it streams. C stays in registers for a whole panel.
 
-use rayon::prelude::*;
-
 use super::level::Level;
-use super::memory::Floats;
 use super::simd::Portable;
 use super::simd::Simd;
 #[cfg(target_arch = "x86_64")]
@@ -14,6 +11,9 @@ use super::simd::{Avx2, Avx512};
 
 /// Largest number of tile rows over all levels.
 const MOST_ROWS: usize = 14;
+
+/// Steps that B is asked for before it is used; it streams from the second-level cache.
+const AHEAD: usize = 16;
 
 /// Floats across a panel of B.
 pub fn panel_width(level: Level) -> usize {
@@ -34,61 +34,33 @@ pub fn tile_rows(level: Level) -> usize {
     }
 }
 
-/// The right-hand matrix, cut into panels: `[panel][k][panel width]`, zero beyond the last column.
-pub struct Panels {
-    /// Rows.
-    pub k: usize,
-    /// Columns.
-    pub n: usize,
-    /// Columns of a panel.
-    pub width: usize,
-    /// `panels · k · width` values; a panel that straddles cache lines would cost a third of the speed.
-    pub data: Floats,
+/// Where the tiles of a line start in A.
+#[derive(Clone, Copy)]
+pub enum Tiles {
+    /// One behind the other: a tile starts at its first row.
+    Joined,
+    /// Each on its own, this far apart.
+    Apart(usize),
 }
 
-impl Panels {
-    /// Zeros.
-    pub fn zeros(level: Level, k: usize, n: usize) -> Panels {
-        let width = panel_width(level);
-        Panels { k, n, width, data: Floats::zeros(n.div_ceil(width) * k * width) }
-    }
-
-    /// Zeros with as many columns and `k` rows.
-    pub fn with_rows(&self, k: usize) -> Panels {
-        Panels { k, n: self.n, width: self.width, data: Floats::zeros(self.padded() * k) }
-    }
-
-    /// Number of panels.
-    pub fn count(&self) -> usize {
-        self.n.div_ceil(self.width)
-    }
-
-    /// Columns with the zeros behind the last.
-    pub fn padded(&self) -> usize {
-        self.count() * self.width
-    }
-
-    /// Rows `k` and on of a panel.
-    pub fn panel(&self, panel: usize, k: usize) -> &[f32] {
-        &self.data[panel * self.k * self.width..][..self.k * self.width][k * self.width..]
-    }
-
-    /// Fills every panel side by side: `fill(first column, columns, panel)`.
-    pub fn fill(&mut self, fill: impl Fn(usize, usize, &mut [f32]) + Sync) {
-        let (n, width) = (self.n, self.width);
-        self.data.par_chunks_mut(self.k * width).enumerate().for_each(|(panel, data)| {
-            let first = panel * width;
-            fill(first, width.min(n - first), data);
-        });
+impl Tiles {
+    fn start(self, tile: usize, first: usize) -> usize {
+        match self {
+            Tiles::Joined => first,
+            Tiles::Apart(distance) => tile * distance,
+        }
     }
 }
 
 /// One panel's worth of work: `lines` lines of `columns` rows of A, each the sum over a few runs of k.
 ///
-/// Row (line, i) of A at run r, step s is `a[line · a_line + runs[r] + s · a_step + i]`.
+/// The rows of a line are cut into tiles; row i of a tile that starts at `at` is, at run r, step s,
+/// `a[at + line · a_line + runs[r] + s · a_step + i]`.
 pub struct Product<'a> {
     /// Transposed left-hand values.
     pub a: &'a [f32],
+    /// Where tiles start.
+    pub tiles: Tiles,
     /// Distance between lines in `a`.
     pub a_line: usize,
     /// Distance between steps in `a`.
@@ -114,8 +86,8 @@ pub struct Product<'a> {
 impl<'a> Product<'a> {
     /// A plain matrix product of one panel: `a` is `[k][rows]`.
     pub fn plain(a: &'a [f32], rows: usize, b: &'a [f32], k: usize, c: &'a mut [f32], c_row: usize) -> Product<'a> {
-        let (a_line, a_step) = (0, rows);
-        Product { a, a_line, a_step, runs: &[0], steps: k, b, lines: 1, columns: rows, c, c_row, fresh: true }
+        let (tiles, a_line, a_step) = (Tiles::Joined, 0, rows);
+        Product { a, tiles, a_line, a_step, runs: &[0], steps: k, b, lines: 1, columns: rows, c, c_row, fresh: true }
     }
 }
 
@@ -132,7 +104,10 @@ pub fn multiply(level: Level, p: Product) {
     assert!(p.b.len() >= p.runs.len() * p.steps * width, "panel too short");
     assert!(p.c.len() >= (p.lines * p.columns - 1) * p.c_row + width, "sums too short");
     let last = p.runs.iter().max().expect("a product has runs");
-    assert!(p.a.len() >= (p.lines - 1) * p.a_line + last + (p.steps - 1) * p.a_step + p.columns, "rows too short");
+    let inner = (p.lines - 1) * p.a_line + last + (p.steps - 1) * p.a_step;
+    for (tile, (start, end)) in even_parts(p.columns, tile_rows(level)).enumerate() {
+        assert!(p.a.len() >= p.tiles.start(tile, start) + inner + end - start, "rows too short");
+    }
     // SAFETY: the asserts above bound every address that `lines` forms; `level` was detected.
     unsafe {
         match level {
@@ -162,11 +137,11 @@ unsafe fn lines_avx2(p: Product) {
 #[inline(always)]
 unsafe fn lines<S: Simd>(p: Product) {
     const { assert!(S::ROWS <= MOST_ROWS) };
-    for line in 0..p.lines {
-        for (start, end) in even_parts(p.columns, S::ROWS) {
+    for (i, (start, end)) in even_parts(p.columns, S::ROWS).enumerate() {
+        for line in 0..p.lines {
             // SAFETY: `multiply` has checked the sizes.
             unsafe {
-                let a = p.a.as_ptr().add(line * p.a_line + start);
+                let a = p.a.as_ptr().add(p.tiles.start(i, start) + line * p.a_line);
                 let c = p.c.as_mut_ptr().add((line * p.columns + start) * p.c_row);
                 match end - start {
                     1 => tile::<S, 1>(&p, a, c),
@@ -208,6 +183,9 @@ unsafe fn tile<S: Simd, const M: usize>(p: &Product, a: *const f32, c: *mut f32)
             let mut a = a.add(run);
             for _ in 0..p.steps {
                 let (b0, b1) = (S::load(b), S::load(b.add(S::LANES)));
+                let ahead = b.wrapping_add(AHEAD * 2 * S::LANES);
+                S::prefetch(ahead);
+                S::prefetch(ahead.wrapping_add(S::LANES));
                 for (i, acc) in acc.iter_mut().enumerate() {
                     let v = S::splat(a.add(i));
                     acc[0] = S::mul_add(v, b0, acc[0]);

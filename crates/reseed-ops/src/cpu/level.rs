@@ -9,7 +9,7 @@ pub enum Level {
     Reference,
     /// Blocked kernels that any processor runs.
     Portable,
-    /// AVX2 and FMA.
+    /// AVX2, FMA and F16C.
     Avx2,
     /// AVX-512 F, VL, BW and DQ.
     Avx512,
@@ -47,7 +47,10 @@ impl Level {
             && is_x86_feature_detected!("avx512dq");
         if avx512 {
             Level::Avx512
-        } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        } else if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c")
+        {
             Level::Avx2
         } else {
             Level::Portable

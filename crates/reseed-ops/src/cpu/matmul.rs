@@ -2,9 +2,10 @@
 
 use rayon::prelude::*;
 
-use super::gemm::{Panels, Product, multiply};
+use super::gemm::{Product, multiply};
 use super::level::Level;
 use super::memory::Floats;
+use super::panels::Panels;
 use super::transpose::transpose;
 
 /// Rows of a block: four full register tiles of the widest level.

@@ -1,5 +1,6 @@
 //! Host memory of the CPU device: used again from op to op, refused with an error instead of an abort.
 
+use std::alloc::Layout;
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -11,6 +12,10 @@ use crate::error::{Error, Result};
 use crate::shape::{DType, Shape};
 use crate::tensor::{Storage, Tensor};
 
+/// Bytes from which on a block asks for large pages: thousands of small ones cost more than a norm that fills them.
+#[cfg(target_os = "linux")]
+const LARGE: usize = 4 << 20;
+
 /// Whole pages straight from the system: aligned, zero until touched, and gone the moment they are given back, so that
 /// what the system reports is what tensors take.
 struct Block {
@@ -21,7 +26,13 @@ struct Block {
 impl Block {
     /// Zeros, or `None` when the system has no room.
     fn zeroed(bytes: usize) -> Option<Block> {
-        Some(Block { pages: MmapMut::map_anon(bytes.max(1)).ok()?, bytes })
+        let pages = MmapMut::map_anon(bytes.max(1)).ok()?;
+        #[cfg(target_os = "linux")]
+        if bytes >= LARGE {
+            // A wish: where the system has no large pages, small ones do.
+            let _ = pages.advise(memmap2::Advice::HugePage);
+        }
+        Some(Block { pages, bytes })
     }
 
     fn bytes(&self) -> &[u8] {
@@ -234,14 +245,13 @@ pub fn writable(pool: &Arc<Pool>, op: &'static str, mut x: Tensor) -> Result<Ten
     Ok(copy)
 }
 
-/// Aligned floats that do not belong to a tensor: packed weights and scratch.
+/// Aligned floats that do not belong to a tensor: panels of a run and scratch.
 pub struct Floats(Block);
 
 impl Floats {
     /// Zeros; aborts like any collection when there is no memory.
     pub fn zeros(count: usize) -> Floats {
-        let layout = std::alloc::Layout::array::<f32>(count).expect("a size that fits the address space");
-        Floats(Block::zeroed(layout.size()).unwrap_or_else(|| std::alloc::handle_alloc_error(layout)))
+        Floats(block_of(count, DType::F32))
     }
 
     /// Makes room for `count` floats; what they hold is left open.
@@ -264,6 +274,53 @@ impl std::ops::DerefMut for Floats {
     fn deref_mut(&mut self) -> &mut [f32] {
         bytemuck::cast_slice_mut(self.0.bytes_mut())
     }
+}
+
+/// Aligned values of any type that do not belong to a tensor: packed weights.
+pub struct Values {
+    block: Block,
+    dtype: DType,
+}
+
+impl Values {
+    /// Zeros; aborts like any collection when there is no memory.
+    pub fn zeros(count: usize, dtype: DType) -> Values {
+        Values { block: block_of(count, dtype), dtype }
+    }
+
+    /// Their type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The values, of their own type.
+    pub fn elements<E: Element>(&self) -> &[E] {
+        assert_eq!(self.dtype, E::DTYPE, "type of packed weights");
+        bytemuck::cast_slice(self.block.bytes())
+    }
+
+    /// The values, to be written.
+    pub fn elements_mut<E: Element>(&mut self) -> &mut [E] {
+        assert_eq!(self.dtype, E::DTYPE, "type of packed weights");
+        bytemuck::cast_slice_mut(self.block.bytes_mut())
+    }
+
+    /// The values, if they are floats.
+    pub fn floats(&self) -> Option<&[f32]> {
+        (self.dtype == DType::F32).then(|| self.elements())
+    }
+}
+
+impl From<Floats> for Values {
+    fn from(floats: Floats) -> Values {
+        Values { block: floats.0, dtype: DType::F32 }
+    }
+}
+
+fn block_of(count: usize, dtype: DType) -> Block {
+    let bytes = count.checked_mul(dtype.bytes()).and_then(|bytes| Layout::array::<u8>(bytes).ok());
+    let layout = bytes.expect("a size that fits the address space");
+    Block::zeroed(layout.size()).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
 }
 
 #[cfg(test)]

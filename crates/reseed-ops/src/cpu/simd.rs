@@ -1,5 +1,11 @@
 //! A vector of f32 lanes, for kernels that are written once and compiled for each instruction set.
 
+/// Most lanes of any level.
+pub const MOST_LANES: usize = 16;
+
+/// Where the rows of a square start.
+pub type Rows = [*const f32; MOST_LANES];
+
 /// Lanes of one register and how many registers a kernel may plan with.
 pub trait Simd {
     /// One register.
@@ -26,10 +32,14 @@ pub trait Simd {
     /// # Safety
     /// As above.
     unsafe fn mul_add(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// Writes a square of `LANES` rows and columns turned: row i of `from` becomes column i of `to`.
+    /// Asks for the cache line at `p`, which need not exist.
     /// # Safety
-    /// As above, for `LANES` rows that are the given distances apart.
-    unsafe fn turn(from: *const f32, from_row: usize, to: *mut f32, to_row: usize);
+    /// The instruction set must be there.
+    unsafe fn prefetch(p: *const f32);
+    /// Writes a square of `LANES` rows and columns turned: what row i points at becomes column i of `to`.
+    /// # Safety
+    /// As above, for `LANES` rows, those of `to` the given distance apart.
+    unsafe fn turn(rows: &Rows, to: *mut f32, to_row: usize);
 }
 
 /// Eight floats that the compiler maps to whatever the target has.
@@ -65,10 +75,12 @@ impl Simd for Portable {
         std::array::from_fn(|i| a[i] * b[i] + c[i])
     }
     #[inline(always)]
-    unsafe fn turn(from: *const f32, from_row: usize, to: *mut f32, to_row: usize) {
+    unsafe fn prefetch(_: *const f32) {}
+    #[inline(always)]
+    unsafe fn turn(rows: &Rows, to: *mut f32, to_row: usize) {
         for i in 0..64 {
             // SAFETY: the caller's promise.
-            unsafe { *to.add(i % 8 * to_row + i / 8) = *from.add(i / 8 * from_row + i % 8) };
+            unsafe { *to.add(i % 8 * to_row + i / 8) = *rows[i / 8].add(i % 8) };
         }
     }
 }
@@ -80,7 +92,7 @@ pub use x86::{Avx2, Avx512};
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::Simd;
+    use super::{Rows, Simd};
 
     macro_rules! registers {
         ($name:ident, $v:ty, $lanes:expr, $rows:expr, $splat:ident, $load:ident, $store:ident, $zero:ident, $fma:ident, $turn:ident) => {
@@ -118,9 +130,14 @@ mod x86 {
                     unsafe { $fma(a, b, c) }
                 }
                 #[inline(always)]
-                unsafe fn turn(from: *const f32, from_row: usize, to: *mut f32, to_row: usize) {
+                unsafe fn prefetch(p: *const f32) {
+                    // SAFETY: a prefetch touches nothing.
+                    unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+                }
+                #[inline(always)]
+                unsafe fn turn(rows: &Rows, to: *mut f32, to_row: usize) {
                     // SAFETY: see `splat`.
-                    unsafe { $turn(from, from_row, to, to_row) }
+                    unsafe { $turn(rows, to, to_row) }
                 }
             }
         };
@@ -153,11 +170,11 @@ mod x86 {
 
     /// Squares of four within each 128-bit part first, then the parts change places.
     #[target_feature(enable = "avx2")]
-    unsafe fn turn8(from: *const f32, from_row: usize, to: *mut f32, to_row: usize) {
+    unsafe fn turn8(rows: &Rows, to: *mut f32, to_row: usize) {
         let mut parts = [[_mm256_setzero_ps(); 4]; 2];
         for (g, part) in parts.iter_mut().enumerate() {
             // SAFETY: the caller's promise.
-            let row = |i: usize| unsafe { _mm256_loadu_ps(from.add((4 * g + i) * from_row)) };
+            let row = |i: usize| unsafe { _mm256_loadu_ps(rows[4 * g + i]) };
             let (a, b, c, d) = (row(0), row(1), row(2), row(3));
             let (ab, cd) = (_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d));
             part[0] = _mm256_shuffle_ps::<0x44>(ab, cd);
@@ -177,11 +194,11 @@ mod x86 {
 
     /// As `turn8`, with four parts.
     #[target_feature(enable = "avx512f")]
-    unsafe fn turn16(from: *const f32, from_row: usize, to: *mut f32, to_row: usize) {
+    unsafe fn turn16(rows: &Rows, to: *mut f32, to_row: usize) {
         let mut parts = [[_mm512_setzero_ps(); 4]; 4];
         for (g, part) in parts.iter_mut().enumerate() {
             // SAFETY: the caller's promise.
-            let row = |i: usize| unsafe { _mm512_loadu_ps(from.add((4 * g + i) * from_row)) };
+            let row = |i: usize| unsafe { _mm512_loadu_ps(rows[4 * g + i]) };
             let (a, b, c, d) = (row(0), row(1), row(2), row(3));
             let (ab, cd) = (_mm512_unpacklo_ps(a, b), _mm512_unpacklo_ps(c, d));
             part[0] = _mm512_shuffle_ps::<0x44>(ab, cd);

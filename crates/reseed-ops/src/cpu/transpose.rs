@@ -1,55 +1,89 @@
 //! `[pixel][channel]` to `[channel][pixel]`.
 
+use std::ops::Range;
+
 use super::level::Level;
 use super::memory::Element;
 #[cfg(target_arch = "x86_64")]
 use super::simd::{Avx2, Avx512};
-use super::simd::{Portable, Simd};
-
-/// Widest square of any level.
-const SIDE: usize = 16;
+use super::simd::{MOST_LANES, Portable, Simd};
+use crate::shape::DType;
 
 /// Row c of `to`, `pitch` apart from the next, becomes channel c of every pixel.
 pub fn transpose<E: Element>(level: Level, from: &[E], channels: usize, to: &mut [f32], pitch: usize) {
-    transpose_every(1, level, from, channels, to, pitch);
+    let pixels = from.len() / channels;
+    let side = lanes(level);
+    if pixels < side {
+        return one_by_one(&Pixels::all(from, channels), to, pitch);
+    }
+    // The last square overlaps the one before it.
+    for first in (0..pixels).step_by(side).map(|first| first.min(pixels - side)) {
+        let square = Pixels { first: first as isize, count: side, ..Pixels::all(from, channels) };
+        transpose_some(level, square, &mut to[first..], pitch);
+    }
 }
 
-/// The same for the first pixel and every `step`th behind it.
-pub fn transpose_every<E: Element>(
-    step: usize,
-    level: Level,
-    from: &[E],
-    channels: usize,
-    to: &mut [f32],
-    pitch: usize,
-) {
-    let pixels = (from.len() / channels).div_ceil(step);
-    assert!(to.len() >= (channels - 1) * pitch + pixels, "transposed rows do not fit");
-    if pixels < SIDE || channels < SIDE {
-        for (x, pixel) in from.chunks_exact(channels).step_by(step).enumerate() {
-            pixel.iter().enumerate().for_each(|(c, value)| to[c * pitch + x] = value.to_f32());
-        }
-        return;
+/// `count` pixels of a row, `step` apart; those outside the row are zero.
+pub struct Pixels<'a, E> {
+    /// The whole row.
+    pub row: &'a [E],
+    /// Channels of a pixel.
+    pub channels: usize,
+    /// The channels wanted.
+    pub part: Range<usize>,
+    /// The first pixel.
+    pub first: isize,
+    /// Distance to the next one.
+    pub step: usize,
+    /// Number of pixels.
+    pub count: usize,
+}
+
+impl<'a, E> Pixels<'a, E> {
+    fn all(row: &'a [E], channels: usize) -> Self {
+        Pixels { row, channels, part: 0..channels, first: 0, step: 1, count: row.len() / channels }
     }
-    let source = Pixels { values: from, channels, step, count: pixels };
-    // SAFETY: `source` and `to` hold the rows and columns asserted above, and the level was detected.
+
+    fn get(&self, i: usize) -> Option<&'a [E]> {
+        let x = usize::try_from(self.first + (i * self.step) as isize).ok()?;
+        self.row.get(x * self.channels + self.part.start..x * self.channels + self.part.end)
+    }
+}
+
+/// Floats of a register.
+pub fn lanes(level: Level) -> usize {
+    match level {
+        Level::Avx512 => MOST_LANES,
+        _ => Portable::LANES,
+    }
+}
+
+/// The same for some pixels of a row; whole squares of the level's registers are fast.
+pub fn transpose_some<E: Element>(level: Level, from: Pixels<E>, to: &mut [f32], pitch: usize) {
+    assert!(to.len() >= (from.part.len() - 1) * pitch + from.count, "transposed rows do not fit");
+    let side = lanes(level);
+    if from.part.len() < side || !from.count.is_multiple_of(side) {
+        return one_by_one(&from, to, pitch);
+    }
+    // SAFETY: `to` holds the rows and columns asserted above, and the level was detected.
     unsafe {
         match level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => squares_avx512(source, to, pitch),
+            Level::Avx512 => squares_avx512(from, to, pitch),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => squares_avx2(source, to, pitch),
-            _ => squares::<Portable, E>(source, to, pitch),
+            Level::Avx2 => squares_avx2(from, to, pitch),
+            _ => squares::<Portable, E>(from, to, pitch),
         }
     }
 }
 
-/// `count` pixels, `step` apart.
-struct Pixels<'a, E> {
-    values: &'a [E],
-    channels: usize,
-    step: usize,
-    count: usize,
+fn one_by_one<E: Element>(from: &Pixels<E>, to: &mut [f32], pitch: usize) {
+    for i in 0..from.count {
+        match from.get(i) {
+            Some(pixel) => pixel.iter().enumerate().for_each(|(c, value)| to[c * pitch + i] = value.to_f32()),
+            None => (0..from.part.len()).for_each(|c| to[c * pitch + i] = 0.0),
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -66,20 +100,27 @@ unsafe fn squares_avx2<E: Element>(from: Pixels<E>, to: &mut [f32], pitch: usize
     unsafe { squares::<Avx2, E>(from, to, pitch) }
 }
 
-/// Squares that stay in registers; the last one overlaps the one before it where the sides are no multiples.
+/// Squares that stay in registers; the last channels overlap the ones before where they are no multiple.
 #[inline(always)]
 unsafe fn squares<S: Simd, E: Element>(from: Pixels<E>, to: &mut [f32], pitch: usize) {
     let side = S::LANES;
-    let steps = |n: usize| (0..n).step_by(side).map(move |i| i.min(n - side));
-    let mut wide = [0.0; SIDE * SIDE];
-    for c in steps(from.channels) {
-        for x in steps(from.count) {
-            for (i, row) in wide.chunks_exact_mut(SIDE).enumerate().take(side) {
-                let pixel = &from.values[(x + i) * from.step * from.channels + c..][..side];
-                row.iter_mut().zip(pixel).for_each(|(value, from)| *value = from.to_f32());
+    let zeros = [0.0; MOST_LANES];
+    let mut wide = [[0.0; MOST_LANES]; MOST_LANES];
+    for first in (0..from.count).step_by(side) {
+        for c in (0..from.part.len()).step_by(side).map(|c| c.min(from.part.len() - side)) {
+            let mut rows = [zeros.as_ptr(); MOST_LANES];
+            for (i, (row, wide)) in rows.iter_mut().zip(&mut wide).enumerate().take(side) {
+                let Some(pixel) = from.get(first + i) else { continue };
+                let pixel = &pixel[c..][..side];
+                *row = if E::DTYPE == DType::F32 {
+                    pixel.as_ptr().cast()
+                } else {
+                    wide.iter_mut().zip(pixel).for_each(|(wide, value)| *wide = value.to_f32());
+                    wide.as_ptr()
+                };
             }
-            // SAFETY: `wide` is large enough for any level, and the caller's promise.
-            unsafe { S::turn(wide.as_ptr(), SIDE, to.as_mut_ptr().add(c * pitch + x), pitch) };
+            // SAFETY: every row holds a square's side, and the caller's promise.
+            unsafe { S::turn(&rows, to.as_mut_ptr().add(c * pitch + first), pitch) };
         }
     }
 }
@@ -87,6 +128,23 @@ unsafe fn squares<S: Simd, E: Element>(from: Pixels<E>, to: &mut [f32], pitch: u
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_lies_outside_a_row_is_zero() {
+        for level in Level::available() {
+            for channels in [3, 16, 21] {
+                let row: Vec<f32> = (0..9 * channels).map(|i| 1.0 + i as f32).collect();
+                let mut to = vec![-1.0; channels * 16];
+                let pixels = Pixels { row: &row, channels, part: 0..channels, first: -2, step: 2, count: 16 };
+                transpose_some(level, pixels, &mut to, 16);
+                for (i, value) in to.iter().enumerate() {
+                    let (c, x) = (i / 16, 2 * (i % 16) as isize - 2);
+                    let want = if (0..9).contains(&x) { row[x as usize * channels + c] } else { 0.0 };
+                    assert_eq!(*value, want, "{level}, {channels} channels: {c}, {x}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn every_level_turns_every_size() {

@@ -1,43 +1,102 @@
 //! Composite upsampling: each output phase is a small convolution on the low-resolution grid.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 
 use super::CpuOps;
 use super::blocked::{Tap, Window, regions, sum_region};
-use super::conv::{Finish, Frames, Target, check_past, finish, fold};
-use super::gemm::Panels;
+use super::conv::{Finish, Frames, Target, check_past, finish};
 use super::level::Level;
-use super::memory::{Element, elements_mut, with_element};
+use super::memory::{Element, Floats, Values, elements_mut, with_element};
+use super::merged::{Step, merged, upscale_columns};
+use super::panels::{Weights, fold};
 use super::stats::{self, Block};
+use super::widen::widen;
 use crate::error::Result;
+use crate::merge::{self, Term};
 use crate::ops::{Past, Summed};
 use crate::reference::{self, UpsampleWeights, low_frame};
 use crate::shape::{Hw, Shape};
 use crate::tensor::Tensor;
-use crate::weights::{BORDER_CLASSES, Moment, Packed, Upsample, UpsampleData, UpsampleSpec, border_class};
+use crate::weights::{BORDER_CLASSES, Merged, Moment, Packed, Upsample, UpsampleData, UpsampleSpec, border_class};
 
 struct Blocked {
-    /// Per phase, k as (frame, column, row, channel).
-    kernels: Vec<Panels>,
-    after_first: Vec<Panels>,
+    /// Per phase, k as (frame, row, column, channel).
+    kernels: Vec<Weights>,
+    after_first: Option<AfterFirst>,
     bias: Vec<f32>,
 }
 
+/// What makes the kernels of the frame behind a clip's first. They serve two frames of a clip and would take three times
+/// the room of their factors, so they are merged when a clip comes there.
+struct AfterFirst {
+    /// `[sub (row, column)][columns][c_mid][column]`, of the first frame's only half.
+    upscale: Values,
+    /// The kernel's first two taps in time.
+    conv: Weights,
+}
+
 pub fn pack(cpu: &CpuOps, spec: &UpsampleSpec, data: UpsampleData) -> Packed {
-    let (c, taps) = (spec.channels, spec.taps_t() * 4);
-    assert_eq!(data.kernels.len(), spec.phases() * taps * c * c, "kernels of an upsampler");
-    let kernels = cpu.round(data.kernels);
-    let after_first = cpu.round(data.after_first);
+    merge::check(spec, &data);
     if cpu.level() == Level::Reference {
-        let split = |all: &[f32], size| all.chunks_exact(size).map(|w| reference::taps_first(w, c, c)).collect();
-        let bias = data.bias.iter().map(|&b| f64::from(b)).collect();
-        let (kernels, after_first) = (split(&kernels, taps * c * c), split(&after_first, 4 * c * c));
-        return std::sync::Arc::new(UpsampleWeights { kernels, after_first, bias });
+        return Arc::new(plain(cpu, spec, &data));
     }
-    let k_of = |tap: usize, i: usize| (tap / 4 * 4 + tap % 2 * 2 + tap / 2 % 2) * c + i;
-    let split = |all: &[f32], size| all.chunks_exact(size).map(|w| cpu.panels(w, c, c, k_of)).collect();
-    let (kernels, after_first) = (split(&kernels, taps * c * c), split(&after_first, 4 * c * c));
-    std::sync::Arc::new(Blocked { kernels, after_first, bias: data.bias })
+    let (c, level, terms) = (spec.channels, cpu.level(), merge::terms(spec));
+    let bias = merge::bias(spec, &data);
+    let conv = cpu.panels(&data.conv.weight, c, c);
+    let upscale = cpu.install(|| upscale_columns(&data.upscale.weight, c));
+    drop(data); // before its merged form, which is larger, comes into being
+    let kernels = |phase: usize| {
+        let steps: Vec<Step> = terms.iter().filter(|t| t.phase == phase).map(|t| step(t, t.sub)).collect();
+        let mut panels = merged(level, &upscale, &conv, &steps, 4 * spec.taps_t());
+        cpu.round(&mut panels.data);
+        panels.keep()
+    };
+    let kernels = cpu.install(|| (0..spec.phases()).map(kernels).collect());
+    let after_first = spec.time.then(|| {
+        let mut first_half = Floats::zeros(4 * c * c);
+        let subs = first_half.chunks_exact_mut(c * c).zip(upscale.chunks_exact(c * c).step_by(spec.frames()));
+        subs.for_each(|(to, from)| to.copy_from_slice(from));
+        AfterFirst { upscale: cpu.install(|| first_half.keep()), conv: conv.first_rows(2 * 9 * c) }
+    });
+    Arc::new(Blocked { kernels, after_first, bias })
+}
+
+fn step(term: &Term, sub: usize) -> Step {
+    Step { tap: term.tap, sub, to: term.to }
+}
+
+fn plain(cpu: &CpuOps, spec: &UpsampleSpec, data: &UpsampleData) -> UpsampleWeights {
+    let (c, taps) = (spec.channels, spec.taps_t() * 4);
+    let Merged { mut kernels, mut after_first, bias } = merge::merge(spec, data);
+    cpu.round(&mut kernels);
+    cpu.round(&mut after_first);
+    let split = |all: &[f32], size| all.chunks_exact(size).map(|w| reference::taps_first(w, c, c)).collect();
+    let bias = bias.iter().map(|&b| f64::from(b)).collect();
+    UpsampleWeights { kernels: split(&kernels, taps * c * c), after_first: split(&after_first, 4 * c * c), bias }
+}
+
+impl AfterFirst {
+    /// Kernels of the first `frames` phases in time, for all phases in space.
+    fn merge(&self, cpu: &CpuOps, spec: &UpsampleSpec, frames: usize) -> Vec<Weights> {
+        let (c, level) = (spec.channels, cpu.level());
+        let mut upscale = Floats::zeros(4 * c * c);
+        widen(level, &self.upscale, 0..4 * c * c, &mut upscale);
+        let terms = merge::terms(spec);
+        let kernels = |conv: &Weights, phase: usize| {
+            let terms = terms.iter().filter(|t| t.phase == phase && t.tap < 9);
+            let steps: Vec<Step> = terms.map(|t| step(t, t.sub_after_first / spec.frames())).collect();
+            let mut panels = merged(level, &upscale, conv, &steps, 4);
+            cpu.round(&mut panels.data);
+            panels.into()
+        };
+        cpu.install(|| {
+            // Before the first half two taps see the clip's first frame, before the second half one does.
+            let both: Weights = fold(level, &[(&self.conv, 0), (&self.conv, 9 * c)], 9 * c).into();
+            (0..4 * frames).map(|i| kernels(if i < 4 { &both } else { &self.conv }, i % 4)).collect()
+        })
+    }
 }
 
 pub fn run(cpu: &CpuOps, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
@@ -105,42 +164,48 @@ struct Plan<'a> {
     spec: &'a UpsampleSpec,
     weights: &'a Blocked,
     starts: bool,
+    /// Per phase: what multiplies the previous frame when that is the clip's first; with time only.
+    after_first: Vec<Weights>,
     /// At a clip's start, per phase: what multiplies the first frame when all taps read it.
-    first: Vec<Panels>,
+    first: Vec<Weights>,
     /// The same when all taps but the last read it; without time only.
-    second: Vec<Panels>,
+    second: Vec<Weights>,
 }
 
 impl<'a> Plan<'a> {
     fn new(cpu: &CpuOps, past: Past, frames: usize, spec: &'a UpsampleSpec, weights: &'a Blocked) -> Self {
-        let rows = 4 * spec.channels;
-        let (mut first, mut second) = (Vec::new(), Vec::new());
-        if past.starts() {
-            cpu.install(|| {
-                for (phase, kernels) in weights.kernels.iter().take(4).enumerate() {
-                    if spec.time {
-                        first.push(fold(&[(&weights.after_first[phase], 0), (kernels, rows)], rows));
-                    } else {
-                        first.push(fold(&[(kernels, 0), (kernels, rows), (kernels, 2 * rows)], rows));
-                        if frames > 1 {
-                            second.push(fold(&[(kernels, 0), (kernels, rows)], rows));
-                        }
-                    }
+        let (rows, level, starts) = (4 * spec.channels, cpu.level(), past.starts());
+        let halves = match past {
+            Past::Start if frames == 1 => 1,
+            Past::Start | Past::AfterFirst(_) => 2,
+            Past::Frames(_) => 0,
+        };
+        let factors = weights.after_first.as_ref().filter(|_| halves > 0);
+        let after_first = factors.map_or(Vec::new(), |factors| factors.merge(cpu, spec, halves));
+        let folded = |taps: usize| -> Vec<Weights> {
+            let phase = |(phase, kernels): (usize, &Weights)| {
+                let mut parts: Vec<(&Weights, usize)> = (0..taps).map(|tap| (kernels, tap * rows)).collect();
+                if spec.time {
+                    parts[0] = (&after_first[phase], 0);
                 }
-            });
-        }
-        Plan { spec, weights, starts: past.starts(), first, second }
+                fold(level, &parts, rows).into()
+            };
+            cpu.install(|| weights.kernels.iter().take(4).enumerate().map(phase).collect())
+        };
+        let first = if starts { folded(spec.taps_t()) } else { Vec::new() };
+        let second = if starts && !spec.time && frames > 1 { folded(2) } else { Vec::new() };
+        Plan { spec, weights, starts, after_first, first, second }
     }
 
     fn taps<E: Element>(&'a self, frames: &Frames<'a, E>, k: usize, phase: usize, moment: Moment) -> Vec<Tap<'a, E>> {
         let per_tap = 4 * self.spec.channels;
         let kernels = &self.weights.kernels[phase];
-        let tap = |frame: isize, panels: &'a Panels, k: usize| Tap { frame: frames.at(frame), panels, k };
+        let tap = |frame: isize, panels: &'a Weights, k: usize| Tap { frame: frames.at(frame), panels, k };
         let k = k as isize;
         match (self.spec.time, moment) {
             _ if self.starts && k == 0 => vec![tap(0, &self.first[phase], 0)],
             (true, Moment::Later) => vec![tap(k - 1, kernels, 0), tap(k, kernels, per_tap)],
-            (true, _) => vec![tap(k - 1, &self.weights.after_first[phase], 0), tap(k, kernels, per_tap)],
+            (true, _) => vec![tap(k - 1, &self.after_first[phase], 0), tap(k, kernels, per_tap)],
             (false, _) if self.starts && k == 1 => {
                 vec![tap(0, &self.second[phase], 0), tap(1, kernels, 2 * per_tap)]
             }

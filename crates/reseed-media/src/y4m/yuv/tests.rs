@@ -84,7 +84,7 @@ fn rgb_through_444_stays_within_a_code_of_itself() {
     for (range, allowed) in [(Range::Full, 1), (Range::Limited, 2)] {
         for size in [Size { h: steps.len(), w: steps.len().pow(2) }, Size { h: steps.len().pow(2), w: steps.len() }] {
             let yuv = Yuv::new(size, &format(Chroma::Yuv444, 8, range));
-            let frame = Frame { size, samples: Samples::U8(cube.clone()) };
+            let frame = Frame { size, samples: Samples::U8(cube.clone()), alpha: None };
             let Samples::U8(again) = round_trip(&yuv, &frame).samples else { panic!("eight bits in, sixteen out") };
             let worst = cube.iter().zip(&again).map(|(a, b)| a.abs_diff(*b)).max();
             assert!(worst <= Some(allowed), "{range:?} {size}: {worst:?}");

@@ -3,7 +3,9 @@
 //! low-resolution positions; the products of kernels that meet at one position are summed, once, at load.
 
 use rayon::prelude::*;
-use reseed_ops::{BORDER_CLASSES, ConvData, UpsampleData, UpsampleSpec, matmul};
+
+use crate::cpu::matmul;
+use crate::weights::{BORDER_CLASSES, ConvData, Merged, UpsampleData, UpsampleSpec};
 
 /// Where a high-resolution tap of an output phase reads: low-resolution tap and sub-position within that pixel.
 /// `tap` counts from -1 in space; `phase + tap` is the high-resolution position, in pixels of the doubled axis.
@@ -55,18 +57,17 @@ pub fn terms(spec: &UpsampleSpec) -> Vec<Term> {
     all
 }
 
-/// Merges an upsampler's two convolutions.
-pub fn merge(spec: &UpsampleSpec, upscale: &ConvData, conv: &ConvData) -> UpsampleData {
+/// Merges an upsampler's two convolutions, in f32.
+pub fn merge(spec: &UpsampleSpec, data: &UpsampleData) -> Merged {
+    check(spec, data);
     let (c, subs, taps) = (spec.channels, spec.phases(), spec.taps_t() * 4);
-    assert_eq!((upscale.weight.len(), conv.weight.len()), (subs * c * c, 27 * c * c), "weights of an upsampler");
     let mut kernels = vec![0.0; subs * c * c * taps];
     let mut after_first = vec![0.0; if spec.time { subs * c * c * 4 } else { 0 }];
-    let mut bias = Bias::new(spec, conv);
     let terms = terms(spec);
     for tap in 0..27 {
-        let kernel: Vec<f32> = conv.weight.iter().skip(tap).step_by(27).copied().collect(); // (c_out, c_mid)
+        let kernel = kernel_of(tap, data);
         // (c_out, c_mid) x (sub, c_mid, c_in) -> (sub, c_out, c_in)
-        let products: Vec<Vec<f32>> = upscale.weight.chunks_exact(c * c).map(|u| matmul(&kernel, u, c)).collect();
+        let products: Vec<Vec<f32>> = data.upscale.weight.chunks_exact(c * c).map(|u| matmul(&kernel, u, c)).collect();
         for term in terms.iter().filter(|term| term.tap == tap) {
             let size = c * c * taps;
             add_strided(&mut kernels[term.phase * size..][..size], taps, term.to, &products[term.sub]);
@@ -76,10 +77,33 @@ pub fn merge(spec: &UpsampleSpec, upscale: &ConvData, conv: &ConvData) -> Upsamp
                 add_strided(to, 4, term.to, &products[term.sub_after_first]);
             }
         }
-        let shifts: Vec<Vec<f32>> = upscale.bias.chunks_exact(c).map(|b| matmul(&kernel, b, 1)).collect();
+    }
+    Merged { kernels, after_first, bias: bias(spec, data) }
+}
+
+/// The merged bias alone.
+pub fn bias(spec: &UpsampleSpec, data: &UpsampleData) -> Vec<f32> {
+    let mut bias = Bias::new(spec, &data.conv);
+    for tap in 0..27 {
+        let kernel = kernel_of(tap, data);
+        let shifts: Vec<Vec<f32>> =
+            data.upscale.bias.chunks_exact(spec.channels).map(|b| matmul(&kernel, b, 1)).collect();
         bias.add(tap, &shifts);
     }
-    UpsampleData { kernels, after_first, bias: bias.values }
+    bias.values
+}
+
+/// Stops where sizes are not those of the layer.
+pub fn check(spec: &UpsampleSpec, data: &UpsampleData) {
+    let (c, subs) = (spec.channels, spec.phases());
+    let sizes = |data: &ConvData| (data.weight.len(), data.bias.len());
+    assert_eq!(sizes(&data.upscale), (subs * c * c, subs * c), "upscale of an upsampler");
+    assert_eq!(sizes(&data.conv), (27 * c * c, c), "convolution of an upsampler");
+}
+
+/// One tap of the 3x3x3 kernel, (c_out, c_mid).
+fn kernel_of(tap: usize, data: &UpsampleData) -> Vec<f32> {
+    data.conv.weight.iter().skip(tap).step_by(27).copied().collect()
 }
 
 /// to[i · step + at] += from[i]
@@ -129,17 +153,15 @@ fn sub_of_class(class: usize, tap: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use reseed_ops::conformance::Values;
-    use reseed_ops::reference::{self, Clip, UpsampleWeights, taps_first};
-    use reseed_ops::{ConvSpec, Thw};
-
     use super::*;
+    use crate::conformance::Values;
+    use crate::reference::{self, Clip, UpsampleWeights, taps_first};
+    use crate::{ConvSpec, Thw};
 
     /// An upsampler as the checkpoint holds it.
     struct Plain {
         spec: UpsampleSpec,
-        upscale: ConvData,
-        conv: ConvData,
+        data: UpsampleData,
     }
 
     impl Plain {
@@ -147,13 +169,14 @@ mod tests {
             let (spec, c) = (UpsampleSpec { channels, time }, channels);
             let wide = spec.phases() * c;
             let upscale = ConvData { weight: numbers(wide * c), bias: numbers(wide) };
-            Plain { spec, upscale, conv: ConvData { weight: numbers(c * c * 27), bias: numbers(c) } }
+            let conv = ConvData { weight: numbers(c * c * 27), bias: numbers(c) };
+            Plain { spec, data: UpsampleData { upscale, conv } }
         }
 
         /// The definition, over a whole clip: 1x1x1, shuffle, all but one of the first frame's copies dropped, 3x3x3.
         fn run(&self, x: &Clip) -> Clip {
             let (c, z_count) = (self.spec.channels, self.spec.frames());
-            let wide = convolve(x, &self.upscale, ConvSpec::same(c, self.spec.phases() * c, Thw::new(1, 1, 1)));
+            let wide = convolve(x, &self.data.upscale, ConvSpec::same(c, self.spec.phases() * c, Thw::new(1, 1, 1)));
             let Thw { t, h, w } = x.thw;
             let mut high = Clip::zeros(Thw::new(t * z_count, 2 * h, 2 * w), c);
             for (at, to) in high.data.chunks_exact_mut(c).enumerate() {
@@ -163,7 +186,7 @@ mod tests {
                 to.copy_from_slice(&from[packed * c..][..c]);
             }
             let kept = (0..t * z_count).filter(|&f| !(self.spec.time && f == 1));
-            convolve(&frames(&high, kept), &self.conv, ConvSpec::same(c, c, Thw::new(3, 3, 3)))
+            convolve(&frames(&high, kept), &self.data.conv, ConvSpec::same(c, c, Thw::new(3, 3, 3)))
         }
 
         /// The merge in double precision.
@@ -171,8 +194,8 @@ mod tests {
             let (spec, c) = (&self.spec, self.spec.channels);
             let mut kernels = vec![vec![0.0; spec.taps_t() * 4 * c * c]; spec.phases()];
             let mut after_first = vec![vec![0.0; 4 * c * c]; if spec.time { spec.phases() } else { 0 }];
-            let kernel = |tap: usize, o: usize, m: usize| f64::from(self.conv.weight[(o * c + m) * 27 + tap]);
-            let upscale = |sub: usize, m: usize, i: usize| f64::from(self.upscale.weight[(sub * c + m) * c + i]);
+            let kernel = |tap: usize, o: usize, m: usize| f64::from(self.data.conv.weight[(o * c + m) * 27 + tap]);
+            let upscale = |sub: usize, m: usize, i: usize| f64::from(self.data.upscale.weight[(sub * c + m) * c + i]);
             let add = |to: &mut [f64], term: &Term, sub: usize| {
                 for (at, to) in to[term.to * c * c..][..c * c].iter_mut().enumerate() {
                     let (i, o) = (at / c, at % c);
@@ -195,18 +218,28 @@ mod tests {
                     let (sy, sx) = (sub_of_class(row, tap / 3 % 3)?, sub_of_class(column, tap % 3)?);
                     let (tt, sz) = fall_in_time(spec, z, tap / 9);
                     let sub = (sy * 2 + sx) * spec.frames() + if moment > 0 && tt == 0 { 0 } else { sz };
-                    Some((0..c).map(|m| kernel(tap, o, m) * f64::from(self.upscale.bias[sub * c + m])).sum::<f64>())
+                    Some(
+                        (0..c).map(|m| kernel(tap, o, m) * f64::from(self.data.upscale.bias[sub * c + m])).sum::<f64>(),
+                    )
                 };
-                let value = |o: usize| f64::from(self.conv.bias[o]) + (0..27).filter_map(|t| shift(t, o)).sum::<f64>();
+                let value =
+                    |o: usize| f64::from(self.data.conv.bias[o]) + (0..27).filter_map(|t| shift(t, o)).sum::<f64>();
                 bias.extend((0..c).map(value));
             }
             UpsampleWeights { kernels, after_first, bias }
         }
 
+        /// The same with every number's size.
+        fn sizes(&self) -> Plain {
+            let sizes = |values: &[f32]| values.iter().map(|v| v.abs()).collect();
+            let of = |data: &ConvData| ConvData { weight: sizes(&data.weight), bias: sizes(&data.bias) };
+            Plain { spec: self.spec, data: UpsampleData { upscale: of(&self.data.upscale), conv: of(&self.data.conv) } }
+        }
+
         /// What [`merge`] makes of it.
         fn merged(&self) -> UpsampleWeights {
             let (spec, c) = (&self.spec, self.spec.channels);
-            let UpsampleData { kernels, after_first, bias } = merge(spec, &self.upscale, &self.conv);
+            let Merged { kernels, after_first, bias } = merge(spec, &self.data);
             let split = |all: &[f32], taps| all.chunks_exact(taps * c * c).map(|w| taps_first(w, c, c)).collect();
             UpsampleWeights {
                 kernels: split(&kernels, 4 * spec.taps_t()),
@@ -268,11 +301,6 @@ mod tests {
         Values::new(seed).take(count).into_iter().map(|v| (3.5 * v).round_ties_even().clamp(-3.0, 3.0)).collect()
     }
 
-    fn sizes(data: &ConvData) -> ConvData {
-        let sizes = |values: &[f32]| values.iter().map(|v| v.abs()).collect();
-        ConvData { weight: sizes(&data.weight), bias: sizes(&data.bias) }
-    }
-
     #[test]
     fn the_composite_is_the_plain_form() {
         everywhere(fractions, |plain, x, slices| {
@@ -302,7 +330,7 @@ mod tests {
                 seed += 1;
                 fractions(seed, count)
             });
-            let sizes = Plain { spec: plain.spec, upscale: sizes(&plain.upscale), conv: sizes(&plain.conv) };
+            let sizes = plain.sizes();
             let flat = |w: UpsampleWeights| [w.kernels.concat(), w.after_first.concat(), w.bias].concat();
             let roundings = (CHANNELS + 27 + 1) as f64; // of a product, of adding up to 27 of them, of the bias
             let allowed = roundings * f64::from(f32::EPSILON) / 2.0;

@@ -1,0 +1,55 @@
+//! From `--model` to the weights of a whole model.
+
+use std::path::Path;
+
+use reseed_model::weights::Source;
+use reseed_model::weights::formula::{Formula, uniform};
+use reseed_model::{Config, Folder, Text, dit};
+use reseed_ops::{Ops, Shape};
+use reseed_upscale::Networks;
+
+use crate::engine::SEED;
+use crate::failure::{Failure, Result};
+
+/// Tokens of the public text embedding.
+const TEXT_TOKENS: usize = 58;
+
+/// A model's weights, opened but not read.
+pub struct Weights {
+    vae: Box<dyn Source>,
+    dit: Box<dyn Source>,
+    folder: Option<Folder>,
+}
+
+impl Weights {
+    /// A folder's, or those of a formula and a size.
+    pub fn open(name: &str) -> Result<Weights> {
+        let Some(size) = name.strip_prefix("formula:") else {
+            let folder = Folder::open(Path::new(name))?;
+            return Ok(Weights { vae: Box::new(folder.vae()?), dit: folder.dit()?, folder: Some(folder) });
+        };
+        let (vae, dit) = match size {
+            "tiny" => (Config::tiny(), dit::Config::tiny(dit::B3, 4)),
+            "3b" => (Config::full(), dit::Config::b3()),
+            "7b" => (Config::full(), dit::Config::b7()),
+            _ => return Err(Failure::Model(format!("formula:{size}: the sizes are tiny, 3b and 7b"))),
+        };
+        let vae = Box::new(Formula::new(vae.tensors(), vae.groups, SEED));
+        Ok(Weights { vae, dit: Box::new(Formula::plain(dit.tensors(), SEED)), folder: None })
+    }
+
+    /// Brings the networks onto their devices.
+    pub fn load<'a>(&self, vae_ops: &dyn Ops, dit_ops: &'a dyn Ops) -> Result<Networks<'a>> {
+        let text = |width| match &self.folder {
+            Some(folder) => folder.text(&*self.dit, width),
+            None => Ok(formula_text(width)),
+        };
+        Ok(Networks::load((vae_ops, &*self.vae), (dit_ops, &*self.dit), text)?)
+    }
+}
+
+/// A text of unit variance.
+fn formula_text(width: usize) -> Text {
+    let values = uniform("text", TEXT_TOKENS * width, SEED).iter().map(|v| (v * 3f64.sqrt()) as f32).collect();
+    Text { shape: Shape::from([TEXT_TOKENS, width]), values }
+}

@@ -1,0 +1,228 @@
+//! `reseed upscale` and `reseed image`: pictures in, restored pictures of the same kind out.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+#[path = "../../reseed-upscale/tests/common/mod.rs"]
+mod goldens;
+
+use std::fs;
+use std::process::Stdio;
+
+use common::{Lab, Tensor, frames, outcome, picture};
+use goldens::{Golden, golden_path};
+use reseed_media::{Frame, Info, Kind, Samples, Size};
+use reseed_model::weights::Source;
+use reseed_model::weights::formula::Formula;
+use reseed_model::{Config, dit};
+use serde_json::Value;
+
+const SMALL: Size = Size { h: 18, w: 26 };
+
+/// Writes a model folder for a golden case.
+fn model(lab: &Lab, golden: &Golden) {
+    fs::create_dir(lab.path("model")).unwrap();
+    let write = |file: &str, source: &dyn Source, metadata: &[(&str, &str)]| {
+        let tensor = |name: &String| {
+            let dims = source.shapes()[name].dims().to_vec();
+            (name.clone(), Tensor { dims, values: source.read(name).unwrap() })
+        };
+        let tensors: Vec<(String, Tensor)> = source.shapes().keys().map(tensor).collect();
+        let tensors: Vec<(&str, &Tensor)> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        lab.write(file, &tensors, metadata);
+    };
+    let vae = Config::tiny();
+    write("model/vae.safetensors", &Formula::new(vae.tensors(), vae.groups, 1), &[("groups", "4")]);
+    let layout = if golden.case["dit"]["kind"] == "3b" { dit::B3 } else { dit::B7 };
+    write("model/dit.safetensors", &Formula::plain(dit::Config::tiny(layout, 4).tensors(), 1), &[]);
+    let text = golden.tensor("text");
+    let text = Tensor { dims: text.dims.clone(), values: text.values.clone() };
+    lab.write("model/pos_emb.safetensors", &[("positive_conditioning", &text)], &[]);
+}
+
+/// Runs a golden case from a folder of pictures and counts the codes that differ.
+fn replay(name: &str, options: &str) -> usize {
+    let lab = Lab::new();
+    let golden = Golden::open(name);
+    model(&lab, &golden);
+    let inputs = golden.frames("frames");
+    let names = (0..inputs.len()).map(|i| format!("{i}.png").into()).collect();
+    let alpha = inputs[0].alpha.is_some();
+    let (info, _) = lab.film("film.y4m", inputs[0].size, 1);
+    let info = Info { kind: Kind::Folder, names, alpha, ..info };
+    let mut sink = reseed_media::create(&lab.path("in"), &info).unwrap();
+    inputs.iter().for_each(|frame| sink.write(frame).unwrap());
+    sink.finish().unwrap();
+
+    let noise = golden_path(&format!("{name}.safetensors"));
+    lab.succeed(&format!("upscale in out --model model --noise-file {} {options}", noise.display()));
+    let (got, want) = (frames(&lab.path("out")).1, golden.frames("output"));
+    assert_eq!((got.len(), got[0].size), (want.len(), want[0].size), "{name}");
+    let codes = |frame: &Frame| -> Vec<u8> {
+        let all = std::iter::once(&frame.samples).chain(&frame.alpha);
+        all.flat_map(|samples| if let Samples::U8(codes) = samples { codes.clone() } else { panic!("{name}") })
+            .collect()
+    };
+    let pairs = got.iter().zip(&want).flat_map(|(got, want)| codes(got).into_iter().zip(codes(want)));
+    pairs.filter(|(got, want)| got != want).count()
+}
+
+// Some values lie on the border of two codes to within rounding: fewer than one in a thousand of some 40,000 and more.
+#[test]
+fn stored_jobs_are_repeated_code_for_code() {
+    for (name, options) in [
+        ("pipeline_3b_clip", "--resolution 40 --overlap 2 --no-shot-detection"),
+        ("pipeline_7b_image", "--resolution 96"),
+        (
+            "pipeline_3b_rgba",
+            "--resolution 40 --max-resolution 52 --overlap 1 --overlap-mode reference --prepend-frames 2 \
+             --uniform-batch-size --color wavelet --no-shot-detection",
+        ),
+    ] {
+        let differ = replay(name, options);
+        assert!(differ < 40, "{name}: {differ} codes differ");
+    }
+}
+
+#[test]
+fn pictures_videos_and_folders_stay_what_they_are() {
+    let lab = Lab::new();
+    for (input, output, count, command) in [
+        ("in.y4m", "out.y4m", 7, "upscale"),
+        ("in", "out", 3, "upscale"),
+        ("in.png", "out.png", 1, "image"),
+        ("in.png", "again.tiff", 1, "upscale"),
+    ] {
+        let (want, _) = lab.film(input, SMALL, count);
+        let said = lab.succeed(&format!("{command} {input} {output} --model formula:tiny --scale 2"));
+        assert_eq!(said.stderr, "");
+        let (info, after) = frames(&lab.path(output));
+        assert_eq!((info.size, after.len()), (Size { h: 36, w: 52 }, count), "{output}");
+        assert_eq!((info.rate == want.rate, info.kind, info.names), (input == "in.y4m", want.kind, want.names));
+        for phase in ["encode", "upscale", "decode", "post-process", "total"] {
+            assert!(said.text().lines().any(|line| line.starts_with(phase)), "{phase}: {}", said.text());
+        }
+        if input == "in" {
+            fs::remove_dir_all(lab.path("in")).unwrap();
+        }
+    }
+    assert_eq!(lab.names(), ["again.tiff", "in.png", "in.y4m", "out", "out.png", "out.y4m"]);
+}
+
+#[test]
+fn sizes_are_asked_for_in_four_ways() {
+    let lab = Lab::new();
+    lab.film("in.png", SMALL, 1);
+    for (options, size) in [
+        ("--scale 1.5", Size { h: 26, w: 38 }),
+        ("--resolution 40", Size { h: 40, w: 56 }),
+        ("--resolution 40 --max-resolution 50", Size { h: 34, w: 50 }),
+        ("--size 33x21", Size { h: 21, w: 33 }),
+    ] {
+        lab.succeed(&format!("image in.png out.png --model formula:tiny {options}"));
+        assert_eq!(frames(&lab.path("out.png")).0.size, size, "{options}");
+    }
+}
+
+#[test]
+fn a_pipe_carries_pictures_and_nothing_else() {
+    let lab = Lab::new();
+    lab.film("in.y4m", SMALL, 6);
+    lab.succeed("upscale in.y4m out.y4m --model formula:tiny --scale 2");
+    let want = fs::read(lab.path("out.y4m")).unwrap();
+    for options in ["", "--json", "--profile"] {
+        let mut command = lab.command(&format!("upscale - - --model formula:tiny --scale 2 {options}"));
+        command.stdin(Stdio::from(fs::File::open(lab.path("in.y4m")).unwrap()));
+        let said = outcome(command);
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        assert!(said.stdout == want, "{options}: not the video that a file gets");
+        assert!(said.stderr.contains(if options == "--json" { "\"event\":\"done\"" } else { "post-process" }));
+    }
+}
+
+#[test]
+fn json_tells_frames_phases_and_memory() {
+    let lab = Lab::new();
+    let film: Vec<Frame> = (0..4).map(|i| picture(SMALL, i)).collect();
+    let (info, _) = lab.film("in.y4m", SMALL, 1);
+    let mut sink = reseed_media::create(&lab.path("in.y4m"), &info).unwrap();
+    film.iter().for_each(|frame| sink.write(frame).unwrap());
+    sink.finish().unwrap();
+
+    let said = lab.succeed("upscale in.y4m out.y4m --model formula:tiny --scale 2 --batch-size 3 --json");
+    let events = said.events();
+    let progress: Vec<&Value> = events.iter().filter(|e| e["event"] == "progress").map(|e| &e["frame"]).collect();
+    assert_eq!(progress, [1, 2, 3, 4]);
+    let done = events.last().unwrap();
+    assert_eq!((&done["event"], &done["command"]), (&"done".into(), &"upscale".into()));
+    assert_eq!([&done["frames"], &done["batches"], &done["shots"]], [4, 2, 1]);
+    assert_eq!([&done["width"], &done["height"]], [52, 36]);
+    for phase in ["read", "resize", "encode", "upscale", "decode", "post_process", "write"] {
+        assert!(done["phases"][phase].as_f64().unwrap() > 0.0, "{phase}: {done}");
+    }
+    assert!(done["fps"].as_f64().unwrap() > 0.0 && done["seconds"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn a_seed_is_kept_and_makes_a_difference() {
+    let lab = Lab::new();
+    lab.film("in.png", SMALL, 1);
+    let run = |options: &str| {
+        lab.succeed(&format!("image in.png out.png --model formula:tiny --scale 2 {options}"));
+        frames(&lab.path("out.png")).1
+    };
+    let first = run("");
+    assert!(first == run("--seed 42") && first != run("--seed 43"));
+    assert!(first != run("--color none") && first != run("--latent-noise 0.5"));
+}
+
+#[test]
+fn mistakes_get_one_line_and_leave_nothing_behind() {
+    let lab = Lab::new();
+    lab.film("in.y4m", SMALL, 2);
+    lab.film("in.png", SMALL, 1);
+    lab.film("small.png", Size { h: 2, w: 2 }, 1);
+    let (empty, _) = lab.film("empty.y4m", SMALL, 0);
+    assert_eq!(empty.frames, Some(0));
+    fs::create_dir(lab.path("mixed")).unwrap();
+    fs::copy(lab.path("in.png"), lab.path("mixed/1.png")).unwrap();
+    fs::copy(lab.path("small.png"), lab.path("mixed/2.png")).unwrap();
+    fs::create_dir(lab.path("nothing")).unwrap();
+    let golden = Golden::open("pipeline_3b_clip");
+    model(&lab, &golden);
+    fs::rename(lab.path("model/pos_emb.safetensors"), lab.path("text")).unwrap();
+    lab.write("noise", &[("noise0", &Tensor::uniform(&[1, 16, 4, 4]))], &[]);
+    let before = lab.names();
+    for (words, code, line) in [
+        ("upscale in.y4m out.y4m --model formula:tiny --scale 0.01", 2, "26x18 frames would become 0x0"),
+        ("upscale in.y4m out.y4m --model formula:tiny --scale 9999", 2, "larger than the 32768 pixels a side"),
+        (
+            "upscale in.y4m out.y4m --model formula:tiny --overlap 5",
+            2,
+            "--overlap 5 must be smaller than --batch-size 5",
+        ),
+        ("upscale in.y4m in.y4m --model formula:tiny", 2, "is both input and output"),
+        ("upscale in.y4m out.mp4 --model formula:tiny", 2, "give a name ending in .y4m"),
+        ("image in.y4m out.png --model formula:tiny", 2, "use `reseed upscale`"),
+        ("image in.png out.png --model formula:tiny --tile 64x64 --tile-overlap 64x64", 2, "--tile-overlap 64x64 must"),
+        ("upscale empty.y4m out.y4m --model formula:tiny", 3, "empty.y4m: there are no frames in it"),
+        ("upscale mixed out --model formula:tiny", 3, "all images of a folder must have the same size"),
+        ("upscale nothing out --model formula:tiny", 3, "no images in this folder"),
+        ("upscale gone.y4m out.y4m --model formula:tiny", 3, "gone.y4m: cannot read"),
+        (
+            "image in.png out.png --model formula:tiny --scale 2 --noise-file noise",
+            3,
+            "`noise0` is [1, 16, 4, 4], this job",
+        ),
+        ("upscale in.y4m out.y4m --model formula:tiny --noise-file in.png", 3, "not a safetensors file"),
+        ("upscale in.y4m out.y4m --model formula:huge", 4, "the sizes are tiny, 3b and 7b"),
+        ("upscale in.y4m out.y4m --model nothing", 4, "lacks its transformer"),
+        ("upscale in.y4m out.y4m --model model", 4, "text embedding"),
+        ("upscale in.y4m out.y4m --model formula:tiny --device tpu", 2, "the devices are cpu, cuda and cuda:N"),
+    ] {
+        let said = lab.run(words);
+        assert_eq!(said.code, Some(code), "reseed {words}: {}", said.stderr);
+        assert!(said.stderr.starts_with("reseed: ") && said.stderr.lines().count() == 1, "{words}: {}", said.stderr);
+        assert!(said.stderr.contains(line), "{words}: {}", said.stderr);
+        assert_eq!(lab.names(), before, "reseed {words}");
+    }
+}

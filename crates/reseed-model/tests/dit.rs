@@ -1,0 +1,145 @@
+//! The transformer on devices that check, count and repeat.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use common::dit::{Golden, Held, velocity};
+use reseed_model::Dit;
+use reseed_model::dit::{B3, B7, Config, Layout};
+use reseed_model::weights::formula::Formula;
+use reseed_ops::{CheckOps, CpuOps, DType, Level, ProfileOps, Thw, TraceOps, relative_error};
+
+const LAYOUTS: [Layout; 2] = [B3, B7];
+/// Cut on every axis, nothing divides anything.
+const LATENT: Thw = Thw::new(5, 22, 46);
+
+fn best(dtype: DType) -> CpuOps {
+    CpuOps::new(dtype, Some(2)).unwrap()
+}
+
+fn formula(config: &Config) -> Formula {
+    Formula::plain(config.tensors(), 1)
+}
+
+#[test]
+fn the_best_level_agrees_with_the_definition_op_by_op() {
+    for layout in LAYOUTS {
+        for dtype in [DType::F32, DType::Bf16] {
+            let reference = CpuOps::at(Level::Reference, dtype, Some(2)).unwrap();
+            let device = best(dtype);
+            let ops = CheckOps::new(&reference, &device);
+            let dit = Dit::load(&ops, &formula(&Config::tiny(layout, 3))).unwrap();
+            velocity(&ops, &dit, LATENT);
+            let found: Vec<String> = ops.disagreements().iter().map(|d| d.to_string()).collect();
+            assert!(found.is_empty(), "{} {dtype}:\n{}", layout.name, found.join("\n"));
+            // Two norms, four linears and their gates for each stream of each layer.
+            assert!(ops.calls() > 3 * 2 * 8, "{} results compared", ops.calls());
+        }
+    }
+}
+
+// Each value is rounded to 8 bits some twenty times a layer; the published bf16 policy is 0.6% away from f32.
+#[test]
+fn bf16_is_near_f32() {
+    for name in ["3b_clip_5", "7b_clip_5"] {
+        let (golden, ops) = (Golden::open(name), best(DType::Bf16));
+        let dit = Dit::load(&ops, &golden.source()).unwrap();
+        let error = relative_error(&golden.output.values, &golden.run(&ops, &dit));
+        assert!(error < 1e-2 && error > 1e-4, "{name}: {error:.2e}");
+    }
+}
+
+#[test]
+fn the_same_input_gives_the_same_bytes_on_any_number_of_threads() {
+    for layout in LAYOUTS {
+        let run = |threads| {
+            let ops = CpuOps::new(DType::F32, Some(threads)).unwrap();
+            let dit = Dit::load(&ops, &formula(&Config::tiny(layout, 3))).unwrap();
+            velocity(&ops, &dit, Thw::new(2, 10, 14))
+        };
+        let once = run(1);
+        assert!(once == run(1) && once == run(3), "{}", layout.name);
+    }
+}
+
+#[test]
+fn a_device_that_computes_nothing_reads_nothing_and_counts_the_same() {
+    for layout in LAYOUTS {
+        let mut source = Held::new(&Config::tiny(layout, 4), |_, values| values);
+        let cpu = best(DType::F32);
+        let profile = ProfileOps::new(&cpu);
+        velocity(&profile, &Dit::load(&profile, &source).unwrap(), LATENT);
+        let flops: u64 = profile.records().iter().map(|record| record.cost.flops).sum();
+
+        source.reads = Default::default();
+        let trace = TraceOps::new(DType::F32, Box::new(|_| 0));
+        let dit = Dit::load(&trace, &source).unwrap();
+        assert_eq!(velocity(&trace, &dit, LATENT).len(), LATENT.count() * 16);
+        assert!(source.reads.into_inner().unwrap().is_empty());
+        assert_eq!(trace.ledger().cost.flops, flops);
+        assert_eq!(trace.ledger().live, 0);
+    }
+}
+
+// The published count: 2 floating-point operations for each value of a linear weight and each token.
+#[test]
+fn a_token_costs_what_is_published() {
+    for (config, published) in [(Config::b3(), 5.075e9), (Config::b7(), 8.154e9)] {
+        let trace = TraceOps::new(DType::Bf16, Box::new(|_| 0));
+        let dit = Dit::load(&trace, &formula(&config)).unwrap();
+        let profile = ProfileOps::new(&trace);
+        let latent = Thw::new(1, 90, 160);
+        velocity(&profile, &dit, latent);
+        let linear: u64 = profile.records().iter().filter(|r| r.op == "linear").map(|r| r.cost.flops).sum();
+        // Six tokens of text take part; the last layer's text is not followed to its end.
+        let tokens = (latent.count() / 4 + 6) as f64;
+        let per_token = linear as f64 / tokens;
+        assert!((per_token / published - 1.0).abs() < 2e-3, "{}: {per_token:.4e}", config.layout.name);
+    }
+}
+
+/// Tensors that nothing reads, in a file that holds everything.
+fn unread(config: &Config) -> Vec<String> {
+    let source = Held::new(config, |_, values| values);
+    Dit::load(&best(DType::F32), &source).unwrap();
+    let reads = source.reads.into_inner().unwrap();
+    assert!(reads.values().all(|&count| count == 1), "{reads:?}");
+    source.shapes.into_keys().filter(|name| !reads.contains_key(name)).collect()
+}
+
+#[test]
+fn loading_reads_what_the_output_depends_on_and_reads_it_once() {
+    let shared = unread(&Config::tiny(B3, 4));
+    assert!(shared.iter().all(|name| name.ends_with(".rope.freqs")), "{shared:?}");
+    let separate: Vec<String> =
+        unread(&Config::tiny(B7, 3)).into_iter().filter(|name| !name.ends_with(".rope.freqs")).collect();
+    let want = [
+        "ada.txt.attn_gate",
+        "ada.txt.mlp_gate",
+        "ada.txt.mlp_scale",
+        "ada.txt.mlp_shift",
+        "attn.proj_out.txt.bias",
+        "attn.proj_out.txt.weight",
+        "mlp.txt.proj_in.bias",
+        "mlp.txt.proj_in.weight",
+        "mlp.txt.proj_out.bias",
+        "mlp.txt.proj_out.weight",
+    ];
+    assert_eq!(separate, want.map(|name| format!("blocks.2.{name}")));
+}
+
+// What is never read must not matter: the output with those tensors spoilt is the output.
+#[test]
+fn what_is_not_read_does_not_reach_the_output() {
+    let (ops, config) = (best(DType::F32), Config::tiny(B7, 3));
+    let unread = unread(&config);
+    let spoilt = Held::new(&config, |name, mut values| {
+        if unread.iter().any(|dead| dead == name) {
+            values.fill(f32::NAN);
+        }
+        values
+    });
+    let latent = Thw::new(1, 6, 8);
+    let want = velocity(&ops, &Dit::load(&ops, &formula(&config)).unwrap(), latent);
+    assert!(velocity(&ops, &Dit::load(&ops, &spoilt).unwrap(), latent) == want);
+}

@@ -1,0 +1,115 @@
+//! Hue and value stay; saturation takes the style's distribution within each of twelve bands of hue, where both have more
+//! than a hundred pixels in the slice. Band 0 holds band 11 too, whose own match then counts there.
+
+use rayon::prelude::*;
+
+use super::rank::{Ranked, Values, Wanted};
+use super::{map_pixels_with, rgb, unit};
+
+const BANDS: usize = 12;
+/// A band with no more pixels than this is left alone.
+const FEW: usize = 100;
+/// Below this a difference of channels is none.
+const NOTHING: f32 = 1e-10;
+
+pub fn apply(content: &mut [Vec<f32>], style: &[Vec<f32>]) {
+    let matched = matched_saturations(content, style);
+    map_pixels_with(content, style, |rgb, pixel, _| with_saturation(rgb, matched.get(pixel)));
+}
+
+/// A pixel in [-1, 1] with another saturation.
+pub fn with_saturation(rgb: [f32; 3], saturation: f32) -> [f32; 3] {
+    let hsv = to_hsv(rgb.map(unit));
+    from_hsv([hsv[0], saturation, hsv[2]]).map(|value| value * 2.0 - 1.0)
+}
+
+/// Saturation of a pixel in [-1, 1].
+pub fn saturation(rgb: [f32; 3]) -> f32 {
+    to_hsv(rgb.map(unit))[1]
+}
+
+/// For every pixel of the content, the saturation that it takes from the style.
+pub fn matched_saturations(content: &[Vec<f32>], style: &[Vec<f32>]) -> Values {
+    let (content, style) = (Tones::of(content), Tones::of(style));
+    let matched = Values::new(&content.saturations);
+    for band in 0..BANDS {
+        let values: Vec<Ranked> = content.inside(band).map(|(i, s)| Ranked::new(s, i)).collect();
+        let target: Vec<Wanted> = style.inside(band).map(|(_, s)| Wanted::new(s)).collect();
+        if values.len() > FEW && target.len() > FEW {
+            matched.match_ranks(values, target);
+        }
+    }
+    matched
+}
+
+/// Hue as a band, and saturation, of every pixel of a slice.
+struct Tones {
+    bands: Vec<u8>,
+    saturations: Vec<f32>,
+}
+
+impl Tones {
+    fn of(frames: &[Vec<f32>]) -> Tones {
+        let pixels = frames.par_iter().flat_map(|frame| frame.par_chunks_exact(3));
+        let tone = |pixel: &[f32]| {
+            let [h, s, _] = to_hsv(rgb(pixel).map(unit));
+            (band(h), s)
+        };
+        let (bands, saturations) = pixels.map(tone).unzip();
+        Tones { bands, saturations }
+    }
+
+    /// Number and saturation of the pixels that a band matches.
+    fn inside(&self, band: usize) -> impl ParallelIterator<Item = (usize, f32)> {
+        let is_inside = move |of: usize| of == band || band == 0 && of >= BANDS - 1;
+        let pixels = self.bands.par_iter().zip(&self.saturations).enumerate();
+        pixels.filter(move |(_, (of, _))| is_inside(usize::from(**of))).map(|(i, (_, s))| (i, *s))
+    }
+}
+
+/// The band of a hue; a hue that rounding took to the end of the circle has one of its own.
+fn band(hue: f32) -> u8 {
+    (1..=BANDS).filter(|&k| hue >= (k as f64 / BANDS as f64) as f32).count() as u8
+}
+
+/// RGB in [0, 1] to hue in [0, 1), saturation and value. Of equal channels the later one counts as the largest; a grey
+/// has hue 0.
+fn to_hsv([r, g, b]: [f32; 3]) -> [f32; 3] {
+    let top = r.max(g).max(b);
+    let span = top - r.min(g).min(b);
+    let hue = match span > NOTHING {
+        false => 0.0,
+        true if top == b => (r - g) / span + 4.0,
+        true if top == g => (b - r) / span + 2.0,
+        true if g < b => (g - b) / span + 6.0,
+        true => (g - b) / span,
+    };
+    [hue / 6.0, if top > NOTHING { span / top } else { 0.0 }, top]
+}
+
+/// Each channel is v less v·s times a trapezoid of the hue.
+fn from_hsv([h, s, v]: [f32; 3]) -> [f32; 3] {
+    [5.0, 3.0, 1.0].map(|offset: f32| {
+        let k = offset + 6.0 * h;
+        let k = if k < 6.0 { k } else { k - 6.0 };
+        (v - v * s * k.min(4.0 - k).clamp(0.0, 1.0)).clamp(0.0, 1.0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_come_back_from_hsv() {
+        for rgb in [[0.0, 0.0, 0.0], [0.7, 0.7, 0.7], [0.2, 0.9, 0.01], [0.9, 0.1, 0.3], [1.0, 1.0, 0.0]] {
+            let back = from_hsv(to_hsv(rgb));
+            assert!(rgb.iter().zip(back).all(|(a, b)| (a - b).abs() < 1e-6), "{rgb:?} {back:?}");
+        }
+    }
+
+    #[test]
+    fn bands_share_the_circle() {
+        assert_eq!([0.0, 0.083, 0.084, 0.5, 0.9166, 0.9167, 1.0].map(band), [0, 0, 1, 6, 10, 11, 12]);
+    }
+}

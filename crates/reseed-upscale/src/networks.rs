@@ -1,0 +1,99 @@
+//! The networks of a model, ready to run.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use reseed_model::dit::Plan;
+use reseed_model::weights::Source;
+use reseed_model::{Dit, Text, Vae};
+use reseed_ops::{Ops, Shape, Tensor, Thw};
+
+use crate::error::{Error, Result};
+use crate::latent::Latent;
+use crate::upscaler::{Model, Step};
+
+/// What the VAEs of this family have in common: channels of a picture, pixels and frames a latent.
+const VAE_FACTORS: (usize, usize, usize) = (3, 8, 4);
+
+/// The networks of a model on their devices. The two may be one device, or two types of one.
+pub struct Networks<'a> {
+    vae: Vae,
+    transformer: Transformer<'a>,
+}
+
+impl<'a> Networks<'a> {
+    /// Loads the VAE onto one device and the transformer onto another. `text` is asked for once the width that the
+    /// transformer needs is known.
+    pub fn load(
+        (vae_ops, vae): (&dyn Ops, &dyn Source),
+        (dit_ops, dit): (&'a dyn Ops, &dyn Source),
+        text: impl FnOnce(usize) -> reseed_model::Result<Text>,
+    ) -> Result<Networks<'a>> {
+        let config = reseed_model::Config::detect(vae)?;
+        if (config.image, config.spatial_factor(), config.temporal_factor()) != VAE_FACTORS {
+            return Err(Error::OtherVae { path: vae.path().into() });
+        }
+        let sizes = reseed_model::dit::Config::detect(dit)?;
+        if config.latent != sizes.latent {
+            let (vae, dit) = (vae.path().into(), dit.path().into());
+            return Err(Error::Strangers { vae, vae_channels: config.latent, dit, dit_channels: sizes.latent });
+        }
+        let text = text(sizes.text_width)?;
+        let vae = Vae::load(vae_ops, vae)?;
+        let transformer = Transformer::new(dit_ops, Dit::load(dit_ops, dit)?, &text)?;
+        Ok(Networks { vae, transformer })
+    }
+
+    /// The same networks, with everything that the transformer computes asked of another device: one that stands before
+    /// its own, such as a profiler.
+    pub fn through(mut self, ops: &'a dyn Ops) -> Networks<'a> {
+        self.transformer.ops = ops;
+        self
+    }
+
+    /// As a job wants them.
+    pub fn model(&self) -> Model<'_> {
+        Model { vae: &self.vae, step: &self.transformer }
+    }
+}
+
+/// The diffusion transformer on a device, with the text that steers it.
+pub struct Transformer<'a> {
+    ops: &'a dyn Ops,
+    dit: Dit,
+    text: Tensor,
+    /// Of the last latent's size: most batches of a job have one size.
+    plan: Mutex<Option<(Thw, Arc<Plan>)>>,
+}
+
+impl<'a> Transformer<'a> {
+    /// A loaded transformer.
+    pub fn new(ops: &'a dyn Ops, dit: Dit, text: &Text) -> reseed_model::Result<Transformer<'a>> {
+        let text = ops.upload(text.shape, &text.values)?;
+        Ok(Transformer { ops, dit, text, plan: Mutex::new(None) })
+    }
+
+    fn plan(&self, thw: Thw) -> reseed_model::Result<Arc<Plan>> {
+        let mut last = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((size, plan)) if *size == thw => Ok(plan.clone()),
+            _ => {
+                // The old one goes first, so that there is never room needed for two.
+                *last = None;
+                let plan = Arc::new(self.dit.plan(self.ops, thw, self.text.rows())?);
+                *last = Some((thw, plan.clone()));
+                Ok(plan)
+            }
+        }
+    }
+}
+
+impl Step for Transformer<'_> {
+    fn run(&self, condition: &Latent, noise: &Latent) -> reseed_model::Result<Latent> {
+        let thw = condition.thw;
+        let plan = self.plan(thw)?;
+        let both = Shape::clip(Thw { t: 2 * thw.t, ..thw }, condition.channels());
+        let latents = self.ops.upload(both, &[&noise.values[..], &condition.values].concat())?;
+        let restored = self.dit.sample(self.ops, &latents, &self.text, &plan)?;
+        Ok(Latent { thw, values: self.ops.download(&restored)? })
+    }
+}

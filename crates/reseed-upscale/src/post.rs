@@ -1,0 +1,107 @@
+//! The fourth stage: batches joined, their alpha and colours, and frames again.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::time::Duration;
+
+use rayon::prelude::*;
+use reseed_media::{Depth, Frame, Samples, Size};
+
+use crate::alpha;
+use crate::color::{Color, unit};
+use crate::join::{self, Joiner};
+use crate::prepare::Slice;
+use crate::report::timed;
+use crate::settings::Settings;
+use crate::view::View;
+
+/// Makes frames of what the networks made.
+pub struct Post<'a> {
+    settings: &'a Settings,
+    view: &'a View,
+    depth: Depth,
+    joiner: Joiner<Vec<Arc<Frame>>>,
+    /// Frames of the lead-in that are still to come, and to go.
+    lead_in: usize,
+}
+
+impl<'a> Post<'a> {
+    /// Results of this depth.
+    pub fn new(settings: &'a Settings, view: &'a View, depth: Depth) -> Post<'a> {
+        let joiner = Joiner::new(settings.overlap, settings.batching.shared());
+        Post { settings, view, depth, joiner, lead_in: settings.lead_in }
+    }
+
+    /// Takes restored pictures and sends frames, until there are none or nobody wants more. Gives the time.
+    pub fn run(mut self, from: &Receiver<Slice>, to: &SyncSender<Frame>) -> Duration {
+        let mut time = Duration::ZERO;
+        let mut pictures = Vec::new();
+        for slice in from {
+            timed(&mut time, || self.crop(&slice.pictures, &mut pictures));
+            let Some(batch) = slice.batch else { continue };
+            let mut whole = std::mem::take(&mut pictures);
+            whole.truncate(batch.frames.len());
+            let inputs = batch.frames[batch.shared..].to_vec();
+            let slices = timed(&mut time, || self.joiner.add(whole, batch.shared, inputs));
+            if !self.send(slices, &mut time, to) {
+                return time;
+            }
+        }
+        let slices = self.joiner.finish();
+        self.send(slices, &mut time, to);
+        time
+    }
+
+    /// Whether somebody wants more.
+    fn send(&mut self, slices: Vec<join::Slice<Vec<Arc<Frame>>>>, time: &mut Duration, to: &SyncSender<Frame>) -> bool {
+        for slice in slices {
+            let frames = timed(time, || self.finish(slice));
+            for frame in frames {
+                match self.lead_in {
+                    0 if to.send(frame).is_err() => return false,
+                    left => self.lead_in = left.saturating_sub(1),
+                }
+            }
+        }
+        true
+    }
+
+    /// The top left of padded pictures.
+    fn crop(&self, padded: &[f32], pictures: &mut Vec<Vec<f32>>) {
+        let (from, to) = (self.view.geometry().padded, self.view.geometry().output);
+        let crop = |picture: &[f32]| {
+            let lines = picture.chunks_exact(3 * from.w).take(to.h);
+            lines.flat_map(|line| &line[..3 * to.w]).copied().collect()
+        };
+        pictures.par_extend(padded.par_chunks_exact(3 * from.pixels()).map(crop));
+    }
+
+    /// Alpha is guided by the pictures before their colours are corrected.
+    fn finish(&self, slice: join::Slice<Vec<Arc<Frame>>>) -> Vec<Frame> {
+        let (mut pictures, inputs) = (slice.frames, slice.payload);
+        let size = self.view.geometry().output;
+        let alphas = self.alphas(&pictures, &inputs, size);
+        if self.settings.color != Color::None {
+            let style = inputs.par_iter().map(|frame| self.view.cropped(frame)).collect();
+            self.settings.color.apply(&mut pictures, style, size);
+        }
+        let frame = |(mut picture, alpha): (Vec<f32>, Option<Vec<f32>>)| {
+            picture.iter_mut().for_each(|value| *value = unit(*value));
+            let alpha = alpha.map(|alpha| Samples::from_unit(&alpha, self.depth));
+            Frame { alpha, ..Frame::from_unit(size, &picture, self.depth) }
+        };
+        pictures.into_par_iter().zip(alphas).map(frame).collect()
+    }
+
+    /// The alpha of every frame whose input has one.
+    fn alphas(&self, pictures: &[Vec<f32>], inputs: &[Arc<Frame>], size: Size) -> Vec<Option<Vec<f32>>> {
+        let (places, originals): (Vec<usize>, Vec<&Samples>) =
+            inputs.iter().enumerate().filter_map(|(i, frame)| Some((i, frame.alpha.as_ref()?))).unzip();
+        let mut resized: Vec<Vec<f32>> = originals.iter().map(|alpha| self.view.alpha(alpha)).collect();
+        let guides: Vec<&[f32]> = places.iter().map(|&i| &pictures[i][..]).collect();
+        alpha::refine(&mut resized, &originals, &guides, size, self.settings.alpha_range);
+        let mut alphas = vec![None; inputs.len()];
+        places.into_iter().zip(resized).for_each(|(i, alpha)| alphas[i] = Some(alpha));
+        alphas
+    }
+}

@@ -1,0 +1,92 @@
+//! The first stage: frames, cut into shots and batches.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use reseed_media::{Frame, Source};
+
+use crate::batch::{Batch, Batcher, End, extend};
+use crate::error::{Error, Result};
+use crate::report::timed;
+use crate::settings::Settings;
+use crate::shot::{Look, Shots};
+
+/// A batch of whole frames.
+pub type FrameBatch = Batch<Arc<Frame>>;
+
+/// What the reader counted.
+#[derive(Default)]
+pub struct Read {
+    pub shots: usize,
+    pub batches: usize,
+    pub time: Duration,
+}
+
+/// Reads a clip.
+pub struct Reader<'a> {
+    pub settings: &'a Settings,
+    pub stop: &'a AtomicBool,
+}
+
+impl Reader<'_> {
+    /// Sends the batches of a clip until it ends, or until nobody wants more.
+    pub fn run(&self, source: &mut dyn Source, to: &SyncSender<FrameBatch>) -> Result<Read> {
+        let mut done = Read::default();
+        let mut batcher = Batcher::new(self.settings.batching);
+        let mut shots = Shots::default();
+        let mut head = timed(&mut done.time, || self.head(source))?.into_iter();
+        let mut more = true;
+        while more && !self.stop.load(Ordering::Relaxed) {
+            let frame = match head.next() {
+                Some(frame) => Some(frame),
+                None => timed(&mut done.time, || next(source))?,
+            };
+            more = frame.is_some();
+            let judged = timed(&mut done.time, || self.judge(&mut shots, frame));
+            let Some((frame, cut)) = judged else { continue };
+            let ended = if cut { batcher.end_shot() } else { None };
+            done.shots += usize::from(cut || done.shots == 0);
+            for batch in ended.into_iter().chain(batcher.push(frame)) {
+                done.batches += 1;
+                more &= to.send(batch).is_ok();
+            }
+        }
+        if let Some(batch) = batcher.end_shot().filter(|_| !self.stop.load(Ordering::Relaxed)) {
+            done.batches += 1;
+            // Whoever no longer listens has a reason that is told elsewhere.
+            let _ = to.send(batch);
+        }
+        Ok(done)
+    }
+
+    /// The first frames, with the lead-in before them.
+    fn head(&self, source: &mut dyn Source) -> Result<Vec<Arc<Frame>>> {
+        let lead_in = self.settings.lead_in;
+        let mut first = Vec::new();
+        while lead_in > 0 && first.len() <= lead_in {
+            match next(source)? {
+                Some(frame) => first.push(frame),
+                None => break,
+            }
+        }
+        Ok(if first.is_empty() { first } else { extend(&first, lead_in, End::Front) })
+    }
+
+    /// A frame, and whether a shot starts with it. Behind the last frame comes the one that the detector holds.
+    fn judge(&self, shots: &mut Shots<Arc<Frame>>, frame: Option<Arc<Frame>>) -> Option<(Arc<Frame>, bool)> {
+        match frame {
+            Some(frame) if self.settings.detect_shots => {
+                let look = Look::of(&frame);
+                shots.push(frame, look)
+            }
+            Some(frame) => Some((frame, false)),
+            None => shots.finish(),
+        }
+    }
+}
+
+fn next(source: &mut dyn Source) -> Result<Option<Arc<Frame>>> {
+    Ok(source.next().map_err(Error::Input)?.map(Arc::new))
+}

@@ -1,0 +1,89 @@
+//! What a user can choose.
+
+use reseed_media::Info;
+use reseed_model::plan::{Keeping, Tiling};
+
+use crate::alpha::Range;
+use crate::batch::Batching;
+use crate::color::Color;
+use crate::error::Result;
+use crate::join::Overlap;
+use crate::noise::Noise;
+use crate::size::{Geometry, Target};
+
+/// What a job shall do. The defaults are those of the public pipeline, but for the cross-fade and for shots.
+pub struct Settings {
+    /// The size of the result.
+    pub target: Target,
+    /// The longest side of the result.
+    pub longest: Option<usize>,
+    /// How shots are cut into batches.
+    pub batching: Batching,
+    /// How batches that share frames are joined.
+    pub overlap: Overlap,
+    /// Whether a cut starts a new batch.
+    pub detect_shots: bool,
+    /// Mirrored frames before the clip's first, taken off the result.
+    pub lead_in: usize,
+    /// What the transformer starts from.
+    pub noise: Noise,
+    /// Noise in what the transformer is shown of the input, from 0 to 1.
+    pub latent_noise: f32,
+    /// How colours are corrected.
+    pub color: Color,
+    /// How alpha takes the restored picture.
+    pub alpha_range: Range,
+    /// How the VAE computes.
+    pub vae: VaePlan,
+}
+
+/// How the VAE computes; all but tiles gives the same result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VaePlan {
+    /// Latent frames a slice.
+    pub slice: usize,
+    /// What the encoder keeps where between slices.
+    pub encode: Keeping,
+    /// The same of the decoder.
+    pub decode: Keeping,
+    /// Spatial tiles, approximate.
+    pub tiling: Option<Tiling>,
+    /// Tiles that run at the same time.
+    pub workers: usize,
+}
+
+impl Settings {
+    /// The sizes of a job on this input.
+    pub fn geometry(&self, input: &Info) -> Result<Geometry> {
+        Geometry::new(input.size, self.target, self.longest)
+    }
+
+    /// What the result of an input will be, for the sink to be created with.
+    pub fn output(&self, input: &Info) -> Result<Info> {
+        Ok(Info { size: self.geometry(input)?.output, ..input.clone() })
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            target: Target::ShortSide(1080),
+            longest: None,
+            batching: Batching { size: 5, overlap: 0, uniform: false },
+            overlap: Overlap::default(),
+            detect_shots: true,
+            lead_in: 0,
+            noise: Noise::Seed(42),
+            latent_noise: 0.0,
+            color: Color::default(),
+            alpha_range: Range::default(),
+            vae: VaePlan {
+                slice: 1,
+                encode: Keeping::default(),
+                decode: Keeping::default(),
+                tiling: None,
+                workers: 1,
+            },
+        }
+    }
+}
