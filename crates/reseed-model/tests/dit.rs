@@ -72,7 +72,7 @@ fn a_device_that_computes_nothing_reads_nothing_and_counts_the_same() {
         let flops: u64 = profile.records().iter().map(|record| record.cost.flops).sum();
 
         source.reads = Default::default();
-        let trace = TraceOps::new(DType::F32, Box::new(|_| 0));
+        let trace = TraceOps::new(DType::F32, DType::F32, Box::new(|_| 0));
         let dit = Dit::load(&trace, &source).unwrap();
         assert_eq!(velocity(&trace, &dit, LATENT).len(), LATENT.count() * 16);
         assert!(source.reads.into_inner().unwrap().is_empty());
@@ -85,7 +85,7 @@ fn a_device_that_computes_nothing_reads_nothing_and_counts_the_same() {
 #[test]
 fn a_token_costs_what_is_published() {
     for (config, published) in [(Config::b3(), 5.075e9), (Config::b7(), 8.154e9)] {
-        let trace = TraceOps::new(DType::Bf16, Box::new(|_| 0));
+        let trace = TraceOps::new(DType::Bf16, DType::Bf16, Box::new(|_| 0));
         let dit = Dit::load(&trace, &formula(&config)).unwrap();
         let profile = ProfileOps::new(&trace);
         let latent = Thw::new(1, 90, 160);
