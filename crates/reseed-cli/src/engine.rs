@@ -64,7 +64,9 @@ pub fn device(args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {
 
 fn cpu(args: &ComputeArgs, max_vram: Option<usize>, check: bool) -> Result<Device> {
     if max_vram.is_some() {
-        return Err(Failure::Usage("--max-vram is for --device cuda; on the cpu --slice and --tile save memory".into()));
+        return Err(Failure::Usage(
+            "--max-vram is for --device cuda; on the cpu --slice and --tile save memory".into(),
+        ));
     }
     let (precision, threads) = (args.dtype.unwrap_or(Precision::F32), args.threads.map(usize::from));
     if precision == Precision::Tf32 {
@@ -98,7 +100,11 @@ fn checked(reference: CpuOps, device: Arc<impl Ops + 'static>) -> Arc<dyn Ops> {
 }
 
 /// Runs `job`; where values leave the range of f16, which nobody asked for, once more in bf16.
-pub fn in_range<A: Clone>(args: &A, dtype: fn(&mut A) -> &mut Option<Precision>, job: fn(&A) -> Result<()>) -> Result<()> {
+pub fn in_range<A: Clone>(
+    args: &A,
+    dtype: fn(&mut A) -> &mut Option<Precision>,
+    job: fn(&A) -> Result<()>,
+) -> Result<()> {
     match job(args) {
         Err(Failure::OutOfRange(line)) if dtype(&mut args.clone()).is_none() => {
             report::warn(&format!("{line}: running again in bf16"));

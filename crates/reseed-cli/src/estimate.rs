@@ -46,13 +46,7 @@ pub fn run(args: &EstimateArgs) -> Result<()> {
 }
 
 /// Runs a clip on the tracing device. All slices between the third and the last are alike, so one stands for them.
-fn trace_clip(
-    device: &Device,
-    half: &dyn Half,
-    config: &Config,
-    args: &EstimateArgs,
-    weights: usize,
-) -> Result<Needs> {
+fn trace_clip(device: &Device, half: &dyn Half, config: &Config, args: &EstimateArgs, weights: usize) -> Result<Needs> {
     let (time, factor) = (config.temporal_factor(), config.spatial_factor());
     let pictures = whole_frames(args.frames as usize, time);
     let padded = padded_plane(args.size, factor);

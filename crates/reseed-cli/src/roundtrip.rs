@@ -105,11 +105,13 @@ fn pump(
     let mut clip = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
     let padded = clip.padded();
     let latent = vae.encoder.plane_out(padded);
-    let pictures = whole_frames(info.frames.unwrap_or(UNKNOWN), config.temporal_factor());
+    let pictures = whole_frames(info.frames.unwrap_or(UNKNOWN).max(1), config.temporal_factor());
     let latents = vae.encoder.frames_out(pictures, true);
     let encode = Clip { half: &vae.encoder, config, cut: Cut::Pictures, plane: padded, frames: pictures };
     let decode = Clip { half: &vae.decoder, config, cut: Cut::Latents, plane: latent, frames: latents };
-    let [encode, decode] = &budget::reserve(device, &args.plan, &[encode, decode], Sharing::Together)?[..] else { unreachable!("two plans") };
+    let [encode, decode] = &budget::reserve(device, &args.plan, &[encode, decode], Sharing::Together)?[..] else {
+        unreachable!("two plans")
+    };
     let mut encoder = encode.stream(ops, &vae.encoder, padded);
     let mut decoder = decode.stream(ops, &vae.decoder, latent);
     let step = encode.step();

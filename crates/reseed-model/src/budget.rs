@@ -37,13 +37,22 @@ impl Plan {
     }
 }
 
-/// Latent frames of a slice, frames at once, and whether in strips, the fastest first.
-const CANDIDATES: &[(usize, usize, bool)] = &[(2, 2, false), (1, 2, false), (1, 1, false), (1, 1, true)];
+/// Latent frames of a slice, frames at once, in how many levels, and whether in strips, the fastest first.
+const CANDIDATES: &[(usize, usize, usize, bool)] = &[
+    (2, 2, 2, false),
+    (2, 2, 1, false),
+    (1, 2, 1, false),
+    (1, 2, 2, false),
+    (1, 1, 1, false),
+    (1, 1, 2, false),
+    (1, 1, 2, true),
+];
 
 #[derive(Clone, Copy)]
 struct Candidate {
     slice: usize,
     at_once: usize,
+    levels: usize,
     strips: bool,
 }
 
@@ -52,8 +61,8 @@ impl Job<'_> {
     /// least; where none fits, the one that takes least.
     pub fn plan(&self, device: &dyn Fn() -> TraceOps, slice: Option<usize>, budget: usize) -> Result<Plan> {
         let mut best: Option<Plan> = None;
-        for &(length, at_once, strips) in CANDIDATES {
-            let candidate = Candidate { slice: slice.unwrap_or(length), at_once, strips };
+        for &(length, at_once, levels, strips) in CANDIDATES {
+            let candidate = Candidate { slice: slice.unwrap_or(length), at_once, levels, strips };
             let plan = self.smallest(device, candidate, budget)?;
             let fits = |plan: &Plan| plan.ledger.arena <= budget;
             let better = |best: &Plan| match (fits(&plan), fits(best)) {
@@ -94,8 +103,8 @@ impl Job<'_> {
 
     /// Runs the clip on the tracing device. All slices between the third and the last are alike.
     fn trace(&self, ops: &TraceOps, candidate: Candidate, parked: usize) -> Result<Plan> {
-        let Candidate { slice, at_once, strips } = candidate;
-        let keeping = Keeping { at_once, parked: self.half.deep_slots(parked), strips };
+        let Candidate { slice, at_once, levels, strips } = candidate;
+        let keeping = Keeping { at_once, levels, parked: self.half.deep_slots(parked), strips };
         let mut state = State::kept(keeping.clone());
         let all = slices(self.frames, slice * self.factor);
         for (i, frames) in all.iter().enumerate().filter(|(i, _)| *i < 4 || i + 1 == all.len()) {

@@ -8,8 +8,10 @@ use reseed_ops::{Hw, Placement};
 /// How a clip's memory is kept between and within slices. Whatever it says, the result is the same to rounding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keeping {
-    /// Frames that run together at full resolution.
+    /// Frames that run together in the levels next to the pictures.
     pub at_once: usize,
+    /// How many levels of the decoder these are.
+    pub levels: usize,
     /// Layers whose past waits in the host's memory.
     pub parked: Range<usize>,
     /// Whether convolutions read such a past from there, some rows at a time, and it never is on the device as a whole.
@@ -19,7 +21,7 @@ pub struct Keeping {
 impl Default for Keeping {
     /// Two frames together, which are as many as a layer keeps: its past is then its last input, and nothing is copied.
     fn default() -> Keeping {
-        Keeping { at_once: 2, parked: 0..0, strips: false }
+        Keeping { at_once: 2, levels: 2, parked: 0..0, strips: false }
     }
 }
 

@@ -55,7 +55,12 @@ fn frames_at_once_and_parking_change_nothing_but_rounding() {
         for latents in [&[4][..], &[1, 1, 2], &[2, 2]] {
             let whole = run_slices(&ops, &vae, side, &clip, latents);
             for at_once in [1, 2, 3, 100] {
-                let mut state = State::kept(Keeping { at_once, parked: 0..usize::MAX, strips: at_once == 1 });
+                let mut state = State::kept(Keeping {
+                    at_once,
+                    levels: 1 + at_once % 2,
+                    parked: 0..usize::MAX,
+                    strips: at_once == 1,
+                });
                 let mut parts = Vec::new();
                 for slice in side.slices(&vae.config, latents) {
                     parts.extend(step(&ops, side.half(&vae), &clip, slice, &mut state));

@@ -77,13 +77,7 @@ impl Default for Settings {
             latent_noise: 0.0,
             color: Color::default(),
             alpha_range: Range::default(),
-            vae: VaePlan {
-                slice: 1,
-                encode: Keeping::default(),
-                decode: Keeping::default(),
-                tiling: None,
-                workers: 1,
-            },
+            vae: VaePlan { slice: 1, encode: Keeping::default(), decode: Keeping::default(), tiling: None, workers: 1 },
         }
     }
 }

@@ -10,9 +10,9 @@ use super::CudaOps;
 use super::parked::{self, Parked};
 use super::weights::Element;
 use crate::driver::Ptr;
+use crate::event::{Event, Lane};
 use crate::launch::{Grid, args};
 use crate::params::{int, long};
-use crate::event::{Event, Lane};
 use crate::pinned::Pinned;
 use crate::store::{Lent, Memory};
 
@@ -83,9 +83,9 @@ fn bring(cuda: &CudaOps, x: &Tensor, pinned: &Pinned) -> Result<()> {
     store.behind_kernels(Lane::In)?;
     pinned.last().map_or(Ok(()), |copy| copy.hold(Lane::In))?;
     // SAFETY: both hold the tensor's bytes; whoever uses the pinned memory next waits for the copy.
-    let copy = store.copies.run(&cuda.driver, Lane::In, || unsafe {
-        cuda.driver.bring(lent.unfilled(), pinned.at(), x.bytes())
-    })?;
+    let copy = store
+        .copies
+        .run(&cuda.driver, Lane::In, || unsafe { cuda.driver.bring(lent.unfilled(), pinned.at(), x.bytes()) })?;
     pinned.used_by(copy.clone());
     lent.filled_by(copy);
     Ok(())
@@ -97,9 +97,8 @@ fn leave(cuda: &CudaOps, x: &Tensor) -> Result<Pinned> {
     store.behind_kernels(Lane::Out)?;
     pinned.last().map_or(Ok(()), |copy| copy.hold(Lane::Out))?;
     // SAFETY: both hold the tensor's bytes; whoever uses either next waits for the copy.
-    let copy = store
-        .copies
-        .run(&cuda.driver, Lane::Out, || unsafe { cuda.driver.fetch(pinned.at(), from, x.bytes()) })?;
+    let copy =
+        store.copies.run(&cuda.driver, Lane::Out, || unsafe { cuda.driver.fetch(pinned.at(), from, x.bytes()) })?;
     pinned.used_by(copy.clone());
     x.storage::<Lent>().read_by(copy);
     Ok(pinned)

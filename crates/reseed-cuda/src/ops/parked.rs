@@ -78,9 +78,9 @@ fn bring(cuda: &CudaOps, to: &Lent, parked: &Tensor, start: usize, end: usize) -
         pinned.last().map_or(Ok(()), |copy| copy.hold(Lane::In))?;
         let from = pinned.at().wrapping_byte_add(start * line);
         // SAFETY: both hold these rows; whoever uses the pinned memory next waits for the copy.
-        let copy = store.copies.run(&cuda.driver, Lane::In, || unsafe {
-            cuda.driver.bring(to.unfilled().plus(i * bytes), from, bytes)
-        })?;
+        let copy = store
+            .copies
+            .run(&cuda.driver, Lane::In, || unsafe { cuda.driver.bring(to.unfilled().plus(i * bytes), from, bytes) })?;
         pinned.used_by(copy.clone());
         to.filled_by(copy);
     }

@@ -16,17 +16,15 @@ pub struct Decoder {
     mid: Mid,
     levels: Vec<Level>,
     head: Head,
-    /// Levels behind the last one that makes frames: these may run over some frames at a time.
-    fine: usize,
-    /// The slots of that step, and those behind it.
-    step_slots: Range<usize>,
-    fine_slots: Range<usize>,
+    slots: usize,
 }
 
 struct Level {
     name: String,
     resnets: Vec<Resnet>,
     up: Option<Upsampler>,
+    /// The slot behind the level's residual blocks: that of the step up, if there is one.
+    end: usize,
 }
 
 impl Decoder {
@@ -35,21 +33,19 @@ impl Decoder {
         let mut previous = *config.channels.last().expect("a VAE has levels");
         let conv_in = CausalConv::load(w, "decoder.conv_in", cube(config.latent, previous))?;
         let mid = Mid::load(w, "decoder.mid_block", previous)?;
-        let fine = (0..config.channels.len()).rfind(|&i| config.up_time(i)).map_or(0, |i| i + 1);
-        let (mut levels, mut first) = (Vec::new(), 0);
+        let mut levels = Vec::new();
         for (i, &c) in config.channels.iter().rev().enumerate() {
             let name = format!("decoder.up_blocks.{i}");
-            first = if i == fine { w.next_slot() } else { first };
             let resnet = |j| Resnet::load(w, &format!("{name}.resnets.{j}"), if j == 0 { previous } else { c }, c);
             let resnets = (0..=config.layers).map(resnet).collect::<Result<_>>()?;
+            let end = w.next_slot();
             let up = || Upsampler::load(w, &format!("{name}.upsamplers.0"), c, config.up_time(i));
             let up = (i + 1 < config.channels.len()).then(up).transpose()?;
-            levels.push(Level { name, resnets, up });
+            levels.push(Level { name, resnets, up, end });
             previous = c;
         }
         let head = Head::load(w, "decoder", previous, config.image)?;
-        let (fine_slots, step_slots) = (first..w.next_slot(), first.saturating_sub(1)..w.next_slot());
-        Ok(Decoder { config: config.clone(), conv_in, mid, levels, head, fine, step_slots, fine_slots })
+        Ok(Decoder { config: config.clone(), conv_in, mid, levels, head, slots: w.next_slot() })
     }
 
     fn resnets(&self, i: usize, ops: &dyn Ops, mut x: Summed, state: &mut State) -> Result<Summed> {
@@ -67,15 +63,21 @@ impl Decoder {
         }
     }
 
-    /// From full frame rate to pictures, some frames at a time.
-    fn finish(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
-        state.in_parts(ops, x, state.at_once(), &self.fine_slots, |mut x, state| {
-            for i in self.fine..self.levels.len() {
-                x = self.resnets(i, ops, x, state)?;
-                x = self.up(i, ops, x, state)?;
-            }
-            ops.stage("decoder.conv_out");
-            Ok(Summed { tensor: self.head.forward(ops, x, state)?, stats: None })
+    /// From the step up behind level `last` to pictures, some frames at a time. Where that step makes frames, it is taken in
+    /// parts of its own, so that all of its frames never exist together.
+    fn finish(&self, last: usize, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
+        let (at_once, first) = (state.at_once().0, self.levels[last].end);
+        let step = if self.config.up_time(last) { at_once.div_ceil(2) } else { at_once };
+        state.in_parts(ops, x, step, &(first..self.slots), |x, state| {
+            let x = self.up(last, ops, x, state)?;
+            state.in_parts(ops, x, at_once, &(first + 1..self.slots), |mut x, state| {
+                for i in last + 1..self.levels.len() {
+                    x = self.resnets(i, ops, x, state)?;
+                    x = self.up(i, ops, x, state)?;
+                }
+                ops.stage("decoder.conv_out");
+                Ok(Summed { tensor: self.head.forward(ops, x, state)?, stats: None })
+            })
         })
     }
 }
@@ -106,28 +108,21 @@ impl Half for Decoder {
         let x = self.conv_in.forward(ops, slice, state, Epilogue { residual: None, groups: Some(groups) })?;
         ops.stage("decoder.mid_block");
         let mut x = self.mid.forward(ops, x, state)?;
-        for i in 0..self.fine {
+        // Frames are made up to here; the levels behind may run over some of them at a time.
+        let made = (0..self.levels.len()).rfind(|&i| self.config.up_time(i)).unwrap_or(0);
+        let last = made.max(self.levels.len().saturating_sub(1 + state.at_once().1));
+        for i in 0..=last {
             if i > 0 {
                 x = self.up(i - 1, ops, x, state)?;
             }
             x = self.resnets(i, ops, x, state)?;
         }
-        // The last step that makes frames is taken in parts already, so that all of its frames never exist together.
-        let pictures = match self.fine.checked_sub(1) {
-            None => self.finish(ops, x, state)?,
-            Some(last) => {
-                let step = state.at_once().div_ceil(2);
-                state.in_parts(ops, x, step, &self.step_slots, |x, state| {
-                    let x = self.up(last, ops, x, state)?;
-                    self.finish(ops, x, state)
-                })?
-            }
-        };
+        let pictures = self.finish(last, ops, x, state)?;
         state.advance(frames);
         Ok(pictures.tensor)
     }
 
     fn deep_slots(&self, count: usize) -> Range<usize> {
-        0..count.min(self.fine_slots.end)
+        0..count.min(self.slots)
     }
 }

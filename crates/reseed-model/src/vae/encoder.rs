@@ -88,7 +88,7 @@ impl Half for Encoder {
     fn run(&self, ops: &dyn Ops, slice: Tensor, state: &mut State) -> Result<Tensor> {
         let groups = self.config.groups;
         let slice = Summed { tensor: slice, stats: None };
-        let mut x = state.in_parts(ops, slice, state.at_once(), &self.fine_slots, |x, state| {
+        let mut x = state.in_parts(ops, slice, state.at_once().0, &self.fine_slots, |x, state| {
             ops.stage("encoder.conv_in");
             let epilogue = Epilogue { residual: None, groups: Some(groups) };
             let mut x = self.conv_in.forward(ops, x.tensor, state, epilogue)?;

@@ -131,9 +131,9 @@ impl State {
         Ok(())
     }
 
-    /// Frames that run together at full resolution.
-    pub(crate) fn at_once(&self) -> usize {
-        self.keeping.at_once
+    /// Frames that run together in the levels next to the pictures, and how many of the decoder's these are.
+    pub(crate) fn at_once(&self) -> (usize, usize) {
+        (self.keeping.at_once, self.keeping.levels)
     }
 
     /// Runs `forward`, whose layers are `slots`, over `step` frames of `x` at a time.
