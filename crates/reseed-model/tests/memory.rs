@@ -73,7 +73,6 @@ fn loading_a_file_takes_little_more_memory_than_the_file() {
     for dtype in ["F16", "BF16", "F32"] {
         let file = write(dtype);
         let [peak, after] = load(&file);
-        println!("{dtype}: {peak:.3} at the peak, {after:.3} stay");
         // Merged upsamplers are larger than what they are made of: 1.26 of a file of 16 bits, 1.10 of one of 32.
         assert!(peak < 1.3, "{dtype}: the peak was {peak:.2} times the file, {after:.2} stayed");
     }
