@@ -1,7 +1,8 @@
 //! Two devices side by side. Every op runs on both from the same inputs, so that the first one that disagrees is the
 //! one that is wrong and not one behind it.
 
-use std::any::Any;
+mod pair;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -10,8 +11,10 @@ use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Qkv, Read, Stats, S
 use crate::packing::{Rotary, RotaryData, Rows};
 use crate::precision::Precision;
 use crate::shape::{DType, Shape};
-use crate::tensor::{Storage, Tensor};
-use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Packed, Upsample, UpsampleData, UpsampleSpec, Vector};
+use crate::tensor::Tensor;
+use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec, Vector};
+
+use pair::{Pair, PastParts, pack, parts, unpack};
 
 /// An op whose results differ by more than rounding explains.
 #[derive(Clone, Debug)]
@@ -54,58 +57,6 @@ pub struct CheckOps<'a> {
 
 /// Hears of a disagreement when it is found.
 pub type Tell<'a> = dyn Fn(&Disagreement) + Send + Sync + 'a;
-
-struct Pair {
-    reference: Tensor,
-    device: Tensor,
-}
-
-impl Storage for Pair {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-}
-
-struct PackedPair<T> {
-    reference: T,
-    device: T,
-}
-
-fn pack<T: Send + Sync + 'static>(reference: T, device: T) -> Packed {
-    Arc::new(PackedPair { reference, device })
-}
-
-fn unpack<T: 'static>(packed: &Packed) -> &PackedPair<T> {
-    packed.downcast_ref().expect("weights must stay on the device that packed them")
-}
-
-fn parts(x: &Tensor) -> (Tensor, Tensor) {
-    let pair: &Pair = x.storage();
-    (pair.reference.view(x.shape(), x.offset()), pair.device.view(x.shape(), x.offset()))
-}
-
-/// The past on both devices, from one on the pair.
-struct PastParts<'a> {
-    past: Past<'a>,
-    frames: Option<(Tensor, Tensor)>,
-}
-
-impl<'a> PastParts<'a> {
-    fn new(past: Past<'a>) -> Self {
-        PastParts { past, frames: past.frames().map(parts) }
-    }
-
-    fn both(&self) -> (Past<'_>, Past<'_>) {
-        match (&self.past, &self.frames) {
-            (Past::AfterFirst(_), Some((a, b))) => (Past::AfterFirst(a), Past::AfterFirst(b)),
-            (Past::Frames(_), Some((a, b))) => (Past::Frames(a), Past::Frames(b)),
-            _ => (Past::Start, Past::Start),
-        }
-    }
-}
 
 impl<'a> CheckOps<'a> {
     /// Holds `device` against `reference`.

@@ -204,10 +204,11 @@ mod tests {
         for count in [0, 1, PART - 1, 3 * PART + 5] {
             let values: Vec<f32> = (0..count).map(|i| (i % 2048) as f32 - 1024.0).collect();
             for dtype in [DType::F32, DType::F16] {
-                let mut stored = vec![0; count * dtype.bytes()];
-                narrow(&mut stored, &values, dtype);
+                let mut aligned = vec![0u64; count.div_ceil(2)];
+                let stored = &mut bytemuck::cast_slice_mut(&mut aligned)[..count * dtype.bytes()];
+                narrow(stored, &values, dtype);
                 let mut back = vec![0.0; count];
-                widen(&mut back, &stored, dtype);
+                widen(&mut back, stored, dtype);
                 assert!(back == values, "{count} values of {dtype}");
             }
         }

@@ -57,6 +57,7 @@ impl Decoder {
     }
 
     fn up(&self, i: usize, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
+        ops.stage(&self.levels[i].name);
         match &self.levels[i].up {
             Some(up) => up.forward(ops, x, state, self.config.groups),
             None => Ok(x),
