@@ -120,6 +120,11 @@ fn sixteen_bits_are_closer_still() {
         Samples::U8(codes) => Samples::U16(codes.iter().map(|&code| u16::from(code) * 257).collect()),
         Samples::U16(_) => panic!("eight bits are stored"),
     };
+    // A swap of neighbours in rank moves single pixels by the gap between two values of the other picture, whatever the
+    // size of the rounding that caused it. Which pixels swap is chance; the largest move that double precision shows in any
+    // stored case is what one swap can do.
+    let most = |case: &Golden| case.case["float64"]["max"].as_f64().unwrap();
+    let swap = CASES.iter().map(|name| most(&Golden::open(name))).fold(0.0, f64::max);
     for name in CASES {
         let golden = Golden::open(name);
         let inputs = golden.frames("frames");
@@ -144,7 +149,7 @@ fn sixteen_bits_are_closer_still() {
         println!("{name}: {off:?}, double precision {stored}");
         let half_a_code = 0.5 / 65535.0;
         assert!(off.mean <= half_a_code + 4.0 * stored["mean"].as_f64().unwrap(), "{name}: {off:?}");
-        assert!(off.max <= half_a_code + 4.0 * stored["max"].as_f64().unwrap(), "{name}: {off:?}");
+        assert!(off.max <= half_a_code + swap && off.far <= 1e-4, "{name}: {off:?}");
     }
 }
 
