@@ -122,8 +122,8 @@ fn sixteen_bits_are_closer_still() {
     };
     // A swap of neighbours in rank moves single pixels by the gap between two values of the other picture, whatever the
     // size of the rounding that caused it. Which pixels swap is chance; the largest move that double precision shows in any
-    // stored case is what one swap can do.
-    let most = |case: &Golden| case.case["float64"]["max"].as_f64().unwrap();
+    // stored case is what one swap can do. It is stored with two digits, of which the last is rounded: 5% at most.
+    let most = |case: &Golden| 1.05 * case.case["float64"]["max"].as_f64().unwrap();
     let swap = CASES.iter().map(|name| most(&Golden::open(name))).fold(0.0, f64::max);
     for name in CASES {
         let golden = Golden::open(name);
