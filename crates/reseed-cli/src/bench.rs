@@ -89,18 +89,11 @@ impl Case<'_> {
             },
             peak: card.peak_bytes(),
         });
-        self.tell(&walls, pictures, &profiler, &watch, card)?;
+        self.tell(&walls, pictures, &profiler, &watch, card);
         Ok(())
     }
 
-    fn tell(
-        &self,
-        times: &[f64],
-        pictures: usize,
-        profiler: &ProfileOps,
-        watch: &MemoryWatch,
-        card: Option<Card>,
-    ) -> Result<()> {
+    fn tell(&self, times: &[f64], pictures: usize, profiler: &ProfileOps, watch: &MemoryWatch, card: Option<Card>) {
         let median = times[times.len() / 2];
         let name = if self.direction == Direction::Encode { "encode" } else { "decode" };
         let mut cost = Cost::default();
@@ -143,6 +136,5 @@ impl Case<'_> {
         if self.args.run.compute.profile {
             report::profile(&profiler.records(), self.args.run.compute.json);
         }
-        Ok(())
     }
 }

@@ -66,6 +66,11 @@ impl Pinned {
         self.block.as_ref().expect("a block is there until it is dropped")
     }
 
+    /// Bytes that were asked for.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
     /// The copy that used the memory last.
     pub fn last(&self) -> Option<Arc<Event>> {
         self.block().last.lock().unwrap_or_else(PoisonError::into_inner).clone()

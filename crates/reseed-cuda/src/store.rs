@@ -9,7 +9,7 @@ use reseed_ops::{Arena, Result, Storage};
 use crate::copies::Copies;
 use crate::driver::{Driver, Ptr};
 use crate::event::{Event, Lane};
-use crate::pinned::Pins;
+use crate::pinned::{Pinned, Pins};
 
 /// What is taken from the driver at the least where nothing was reserved.
 const CHUNK: usize = 64 << 20;
@@ -182,16 +182,6 @@ impl Lent {
         self.at
     }
 
-    /// Where it lies, for the copy that fills it.
-    pub fn unfilled(&self) -> Ptr {
-        self.at
-    }
-
-    /// Says which copy fills it.
-    pub fn filled_by(&self, copy: Arc<Event>) {
-        *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = Some(copy);
-    }
-
     /// Says which copy reads it, so that the next owner waits for that.
     pub fn read_by(&self, copy: Arc<Event>) {
         *self.leaving.lock().unwrap_or_else(PoisonError::into_inner) = Some(copy);
@@ -221,8 +211,43 @@ impl Storage for Lent {
 }
 
 impl Store {
-    /// Makes `lane` wait until kernels queued so far are done.
-    pub fn behind_kernels(&self, lane: Lane) -> Result<()> {
-        Event::record(&self.driver, Lane::Compute)?.hold(lane)
+    /// Makes `lane` wait until kernels queued so far are done and the pinned memory's last copy is.
+    fn turn_of(&self, lane: Lane, pinned: &Pinned) -> Result<()> {
+        Event::record(&self.driver, Lane::Compute)?.hold(lane)?;
+        pinned.last().map_or(Ok(()), |copy| copy.hold(lane))
+    }
+
+    /// Queues a copy of `bytes` pinned bytes from `start` on to byte `at` of lent memory, beside the kernels. Whoever uses
+    /// either next waits for it.
+    pub fn bring(&self, to: &Lent, at: usize, pinned: &Pinned, start: usize, bytes: usize) -> Result<()> {
+        assert!(
+            at + bytes <= to.bytes && start + bytes <= pinned.len(),
+            "{bytes} bytes of {} to {}",
+            pinned.len(),
+            to.bytes
+        );
+        self.turn_of(Lane::In, pinned)?;
+        let from = pinned.at().wrapping_byte_add(start);
+        // SAFETY: both hold these bytes, as was just seen.
+        let copy =
+            self.copies.run(&self.driver, Lane::In, || unsafe { self.driver.bring(to.at.plus(at), from, bytes) })?;
+        pinned.used_by(copy.clone());
+        *to.ready.lock().unwrap_or_else(PoisonError::into_inner) = Some(copy);
+        Ok(())
+    }
+
+    /// Queues a copy of `bytes` bytes of device memory to pinned memory, beside the kernels. Whoever uses that next waits
+    /// for it; for whoever uses the device memory next, see [`Lent::read_by`].
+    ///
+    /// # Safety
+    /// `from` holds that many bytes.
+    pub unsafe fn leave(self: &Arc<Self>, from: Ptr, bytes: usize) -> Result<(Pinned, Arc<Event>)> {
+        let pinned = Pinned::new(self, bytes)?;
+        self.turn_of(Lane::Out, &pinned)?;
+        // SAFETY: the caller's promise; the pinned memory was made for these bytes.
+        let copy =
+            self.copies.run(&self.driver, Lane::Out, || unsafe { self.driver.fetch(pinned.at(), from, bytes) })?;
+        pinned.used_by(copy.clone());
+        Ok((pinned, copy))
     }
 }

@@ -207,22 +207,10 @@ impl Head<'_> {
             y_pitch: int(pitch(self.keys)),
             ..ConvArgs::matrix(rows, self.d, self.keys)
         };
-        let convolution = Convolution {
-            dtype: self.dtype,
-            out: DType::F32,
-            x: self.q.plus(first * 3 * self.width * self.dtype.bytes()),
-            frames: 1,
-            past: Ptr::NULL,
-            w: self.k,
-            bias: scratch.bias.ptr(),
-            y: scratch.scores.ptr(),
-            residual: Ptr::NULL,
-            partial: Ptr::NULL,
-            groups: 0,
-            args,
-        };
+        let q = self.q.plus(first * 3 * self.width * self.dtype.bytes());
+        let product = Convolution::product(self.dtype, q, self.k, scratch.bias.ptr(), scratch.scores.ptr(), args);
         // SAFETY: queries and keys are rows of the operand; `scores` holds a chunk of rows of the pitch.
-        unsafe { convolution.launch_exact(self.cuda) }
+        unsafe { product.launch_exact(self.cuda) }
     }
 
     fn soften(&self, scratch: &Scratch, rows: usize) -> Result<()> {
@@ -245,25 +233,13 @@ impl Head<'_> {
         let pitch = pitch(self.keys);
         let y = self.out.plus(first * self.width * self.dtype.bytes());
         let args = ConvArgs::matrix(rows, pitch, self.d);
-        let convolution = Convolution {
-            dtype: self.dtype,
-            out: DType::F32,
-            x: scratch.weights.ptr(),
-            frames: 1,
-            past: Ptr::NULL,
-            w: scratch.values.ptr(),
-            bias: scratch.bias.ptr(),
-            y: scratch.scores.ptr(),
-            residual: Ptr::NULL,
-            partial: Ptr::NULL,
-            groups: 0,
-            args,
-        };
+        let Scratch { scores, weights, values, bias, .. } = scratch;
+        let product = Convolution::product(self.dtype, weights.ptr(), values.ptr(), bias.ptr(), scores.ptr(), args);
         let name = format!("divide_rows_{}", self.dtype);
         // SAFETY: both factors hold rows of the pitch, zero behind the keys; `y` is rows of the result. The arguments of
         // the division follow kernels/small.cu in order and type.
         unsafe {
-            convolution.launch(self.cuda)?;
+            product.launch(self.cuda)?;
             self.cuda.driver.launch(
                 &name,
                 Grid::new([rows, 1, 1], 128),

@@ -64,6 +64,26 @@ struct Halo {
 }
 
 impl Convolution {
+    /// y = x wᵀ in f32 of operands of `dtype`; `zeros` stand for the bias.
+    pub fn product(dtype: DType, x: Ptr, w: Ptr, zeros: Ptr, y: Ptr, args: ConvArgs) -> Convolution {
+        let none = Ptr::NULL;
+        let (past, residual, partial) = (none, none, none);
+        Convolution {
+            dtype,
+            out: DType::F32,
+            x,
+            frames: 1,
+            past,
+            w,
+            bias: zeros,
+            y,
+            residual,
+            partial,
+            groups: 0,
+            args,
+        }
+    }
+
     /// Queues the fastest kernel that takes it.
     ///
     /// # Safety

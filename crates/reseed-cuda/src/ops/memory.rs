@@ -10,7 +10,6 @@ use super::CudaOps;
 use super::parked::{self, Parked};
 use super::weights::Element;
 use crate::driver::Ptr;
-use crate::event::{Event, Lane};
 use crate::launch::{Grid, args};
 use crate::params::{int, long};
 use crate::pinned::Pinned;
@@ -73,33 +72,14 @@ pub fn upload(cuda: &CudaOps, shape: Shape, values: &[f32]) -> Result<Tensor> {
     let x = cuda.room("upload", shape, cuda.dtype)?;
     let mut pinned = Pinned::new(&cuda.store, x.bytes())?;
     narrow(pinned.bytes_mut()?, values, cuda.dtype);
-    bring(cuda, &x, &pinned)?;
+    cuda.store.bring(x.storage(), 0, &pinned, 0, x.bytes())?;
     Ok(x)
-}
-
-/// Queues the copy of pinned memory to a tensor that was just made.
-fn bring(cuda: &CudaOps, x: &Tensor, pinned: &Pinned) -> Result<()> {
-    let (store, lent) = (&cuda.store, x.storage::<Lent>());
-    store.behind_kernels(Lane::In)?;
-    pinned.last().map_or(Ok(()), |copy| copy.hold(Lane::In))?;
-    // SAFETY: both hold the tensor's bytes; whoever uses the pinned memory next waits for the copy.
-    let copy = store
-        .copies
-        .run(&cuda.driver, Lane::In, || unsafe { cuda.driver.bring(lent.unfilled(), pinned.at(), x.bytes()) })?;
-    pinned.used_by(copy.clone());
-    lent.filled_by(copy);
-    Ok(())
 }
 
 /// Queues the copy of a tensor to the host.
 fn leave(cuda: &CudaOps, x: &Tensor) -> Result<Pinned> {
-    let (store, pinned, from) = (&cuda.store, Pinned::new(&cuda.store, x.bytes())?, ptr(x));
-    store.behind_kernels(Lane::Out)?;
-    pinned.last().map_or(Ok(()), |copy| copy.hold(Lane::Out))?;
-    // SAFETY: both hold the tensor's bytes; whoever uses either next waits for the copy.
-    let copy =
-        store.copies.run(&cuda.driver, Lane::Out, || unsafe { cuda.driver.fetch(pinned.at(), from, x.bytes()) })?;
-    pinned.used_by(copy.clone());
+    // SAFETY: the tensor's own bytes.
+    let (pinned, copy) = unsafe { cuda.store.leave(ptr(x), x.bytes()) }?;
     x.storage::<Lent>().read_by(copy);
     Ok(pinned)
 }
@@ -128,14 +108,9 @@ impl Incoming for Sent {
 
 /// Queues the copy of the mark that group statistics leave when they are not finite.
 fn overflow(cuda: &CudaOps) -> Result<Pinned> {
-    let (bytes, mark) = (size_of::<i32>(), cuda.driver.global("not_finite")?);
-    let pinned = Pinned::new(&cuda.store, bytes)?;
-    cuda.store.behind_kernels(Lane::Out)?;
-    pinned.last().map_or(Ok(()), |copy| copy.hold(Lane::Out))?;
-    // SAFETY: both hold one integer; whoever reads the pinned memory waits for the copy.
-    unsafe { cuda.driver.fetch(pinned.at(), mark, bytes) }?;
-    pinned.used_by(Event::record(&cuda.driver, Lane::Out)?);
-    Ok(pinned)
+    let mark = cuda.driver.global("not_finite")?;
+    // SAFETY: the mark is one integer.
+    Ok(unsafe { cuda.store.leave(mark, size_of::<i32>()) }?.0)
 }
 
 pub fn send(cuda: &CudaOps, x: &Tensor) -> Result<Box<dyn Incoming>> {

@@ -9,7 +9,6 @@ use reseed_ops::{ConvSpec, Result, Shape, Storage, Tensor, Thw, strip_rows};
 use super::CudaOps;
 use super::convolve::Convolution;
 use super::memory::ptr;
-use crate::event::Lane;
 use crate::params::{ConvArgs, int};
 use crate::pinned::Pinned;
 use crate::store::Lent;
@@ -32,22 +31,14 @@ fn frame_bytes(x: &Tensor) -> usize {
 
 /// Queues the copies of a tensor's last `keep` frames to the host.
 fn leave(cuda: &CudaOps, x: &Tensor, keep: usize) -> Result<Vec<Arc<Pinned>>> {
-    let (store, bytes, frames) = (&cuda.store, frame_bytes(x), x.thw().t);
-    let from = ptr(x);
-    store.behind_kernels(Lane::Out)?;
-    let mut left = Vec::new();
-    for frame in frames.saturating_sub(keep)..frames {
-        let pinned = Pinned::new(store, bytes)?;
-        pinned.last().map_or(Ok(()), |copy| copy.hold(Lane::Out))?;
-        // SAFETY: both hold a frame's bytes; whoever uses either next waits for the copy.
-        let copy = store.copies.run(&cuda.driver, Lane::Out, || unsafe {
-            cuda.driver.fetch(pinned.at(), from.plus(frame * bytes), bytes)
-        })?;
-        pinned.used_by(copy.clone());
+    let (bytes, frames) = (frame_bytes(x), x.thw().t);
+    let frame = |frame: usize| {
+        // SAFETY: a frame of the tensor.
+        let (pinned, copy) = unsafe { cuda.store.leave(ptr(x).plus(frame * bytes), bytes) }?;
         x.storage::<Lent>().read_by(copy);
-        left.push(Arc::new(pinned));
-    }
-    Ok(left)
+        Ok(Arc::new(pinned))
+    };
+    (frames.saturating_sub(keep)..frames).map(frame).collect()
 }
 
 pub fn park(cuda: &CudaOps, past: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
@@ -71,20 +62,10 @@ pub fn fetch(cuda: &CudaOps, parked: &Tensor) -> Result<Tensor> {
 
 /// Queues the copies of rows `start .. end` of every parked frame.
 fn bring(cuda: &CudaOps, to: &Lent, parked: &Tensor, start: usize, end: usize) -> Result<()> {
-    let (store, line) = (&cuda.store, frame_bytes(parked) / parked.thw().h);
+    let line = frame_bytes(parked) / parked.thw().h;
     let bytes = (end - start) * line;
-    store.behind_kernels(Lane::In)?;
-    for (i, pinned) in parked.storage::<Parked>().0.iter().enumerate() {
-        pinned.last().map_or(Ok(()), |copy| copy.hold(Lane::In))?;
-        let from = pinned.at().wrapping_byte_add(start * line);
-        // SAFETY: both hold these rows; whoever uses the pinned memory next waits for the copy.
-        let copy = store
-            .copies
-            .run(&cuda.driver, Lane::In, || unsafe { cuda.driver.bring(to.unfilled().plus(i * bytes), from, bytes) })?;
-        pinned.used_by(copy.clone());
-        to.filled_by(copy);
-    }
-    Ok(())
+    let mut frames = parked.storage::<Parked>().0.iter().enumerate();
+    frames.try_for_each(|(i, pinned)| cuda.store.bring(to, i * bytes, pinned, start * line, bytes))
 }
 
 /// Whether a convolution over `x` can read its past in strips.
