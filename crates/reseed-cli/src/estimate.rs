@@ -27,7 +27,7 @@ pub struct Needs {
 }
 
 pub fn run(args: &EstimateArgs) -> Result<()> {
-    let device = engine::device(&args.run.compute, args.run.plan.max_vram)?;
+    let mut device = engine::device(&args.run.compute, args.run.plan.max_vram)?;
     let source = engine::weights(&args.weights)?;
     let trace = (device.trace)();
     let (config, half): (Config, Box<dyn Half>) = match args.direction {
@@ -41,6 +41,9 @@ pub fn run(args: &EstimateArgs) -> Result<()> {
         }
     };
     let weights = trace.ledger().weights;
+    // They are not on the card now, but a run's would be.
+    let room = device.room;
+    device.room = Box::new(move || Ok(room()?.map(|room| room.saturating_sub(weights))));
     tell(args, &trace_clip(&device, &*half, &config, args, weights)?);
     Ok(())
 }
