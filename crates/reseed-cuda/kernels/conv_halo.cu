@@ -3,7 +3,7 @@
 //
 //   x, past  (frames, H, W, C) E through tensor maps, zero outside        w  [phase][tap][Co][C] E        bias f32
 //   y        through a tensor map for each phase, and as it is for few channels; with `add` what is there is added
-//   partial  [frame][group][slot] (mean, sum of squared deviations) of 2 x 16 pixels and a group's channels each, or null
+//   partial  [frame][group][slot] (sum, sum of squares) of 2 x 16 pixels and a group's channels each, or null
 //   grid     as many blocks as multiprocessors, each walks over tiles of 16 x 16 pixels by BN channels
 //   block    two warpgroups multiply, 8 rows of pixels each; one thread of a third one copies
 //   needs    C a multiple of 64, stride S in space, Co a multiple of 8 or (few) at most 16; groups of 4, 8 or 16 channels;
@@ -59,63 +59,87 @@ __device__ __forceinline__ const float* bias_of(const ConvArgs& c, const Tile& t
     return bias + tile.channel;
 }
 
-// Joins the statistics of `n` values with those of `others`: mean and sum of squared deviations.
-__device__ __forceinline__ void join(float& mean, float& square, float n, float other_mean, float other_square, float others) {
-    const float share = others / fmaxf(n + others, 1.f), delta = other_mean - mean;
-    mean += delta * share, square += other_square + delta * delta * n * share;
-}
-
-// Two lanes each join one half of their chunks with the other's, N chunks a half.
+// Two lanes each add one half of their chunks to the other's, N chunks a half.
 template <int N>
-__device__ __forceinline__ void halve(float (&mean)[16], float (&square)[16], float& n, int lane) {
+__device__ __forceinline__ void halve(float (&sum)[16], float (&square)[16], int lane) {
     const bool upper = lane & N * 2;
-    const float others = __shfl_xor_sync(~0u, n, N * 2);
     #pragma unroll
     for (int j = 0; j < N; j++) {
-        const float other_mean = __shfl_xor_sync(~0u, upper ? mean[j] : mean[j + N], N * 2);
+        const float other_sum = __shfl_xor_sync(~0u, upper ? sum[j] : sum[j + N], N * 2);
         const float other_square = __shfl_xor_sync(~0u, upper ? square[j] : square[j + N], N * 2);
-        if (upper) mean[j] = mean[j + N], square[j] = square[j + N];
-        join(mean[j], square[j], n, other_mean, other_square, others);
+        sum[j] = (upper ? sum[j + N] : sum[j]) + other_sum, square[j] = (upper ? square[j + N] : square[j]) + other_square;
     }
-    n += others;
 }
 
-// Statistics of what a warp has made: 2 rows of 16 pixels by 128 channels, in groups of `width`; pixels outside hold
-// zeros. The lanes of different pixels halve the channels among themselves at every step, so that a step costs half of the
-// one before.
-__device__ __forceinline__ void group_sums(const float (&v)[2][64], int outside, int width, float2* out, int slots, int lane) {
-    float mean[16], square[16], n = 8.f - 2.f * outside;
-    const float one = 1.f / fmaxf(n, 1.f);
+// Sums of what a warp has made and of its squares: 2 rows of 16 pixels by 128 channels, in groups of `width`; pixels outside
+// hold zeros. The lanes of different pixels halve the channels among themselves at every step, so that a step costs half of
+// the one before. What cancels when a variance is made of them is less than what rounding to E has changed.
+__device__ __forceinline__ void group_sums(const float (&v)[2][64], int width, float2* out, int slots, int lane) {
+    float sum[16], square[16];
     #pragma unroll
     for (int j = 0; j < 16; j++) {
-        float sum = 0.f, squares = 0.f;
-        #pragma unroll
-        for (int i = 0; i < 8; i++) sum += v[i / 4][j * 4 + i % 4];
-        sum *= one;
+        sum[j] = square[j] = 0.f;
         #pragma unroll
         for (int i = 0; i < 8; i++) {
-            const float d = v[i / 4][j * 4 + i % 4] - sum;
-            squares += d * d;
+            const float x = v[i / 4][j * 4 + i % 4];
+            sum[j] += x, square[j] += x * x;
         }
-        mean[j] = sum, square[j] = fmaxf(squares - 2.f * outside * sum * sum, 0.f);
     }
-    halve<8>(mean, square, n, lane);
-    halve<4>(mean, square, n, lane);
-    halve<2>(mean, square, n, lane);
+    halve<8>(sum, square, lane);
+    halve<4>(sum, square, lane);
+    halve<2>(sum, square, lane);
     // Left: chunks `first` and `first` + 1 of eight channels, a pair of each in every one of four lanes.
     const int first = lane / 4 * 2;
     #pragma unroll
     for (int distance = 1; distance <= 2; distance *= 2) {
         if (distance * 2 >= width) break;
         #pragma unroll
-        for (int j = 0; j < 2; j++) join(mean[j], square[j], n, __shfl_xor_sync(~0u, mean[j], distance), __shfl_xor_sync(~0u, square[j], distance), n);
-        n += n;
+        for (int j = 0; j < 2; j++) sum[j] += __shfl_xor_sync(~0u, sum[j], distance), square[j] += __shfl_xor_sync(~0u, square[j], distance);
     }
-    if (width == 16) join(mean[0], square[0], n, mean[1], square[1], n);
+    if (width == 16) sum[0] += sum[1], square[0] += square[1];
     if (lane % 4 == 0 || (width == 4 && lane % 4 == 2)) {
         #pragma unroll
         for (int j = 0; j < 2; j++)
-            if (width < 16 || j == 0) out[(i64)((first + j) * 8 + lane % 4 * 2) / width * slots] = {mean[j], square[j]};
+            if (width < 16 || j == 0) out[(i64)((first + j) * 8 + lane % 4 * 2) / width * slots] = {sum[j], square[j]};
+    }
+}
+
+// Sums begin with the bias of their channels; those of channels that are not there with zero.
+template <int K>
+__device__ __forceinline__ void begin(float (&sums)[2][64], const ConvArgs& c, const Tile& tile, int row, int column, const float* bias, int lane) {
+    #pragma unroll
+    for (int s = 0; s < 4; s++) {                                      // pixels (s % 2, s / 2 * 8) from row, column
+        if (K != 2 && s > 0) break;                                    // the same for all
+        const float* shift = bias_of<K>(c, tile, row + s % 2, column + s / 2 * 8, bias) + lane % 4 * 2;
+        #pragma unroll
+        for (int j = 0; j < 16; j++) {
+            const float2 b = tile.channel + j * 8 < c.c_out ? __ldg((const float2*)(shift + j * 8)) : float2{0.f, 0.f};
+            #pragma unroll
+            for (int same = s; same < (K == 2 ? s + 1 : 4); same++)
+                sums[same / 2][j * 4 + same % 2 * 2] = b.x, sums[same / 2][j * 4 + same % 2 * 2 + 1] = b.y;
+        }
+    }
+}
+
+// Rounds what a warp has made into shared memory, where with ADD lies what is added first.
+template <class E, bool ADD>
+__device__ __forceinline__ void round_out(float (&sums)[2][64], u32 output, int lane) {
+    #pragma unroll
+    for (int s = 0; s < 4; s++) {
+        const u32 pixels = output + (s % 2 * 16 + s / 2 * 8 + lane % 8) * ROW;
+        u32 v[4][4];
+        #pragma unroll
+        for (int n = 0; n < 4 && ADD; n++) load_matrices(v[n], pixels + n / 2 * OUT_HALF + (((n % 2 * 4 + lane / 8) ^ (lane % 8)) << 4));
+        #pragma unroll
+        for (int n = 0; n < 4; n++) {                                  // chunks of eight channels, four at a time
+            #pragma unroll
+            for (int j = 0; j < 4; j++) {
+                float* sum = &sums[s / 2][(n * 4 + j) * 4 + s % 2 * 2];
+                if (ADD) sum[0] += wide(E{(u16)v[n][j]}), sum[1] += wide(E{(u16)(v[n][j] >> 16)});
+                v[n][j] = pack<E>(sum[0], sum[1]);
+            }
+            store_matrices(v[n], pixels + n / 2 * OUT_HALF + (((n % 2 * 4 + lane / 8) ^ (lane % 8)) << 4));
+        }
     }
 }
 
@@ -183,7 +207,14 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
     int made = 0;
     for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
         const Tile tile = tile_of<BN>(c, i);
-        float sums[2][BN / 2] = {};                                    // 8 x 8 pixels each, left and right
+        const int row = tile.row + group * 8 + warp * 2, column = tile.column + lane / 4;
+        float sums[2][BN / 2];                                         // 8 x 8 pixels each, left and right
+        if constexpr (BN == 128) {
+            begin<K>(sums, c, tile, row, column, bias, lane);
+        } else {
+            #pragma unroll
+            for (int j = 0; j < BN; j++) sums[j % 2][j / 2] = 0.f;
+        }
         int used_a = -1, used_b = -1;
         for (int k = 0; k < c.taps_t * slabs * PLANES; k++) {
             const Plane<K, S> plane(k % PLANES);
@@ -216,7 +247,6 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
         }
         wgmma_wait<0>();
         if (speaks) barrier_arrive(b_empty + 8 * used_b), barrier_arrive(a_empty + 8 * used_a);
-        const int row = tile.row + group * 8 + warp * 2, column = tile.column + lane / 4;
         const i64 frame = tile.t * c.frame_step + c.frame_start;
         if constexpr (BN < 128) {                                      // channels that fill no chunk, let alone a tile
             #pragma unroll
@@ -235,31 +265,7 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
         } else {
             if (add) barrier_wait(y_full, made & 1);
             __syncwarp();
-            int outside = 0;
-            #pragma unroll
-            for (int s = 0; s < 4; s++) {
-                const int r = row + s % 2, q = column + s / 2 * 8;
-                const bool inside = r < c.out_h && q < c.out_w;
-                const float* shift = bias_of<K>(c, tile, r, q, bias) + lane % 4 * 2;
-                const u32 pixels = output + (s % 2 * 16 + s / 2 * 8 + lane % 8) * ROW;
-                outside += !inside;
-                #pragma unroll
-                for (int n = 0; n < 4; n++) {                          // chunks of eight channels, four at a time
-                    const u32 at = pixels + n / 2 * OUT_HALF + (((n % 2 * 4 + lane / 8) ^ (lane % 8)) << 4);
-                    u32 v[4] = {};
-                    if (add) load_matrices(v, at);
-                    #pragma unroll
-                    for (int j = 0; j < 4; j++) {
-                        const int channel = (n * 4 + j) * 8;
-                        float* sum = &sums[s / 2][(n * 4 + j) * 4 + s % 2 * 2];
-                        const float2 b = tile.channel + channel < c.c_out ? __ldg((const float2*)(shift + channel)) : float2{0.f, 0.f};
-                        sum[0] += b.x + wide(E{(u16)v[j]}), sum[1] += b.y + wide(E{(u16)(v[j] >> 16)});
-                        v[j] = pack<E>(sum[0], sum[1]);
-                        if (!inside) sum[0] = sum[1] = 0.f;
-                    }
-                    store_matrices(v, at);
-                }
-            }
+            add ? round_out<E, true>(sums, output, lane) : round_out<E, false>(sums, output, lane);
             asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
             __syncwarp();
             if (lane == 0) {
@@ -268,9 +274,14 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
                 store_commit();
             }
             if (partial) {
+                if (tile.row + TILE > c.out_h || tile.column + TILE > c.out_w) {
+                    #pragma unroll
+                    for (int i = 0; i < 128; i++)
+                        if (row + i / 2 % 2 >= c.out_h || column + i / 64 * 8 >= c.out_w) sums[i / 64][i % 64] = 0.f;
+                }
                 const int width = c.c_out / groups, slots = c.phases * rows * 8 * columns;
                 const int slot = (tile.phase * rows * 8 + row / 2) * columns + tile.column / TILE;
-                group_sums(sums, outside, width, partial + (frame * groups + tile.channel / width) * slots + slot, slots, lane);
+                group_sums(sums, width, partial + (frame * groups + tile.channel / width) * slots + slot, slots, lane);
             }
             made++;
         }
