@@ -6,8 +6,8 @@
 //   partial  [frame][group][slot] (sum, sum of squares) of 2 x 16 pixels and a group's channels each, or null
 //   grid     as many blocks as multiprocessors, each walks over tiles of 16 x 16 pixels by BN channels
 //   block    two warpgroups multiply, 8 rows of pixels each; one thread of a third one copies
-//   needs    C a multiple of 64, stride S in space, Co a multiple of 8 or (few) at most 16; groups of 4, 8 or 16 channels;
-//            weights beyond Co are read and dropped
+//   needs    C a multiple of 8, stride S in space, Co a multiple of 8 or (few) at most 16; groups of 4, 8 or 16 channels;
+//            channels beyond C are zeros, weights beyond Co are read and dropped
 //   differs  from the reference by the order of the sums and one rounding
 //
 // A pixel's 64 channels are one 128-byte row of the swizzle, and the swizzle follows the address alone. So a tap that
@@ -160,7 +160,7 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
-    const int slabs = c.c_in / HALO_BK, taps = c.taps_t * K * K;
+    const int slabs = (c.c_in + HALO_BK - 1) / HALO_BK, taps = c.taps_t * K * K;
     const int columns = (c.out_w + TILE - 1) / TILE, rows = (c.out_h + TILE - 1) / TILE;
     const int tiles = columns * rows * ((c.c_out + BN - 1) / BN) * c.phases * c.out_frames;
     Ring<A_STAGES> a;

@@ -143,7 +143,7 @@ __device__ void group_norm(E* y, const E* x, const float* stats, const float* ga
         channels % 8 == 0 ? group_stats<E, 8>(partial, x, pixels, channels, chunk)                                      \
                           : group_stats<E, 1>(partial, x, pixels, channels, chunk);                                     \
     }                                                                                                                   \
-    extern "C" __global__ void __launch_bounds__(256)                                                                   \
+    extern "C" __global__ void __launch_bounds__(256, 4)                                                                \
     group_norm_##suffix(E* y, const E* x, const float* stats, const float* gain, const float* shift, int pixels,       \
                         int channels, int groups, int chunk, float eps, int silu) {                                     \
         channels % 8 == 0 ? group_norm<E, 8>(y, x, stats, gain, shift, pixels, channels, groups, chunk, eps, silu)      \

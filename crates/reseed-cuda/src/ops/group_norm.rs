@@ -14,10 +14,9 @@ use crate::store::{Lent, Memory};
 
 /// Pixels of which one block takes the statistics.
 pub const CHUNK: usize = 512;
-/// Pixels that one block normalises: many, for it begins with the slopes of its channels, unless that leaves
-/// multiprocessors without a block.
-const BLOCK: (usize, usize) = (64, 2048);
-/// Blocks that a multiprocessor has at the same time.
+/// Fewest pixels that one block normalises, for it begins with the slopes of its channels.
+const FEWEST: usize = 64;
+/// Blocks of it that a multiprocessor has at the same time. There are no more, so that all end together.
 const RESIDENT: usize = 4;
 
 /// Gain and shift, `[2][channels]` of f32.
@@ -114,8 +113,7 @@ pub fn run(cuda: &CudaOps, mut x: Tensor, given: Option<Stats>, norm: &Norm, act
     };
     let (gain, shift) = gain_and_shift(cuda, norm);
     let pixels = thw.h * thw.w;
-    let blocks = 2 * RESIDENT * cuda.driver.multiprocessors;
-    let chunk = (thw.t * pixels / blocks).clamp(BLOCK.0, BLOCK.1);
+    let chunk = pixels.div_ceil((RESIDENT * cuda.driver.multiprocessors / thw.t).max(1)).max(FEWEST);
     let (grid, chunk) = (Grid::new([pixels.div_ceil(chunk), thw.t, 1], 256), int(chunk));
     let (pixels, channels, groups) = (int(pixels), int(channels), int(norm.groups));
     let silu = i32::from(act == Activation::Silu);
