@@ -10,7 +10,7 @@ use reseed_model::plan::Tiling;
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_ops::{CheckOps, CpuOps, Hw, Level, Ops, Precision, TraceOps};
+use reseed_ops::{Ceiling, CheckOps, CpuOps, Hw, Level, Ops, Precision, TraceOps};
 
 use crate::args::{ComputeArgs, PlanArgs};
 use crate::failure::{Failure, Result};
@@ -33,6 +33,8 @@ pub struct Device {
     pub lanes: usize,
     /// The card, if it is one.
     pub card: Option<Arc<CudaOps>>,
+    /// The most that it can do, measured where a profile is asked for.
+    pub ceiling: Option<Ceiling>,
 }
 
 /// A device of its own for the transformer, where it computes in another type: f16 costs it 15 dB, so that it takes bf16
@@ -55,11 +57,12 @@ pub fn device(args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {
     let card = cuda.clone();
     let room = move || Ok(Some(card.room_for_tensors(max_vram)?));
     let trace = cuda.tracer();
+    let ceiling = args.profile.then(|| Ceiling::measure(&*cuda)).transpose()?;
     let ops: Arc<dyn Ops> = match check {
         true => checked(CpuOps::new(cuda.dtype(), args.threads.map(usize::from))?, cuda.clone()),
         false => cuda.clone(),
     };
-    Ok(Device { trace, room: Box::new(room), slice: None, lanes: 1, card: Some(cuda), ops })
+    Ok(Device { trace, room: Box::new(room), slice: None, lanes: 1, card: Some(cuda), ceiling, ops })
 }
 
 fn cpu(args: &ComputeArgs, max_vram: Option<usize>, check: bool) -> Result<Device> {
@@ -75,12 +78,13 @@ fn cpu(args: &ComputeArgs, max_vram: Option<usize>, check: bool) -> Result<Devic
     }
     let cpu = Arc::new(CpuOps::new(precision.dtype(), threads)?);
     let (lanes, tracer) = (cpu.threads(), cpu.clone());
+    let ceiling = args.profile.then(|| Ceiling::measure(&*cpu)).transpose()?;
     let trace = Box::new(move || tracer.trace());
     let ops: Arc<dyn Ops> = match check {
         true => checked(CpuOps::at(Level::Reference, precision.dtype(), threads)?, cpu),
         false => cpu,
     };
-    Ok(Device { trace, room: Box::new(|| Ok(None)), slice: Some(1), lanes, card: None, ops })
+    Ok(Device { trace, room: Box::new(|| Ok(None)), slice: Some(1), lanes, card: None, ceiling, ops })
 }
 
 /// Whether `RESEED_CHECK` asks for every op to be compared.

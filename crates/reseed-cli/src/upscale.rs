@@ -132,8 +132,8 @@ impl Job<'_> {
         };
         let upscaler = Upscaler::new(vae_ops, networks.model(), settings);
         let report = self.pump(&upscaler, &mut *source, sink)?;
-        if let Some((vae, dit)) = &profilers {
-            report::profile(&[vae.records(), dit.records()].concat(), self.args.compute.json);
+        if let Some(((vae, dit), ceiling)) = profilers.as_ref().zip(device.ceiling.as_ref()) {
+            report::profile(&[vae.records()?, dit.records()?].concat(), ceiling, self.args.compute.json);
         }
         self.tell(&report, &info, &watch, &device);
         Ok(())
