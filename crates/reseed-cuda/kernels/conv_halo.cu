@@ -19,7 +19,7 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-constexpr int TILE = 16, HALO_BK = 64, A_STAGES = 2, B_STAGES = 4;
+constexpr int TILE = 16, HALO_BK = 64;
 constexpr int OUT_WARP = 8192, OUT_HALF = 4096;                         // bytes of a warp's output, and of 64 channels of it
 
 struct Phases { TensorMap of[4]; };
@@ -146,7 +146,10 @@ __device__ __forceinline__ void round_out(float (&sums)[2][64], u32 output, int 
 template <class E, int K, int S, int BN>
 __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, const TensorMap& map_w, const Phases& maps_y, E* y, const float* bias, int add,
                           float2* partial, int groups, const ConvArgs& c) {
-    constexpr int B_BYTES = BN * ROW, PLANES = S * S;
+    // Weights of many channels come tap by tap; those of few for all taps at once, since their products take no longer than
+    // the waiting.
+    constexpr int TOGETHER = BN < 128 ? K * K : 1, A_STAGES = BN < 128 ? 4 : 2, B_STAGES = BN < 128 ? 2 : 4;
+    constexpr int B_TAP = BN * ROW, B_BYTES = TOGETHER * B_TAP, PLANES = S * S;
     constexpr int HALO = TILE + (K - 1) / S, A_BYTES = HALO * HALO * ROW, A_STAGE = (A_BYTES + 1023) / 1024 * 1024;
     extern __shared__ unsigned char memory[];
     const u32 a_tiles = (shared_address(memory) + 1023) & ~1023u, b_tiles = a_tiles + A_STAGES * A_STAGE, outputs = b_tiles + B_STAGES * B_BYTES;
@@ -180,11 +183,12 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
                 copy_4d(a_tiles + a.at * A_STAGE, frame < 0 ? &map_past : &map_x, a_full + 8 * a.at, channel, column + plane.x, row + plane.y,
                         frame < 0 ? frame + c.past_frames : frame);
                 a.next();
-                for (int s = 0; s < plane.count; s++) {
+                for (int s = 0; s < plane.count; s += TOGETHER) {
                     barrier_wait(b_empty + 8 * b.at, b.parity ^ 1);
                     barrier_expect(b_full + 8 * b.at, B_BYTES);
-                    copy_2d(b_tiles + b.at * B_BYTES, &map_w, b_full + 8 * b.at, channel,
-                            (tile.phase * taps + dt * K * K + plane.tap(s)) * c.c_out + tile.channel);
+                    for (int i = 0; i < TOGETHER; i++)
+                        copy_2d(b_tiles + b.at * B_BYTES + i * B_TAP, &map_w, b_full + 8 * b.at, channel,
+                                (tile.phase * taps + dt * K * K + plane.tap(s + i)) * c.c_out + tile.channel);
                     b.next();
                 }
             }
@@ -220,15 +224,18 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
             const Plane<K, S> plane(k % PLANES);
             barrier_wait(a_full + 8 * a.at, a.parity);
             const u32 pixels = a_tiles + a.at * A_STAGE + group * 8 * HALO * ROW;
-            for (int s = 0; s < plane.count; s++) {
+            for (int s = 0; s < plane.count; s += TOGETHER) {
                 barrier_wait(b_full + 8 * b.at, b.parity);
-                const u32 at = pixels + (plane.row(s) * HALO + plane.column(s)) * ROW, weights = b_tiles + b.at * B_BYTES;
                 wgmma_fence();
                 #pragma unroll
-                for (int q = 0; q < ROW; q += 32) {
-                    const u64 w = descriptor(weights + q, 8 * ROW);
-                    wgmma(E{}, sums[0], descriptor(at + q, HALO * ROW), w);
-                    wgmma(E{}, sums[1], descriptor(at + 8 * ROW + q, HALO * ROW), w);
+                for (int i = 0; i < TOGETHER; i++) {
+                    const u32 at = pixels + (plane.row(s + i) * HALO + plane.column(s + i)) * ROW, weights = b_tiles + b.at * B_BYTES + i * B_TAP;
+                    #pragma unroll
+                    for (int q = 0; q < ROW; q += 32) {
+                        const u64 w = descriptor(weights + q, 8 * ROW);
+                        wgmma(E{}, sums[0], descriptor(at + q, HALO * ROW), w);
+                        wgmma(E{}, sums[1], descriptor(at + 8 * ROW + q, HALO * ROW), w);
+                    }
                 }
                 wgmma_commit();
                 if (BN == 128 && made > 0 && k == 0 && s == 0 && lane == 0) {  // the output before this one has left
