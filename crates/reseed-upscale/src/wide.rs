@@ -1,32 +1,36 @@
 //! Loops compiled once more for processors with wide vectors. Nothing is contracted or reordered, so that results are the
 //! same on all of them.
 
-/// Runs `work` as compiled for the widest vectors of this machine, with all that is inlined into it.
-#[inline(always)]
-pub fn wide<R>(work: impl FnOnce() -> R) -> R {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
-            // SAFETY: the machine was just asked.
-            return unsafe { x86::avx512(work) };
-        }
-        if is_x86_feature_detected!("avx2") {
-            // SAFETY: as above.
-            return unsafe { x86::avx2(work) };
-        }
-    }
-    work()
-}
+/// Defines a function whose body the compiler vectorises for the widest vectors of the machine it runs on.
+macro_rules! wide {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
+        $(#[$doc])*
+        $vis fn $name($($arg: $ty),*) {
+            #[inline(always)]
+            fn body($($arg: $ty),*) $body
 
-#[cfg(target_arch = "x86_64")]
-mod x86 {
-    #[target_feature(enable = "avx2")]
-    pub fn avx2<R>(work: impl FnOnce() -> R) -> R {
-        work()
-    }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2")]
+            fn avx2($($arg: $ty),*) {
+                body($($arg),*)
+            }
 
-    #[target_feature(enable = "avx512f,avx512vl")]
-    pub fn avx512<R>(work: impl FnOnce() -> R) -> R {
-        work()
-    }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
+            fn avx512($($arg: $ty),*) {
+                body($($arg),*)
+            }
+
+            match reseed_ops::Level::available().last() {
+                // SAFETY: the level was detected on this machine.
+                #[cfg(target_arch = "x86_64")]
+                Some(reseed_ops::Level::Avx512) => unsafe { avx512($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                Some(reseed_ops::Level::Avx2) => unsafe { avx2($($arg),*) },
+                _ => body($($arg),*),
+            }
+        }
+    };
 }
+pub(crate) use wide;

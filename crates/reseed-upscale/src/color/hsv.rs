@@ -3,7 +3,7 @@
 
 use rayon::prelude::*;
 
-use super::rank::{CHUNK, Steps, match_ranks};
+use super::rank::{CHUNK, Matcher, Steps};
 use super::{map_pixels_with, rgb, unit};
 
 const BANDS: usize = 12;
@@ -32,12 +32,13 @@ pub fn saturation(rgb: [f32; 3]) -> f32 {
 pub fn matched_saturations(content: &[Vec<f32>], style: &[Vec<f32>]) -> Vec<f32> {
     let (content, style) = (Tones::of(content), Tones::of(style));
     let mut matched = content.saturations.clone();
+    let mut matcher = Matcher::default();
     for band in 0..BANDS {
         let (pixels, mut values): (Vec<usize>, Vec<f32>) = content.inside(band).unzip();
         let target: Vec<f32> = style.inside(band).map(|(_, s)| s).collect();
         if values.len() > FEW && target.len() > FEW {
             let target: Vec<&[f32]> = target.chunks(CHUNK).collect();
-            match_ranks(values.chunks_mut(CHUNK).collect(), &target, Steps::new(0.0, 1.0), 1.0);
+            matcher.run(values.chunks_mut(CHUNK).collect(), &target, Steps::new(0.0, 1.0), 1.0);
             pixels.into_iter().zip(values).for_each(|(pixel, value)| matched[pixel] = value);
         }
     }

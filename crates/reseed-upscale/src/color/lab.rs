@@ -5,7 +5,7 @@
 use rayon::prelude::*;
 use reseed_media::Size;
 
-use super::rank::{CHUNK, Steps, match_ranks};
+use super::rank::{CHUNK, Matcher, Steps};
 use super::root::{cube_root, to_the_2_4, to_the_inverse_2_4};
 use super::{unit, wavelet};
 use crate::wide::wide;
@@ -30,13 +30,14 @@ const RANGES: [Steps; 3] = [Steps::new(0.0, 100.5), Steps::new(-128.0, 128.0), S
 
 pub fn apply(content: &mut [Vec<f32>], mut style: Vec<Vec<f32>>, size: Size) {
     wavelet::apply(content, &style, size);
-    rayon::join(|| to_planes(content), || to_planes(&mut style));
+    rayon::join(|| map_chunks(content, to_planes), || map_chunks(&mut style, to_planes));
+    let mut matcher = Matcher::default();
     for (channel, share) in [LIGHTNESS_SHARE, 1.0, 1.0].into_iter().enumerate() {
         let values = chunks_mut(content).map(|chunk| plane_mut(chunk, channel)).collect();
         let target: Vec<&[f32]> = style.iter().flat_map(|f| f.chunks(3 * CHUNK)).map(|c| plane(c, channel)).collect();
-        match_ranks(values, &target, RANGES[channel], share);
+        matcher.run(values, &target, RANGES[channel], share);
     }
-    to_pixels(content);
+    map_chunks(content, to_pixels);
 }
 
 /// Pixels of a slice in chunks; none reaches over two frames.
@@ -60,18 +61,18 @@ const BLOCK: usize = 64;
 type Block = [[f32; BLOCK]; 3];
 
 /// Runs `convert` over every chunk, which it reads from a copy.
-fn map_chunks(frames: &mut [Vec<f32>], convert: impl Fn(&[f32], &mut [f32]) + Sync) {
+fn map_chunks(frames: &mut [Vec<f32>], convert: fn(&[f32], &mut [f32])) {
     let chunks: Vec<&mut [f32]> = chunks_mut(frames).collect();
     chunks.into_par_iter().for_each_init(Vec::new, |copy, chunk| {
         copy.clear();
         copy.extend_from_slice(chunk);
-        wide(|| convert(copy, chunk));
+        convert(copy, chunk);
     });
 }
 
-/// Every chunk from pixels of RGB to planes of Lab.
-fn to_planes(frames: &mut [Vec<f32>]) {
-    map_chunks(frames, |pixels, planes| {
+wide! {
+    /// Pixels of RGB to planes of Lab.
+    fn to_planes(pixels: &[f32], planes: &mut [f32]) {
         let mut block: Block = [[0.0; BLOCK]; 3];
         let count = planes.len() / 3;
         for (i, pixels) in pixels.chunks(3 * BLOCK).enumerate() {
@@ -82,12 +83,12 @@ fn to_planes(frames: &mut [Vec<f32>]) {
             let (at, filled) = (i * BLOCK, pixels.len() / 3);
             (0..3).for_each(|c| planes[c * count + at..][..filled].copy_from_slice(&block[c][..filled]));
         }
-    });
+    }
 }
 
-/// The other way.
-fn to_pixels(frames: &mut [Vec<f32>]) {
-    map_chunks(frames, |planes, pixels| {
+wide! {
+    /// The other way.
+    fn to_pixels(planes: &[f32], pixels: &mut [f32]) {
         let mut block: Block = [[0.0; BLOCK]; 3];
         let count = planes.len() / 3;
         for (i, pixels) in pixels.chunks_mut(3 * BLOCK).enumerate() {
@@ -98,7 +99,7 @@ fn to_pixels(frames: &mut [Vec<f32>]) {
                 (0..3).for_each(|c| pixel[c] = block[c][j]);
             }
         }
-    });
+    }
 }
 
 #[inline(always)]

@@ -36,7 +36,10 @@ impl Steps {
 
     #[inline(always)]
     fn key(self, value: f32) -> u32 {
-        ((value - self.low) * self.scale + 0.5).clamp(0.0, LAST) as i32 as u32
+        let steps = ((value - self.low) * self.scale).max(0.0).min(LAST);
+        // SAFETY: a number between 0 and LAST, for the larger of 0 and what is no number is 0. A checked conversion would
+        // be done value by value.
+        unsafe { steps.to_int_unchecked::<i32>() as u32 }
     }
 
     #[inline(always)]
@@ -45,49 +48,64 @@ impl Steps {
     }
 }
 
+wide! {
+    fn keys_of(values: &[f32], steps: Steps, keys: &mut [u32]) {
+        keys.iter_mut().zip(values).for_each(|(key, value)| *key = steps.key(*value));
+    }
+}
+
+wide! {
+    /// Moves values `share` of the way to those of other keys.
+    fn move_to(keys: &[u32], steps: Steps, share: f32, values: &mut [f32]) {
+        for (value, key) in values.iter_mut().zip(keys) {
+            *value = (1.0 - share) * *value + share * steps.value(*key);
+        }
+    }
+}
+
 /// A chunk's keys, bucket after bucket, within a bucket in the order of their pixels. Buckets are worked on by any thread,
 /// each by one: atomics only let them write side by side.
+#[derive(Default)]
 struct Dealt {
     keys: Vec<AtomicU32>,
     starts: Vec<u32>,
 }
 
 impl Dealt {
-    fn new(values: &[f32], steps: Steps) -> Dealt {
-        let mut keys = vec![0; values.len()];
-        wide(|| keys.iter_mut().zip(values).for_each(|(key, value)| *key = steps.key(*value)));
-        let mut starts = vec![0; BUCKETS + 1];
-        keys.iter().for_each(|key| starts[(key >> HALF) as usize] += 1);
-        let mut next = 0;
-        starts.iter_mut().for_each(|start| next += std::mem::replace(start, next));
-        let mut places = starts.clone();
-        let dealt: Vec<AtomicU32> = keys.iter().map(|_| AtomicU32::new(0)).collect();
-        for key in keys {
-            let place = &mut places[(key >> HALF) as usize];
-            dealt[*place as usize].store(key, Relaxed);
-            *place += 1;
+    fn deal(&mut self, values: &[f32], steps: Steps, keys: &mut Vec<u32>) {
+        keys.resize(values.len(), 0);
+        keys_of(values, steps, keys);
+        self.starts.clear();
+        self.starts.resize(BUCKETS + 1, 0);
+        keys.iter().for_each(|key| self.starts[(key >> HALF) as usize] += 1);
+        // Where each bucket ends; dealt from its last to its first, it is left with where it starts.
+        let mut end = 0;
+        self.starts.iter_mut().for_each(|start| {
+            end += *start;
+            *start = end;
+        });
+        self.keys.resize_with(keys.len(), AtomicU32::default);
+        for &key in keys.iter().rev() {
+            let place = &mut self.starts[(key >> HALF) as usize];
+            *place -= 1;
+            self.keys[*place as usize].store(key, Relaxed);
         }
-        Dealt { keys: dealt, starts }
     }
 
     fn bucket(&self, bucket: usize) -> &[AtomicU32] {
         &self.keys[self.starts[bucket] as usize..self.starts[bucket + 1] as usize]
     }
 
-    /// Moves every value `share` of the way to what stands at its key's place.
-    fn take_back(mut self, values: &mut [f32], steps: Steps, share: f32) {
-        let mut matched: Vec<u32> = vec![0; values.len()];
-        wide(|| matched.iter_mut().zip(&*values).for_each(|(key, value)| *key = steps.key(*value)));
-        for key in &mut matched {
+    /// Moves every value `share` of the way to what stands at its key's place. The buckets are spent.
+    fn take_back(&mut self, values: &mut [f32], steps: Steps, share: f32, keys: &mut Vec<u32>) {
+        keys.resize(values.len(), 0);
+        keys_of(values, steps, keys);
+        for key in keys.iter_mut() {
             let place = &mut self.starts[(*key >> HALF) as usize];
             *key = self.keys[*place as usize].load(Relaxed);
             *place += 1;
         }
-        wide(|| {
-            for (value, key) in values.iter_mut().zip(matched) {
-                *value = (1.0 - share) * *value + share * steps.value(key);
-            }
-        });
+        move_to(keys, steps, share, values);
     }
 }
 
@@ -100,18 +118,21 @@ fn ranks(chunks: &[Dealt]) -> Vec<usize> {
     ranks
 }
 
-fn lower(key: u32) -> usize {
-    key as usize % BUCKETS
+fn lower(key: &AtomicU32) -> usize {
+    key.load(Relaxed) as usize % BUCKETS
 }
 
-fn keys(chunks: &[Dealt], bucket: usize) -> impl Iterator<Item = &AtomicU32> {
-    chunks.iter().flat_map(move |chunk| chunk.bucket(bucket))
+/// Adds up how often each lower half stands in a bucket.
+fn count(chunks: &[Dealt], bucket: usize, counts: &mut [u32]) {
+    for chunk in chunks {
+        chunk.bucket(bucket).iter().for_each(|key| counts[lower(key)] += 1);
+    }
 }
 
 /// All keys in their order.
-fn sorted(chunks: &[Dealt]) -> Vec<u32> {
+fn sort(chunks: &[Dealt], all: &mut Vec<u32>) {
     let ranks = ranks(chunks);
-    let mut all = vec![0; ranks[BUCKETS]];
+    all.resize(ranks[BUCKETS], 0);
     let (mut rest, mut buckets) = (&mut all[..], Vec::new());
     for (bucket, count) in ranks.windows(2).map(|pair| pair[1] - pair[0]).enumerate().filter(|(_, count)| *count > 0) {
         let (keys, more) = rest.split_at_mut(count);
@@ -120,10 +141,11 @@ fn sorted(chunks: &[Dealt]) -> Vec<u32> {
     }
     let sort = |counts: &mut Vec<u32>, (bucket, out): (usize, &mut [u32])| {
         if out.len() < FEW {
-            out.iter_mut().zip(keys(chunks, bucket)).for_each(|(to, key)| *to = key.load(Relaxed));
+            let keys = chunks.iter().flat_map(|chunk| chunk.bucket(bucket));
+            out.iter_mut().zip(keys).for_each(|(to, key)| *to = key.load(Relaxed));
             return out.sort_unstable();
         }
-        keys(chunks, bucket).for_each(|key| counts[lower(key.load(Relaxed))] += 1);
+        count(chunks, bucket, counts);
         let mut at = 0;
         for (low, count) in counts.iter_mut().enumerate() {
             let count = std::mem::take(count) as usize;
@@ -132,7 +154,6 @@ fn sorted(chunks: &[Dealt]) -> Vec<u32> {
         }
     };
     buckets.into_par_iter().for_each_init(|| vec![0; BUCKETS], sort);
-    all
 }
 
 /// Replaces every key by that of its rank in `target`.
@@ -140,14 +161,16 @@ fn replace(chunks: &[Dealt], target: &[u32]) {
     let ranks = ranks(chunks);
     let (last, last_wanted) = ((ranks[BUCKETS] - 1).max(1) as u64, target.len() as u64 - 1);
     let wanted = |rank: usize| if last == last_wanted { rank } else { (rank as u64 * last_wanted / last) as usize };
-    let replace = |places: &mut Vec<usize>, bucket: usize| {
-        keys(chunks, bucket).for_each(|key| places[lower(key.load(Relaxed))] += 1);
-        let mut next = ranks[bucket];
+    let replace = |places: &mut Vec<u32>, bucket: usize| {
+        count(chunks, bucket, places);
+        let mut next = 0;
         places.iter_mut().for_each(|place| next += std::mem::replace(place, next));
-        for key in keys(chunks, bucket) {
-            let place = &mut places[lower(key.load(Relaxed))];
-            key.store(target[wanted(*place)], Relaxed);
-            *place += 1;
+        for chunk in chunks {
+            for key in chunk.bucket(bucket) {
+                let place = &mut places[lower(key)];
+                key.store(target[wanted(ranks[bucket] + *place as usize)], Relaxed);
+                *place += 1;
+            }
         }
         places.fill(0);
     };
@@ -155,14 +178,29 @@ fn replace(chunks: &[Dealt], target: &[u32]) {
     filled.for_each_init(|| vec![0; BUCKETS], replace);
 }
 
-/// Moves every value `share` of the way to the one of its rank in the target; where their numbers n and m differ, value i
-/// of n has the rank floor(i (m-1) / (n-1)). Both come in chunks of at most [`CHUNK`], in the order of their pixels.
-pub fn match_ranks(values: Vec<&mut [f32]>, target: &[&[f32]], steps: Steps, share: f32) {
-    let target: Vec<Dealt> = target.par_iter().map(|chunk| Dealt::new(chunk, steps)).collect();
-    let target = sorted(&target);
-    let chunks: Vec<Dealt> = values.par_iter().map(|chunk| Dealt::new(chunk, steps)).collect();
-    replace(&chunks, &target);
-    values.into_par_iter().zip(chunks).for_each(|(values, chunk)| chunk.take_back(values, steps, share));
+/// Matches ranks, time after time in the same memory.
+#[derive(Default)]
+pub struct Matcher {
+    values: Vec<Dealt>,
+    target: Vec<Dealt>,
+    sorted: Vec<u32>,
+}
+
+impl Matcher {
+    /// Moves every value `share` of the way to the one of its rank in the target; where their numbers n and m differ, value
+    /// i of n has the rank floor(i (m-1) / (n-1)). Both come in chunks of at most [`CHUNK`], in the order of their pixels.
+    pub fn run(&mut self, values: Vec<&mut [f32]>, target: &[&[f32]], steps: Steps, share: f32) {
+        self.target.resize_with(target.len(), Dealt::default);
+        let pairs = self.target.par_iter_mut().zip(target);
+        pairs.for_each_init(Vec::new, |keys, (dealt, chunk)| dealt.deal(chunk, steps, keys));
+        sort(&self.target, &mut self.sorted);
+        self.values.resize_with(values.len(), Dealt::default);
+        let pairs = self.values.par_iter_mut().zip(&values);
+        pairs.for_each_init(Vec::new, |keys, (dealt, chunk)| dealt.deal(chunk, steps, keys));
+        replace(&self.values, &self.sorted);
+        let pairs = self.values.par_iter_mut().zip(values);
+        pairs.for_each_init(Vec::new, |keys, (dealt, chunk)| dealt.take_back(chunk, steps, share, keys));
+    }
 }
 
 #[cfg(test)]
@@ -172,8 +210,9 @@ mod tests {
     fn matched(values: &[f32], target: &[f32]) -> Vec<f32> {
         let mut matched = values.to_vec();
         // Steps of an eighth.
-        let (steps, target): (_, Vec<&[f32]>) = (Steps::new(-LAST / 16.0, LAST / 16.0), target.chunks(CHUNK).collect());
-        match_ranks(matched.chunks_mut(CHUNK).collect(), &target, steps, 1.0);
+        let steps = Steps::new(-1_048_576.0, LAST / 8.0 - 1_048_576.0);
+        let target: Vec<&[f32]> = target.chunks(CHUNK).collect();
+        Matcher::default().run(matched.chunks_mut(CHUNK).collect(), &target, steps, 1.0);
         matched
     }
 
