@@ -1,14 +1,14 @@
 //! `reseed bench vae`: how fast this machine is.
 
+pub mod color;
 pub mod dit;
 
 use std::time::Instant;
 
-use reseed_cuda::CopyTime;
 use reseed_model::plan::{Cut, slices, whole_frames};
 use reseed_model::weights::formula::uniform;
 use reseed_model::{Config, Half, Vae};
-use reseed_ops::{Cost, Hw, Incoming, Ops, ProfileOps, Record};
+use reseed_ops::{CopyTime, Cost, Hw, Incoming, Ops, ProfileOps, Record};
 use serde_json::json;
 
 use crate::args::{BenchArgs, Direction};
@@ -127,11 +127,11 @@ impl Case<'_> {
             );
             say!("{}", watch.line());
             if let Some(Card { seconds, copies, peak }) = card {
-                let CopyTime { copying, waiting } = copies;
                 say!(
-                    "card: {seconds:.3} s, {} of its memory; copies {copying:.3} s, of which {:.0}% hidden",
+                    "card: {seconds:.3} s, {} of its memory; copies {:.3} s, of which {:.0}% hidden",
                     bytes(peak),
-                    100.0 * (1.0 - waiting / copying.max(1e-9)).max(0.0),
+                    copies.copying,
+                    100.0 * copies.hidden(),
                 );
             }
         }

@@ -38,6 +38,11 @@ impl Weights {
         Ok(Weights { vae, dit: Box::new(Formula::plain(dit.tensors(), SEED)), folder: None })
     }
 
+    /// The autoencoder's.
+    pub fn vae(&self) -> &dyn Source {
+        &*self.vae
+    }
+
     /// The transformer's.
     pub fn dit(&self) -> &dyn Source {
         &*self.dit
@@ -51,9 +56,9 @@ impl Weights {
         }
     }
 
-    /// Brings the networks onto their devices.
-    pub fn load<'a>(&self, vae_ops: &dyn Ops, dit_ops: &'a dyn Ops) -> Result<Networks<'a>> {
-        Ok(Networks::load((vae_ops, &*self.vae), (dit_ops, &*self.dit), |width| self.text(width))?)
+    /// Brings the networks onto their devices, `resident` of the transformer's layers to stay.
+    pub fn load<'a>(&self, vae_ops: &dyn Ops, dit_ops: &'a dyn Ops, resident: usize) -> Result<Networks<'a>> {
+        Ok(Networks::load((vae_ops, &*self.vae), (dit_ops, &*self.dit, resident), |width| self.text(width))?)
     }
 }
 

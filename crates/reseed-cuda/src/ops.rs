@@ -10,6 +10,7 @@ mod convolve;
 mod dit;
 mod fold;
 mod group_norm;
+mod layers;
 mod linear;
 mod memory;
 mod parked;
@@ -23,12 +24,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvSpec, DType, Epilogue, Error, Incoming, Lap, Linear, Norm, Ops, Packed, Past,
-    Placement, Precision, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, TraceOps,
+    Activation, Conv, ConvData, ConvSpec, CopyTime, DType, Epilogue, Error, Incoming, Lap, Linear, Norm, Ops, Packed,
+    Past, Placement, Precision, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, TraceOps,
     Upsample, UpsampleData, UpsampleSpec, Vector, merge,
 };
 
-use crate::copies::CopyTime;
 use crate::driver::{DeviceInfo, Driver};
 use crate::event::{Event, Lane};
 use crate::kernels::Kernels;
@@ -95,11 +95,6 @@ impl CudaOps {
         let there = (free + tensors).saturating_sub(if limit.is_some() { 0 } else { margin });
         let allowed = limit.map_or(there, |limit| limit.saturating_sub(self.driver.overhead + weights));
         Ok(there.min(allowed))
-    }
-
-    /// How long copies beside kernels took since the last call, once they are done.
-    pub fn copy_time(&self) -> Result<CopyTime> {
-        self.store.copies.take()
     }
 
     /// The moment when the kernels queued so far are done.
@@ -186,6 +181,18 @@ impl Ops for CudaOps {
 
     fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
         parked::fetch(self, parked)
+    }
+
+    fn park_linear(&self, linear: &Linear) -> Result<Linear> {
+        layers::park_linear(self, linear)
+    }
+
+    fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
+        layers::fetch_linear(self, parked)
+    }
+
+    fn copy_time(&self) -> Result<CopyTime> {
+        self.store.copies.take()
     }
 
     fn send(&self, x: &Tensor) -> Result<Box<dyn Incoming>> {

@@ -42,7 +42,7 @@ pub use cost::Cost;
 pub use cpu::{CpuOps, Level};
 pub use error::{Error, Result};
 pub use merge::merge;
-pub use ops::{Activation, Epilogue, Incoming, Lap, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+pub use ops::{Activation, CopyTime, Epilogue, Incoming, Lap, Ops, Past, Placement, Qkv, Read, Stats, Summed};
 pub use packing::{Rotary, RotaryData, Rows};
 pub use precision::Precision;
 pub use profile::{ProfileOps, Record};

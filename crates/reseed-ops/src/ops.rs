@@ -105,6 +105,29 @@ impl Lap for HostLap {
     }
 }
 
+/// Seconds of copies between the host and a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CopyTime {
+    /// That the bus was busy, both directions added.
+    pub copying: f64,
+    /// That the device waited for copies.
+    pub waiting: f64,
+}
+
+impl CopyTime {
+    /// The share of the copying that the device did not wait for.
+    pub fn hidden(&self) -> f64 {
+        if self.copying > 0.0 { (1.0 - self.waiting / self.copying).max(0.0) } else { 1.0 }
+    }
+}
+
+impl std::ops::AddAssign for CopyTime {
+    fn add_assign(&mut self, other: CopyTime) {
+        self.copying += other.copying;
+        self.waiting += other.waiting;
+    }
+}
+
 /// What a convolution does after its sum and bias.
 #[derive(Default)]
 pub struct Epilogue {
@@ -203,6 +226,22 @@ pub trait Ops: Send + Sync {
     /// Brings a parked tensor back while the device goes on; the first op that reads it waits for the copy.
     fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
         Ok(parked.clone())
+    }
+
+    /// The same layer with its matrix in the host's memory, from which [`Ops::fetch_linear`] brings it.
+    fn park_linear(&self, linear: &Linear) -> Result<Linear> {
+        Ok(linear.clone())
+    }
+
+    /// Brings a parked layer back while the device goes on, into memory like that of tensors; the first op that uses it
+    /// waits for the copy.
+    fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
+        Ok(parked.clone())
+    }
+
+    /// How long copies beside the device's work took since the last call, once they are done.
+    fn copy_time(&self) -> Result<CopyTime> {
+        Ok(CopyTime::default())
     }
 
     /// Brings a convolution onto the device.

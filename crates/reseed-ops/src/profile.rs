@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::cost::{self, Cost};
 use crate::error::Result;
-use crate::ops::{Activation, Epilogue, Incoming, Lap, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+use crate::ops::{Activation, CopyTime, Epilogue, Incoming, Lap, Ops, Past, Placement, Qkv, Read, Stats, Summed};
 use crate::packing::{Rotary, RotaryData, Rows};
 use crate::precision::Precision;
 use crate::shape::{DType, Shape};
@@ -176,6 +176,18 @@ impl Ops for ProfileOps<'_> {
 
     fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
         self.timed("fetch", || self.inner.fetch(parked), |y| cost::elementwise(&[y], 0))
+    }
+
+    fn park_linear(&self, linear: &Linear) -> Result<Linear> {
+        self.inner.park_linear(linear)
+    }
+
+    fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
+        self.timed("fetch_linear", || self.inner.fetch_linear(parked), |linear| cost::fetch_linear(linear))
+    }
+
+    fn copy_time(&self) -> Result<CopyTime> {
+        self.inner.copy_time()
     }
 
     fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {

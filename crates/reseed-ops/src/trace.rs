@@ -53,8 +53,10 @@ pub struct Ledger {
     pub parked: usize,
     /// Bytes copied to be parked and fetched.
     pub copied: usize,
-    /// Bytes of weights.
+    /// Bytes of weights on the device.
     pub weights: usize,
+    /// Bytes of weights in the host's memory.
+    pub hosted: usize,
     /// Arithmetic and traffic so far.
     pub cost: Cost,
     /// Ops so far.
@@ -267,6 +269,20 @@ impl Ops for TraceOps {
     fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
         lock(&self.book).ledger.copied += parked.bytes();
         Ok(self.alloc(parked.shape(), parked.dtype()))
+    }
+
+    fn park_linear(&self, linear: &Linear) -> Result<Linear> {
+        let bytes = linear.d_in * linear.d_out * self.weights.bytes();
+        let mut book = lock(&self.book);
+        book.ledger.weights -= bytes;
+        book.ledger.hosted += bytes;
+        Ok(linear.clone())
+    }
+
+    fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
+        let matrix = self.alloc([parked.d_out, parked.d_in], self.weights);
+        lock(&self.book).ledger.copied += matrix.bytes();
+        Ok(Linear { packed: Arc::new(matrix), ..parked.clone() })
     }
 
     fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
