@@ -48,7 +48,7 @@ pub use precision::Precision;
 pub use profile::{ProfileOps, Record};
 pub use shape::{DType, Hw, Shape, Thw};
 pub use tensor::{Storage, Tensor};
-pub use trace::{Ledger, TraceOps, Work, Workspace, strip_rows};
+pub use trace::{Ledger, Pace, TraceOps, Work, Workspace, strip_rows};
 pub use weights::{
     BORDER_CLASSES, Conv, ConvData, ConvSpec, Linear, Merged, Moment, Norm, Packed, Upsample, UpsampleData,
     UpsampleSpec, Vector, border_class,
