@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::Format;
 use super::header::Header;
-use super::yuv::Yuv;
 use crate::error::{Error, Result};
 use crate::frame::Frame;
 use crate::partial::Partial;
+use crate::planes::Yuv;
 use crate::stream::{Info, Kind, Sink};
 
 /// Writes frames to a Y4M stream, one at a time.
@@ -27,9 +27,10 @@ impl Writer {
     pub fn new(output: impl Write + Send + 'static, name: impl Into<PathBuf>, info: &Info) -> Result<Writer> {
         let format = match &info.kind {
             Kind::Y4m(format) => format.clone(),
+            Kind::Video(video) => video.y4m_format(),
             Kind::Image | Kind::Folder => Format::for_depth(info.depth),
         };
-        let yuv = Yuv::new(info.size, &format);
+        let yuv = format.converter(info.size);
         let header = Header { size: info.size, rate: info.rate, format };
         let output = BufWriter::new(Box::new(output) as Box<dyn Write + Send>);
         let mut writer = Writer { output, partial: None, name: name.into(), yuv, planes: Vec::new() };
