@@ -91,11 +91,12 @@ impl File<'_> {
         let exact = text(format, "format_name").is_some_and(|name| name.contains("mov") || name.contains("matroska"));
         let Some(promised) = number(&format["duration"]).filter(|_| exact) else { return Ok(()) };
         let needed = clip.end.map_or(promised, |end| end.as_secs_f64().min(promised));
-        let from = number(&format["start_time"]).unwrap_or(0.0) + needed - SLACK;
+        let end = number(&format["start_time"]).unwrap_or(0.0) + needed;
+        let from = end - SLACK;
         if needed < 2.0 * SLACK {
             return Ok(());
         }
-        let packets = self.ask(&format!("-show_entries packet=pts_time -read_intervals {from}%+{SLACK}"));
+        let packets = self.ask(&format!("-show_entries packet=pts_time -read_intervals {from}%{end}"));
         let packets = packets.unwrap_or_default();
         let packets: &[Value] = packets["packets"].as_array().map_or(&[], Vec::as_slice);
         match packets.iter().filter_map(|packet| number(&packet["pts_time"])).reduce(f64::max) {
