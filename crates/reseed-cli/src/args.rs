@@ -1,6 +1,7 @@
 //! What can be typed.
 #![allow(rustdoc::broken_intra_doc_links, reason = "doc comments are the help texts, where brackets are shapes")]
 
+pub mod bench;
 pub mod models;
 pub mod upscale;
 
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use reseed_ops::{Hw, Precision};
 
+pub use bench::{Bench, BenchArgs};
 pub use upscale::{ImageArgs, JobArgs, UpscaleArgs};
 
 /// Restores and upscales video with SeedVR2-family models.
@@ -57,12 +59,6 @@ pub enum VaeCommand {
 pub enum Estimate {
     /// Memory and arithmetic of the video autoencoder.
     Vae(EstimateArgs),
-}
-
-#[derive(Subcommand)]
-pub enum Bench {
-    /// Time the video autoencoder.
-    Vae(BenchArgs),
 }
 
 /// Which half of the autoencoder.
@@ -162,26 +158,6 @@ pub struct EstimateArgs {
     /// Number of pictures.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub frames: u32,
-    /// The VAE: a safetensors file, or formula:tiny, formula:full.
-    #[arg(long, value_name = "FILE", default_value = "formula:full")]
-    pub weights: String,
-    #[command(flatten)]
-    pub run: RunArgs,
-}
-
-#[derive(Args)]
-pub struct BenchArgs {
-    /// Which half; both unless given.
-    pub direction: Option<Direction>,
-    /// Size of the pictures, width x height.
-    #[arg(long, value_parser = size, value_name = "WxH", default_value = "128x128")]
-    pub size: Hw,
-    /// Number of pictures.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub frames: u32,
-    /// Timed runs; the median counts.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    pub repeat: u32,
     /// The VAE: a safetensors file, or formula:tiny, formula:full.
     #[arg(long, value_name = "FILE", default_value = "formula:full")]
     pub weights: String,

@@ -1,5 +1,7 @@
 //! `reseed bench vae`: how fast this machine is.
 
+pub mod dit;
+
 use std::time::Instant;
 
 use reseed_cuda::CopyTime;

@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         Command::Vae(VaeCommand::Roundtrip(args)) => roundtrip::run(&args),
         Command::Estimate(Estimate::Vae(args)) => estimate::run(&args),
         Command::Bench(Bench::Vae(args)) => bench::run(&args),
+        Command::Bench(Bench::Dit(args)) => bench::dit::run(&args),
         Command::Upscale(args) => upscale::run(&args, Settings::typed(&Cli::command(), &matches)),
         Command::Image(args) => upscale::image(&args),
         Command::Models(command) => models::run(&command),

@@ -49,13 +49,22 @@ impl Weights {
         present.fold(Ok(settings), |settings, (name, path)| settings?.with_input(name, path))
     }
 
-    /// Brings the networks onto their devices.
-    pub fn load<'a>(&self, vae_ops: &dyn Ops, dit_ops: &'a dyn Ops) -> Result<Networks<'a>> {
-        let text = |width| match &self.folder {
+    /// The transformer's.
+    pub fn dit(&self) -> &dyn Source {
+        &*self.dit
+    }
+
+    /// The text embedding, `width` wide.
+    pub fn text(&self, width: usize) -> reseed_model::Result<Text> {
+        match &self.folder {
             Some(folder) => folder.text(&*self.dit, width),
             None => Ok(formula_text(width)),
-        };
-        Ok(Networks::load((vae_ops, &*self.vae), (dit_ops, &*self.dit), text)?)
+        }
+    }
+
+    /// Brings the networks onto their devices.
+    pub fn load<'a>(&self, vae_ops: &dyn Ops, dit_ops: &'a dyn Ops) -> Result<Networks<'a>> {
+        Ok(Networks::load((vae_ops, &*self.vae), (dit_ops, &*self.dit), |width| self.text(width))?)
     }
 }
 

@@ -16,6 +16,7 @@ mod parked;
 mod small;
 mod upsample;
 mod weights;
+mod window_attention;
 mod workspace;
 
 use std::sync::Arc;

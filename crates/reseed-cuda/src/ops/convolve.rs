@@ -105,6 +105,10 @@ impl Convolution {
     /// # Safety
     /// As for `launch`.
     unsafe fn launch_as(&self, cuda: &CudaOps, tf32: bool) -> Result<()> {
+        if self.is_matrix() && cuda.driver.kernels.halo {
+            // SAFETY: the caller's promise.
+            return unsafe { self.launch_linear(cuda) };
+        }
         let plane = self.as_plane();
         match plane.halo().filter(|_| cuda.driver.kernels.halo) {
             // SAFETY: the caller's promise.
