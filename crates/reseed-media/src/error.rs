@@ -157,6 +157,99 @@ pub enum Error {
         /// Counted from one.
         frame: usize,
     },
+    /// ffmpeg or ffprobe is not there.
+    #[error(
+        "{program} was not found; install it with `{}`, or say with RESEED_FFMPEG where it is",
+        crate::video::install_command()
+    )]
+    NoFfmpeg {
+        /// Which of the two.
+        program: &'static str,
+    },
+    /// A program that is there but does not run.
+    #[error("{program}: cannot be started: {cause}")]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// The system's reason.
+        cause: io::Error,
+    },
+    /// A program that runs but is not what it should be.
+    #[error("{program}: does not work as ffmpeg: {reason}")]
+    BadFfmpeg {
+        /// The program.
+        program: PathBuf,
+        /// Its last words.
+        reason: String,
+    },
+    /// ffmpeg cannot make sense of a file.
+    #[error("{path}: ffmpeg cannot read it: {reason}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// ffmpeg's reason.
+        reason: String,
+    },
+    /// A file with other things in it than pictures.
+    #[error("{path}: there is no video in it")]
+    NoVideo {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A video whose end is missing.
+    #[error(
+        "{path}: its header says {promised:.1} s, but its end is missing; copy it again, or use what is there with --end"
+    )]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// Seconds that the header promises.
+        promised: f64,
+    },
+    /// The decoder ended before the video did.
+    #[error("{path}: ffmpeg died while reading it: {reason}")]
+    DecoderDied {
+        /// The file.
+        path: PathBuf,
+        /// Its last words.
+        reason: String,
+    },
+    /// An encoder, or the joining of its segments, ended badly.
+    #[error("{path}: ffmpeg died while writing it: {reason}")]
+    EncoderDied {
+        /// The output.
+        path: PathBuf,
+        /// Its last words.
+        reason: String,
+    },
+    /// ffmpeg was built without what was asked for.
+    #[error("this ffmpeg has no encoder for {codec} (it would be {names}); choose another --codec")]
+    NoEncoder {
+        /// The codec.
+        codec: String,
+        /// ffmpeg's names for its encoders.
+        names: String,
+    },
+    /// A codec and a container that do not go together.
+    #[error("{path}: this kind of file does not hold {codec}, only {holds}; choose another --codec, or write .mkv")]
+    WrongContainer {
+        /// The output.
+        path: PathBuf,
+        /// The codec.
+        codec: &'static str,
+        /// What the container takes.
+        holds: &'static str,
+    },
+    /// A size that a codec cannot store.
+    #[error("{path}: {codec} stores even sides only, not {size}; ask for another size or for --codec ffv1")]
+    OddSize {
+        /// The output.
+        path: PathBuf,
+        /// The size.
+        size: Size,
+        /// The codec.
+        codec: &'static str,
+    },
     /// A picture that the format cannot hold.
     #[error("{path}: cannot be written as {format} ({reason}); try .png", reason = one_line(.cause))]
     Encode {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use crate::error::Result;
 use crate::frame::{Depth, Frame, Rate, Size};
+use crate::video::Video;
 use crate::y4m;
 
 /// What was opened; a sink of the same kind is made from it.
@@ -15,6 +16,8 @@ pub enum Kind {
     Folder,
     /// A Y4M stream and the pixel format it carries.
     Y4m(y4m::Format),
+    /// Any other video, read through ffmpeg.
+    Video(Box<Video>),
 }
 
 /// What is known of a stream before its first frame is read. To describe an output, clone the input's and change what
@@ -45,6 +48,15 @@ pub trait Source: Send {
     fn info(&self) -> &Info;
     /// The next frame, or `None` after the last.
     fn next(&mut self) -> Result<Option<Frame>>;
+    /// Passes over so many frames, which costs less than reading them; gives how many there were.
+    fn skip(&mut self, frames: usize) -> Result<usize> {
+        for skipped in 0..frames {
+            if self.next()?.is_none() {
+                return Ok(skipped);
+            }
+        }
+        Ok(frames)
+    }
 }
 
 /// Frames to somewhere, in order.

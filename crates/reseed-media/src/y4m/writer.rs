@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::Format;
 use super::header::Header;
-use super::yuv::Yuv;
 use crate::error::{Error, Result};
 use crate::frame::Frame;
 use crate::partial::Partial;
+use crate::planes::Yuv;
 use crate::stream::{Info, Kind, Sink};
 
 const FRAME_LINE: &[u8] = b"FRAME\n";
@@ -40,9 +40,10 @@ impl Writer {
     fn behind_header(output: impl Write + Send + 'static, name: impl Into<PathBuf>, info: &Info) -> (String, Writer) {
         let format = match &info.kind {
             Kind::Y4m(format) => format.clone(),
+            Kind::Video(video) => video.y4m_format(),
             Kind::Image | Kind::Folder => Format::for_depth(info.depth),
         };
-        let yuv = Yuv::new(info.size, &format);
+        let yuv = format.converter(info.size);
         let header = Header { size: info.size, rate: info.rate, format };
         let output = BufWriter::new(Box::new(output) as Box<dyn Write + Send>);
         let (partial, file, name, planes) = (None, None, name.into(), Vec::new());
