@@ -2,6 +2,7 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "doc comments are the help texts, where brackets are shapes")]
 
 pub mod bench;
+pub mod models;
 pub mod upscale;
 
 use std::path::PathBuf;
@@ -35,6 +36,9 @@ pub enum Command {
     Upscale(Box<UpscaleArgs>),
     /// Restore and upscale one image.
     Image(Box<ImageArgs>),
+    /// Find, download and check the public models.
+    #[command(subcommand)]
+    Models(models::ModelsCommand),
     /// Run an embedded clip through an embedded model.
     Demo(DemoArgs),
     /// Show what this machine offers.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use reseed_media::{Info, Kind, Sink, Size, Source};
+use reseed_media::{Info, Kind, Size, Source};
 use reseed_model::Half;
 use reseed_model::plan::{Cut, Tiling, whole_frames};
 use reseed_ops::{Hw, Ops, ProfileOps};
@@ -15,8 +15,11 @@ use serde_json::json;
 use crate::args::upscale::{ColorMode, OverlapMode};
 use crate::args::{ImageArgs, JobArgs, PlanArgs, UpscaleArgs};
 use crate::budget::{self, Clip, Sharing};
+use crate::ending;
 use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
+use crate::job::settings::Settings as TypedSettings;
+use crate::job::{Leftovers, Work};
 use crate::model::Weights;
 use crate::progress::Progress;
 use crate::report::{self, MemoryWatch};
@@ -25,7 +28,7 @@ use crate::vae::refuse_same_file;
 /// Of every VAE of the family.
 const PIXELS_A_LATENT: usize = 8;
 
-pub fn run(args: &UpscaleArgs) -> Result<()> {
+pub fn run(args: &UpscaleArgs, typed: TypedSettings) -> Result<()> {
     if args.overlap >= args.batch_size {
         let (overlap, batch) = (args.overlap, args.batch_size);
         return Err(Failure::Usage(format!("--overlap {overlap} must be smaller than --batch-size {batch}")));
@@ -45,7 +48,17 @@ pub fn run(args: &UpscaleArgs) -> Result<()> {
         ..settings(&args.job)?
     };
     let source = open(&args.input, &args.output)?;
-    Job { name: "upscale", args: &args.job, input: &args.input, output: &args.output }.run(source, settings)
+    let (input, output) = (&args.input, &args.output);
+    let leftovers = Leftovers { resume: args.resume, overwrite: args.overwrite };
+    let mut typed = typed;
+    if input != Path::new("-") {
+        typed = typed.with_input("input", input)?;
+    }
+    if let Some(path) = &args.job.noise_file {
+        typed = typed.with_input("noise", path)?;
+    }
+    let work = Work::begin(input, output, &source.info().kind, leftovers, typed)?;
+    Job { name: "upscale", args: &args.job, input, output }.run(source, settings, work)
 }
 
 pub fn image(args: &ImageArgs) -> Result<()> {
@@ -55,7 +68,9 @@ pub fn image(args: &ImageArgs) -> Result<()> {
         let path = args.input.display();
         return Err(Failure::Usage(format!("{path}: is not one image; use `reseed upscale` for videos and folders")));
     }
-    Job { name: "image", args: &args.job, input: &args.input, output: &args.output }.run(source, settings)
+    let (input, output) = (&args.input, &args.output);
+    let work = Work::begin(input, output, &Kind::Image, Leftovers::default(), TypedSettings::default())?;
+    Job { name: "image", args: &args.job, input, output }.run(source, settings, work)
 }
 
 fn open(input: &Path, output: &Path) -> Result<Box<dyn Source>> {
@@ -113,16 +128,22 @@ struct Job<'a> {
 
 impl Job<'_> {
     /// What is quickly found wrong is found before the model is loaded, which takes long.
-    fn run(&self, mut source: Box<dyn Source>, settings: Settings) -> Result<()> {
-        engine::catch_ctrl_c();
+    fn run(&self, mut source: Box<dyn Source>, settings: Settings, mut work: Work) -> Result<()> {
+        ending::catch_ctrl_c();
         let info = settings.output(source.info())?;
         let weights = Weights::open(&self.args.model)?;
         let device = engine::device(&self.args.compute, None)?;
         let transformer = engine::transformer_device(&self.args.compute)?;
         let dit_ops = transformer.as_ref().map_or(&*device.ops, |device| &*device.ops);
-        let sink = reseed_media::create(self.output, &info).map_err(Failure::output)?;
+        let sink = work.sink(&info)?;
         let networks = weights.load(&*device.ops, dit_ops)?;
         let settings = self.planned(settings, &device, &networks, source.info())?;
+        let describe = |typed: TypedSettings| {
+            let typed = typed.with("device", device.ops.device()).with("type", device.ops.precision());
+            weights
+                .described(typed.with("plan", format!("{:?}", settings.vae)).with("version", env!("CARGO_PKG_VERSION")))
+        };
+        let from = work.start(describe, &info)?;
         let watch = MemoryWatch::start();
 
         let profilers = self.args.compute.profile.then(|| (ProfileOps::new(&*device.ops), ProfileOps::new(dit_ops)));
@@ -131,7 +152,11 @@ impl Job<'_> {
             None => (&*device.ops, networks),
         };
         let upscaler = Upscaler::new(vae_ops, networks.model(), settings);
-        let report = self.pump(&upscaler, &mut *source, sink)?;
+        let progress = Progress::new(self.name, source.info().frames, self.args.compute.json);
+        let progress = progress.going_on_from(from.frames).on(device.card.clone());
+        let report =
+            upscaler.resume(from, &mut *source, sink, &mut work.watch(progress)).map_err(|e| self.failure(e))?;
+        work.finish();
         if let Some((vae, dit)) = &profilers {
             report::profile(&[vae.records(), dit.records()].concat(), self.args.compute.json);
         }
@@ -158,12 +183,11 @@ impl Job<'_> {
         Ok(Settings { vae: VaePlan { slice, encode, decode, ..settings.vae }, ..settings })
     }
 
-    fn pump(&self, upscaler: &Upscaler, source: &mut dyn Source, sink: Box<dyn Sink>) -> Result<Report> {
-        let mut bar = Bar(Progress::new(self.name, source.info().frames, self.args.compute.json));
-        upscaler.run(source, sink, &mut bar).map_err(|error| match error {
+    fn failure(&self, error: Error) -> Failure {
+        match error {
             Error::NoFrames => Failure::Input(format!("{}: there are no frames in it", self.input.display())),
-            error => error.into(),
-        })
+            error => Failure::from(error).keeping(ending::frames_kept()),
+        }
     }
 
     fn tell(&self, report: &Report, info: &Info, watch: &MemoryWatch, device: &Device) {
@@ -216,17 +240,4 @@ fn phases(report: &Report) -> [(&'static str, f64); 7] {
         ("write", times.write),
     ]
     .map(|(name, time)| (name, time.as_secs_f64()))
-}
-
-/// A line on the terminal, and Ctrl-C.
-struct Bar(Progress);
-
-impl reseed_upscale::Progress for Bar {
-    fn advance(&mut self, frames: usize) {
-        self.0.advance(frames);
-    }
-
-    fn cancelled(&mut self) -> bool {
-        engine::check_cancelled().is_err()
-    }
 }

@@ -149,6 +149,14 @@ pub enum Error {
         /// The temporary folder.
         path: PathBuf,
     },
+    /// An unfinished output that has less than was written to it.
+    #[error("{path}: frame {frame}, which was written, is not in it; start the job anew")]
+    Lost {
+        /// The unfinished output.
+        path: PathBuf,
+        /// Counted from one.
+        frame: usize,
+    },
     /// ffmpeg or ffprobe is not there.
     #[error(
         "{program} was not found; install it with `{}`, or say with RESEED_FFMPEG where it is",

@@ -131,43 +131,69 @@ pub(crate) struct FolderSink {
     size: Size,
     icc: Option<Vec<u8>>,
     written: usize,
+    /// How many of them the system no longer holds in memory only.
+    settled: usize,
 }
 
 impl FolderSink {
     pub fn create(folder: &Path, info: &Info) -> Result<FolderSink> {
-        Ok(FolderSink {
-            partial: Partial::folder(folder)?,
-            folder: folder.to_owned(),
-            names: info.names.clone(),
-            size: info.size,
-            icc: info.icc.clone(),
-            written: 0,
-        })
+        Ok(FolderSink::new(Partial::folder(folder)?, folder, info))
     }
 
-    fn next_name(&self) -> PathBuf {
-        if self.names.is_empty() {
-            return PathBuf::from(format!("{:06}.png", self.written + 1));
+    /// Goes on behind so many pictures.
+    pub fn resume(folder: &Path, info: &Info, frames: usize) -> Result<FolderSink> {
+        let sink = FolderSink::new(Partial::reopen_folder(folder)?, folder, info);
+        let there = (0..frames).take_while(|&i| sink.partial.path().join(sink.name(i).0).is_file()).count();
+        if there < frames {
+            return Err(Error::Lost { path: sink.partial.path().to_owned(), frame: there + 1 });
         }
-        assert!(self.written < self.names.len(), "{} names for more frames", self.names.len());
-        PathBuf::from(&self.names[self.written])
+        Ok(FolderSink { written: frames, settled: frames, ..sink })
+    }
+
+    fn new(partial: Partial, folder: &Path, info: &Info) -> FolderSink {
+        let (names, icc) = (info.names.clone(), info.icc.clone());
+        FolderSink { partial, folder: folder.to_owned(), names, size: info.size, icc, written: 0, settled: 0 }
+    }
+
+    /// The name of a picture, and its format.
+    fn name(&self, i: usize) -> (PathBuf, Codec) {
+        if self.names.is_empty() {
+            return (PathBuf::from(format!("{:06}.png", i + 1)), Codec::Png);
+        }
+        assert!(i < self.names.len(), "{} names for more frames", self.names.len());
+        let mut name = PathBuf::from(&self.names[i]);
+        let codec = Codec::from_extension(&name).unwrap_or_else(|| {
+            name.set_extension("png");
+            Codec::Png
+        });
+        (name, codec)
     }
 }
 
 impl Sink for FolderSink {
     fn write(&mut self, frame: &Frame) -> Result<()> {
         frame.assert_fits(self.size);
-        let mut name = self.next_name();
-        let codec = Codec::from_extension(&name).unwrap_or_else(|| {
-            name.set_extension("png");
-            Codec::Png
-        });
+        let (name, codec) = self.name(self.written);
         let path = self.folder.join(&name);
-        let file = File::create(self.partial.path().join(&name))
-            .map_err(|cause| Error::Write { path: path.clone(), cause })?;
+        let cannot_write = |cause| Error::Write { path: path.clone(), cause };
+        let file = File::create(self.partial.path().join(&name)).map_err(cannot_write)?;
         picture::write(file, &path, codec, frame, self.icc.as_deref())?;
         self.written += 1;
         Ok(())
+    }
+
+    fn settle(&mut self) -> Result<usize> {
+        for i in self.settled..self.written {
+            let path = self.partial.path().join(self.name(i).0);
+            let synced = File::options().write(true).open(&path).and_then(|file| file.sync_all());
+            synced.map_err(|cause| Error::Write { path, cause })?;
+        }
+        self.settled = self.written;
+        Ok(self.written)
+    }
+
+    fn keep_unfinished(&mut self) {
+        self.partial.keep();
     }
 
     fn finish(self: Box<Self>) -> Result<()> {

@@ -39,6 +39,7 @@ use std::path::{Path, PathBuf};
 
 pub use error::{Error, HeaderProblem, Result};
 pub use frame::{Depth, Frame, Rate, Samples, Size};
+pub use partial::{discard, discard_unfinished};
 pub use stream::{Info, Kind, Sink, Source};
 
 use picture::Codec;
@@ -111,6 +112,15 @@ pub fn create_with(path: &Path, info: &Info, options: &Options) -> Result<Box<dy
         (Kind::Y4m(_) | Kind::Video(_), _) => {
             Err(unknown("a name ending in .mp4, .mkv, .mov, .webm or .y4m, or - for standard output"))
         }
+    }
+}
+
+/// Goes on with an output that a run like this one left unfinished: behind its first `frames` frames, which a sink's
+/// [`Sink::settle`] promised. Only for Y4M files and folders of pictures.
+pub fn resume(path: &Path, info: &Info, frames: usize) -> Result<Box<dyn Sink>> {
+    match info.kind {
+        Kind::Folder if !is_y4m(path) => Ok(Box::new(folder::FolderSink::resume(path, info, frames)?)),
+        _ => Ok(Box::new(y4m::Writer::resume(path, info, frames)?)),
     }
 }
 

@@ -33,6 +33,12 @@ pub struct UpscaleArgs {
     /// Let batches reach across cuts.
     #[arg(long)]
     pub no_shot_detection: bool,
+    /// Go on where an interrupted run with the same options stopped.
+    #[arg(long)]
+    pub resume: bool,
+    /// Throw away what an interrupted run left, and start anew.
+    #[arg(long, conflicts_with = "resume")]
+    pub overwrite: bool,
 }
 
 #[derive(Args)]
@@ -48,9 +54,9 @@ pub struct ImageArgs {
 /// Options of every job.
 #[derive(Args)]
 pub struct JobArgs {
-    /// Folder with vae.safetensors, dit.safetensors or dit.gguf, and pos_emb.pt, or the public names; or formula:tiny,
-    /// formula:3b, formula:7b.
-    #[arg(long, value_name = "DIR")]
+    /// A public model such as 3b or 7b-q4 (see `reseed models list`); a folder with vae.safetensors, dit.safetensors or
+    /// dit.gguf, and pos_emb.pt, or the public names; or formula:tiny, formula:3b, formula:7b.
+    #[arg(long, alias = "dit_model", value_name = "NAME|DIR")]
     pub model: String,
     /// Multiply both sides by this.
     #[arg(long, value_name = "X", conflicts_with_all = ["resolution", "size"])]
