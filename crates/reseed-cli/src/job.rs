@@ -6,6 +6,7 @@ mod spool;
 
 use std::path::{Path, PathBuf};
 
+use reseed_media::video::Options;
 use reseed_media::{Info, Kind, Sink};
 use reseed_upscale::{Phase, Point};
 
@@ -48,6 +49,11 @@ impl Work {
         Ok(work)
     }
 
+    /// Whether it goes on with what an earlier run left.
+    pub fn goes_on(&self) -> bool {
+        self.past.is_some()
+    }
+
     fn take_up(&mut self, mut journal: Journal, past: Past, leftovers: Leftovers) -> Result<()> {
         let (output, frames) = (self.output.display(), past.frames());
         if past.has_work() && leftovers.resume {
@@ -73,11 +79,11 @@ impl Work {
     }
 
     /// Where the result goes.
-    pub fn sink(&mut self, info: &Info) -> Result<Box<dyn Sink>> {
+    pub fn sink(&mut self, info: &Info, options: &Options) -> Result<Box<dyn Sink>> {
         let folder = journal::folder(&self.output);
         let sink = match &self.past {
             Some(past) => reseed_media::resume(&self.output, info, past.frames()),
-            None => reseed_media::create(&self.output, info),
+            None => reseed_media::create_with(&self.output, info, options),
         };
         let sink = sink.map_err(Failure::output)?;
         if self.keeps && self.journal.is_none() {

@@ -38,7 +38,7 @@ pub(super) fn probe(tools: &Tools, path: &Path, clip: Clip) -> Result<Info> {
     let rate = rate(stream);
     let pipe = Pipe::for_format(text(&frame, "pix_fmt").or(text(stream, "pix_fmt")).unwrap_or_default());
     let base = fraction(&stream["time_base"]).unwrap_or(Rate { num: 1, den: 90_000 });
-    let seconds = number(&facts["format"]["duration"]).or(number(&stream["duration"]));
+    let seconds = length(stream).or(number(&facts["format"]["duration"]));
     file.check_whole(&facts["format"], clip)?;
     let tags = Tags::of(&frame, stream, size, &pipe);
     let layout = pipe.pixels.layout(tags.range, tags.matrix, tags.location.as_deref());
@@ -144,6 +144,15 @@ fn frame_count(stream: &Value, seconds: Option<f64>, rate: Rate, clip: Clip) -> 
         }
         _ => None,
     }
+}
+
+/// Seconds from a stream's first frame to its end.
+fn length(stream: &Value) -> Option<f64> {
+    number(&stream["duration"]).or_else(|| {
+        let mut parts = text(&stream["tags"], "DURATION")?.splitn(3, ':').map(str::parse::<f64>);
+        let (h, m, s) = (parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?);
+        Some(3600.0 * h + 60.0 * m + s - number(&stream["start_time"]).unwrap_or(0.0))
+    })
 }
 
 fn track(stream: &Value) -> Option<Track> {
