@@ -6,6 +6,7 @@ mod spool;
 
 use std::path::{Path, PathBuf};
 
+use reseed_media::video::Options;
 use reseed_media::{Info, Kind, Sink};
 use reseed_upscale::{Phase, Point};
 
@@ -73,18 +74,18 @@ impl Work {
     }
 
     /// Where the result goes.
-    pub fn sink(&mut self, info: &Info) -> Result<Box<dyn Sink>> {
+    pub fn sink(&mut self, info: &Info, options: &Options) -> Result<Box<dyn Sink>> {
         let folder = journal::folder(&self.output);
         let sink = match &self.past {
-            Some(past) => reseed_media::resume(&self.output, info, past.frames()),
-            None => reseed_media::create(&self.output, info),
+            Some(past) => reseed_media::resume_with(&self.output, info, options, past.frames()),
+            None => reseed_media::create_with(&self.output, info, options),
         };
         let sink = sink.map_err(Failure::output)?;
         if self.keeps && self.journal.is_none() {
             self.journal = Some(Journal::create(&folder)?);
         }
         Ok(match &self.past {
-            _ if !self.keeps || sink.settles_at_once() => sink,
+            _ if !self.keeps || sink.secures_at_once() => sink,
             Some(past) => Box::new(Spool::resume(sink, &folder, info, past.frames()).map_err(Failure::output)?),
             None => Box::new(Spool::create(sink, &folder)),
         })
@@ -148,7 +149,7 @@ impl reseed_upscale::Progress for Watch<'_> {
 
     fn batch_done(&mut self, point: &Point, sink: &mut dyn Sink) -> reseed_media::Result<()> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
-        let safe = sink.settle()?;
+        let safe = sink.secure()?;
         assert_eq!(safe, point.frames, "a sink keeps what was written to it");
         journal.add(point)?;
         sink.keep_unfinished();

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use reseed_media::video::Options;
 use reseed_media::{Info, Kind, Size, Source};
 use reseed_model::Half;
 use reseed_model::plan::{Cut, Tiling, whole_frames};
@@ -135,7 +136,7 @@ impl Job<'_> {
         let device = engine::device(&self.args.compute, None)?;
         let transformer = engine::transformer_device(&self.args.compute)?;
         let dit_ops = transformer.as_ref().map_or(&*device.ops, |device| &*device.ops);
-        let sink = work.sink(&info)?;
+        let sink = work.sink(&info, &Options::default())?;
         let networks = weights.load(&*device.ops, dit_ops)?;
         let settings = self.planned(settings, &device, &networks, source.info())?;
         let describe = |typed: TypedSettings| {
