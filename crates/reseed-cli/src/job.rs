@@ -82,7 +82,7 @@ impl Work {
     pub fn sink(&mut self, info: &Info, options: &Options) -> Result<Box<dyn Sink>> {
         let folder = journal::folder(&self.output);
         let sink = match &self.past {
-            Some(past) => reseed_media::resume(&self.output, info, past.frames()),
+            Some(past) => reseed_media::resume_with(&self.output, info, options, past.frames()),
             None => reseed_media::create_with(&self.output, info, options),
         };
         let sink = sink.map_err(Failure::output)?;
@@ -90,7 +90,7 @@ impl Work {
             self.journal = Some(Journal::create(&folder)?);
         }
         Ok(match &self.past {
-            _ if !self.keeps || sink.settles_at_once() => sink,
+            _ if !self.keeps || sink.secures_at_once() => sink,
             Some(past) => Box::new(Spool::resume(sink, &folder, info, past.frames()).map_err(Failure::output)?),
             None => Box::new(Spool::create(sink, &folder)),
         })
@@ -154,7 +154,7 @@ impl reseed_upscale::Progress for Watch<'_> {
 
     fn batch_done(&mut self, point: &Point, sink: &mut dyn Sink) -> reseed_media::Result<()> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
-        let safe = sink.settle()?;
+        let safe = sink.secure()?;
         assert_eq!(safe, point.frames, "a sink keeps what was written to it");
         journal.add(point)?;
         sink.keep_unfinished();

@@ -198,7 +198,7 @@ impl Sink for FolderSink {
         Ok(())
     }
 
-    fn settle(&mut self) -> Result<usize> {
+    fn secure(&mut self) -> Result<usize> {
         for i in self.settled..self.written {
             let path = self.partial.path().join(self.name(i).0);
             let synced = File::options().write(true).open(&path).and_then(|file| file.sync_all());

@@ -133,13 +133,16 @@ pub fn create_with(path: &Path, info: &Info, options: &Options) -> Result<Box<dy
     }
 }
 
-/// Goes on with an output that a run like this one left unfinished: behind its first `frames` frames, which a sink's
-/// [`Sink::settle`] promised. Only for Y4M files and folders of pictures.
-pub fn resume(path: &Path, info: &Info, frames: usize) -> Result<Box<dyn Sink>> {
-    match info.kind {
-        Kind::Folder if !is_y4m(path) => Ok(Box::new(folder::FolderSink::resume(path, info, frames)?)),
-        _ => Ok(Box::new(y4m::Writer::resume(path, info, frames)?)),
+/// Goes on with an output that a run with the same arguments left unfinished: a video behind what [`Sink::secure`] then
+/// says is there, anything else behind its first `frames` frames.
+pub fn resume_with(path: &Path, info: &Info, options: &Options, frames: usize) -> Result<Box<dyn Sink>> {
+    if is_y4m(path) {
+        return Ok(Box::new(y4m::Writer::resume(path, info, frames)?));
     }
+    if Container::of(path).is_some() {
+        return Ok(Box::new(video::Writer::resume(path, info, options)?));
+    }
+    Ok(Box::new(folder::FolderSink::resume(path, info, frames)?))
 }
 
 /// The clip that travels inside the program: nine frames of 96x64 for demonstrations and tests that need no download.

@@ -64,12 +64,12 @@ pub trait Sink: Send {
     /// Appends a frame of the size that the sink was created for.
     fn write(&mut self, frame: &Frame) -> Result<()>;
     /// Makes what was written safe, so that it is there even after a power cut, and says how many frames that are: those
-    /// that [`resume`](crate::resume) can go on behind.
-    fn settle(&mut self) -> Result<usize> {
+    /// that [`resume_with`](crate::resume_with) can go on behind.
+    fn secure(&mut self) -> Result<usize> {
         Ok(0)
     }
-    /// Whether [`Sink::settle`] makes every frame safe, or only those of parts that are finished.
-    fn settles_at_once(&self) -> bool {
+    /// Whether [`Sink::secure`] makes every frame safe, or only those of parts that are finished.
+    fn secures_at_once(&self) -> bool {
         true
     }
     /// From here on, what is written stays under its temporary name when the sink is dropped unfinished.

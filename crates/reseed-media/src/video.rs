@@ -28,7 +28,7 @@ use crate::stream::Source;
 use crate::y4m::Range;
 
 pub use codec::Codec;
-pub use segments::{JOB_FILE, SEGMENT_FRAMES, work_folder};
+pub use segments::{JOB_FILE, SEGMENT_FRAMES, discard_work, work_folder};
 pub use tracks::{Container, is_video_name};
 pub use writer::Writer;
 

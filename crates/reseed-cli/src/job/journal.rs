@@ -4,11 +4,12 @@
 //! once it is whole, and it is written when everything it speaks of is safe. Pictures that later batches may still change
 //! lie beside it.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+pub use reseed_media::video::work_folder as folder;
+use reseed_media::video::{JOB_FILE as NAME, discard_work};
 use reseed_upscale::Point;
 use serde_json::{Value, json};
 
@@ -17,16 +18,7 @@ use super::spool;
 use crate::ending;
 use crate::failure::{Failure, Result};
 
-const NAME: &str = "job.json";
 const HELD: &str = "held-";
-
-/// The folder of a job.
-pub fn folder(output: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(output.file_name().unwrap_or_default());
-    name.push(".reseed");
-    output.with_file_name(name)
-}
 
 /// What an earlier run left.
 pub struct Past {
@@ -155,8 +147,9 @@ impl Journal {
 
     /// A batch is done, and its frames are safe.
     pub fn add(&mut self, point: &Point) -> reseed_media::Result<()> {
-        let cannot_write = |cause| reseed_media::Error::Write { path: self.folder.clone(), cause };
-        let path = self.folder.join(format!("{HELD}{}", point.batches));
+        let folder = self.folder.clone();
+        let cannot_write = |cause| reseed_media::Error::Write { path: folder.clone(), cause };
+        let path = folder.join(format!("{HELD}{}", point.batches));
         let held: Vec<usize> = point.held.iter().map(Vec::len).collect();
         if !held.is_empty() {
             write_pictures(&path, &point.held).map_err(cannot_write)?;
@@ -204,11 +197,10 @@ impl Drop for Journal {
 pub fn discard(folder: &Path) {
     spool::discard(folder);
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        if name == NAME || name.to_str().is_some_and(|name| name.starts_with(HELD)) {
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with(HELD)) {
             // What cannot be tidied up must not hide the reason that led here.
             let _ = fs::remove_file(entry.path());
         }
     }
-    let _ = fs::remove_dir(folder);
+    discard_work(folder);
 }

@@ -29,36 +29,49 @@ pub struct Spool {
     parts: VecDeque<Part>,
     /// The file that grows, and the number of its first frame.
     growing: Option<(BufWriter<File>, usize)>,
+    /// What frames are like that the sink behind is still to get.
+    replay: Option<Info>,
 }
 
 impl Spool {
     /// Before the first frame.
     pub fn create(inner: Box<dyn Sink>, folder: &Path) -> Spool {
         let (parts, folder) = (VecDeque::new(), folder.into());
-        Spool { inner, folder, written: 0, there: 0, parts, growing: None }
+        Spool { inner, folder, written: 0, there: 0, parts, growing: None, replay: None }
     }
 
-    /// Behind so many frames: the sink gets those of them that it had not made safe.
+    /// Behind so many frames.
     pub fn resume(mut inner: Box<dyn Sink>, folder: &Path, info: &Info, frames: usize) -> Result<Spool> {
-        let mut there = inner.settle()?;
+        let there = inner.secure()?;
         let (parts, later): (Vec<Part>, Vec<Part>) = parts(folder).into_iter().partition(|part| part.first < frames);
         // Finished, but never told.
         later.iter().for_each(|part| drop(fs::remove_file(&part.path)));
-        for part in &parts {
+        let reach =
+            |reach: usize, part: &Part| if part.first <= reach { reach.max(part.first + part.count) } else { reach };
+        let reach = parts.iter().fold(there, reach);
+        if reach < frames {
+            return Err(Error::Lost { path: folder.into(), frame: reach + 1 });
+        }
+        let replay = (there < frames).then(|| info.clone());
+        Ok(Spool { written: frames, there, parts: parts.into(), replay, ..Spool::create(inner, folder) })
+    }
+
+    /// Gives the sink behind those frames that it had not made safe. Not before it gets another: only then are their
+    /// times known, since the source is read anew.
+    fn replay(&mut self) -> Result<()> {
+        let Some(info) = self.replay.take() else { return Ok(()) };
+        for part in &self.parts {
             let cannot_read = |cause| Error::Read { path: part.path.clone(), cause };
             let mut file = BufReader::new(File::open(&part.path).map_err(cannot_read)?);
             for number in part.first..part.first + part.count {
-                let frame = read(&mut file, info).map_err(cannot_read)?;
-                if number == there && number < frames {
-                    inner.write(&frame)?;
-                    there += 1;
+                let frame = read(&mut file, &info).map_err(cannot_read)?;
+                if number == self.there && number < self.written {
+                    self.inner.write(&frame)?;
+                    self.there += 1;
                 }
             }
         }
-        if there < frames {
-            return Err(Error::Lost { path: folder.into(), frame: there + 1 });
-        }
-        Ok(Spool { written: frames, there, parts: parts.into(), ..Spool::create(inner, folder) })
+        Ok(())
     }
 
     fn append(&mut self, frame: &Frame) -> io::Result<()> {
@@ -87,6 +100,7 @@ impl Spool {
 
 impl Sink for Spool {
     fn write(&mut self, frame: &Frame) -> Result<()> {
+        self.replay()?;
         if self.written >= self.there {
             self.inner.write(frame)?;
         }
@@ -95,9 +109,9 @@ impl Sink for Spool {
         Ok(())
     }
 
-    fn settle(&mut self) -> Result<usize> {
+    fn secure(&mut self) -> Result<usize> {
         self.close_part().map_err(|cause| self.cannot_write(cause))?;
-        let safe = self.inner.settle()?;
+        let safe = self.inner.secure()?;
         while self.parts.front().is_some_and(|part| part.first + part.count <= safe) {
             // What cannot be removed now is removed with the folder.
             let _ = self.parts.pop_front().map(|part| fs::remove_file(part.path));
@@ -110,6 +124,7 @@ impl Sink for Spool {
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
+        self.replay()?;
         // The frames stay until the output is complete: until then someone may have to go on.
         self.close_part().map_err(|cause| self.cannot_write(cause))?;
         let Spool { inner, folder, .. } = *self;
@@ -184,7 +199,7 @@ mod tests {
             Ok(())
         }
 
-        fn settle(&mut self) -> Result<usize> {
+        fn secure(&mut self) -> Result<usize> {
             Ok(self.0.lock().unwrap().len() / 4 * 4)
         }
 
@@ -214,7 +229,7 @@ mod tests {
             for (i, frame) in all[..3 * (told + 1) - 1].iter().enumerate() {
                 spool.write(frame).unwrap();
                 if i % 3 == 2 {
-                    assert_eq!(spool.settle().unwrap(), i + 1);
+                    assert_eq!(spool.secure().unwrap(), i + 1);
                 }
             }
             drop(spool);
@@ -223,7 +238,7 @@ mod tests {
             film.0.lock().unwrap().truncate(safe);
             let mut spool = Box::new(Spool::resume(Box::new(film.clone()), folder.path(), &info, 3 * told).unwrap());
             all[3 * told..].iter().for_each(|frame| spool.write(frame).unwrap());
-            assert_eq!(spool.settle().unwrap(), 12);
+            assert_eq!(spool.secure().unwrap(), 12);
             spool.finish().unwrap();
             assert!(*film.0.lock().unwrap() == all, "from {told}");
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -39,6 +39,8 @@ pub(super) struct Work {
     pub folder: PathBuf,
     extension: &'static str,
     pub segments: Vec<Segment>,
+    /// How many of them are on the disk for certain.
+    synced: usize,
     /// Whether what is finished stays when this is dropped.
     pub keep: bool,
 }
@@ -47,7 +49,7 @@ impl Work {
     /// Opens the folder, creating it where it is missing. Finished segments stay only for those who `resume`.
     pub fn open(output: &Path, extension: &'static str, resume: bool) -> Result<Work> {
         let folder = std::path::absolute(work_folder(output)).map_err(|cause| cannot_write(output, cause))?;
-        let mut work = Work { folder, extension, segments: Vec::new(), keep: false };
+        let mut work = Work { folder, extension, segments: Vec::new(), synced: 0, keep: false };
         if !resume {
             work.remove();
         }
@@ -108,16 +110,32 @@ impl Work {
         Ok(())
     }
 
+    /// Makes finished segments safe from a power cut.
+    pub fn sync(&mut self) -> Result<()> {
+        for segment in &self.segments[self.synced..] {
+            let path = self.folder.join(&segment.name);
+            let synced = fs::File::options().write(true).open(&path).and_then(|file| file.sync_all());
+            synced.map_err(|cause| cannot_write(&path, cause))?;
+        }
+        self.synced = self.segments.len();
+        Ok(())
+    }
+
     /// Removes every file that is ours, and the folder unless something else is in it.
     pub fn remove(&self) {
-        // What cannot be tidied up must not hide the reason that led here.
-        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            if entry.file_name().to_str().is_some_and(is_ours) {
-                let _ = fs::remove_file(entry.path());
-            }
-        }
-        let _ = fs::remove_dir(&self.folder);
+        discard_work(&self.folder);
     }
+}
+
+/// Removes every file that a video left in its work folder, and the folder unless something else is in it.
+pub fn discard_work(folder: &Path) {
+    // What cannot be tidied up must not hide the reason that led here.
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_str().is_some_and(is_ours) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    let _ = fs::remove_dir(folder);
 }
 
 impl Drop for Work {

@@ -146,6 +146,22 @@ impl Sink for Writer {
         if full { self.close() } else { Ok(()) }
     }
 
+    fn secure(&mut self) -> Result<usize> {
+        if self.ending.as_mut().is_some_and(Encoder::has_ended) {
+            self.settle()?;
+        }
+        self.work.sync()?;
+        Ok(self.frames_done())
+    }
+
+    fn secures_at_once(&self) -> bool {
+        false
+    }
+
+    fn keep_unfinished(&mut self) {
+        self.keep_work(true);
+    }
+
     fn finish(mut self: Box<Self>) -> Result<()> {
         self.close()?;
         self.settle()?;

@@ -96,7 +96,7 @@ impl Sink for Writer {
         written
     }
 
-    fn settle(&mut self) -> Result<usize> {
+    fn secure(&mut self) -> Result<usize> {
         let Some(file) = &self.file else { return Ok(0) };
         let synced = self.output.flush().and_then(|()| file.sync_data());
         synced.map_err(|cause| self.cannot_write(cause))?;
