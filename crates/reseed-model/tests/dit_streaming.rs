@@ -47,7 +47,7 @@ fn layers_that_come_and_go_compute_the_same_bytes() {
             let largest = (0..LAYERS).map(|layer| matrices(&config, layer)).max().unwrap();
             assert!(log.most <= 2 * largest, "{} values at once, {largest} in the largest layer", log.most);
             if resident == 0 {
-                assert_eq!(log.parked, (0..LAYERS).map(|layer| matrices(&config, layer)).sum());
+                assert_eq!(log.parked, (0..LAYERS).map(|layer| matrices(&config, layer)).sum::<usize>());
                 assert!(log.most > largest, "one layer is ahead");
             }
             assert_eq!(log.parked == 0, resident >= LAYERS);
@@ -65,7 +65,7 @@ fn a_plan_knows_what_streaming_takes() {
         assert_eq!((all.resident, all.hosted, none.resident), (config.layers, 0, 0));
         assert_eq!(none.weights + none.hosted, all.weights);
         let layers: Vec<usize> = (0..config.layers).map(|layer| 2 * matrices(&config, layer)).collect();
-        assert_eq!(none.hosted, layers.iter().sum());
+        assert_eq!(none.hosted, layers.iter().sum::<usize>());
         // Two layers at once, and a little for the gaps between them.
         let two = 2 * layers.iter().max().unwrap();
         assert!(none.peak > all.peak && none.peak <= all.peak + two, "{} {} {two}", all.peak, none.peak);
