@@ -110,7 +110,7 @@ fn open(input: &Path, output: &Path, clip: Clip) -> Result<Box<dyn Source>> {
     reseed_media::open_clip(input, clip).map_err(Failure::input)
 }
 
-fn settings(args: &JobArgs) -> Result<Settings> {
+pub fn settings(args: &JobArgs) -> Result<Settings> {
     let target = match (args.scale, args.resolution, args.size) {
         (Some(scale), ..) => Target::Scale(scale),
         (_, Some(short), _) => Target::ShortSide(short as usize),
@@ -272,7 +272,7 @@ fn counted(count: usize, word: &str) -> String {
 }
 
 /// Stages in their order. They overlap, so that they may add up to more than the total.
-fn phases(report: &Report) -> [(&'static str, f64); 7] {
+pub fn phases(report: &Report) -> [(&'static str, f64); 7] {
     let times = &report.times;
     [
         ("read", times.read),
