@@ -26,6 +26,14 @@ use crate::vae::refuse_same_file;
 const PIXELS_A_LATENT: usize = 8;
 
 pub fn run(args: &UpscaleArgs) -> Result<()> {
+    engine::in_range(args, &args.input, |args| &mut args.job.compute.dtype, run_once)
+}
+
+pub fn image(args: &ImageArgs) -> Result<()> {
+    engine::in_range(args, &args.input, |args| &mut args.job.compute.dtype, image_once)
+}
+
+fn run_once(args: &UpscaleArgs) -> Result<()> {
     if args.overlap >= args.batch_size {
         let (overlap, batch) = (args.overlap, args.batch_size);
         return Err(Failure::Usage(format!("--overlap {overlap} must be smaller than --batch-size {batch}")));
@@ -48,7 +56,7 @@ pub fn run(args: &UpscaleArgs) -> Result<()> {
     Job { name: "upscale", args: &args.job, input: &args.input, output: &args.output }.run(source, settings)
 }
 
-pub fn image(args: &ImageArgs) -> Result<()> {
+fn image_once(args: &ImageArgs) -> Result<()> {
     let settings = settings(&args.job)?;
     let source = open(&args.input, &args.output)?;
     if source.info().kind != Kind::Image {

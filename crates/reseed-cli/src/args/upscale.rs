@@ -7,7 +7,7 @@ use reseed_ops::Hw;
 
 use super::{ComputeArgs, memory, plane, size};
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct UpscaleArgs {
     /// A y4m video (- for stdin), a folder of images in name order, or an image.
     pub input: PathBuf,
@@ -35,7 +35,7 @@ pub struct UpscaleArgs {
     pub no_shot_detection: bool,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct ImageArgs {
     /// A PNG, JPEG, WebP or TIFF image.
     pub input: PathBuf,
@@ -46,7 +46,7 @@ pub struct ImageArgs {
 }
 
 /// Options of every job.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct JobArgs {
     /// Folder with vae.safetensors, dit.safetensors or dit.gguf, and pos_emb.pt, or the public names; or formula:tiny,
     /// formula:3b, formula:7b.
