@@ -2,7 +2,10 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "doc comments are the help texts, where brackets are shapes")]
 
 pub mod bench;
+pub mod estimate;
+pub mod models;
 pub mod upscale;
+pub mod video;
 
 use std::path::PathBuf;
 
@@ -10,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use reseed_ops::{Hw, Precision};
 
 pub use bench::{Bench, BenchArgs};
+pub use estimate::{Estimate, EstimateArgs};
 pub use upscale::{ImageArgs, JobArgs, UpscaleArgs};
 
 /// Restores and upscales video with SeedVR2-family models.
@@ -31,10 +35,13 @@ pub enum Command {
     /// Measure this machine.
     #[command(subcommand)]
     Bench(Bench),
-    /// Restore and upscale a y4m video, a folder of images or an image.
+    /// Restore and upscale a video, a folder of videos or of images, or an image.
     Upscale(Box<UpscaleArgs>),
     /// Restore and upscale one image.
     Image(Box<ImageArgs>),
+    /// Find, download and check the public models.
+    #[command(subcommand)]
+    Models(models::ModelsCommand),
     /// Run an embedded clip through an embedded model.
     Demo(DemoArgs),
     /// Show what this machine offers.
@@ -49,12 +56,6 @@ pub enum VaeCommand {
     Decode(TensorArgs),
     /// Encode and decode an image, a y4m video or a folder of images, and measure what is lost.
     Roundtrip(RoundtripArgs),
-}
-
-#[derive(Subcommand)]
-pub enum Estimate {
-    /// Memory and arithmetic of the video autoencoder.
-    Vae(EstimateArgs),
 }
 
 /// Which half of the autoencoder.
@@ -111,7 +112,7 @@ pub struct RunArgs {
 #[derive(Args, Clone)]
 pub struct ComputeArgs {
     /// Where to compute: cpu, cuda or cuda:N.
-    #[arg(long, default_value = "cpu")]
+    #[arg(long, alias = "cuda_device", default_value = "cpu", value_parser = device)]
     pub device: String,
     /// Type of the activations; sums are always f32. f32 on the cpu and f16 on cuda unless given, and bf16 where values
     /// leave the range of f16.
@@ -144,21 +145,10 @@ pub struct PlanArgs {
     pub max_vram: Option<usize>,
 }
 
-#[derive(Args)]
-pub struct EstimateArgs {
-    /// Which half.
-    pub direction: Direction,
-    /// Size of the pictures, width x height.
-    #[arg(long, value_parser = size, value_name = "WxH")]
-    pub size: Hw,
-    /// Number of pictures.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    pub frames: u32,
-    /// The VAE: a safetensors file, or formula:tiny, formula:full.
-    #[arg(long, value_name = "FILE", default_value = "formula:full")]
-    pub weights: String,
-    #[command(flatten)]
-    pub run: RunArgs,
+/// A bare number is that of a card.
+fn device(text: &str) -> Result<String, String> {
+    let number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    Ok(if number { format!("cuda:{text}") } else { text.to_owned() })
 }
 
 fn pair(text: &str, what: &str) -> Result<(usize, usize), String> {

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use reseed_cuda::CudaOps;
 use reseed_model::Config;
@@ -115,7 +114,7 @@ pub fn in_range<A: Clone>(
     args: &A,
     input: &Path,
     dtype: fn(&mut A) -> &mut Option<Precision>,
-    job: fn(&A) -> Result<()>,
+    job: impl Fn(&A) -> Result<()>,
 ) -> Result<()> {
     match job(args) {
         Err(Failure::OutOfRange(line)) if dtype(&mut args.clone()).is_none() && input != Path::new("-") => {
@@ -155,21 +154,4 @@ pub fn checked_tiling(tile: Hw, overlap: Hw, factor: usize, option: &str) -> Res
         return Err(Failure::Usage(format!("{option} {overlap} must be smaller than --tile {tile}")));
     }
     Ok(Tiling { tile, overlap })
-}
-
-static CANCELLED: AtomicBool = AtomicBool::new(false);
-
-/// From here on Ctrl-C ends the run after the slice in hand; a second one ends it at once.
-pub fn catch_ctrl_c() {
-    // A handler that cannot be set leaves the system's own, which ends the run at once.
-    let _ = ctrlc::set_handler(|| {
-        if CANCELLED.swap(true, Ordering::SeqCst) {
-            std::process::exit(i32::from(Failure::Cancelled.code()));
-        }
-    });
-}
-
-/// An error once Ctrl-C has been pressed.
-pub fn check_cancelled() -> Result<()> {
-    if CANCELLED.load(Ordering::SeqCst) { Err(Failure::Cancelled) } else { Ok(()) }
 }

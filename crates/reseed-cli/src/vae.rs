@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::args::{RunArgs, TensorArgs};
 use crate::budget::{self, Clip, Sharing};
 use crate::clip::{Extended, crop};
+use crate::ending;
 use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
@@ -26,7 +27,7 @@ pub fn decode(args: &TensorArgs) -> Result<()> {
 }
 
 fn encode_once(args: &TensorArgs) -> Result<()> {
-    engine::catch_ctrl_c();
+    ending::catch_ctrl_c();
     let device = engine::device(&args.run.compute, args.run.plan.max_vram)?;
     refuse_same_file(&args.input, &args.output)?;
     let input = TensorInput::open(&args.input)?;
@@ -67,7 +68,7 @@ fn encode_once(args: &TensorArgs) -> Result<()> {
 }
 
 fn decode_once(args: &TensorArgs) -> Result<()> {
-    engine::catch_ctrl_c();
+    ending::catch_ctrl_c();
     let device = engine::device(&args.run.compute, args.run.plan.max_vram)?;
     refuse_same_file(&args.input, &args.output)?;
     let input = TensorInput::open(&args.input)?;
@@ -166,7 +167,7 @@ impl Run<'_> {
         let mut values = Vec::new();
         let mut running: Option<(Box<dyn Incoming>, usize)> = None;
         while !slice.is_empty() {
-            engine::check_cancelled()?;
+            ending::check_cancelled()?;
             let ahead = next(step)?;
             let frames = slice.len() / (plane.count() * self.half.channels_in());
             let pictures = if cut == Cut::Pictures { frames } else { self.half.frames_out(frames, first) };
