@@ -78,7 +78,7 @@ pub struct TensorArgs {
     pub run: RunArgs,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct RoundtripArgs {
     /// Image, y4m video (- for stdin) or folder of images.
     pub input: PathBuf,

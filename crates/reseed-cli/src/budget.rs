@@ -1,7 +1,7 @@
 //! How a clip runs within the memory there is.
 
 use reseed_model::budget::{Job, Plan};
-use reseed_model::plan::{Cut, Tile, Tiling, slices};
+use reseed_model::plan::{Cut, Keeping, Tile, Tiling, slices};
 use reseed_model::{Config, Half, Stream};
 use reseed_ops::{Cost, Error, Hw, Ops};
 
@@ -14,6 +14,8 @@ use crate::report::{bytes, warn};
 pub const SPARE: usize = 16 << 20;
 /// How often a plan is made anew when someone else takes the memory in the meantime.
 const TRIES: usize = 5;
+/// Nothing that cannot have so much is worth going on with.
+const SMALLEST: usize = 64 << 20;
 /// Tiles of the last resort, in pixels.
 const TILES: [usize; 4] = [768, 512, 384, 256];
 
@@ -85,6 +87,25 @@ pub fn reserve(device: &Device, args: &PlanArgs, clips: &[Clip], sharing: Sharin
         return Ok(planned);
     }
     Err(Failure::Memory(format!("{}: its memory is taken away as fast as it is planned for", device.ops.device())))
+}
+
+/// A plan with the same slices that takes less than `planned`, which it replaces, its memory taken; nothing where there is
+/// none. The device holds no tensor.
+pub fn shrink(device: &Device, args: &PlanArgs, clip: &Clip, planned: &mut Planned) -> Option<Keeping> {
+    while planned.plan.ledger.arena > SMALLEST {
+        let room = (device.room)().ok()??.min(planned.plan.ledger.arena / 8 * 7);
+        let smaller = fitting(device, args, clip, Some(planned.plan.slice), room).ok()?;
+        if smaller.tiles.is_some() != planned.tiles.is_some() {
+            return None;
+        }
+        *planned = smaller;
+        let taken = planned.plan.ledger.arena + SPARE;
+        if device.ops.reserve(taken).is_ok() {
+            warn(&format!("{}: less memory than there was: going on with {}", device.ops.device(), bytes(taken)));
+            return Some(planned.plan.keeping.clone());
+        }
+    }
+    None
 }
 
 /// Plans that fit, with slices of one length.

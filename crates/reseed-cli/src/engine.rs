@@ -109,14 +109,15 @@ fn checked(reference: CpuOps, device: Arc<impl Ops + 'static>) -> Arc<dyn Ops> {
     Arc::new(CheckOps::telling(reference, &**device, |found| eprintln!("reseed: check: {found}")))
 }
 
-/// Runs `job`; where values leave the range of f16, which nobody asked for, once more in bf16.
+/// Runs `job`; where values leave the range of f16, which nobody asked for, once more in bf16, if the input is still there.
 pub fn in_range<A: Clone>(
     args: &A,
+    input: &Path,
     dtype: fn(&mut A) -> &mut Option<Precision>,
-    job: fn(&A) -> Result<()>,
+    job: impl Fn(&A) -> Result<()>,
 ) -> Result<()> {
     match job(args) {
-        Err(Failure::OutOfRange(line)) if dtype(&mut args.clone()).is_none() => {
+        Err(Failure::OutOfRange(line)) if dtype(&mut args.clone()).is_none() && input != Path::new("-") => {
             report::warn(&format!("{line}: running again in bf16"));
             let mut args = args.clone();
             *dtype(&mut args) = Some(Precision::Bf16);

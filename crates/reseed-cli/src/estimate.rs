@@ -23,6 +23,8 @@ pub struct Needs {
     dtype: Precision,
     /// Most bytes of the device's memory beside the weights.
     peak: usize,
+    /// Most bytes of a card's memory, with what its driver needs.
+    card: Option<usize>,
     /// Slices.
     slices: usize,
     planned: Planned,
@@ -83,7 +85,8 @@ fn trace_clip(device: &Device, half: &dyn Half, config: &Config, args: &Estimate
     let dtype = device.ops.precision();
     // A card keeps its tensors in one piece; a CPU shares its memory with the host's buffers.
     let peak = if device.card.is_some() { ledger.arena + budget::SPARE } else { ledger.peak + host };
-    Ok(Needs { ledger, weights, dtype, peak, slices: plan.len(), planned })
+    let card = device.card.as_ref().map(|card| card.peak_bytes() + weights + peak);
+    Ok(Needs { ledger, weights, dtype, peak, card, slices: plan.len(), planned })
 }
 
 /// An error where even the pictures of the first slice, the longest, find no place on the host: they are the one thing
@@ -100,7 +103,7 @@ fn reserve(half: &dyn Half, plane: Hw, frames: usize) -> Result<()> {
 }
 
 fn tell(args: &EstimateArgs, needs: &Needs) {
-    let Needs { ledger, weights, dtype, peak, slices, planned: Planned { plan, tiles, workers, .. } } = needs;
+    let Needs { ledger, weights, dtype, peak, card, slices, planned: Planned { plan, tiles, workers, .. } } = needs;
     let tiles = tiles.as_ref().map_or(1, Vec::len);
     let name = if args.direction == Direction::Encode { "encode" } else { "decode" };
     if args.run.compute.json {
@@ -112,7 +115,7 @@ fn tell(args: &EstimateArgs, needs: &Needs) {
                 "weights_bytes": weights, "peak_above_weights_bytes": peak, "flops": ledger.cost.flops,
                 "traffic_bytes": ledger.cost.bytes, "ops": ledger.ops,
                 "parked_bytes": ledger.parked, "frames_at_once": plan.keeping.at_once,
-                "slices": slices, "slice_latents": plan.slice, "tiles": tiles, "tiles_at_once": workers,
+                "card_peak_bytes": card, "slices": slices, "slice_latents": plan.slice, "tiles": tiles, "tiles_at_once": workers,
             })
         );
         return;
@@ -120,6 +123,9 @@ fn tell(args: &EstimateArgs, needs: &Needs) {
     say!("vae {name}, {} frames of {}x{}, {}", args.frames, args.size.w, args.size.h, dtype);
     say!("weights     {}", bytes(*weights));
     say!("activations {} at most", bytes(*peak));
+    if let Some(card) = card {
+        say!("card        {} of its memory in all", bytes(*card));
+    }
     say!("arithmetic  {:.3} TFLOP", ledger.cost.flops as f64 / 1e12);
     say!("traffic     {}", bytes(ledger.cost.bytes as usize));
     if ledger.parked > 0 {

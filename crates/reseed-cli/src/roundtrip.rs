@@ -23,6 +23,10 @@ use crate::vae::refuse_same_file;
 const UNKNOWN: usize = 33;
 
 pub fn run(args: &RoundtripArgs) -> Result<()> {
+    engine::in_range(args, &args.input, |args| &mut args.run.compute.dtype, run_once)
+}
+
+fn run_once(args: &RoundtripArgs) -> Result<()> {
     report::make_way_for(&args.output);
     if args.input != Path::new("-") {
         refuse_same_file(&args.input, &args.output)?;

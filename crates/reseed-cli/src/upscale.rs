@@ -41,7 +41,19 @@ pub fn run(args: &UpscaleArgs, typed: TypedSettings) -> Result<()> {
     if !ignored.is_empty() {
         report::warn(&format!("{}: chosen by the engine itself, and ignored", ignored.join(", ")));
     }
-    batch::each(&args.input, &args.output, |input, output| one(args, input, output, typed.clone()))
+    batch::each(&args.input, &args.output, |input, output| {
+        engine::in_range(
+            args,
+            input,
+            |args| &mut args.job.compute.dtype,
+            |now| {
+                // What a first run in another type left is of no use to the second.
+                let anew = now.job.compute.dtype != args.job.compute.dtype;
+                let (resume, overwrite) = (now.resume && !anew, now.overwrite || anew);
+                one(&UpscaleArgs { resume, overwrite, ..now.clone() }, input, output, typed.clone())
+            },
+        )
+    })
 }
 
 /// One file, or one folder of images.
@@ -80,6 +92,10 @@ fn one(args: &UpscaleArgs, input: &Path, output: &Path, mut typed: TypedSettings
 }
 
 pub fn image(args: &ImageArgs) -> Result<()> {
+    engine::in_range(args, &args.input, |args| &mut args.job.compute.dtype, image_once)
+}
+
+fn image_once(args: &ImageArgs) -> Result<()> {
     let settings = settings(&args.job)?;
     let source = open(&args.input, &args.output, Clip::default())?;
     if source.info().kind != Kind::Image {

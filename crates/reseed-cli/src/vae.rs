@@ -5,7 +5,7 @@ use std::path::Path;
 
 use reseed_model::plan::{Cut, padded_plane, whole_frames};
 use reseed_model::{Config, Half, Vae};
-use reseed_ops::{Hw, Incoming, Ops, ProfileOps, Record, Shape, Thw};
+use reseed_ops::{CopyTime, Hw, Incoming, Ops, ProfileOps, Record, Shape, Thw};
 use serde_json::json;
 
 use crate::args::{RunArgs, TensorArgs};
@@ -19,11 +19,11 @@ use crate::report::{self, MemoryWatch, bytes};
 use crate::tensor_file::{TensorInput, TensorOutput};
 
 pub fn encode(args: &TensorArgs) -> Result<()> {
-    engine::in_range(args, |args| &mut args.run.compute.dtype, encode_once)
+    engine::in_range(args, &args.input, |args| &mut args.run.compute.dtype, encode_once)
 }
 
 pub fn decode(args: &TensorArgs) -> Result<()> {
-    engine::in_range(args, |args| &mut args.run.compute.dtype, decode_once)
+    engine::in_range(args, &args.input, |args| &mut args.run.compute.dtype, decode_once)
 }
 
 fn encode_once(args: &TensorArgs) -> Result<()> {
@@ -156,8 +156,10 @@ impl Run<'_> {
         let ops: &dyn Ops = profiler.as_ref().map_or(&*self.device.ops, |p| p);
         let frames = if cut == Cut::Pictures { total } else { 1 + (total - 1) / self.config.temporal_factor() };
         let clip = Clip { half: self.half, config: self.config, cut, plane, frames };
-        let planned = &budget::reserve(self.device, &self.args.plan, &[clip], Sharing::Together)?[0];
+        let mut planned = budget::reserve(self.device, &self.args.plan, &[clip], Sharing::Together)?.swap_remove(0);
         let (mut stream, step) = (planned.stream(ops, self.half, plane), planned.step());
+        let mut smaller = || budget::shrink(self.device, &self.args.plan, &clip, &mut planned);
+        self.device.ops.copy_time()?;
         let mut progress = Progress::new(self.name, Some(total), self.args.compute.json);
         let mut slice = next(step + 1)?;
         let mut first = true;
@@ -169,7 +171,7 @@ impl Run<'_> {
             let ahead = next(step)?;
             let frames = slice.len() / (plane.count() * self.half.channels_in());
             let pictures = if cut == Cut::Pictures { frames } else { self.half.frames_out(frames, first) };
-            let started = (stream.start(&slice, ahead.is_empty())?, pictures);
+            let started = (stream.start_within(&slice, ahead.is_empty(), &mut smaller)?, pictures);
             if let Some((result, pictures)) = running.replace(started) {
                 result.wait(&mut values)?;
                 write(&values)?;
@@ -185,7 +187,8 @@ impl Run<'_> {
         }
         progress.finish();
         let records = profiler.map(|profiler| profiler.records()).transpose()?;
-        Ok(Done { run: self, total, seconds: progress.elapsed().as_secs_f64(), fps: progress.fps(), watch, records })
+        let (copies, seconds) = (self.device.ops.copy_time()?, progress.elapsed().as_secs_f64());
+        Ok(Done { run: self, total, seconds, fps: progress.fps(), watch, copies, records })
     }
 }
 
@@ -196,12 +199,13 @@ struct Done<'a> {
     seconds: f64,
     fps: f64,
     watch: MemoryWatch,
+    copies: CopyTime,
     records: Option<Vec<Record>>,
 }
 
 impl Done<'_> {
     fn tell(&self, output: &Path, shape: Shape) {
-        let Done { run, total, seconds, fps, watch, records } = self;
+        let Done { run, total, seconds, fps, watch, copies, records } = self;
         if let Some((records, ceiling)) = records.as_ref().zip(run.device.ceiling.as_ref()) {
             report::profile(records, ceiling, run.args.compute.json);
         }
@@ -210,6 +214,7 @@ impl Done<'_> {
                 "event": "done", "command": run.name, "device": run.device.ops.device(), "dtype": run.device.ops.precision().to_string(),
                 "frames": total, "seconds": seconds, "fps": fps,
                 "card_peak_bytes": run.device.card.as_ref().map(|card| card.peak_bytes()),
+                "copy_seconds": copies.copying, "copy_hidden": copies.hidden(),
             });
             done.as_object_mut().expect("an object").extend(watch.json().as_object().expect("an object").clone());
             say!("{done}");
@@ -217,7 +222,12 @@ impl Done<'_> {
             say!("{total} frames in {seconds:.2} s ({fps:.2} fps) on {}", run.device.ops.device());
             say!("{}", watch.line());
             if let Some(card) = &run.device.card {
-                say!("card memory {}", bytes(card.peak_bytes()));
+                let hidden = 100.0 * copies.hidden();
+                say!(
+                    "card memory {}; copies {:.3} s, of which {hidden:.0}% hidden",
+                    bytes(card.peak_bytes()),
+                    copies.copying
+                );
             }
             say!("{}: output {shape}", output.display());
         }

@@ -13,6 +13,7 @@ mod group_norm;
 mod layers;
 mod linear;
 mod memory;
+mod pace;
 mod parked;
 mod small;
 mod upsample;
@@ -105,7 +106,8 @@ impl CudaOps {
     /// Makes devices that compute nothing and count what this one would take.
     pub fn tracer(&self) -> Box<dyn Fn() -> TraceOps> {
         let (dtype, halo) = (self.dtype, self.driver.kernels.halo);
-        Box::new(move || TraceOps::new(dtype, dtype, workspace::of(dtype, halo)))
+        let pace = pace::of(&self.driver, self.precision());
+        Box::new(move || TraceOps::new(dtype, dtype, workspace::of(dtype, halo)).paced(pace))
     }
 
     fn unpack<'a, T: 'static>(&self, packed: &'a Packed) -> &'a T {

@@ -82,8 +82,8 @@ impl Job<'_> {
             false => (plan.ledger.arena, 0),
         });
         let mut best: Option<Plan> = None;
-        for (search, plan) in found.into_iter().take(IMPROVED) {
-            let plan = search.swapped(plan)?;
+        for (i, (search, plan)) in found.into_iter().enumerate() {
+            let plan = if i < IMPROVED { search.improved(plan)? } else { plan };
             if best.as_ref().is_none_or(|best| search.better(&plan, best)) {
                 best = Some(plan);
             }
@@ -93,7 +93,7 @@ impl Job<'_> {
 }
 
 /// How many of the candidates that were found to be the fastest are improved.
-const IMPROVED: usize = 3;
+const IMPROVED: usize = 2;
 
 fn with_slice(candidate: &Candidate, slice: Option<usize>) -> Candidate {
     Candidate { slice: slice.unwrap_or(candidate.slice), ..*candidate }
@@ -147,6 +147,18 @@ impl Search<'_> {
             }
         }
         Ok(plan)
+    }
+
+    /// A faster plan that parks other pasts, as long as one is found.
+    fn improved(&self, mut plan: Plan) -> Result<Plan> {
+        loop {
+            let before = plan.ledger.time;
+            plan = self.swapped(plan)?;
+            plan = self.fetched(plan)?;
+            if plan.ledger.time >= before || !self.fits(&plan) {
+                return Ok(plan);
+            }
+        }
     }
 
     /// Parks a past in place of another where that is faster.

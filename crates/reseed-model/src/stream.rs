@@ -2,7 +2,7 @@
 
 use reseed_ops::{Hw, Incoming, Ops, Shape, Tensor, Thw};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::plan::{Keeping, Tile};
 use crate::vae::{Half, State};
 
@@ -15,21 +15,42 @@ pub struct Stream<'a> {
     states: Vec<State>,
     keeping: Keeping,
     workers: usize,
+    /// Slices so far, until their memory has been seen to suffice.
+    first: Vec<Vec<f32>>,
+    started: usize,
 }
+
+/// Slices behind this one take the memory that it took.
+const STEADY: usize = 3;
 
 impl<'a> Stream<'a> {
     /// A clip that starts, of frames of this size.
     pub fn new(ops: &'a dyn Ops, half: &'a dyn Half, plane: Hw, keeping: &Keeping) -> Self {
         let states = vec![State::kept(keeping.clone())];
-        Stream { ops, half, plane, tiles: None, states, keeping: keeping.clone(), workers: 1 }
+        Stream {
+            ops,
+            half,
+            plane,
+            tiles: None,
+            states,
+            keeping: keeping.clone(),
+            workers: 1,
+            first: Vec::new(),
+            started: 0,
+        }
     }
 
     /// The same in tiles, if there are any, which come from [`crate::plan::Tiling::tiles`]; as many as `workers` of them
     /// run at the same time.
     pub fn tiled(self, tiles: Option<Vec<Tile>>, workers: usize) -> Self {
-        let count = tiles.as_ref().map_or(1, Vec::len);
-        let states = (0..count).map(|_| State::kept(self.keeping.clone())).collect();
-        Stream { tiles, states, workers: workers.max(1), ..self }
+        let mut stream = Stream { tiles, workers: workers.max(1), ..self };
+        stream.restart();
+        stream
+    }
+
+    fn restart(&mut self) {
+        let count = self.tiles.as_ref().map_or(1, Vec::len);
+        self.states = (0..count).map(|_| State::kept(self.keeping.clone())).collect();
     }
 
     /// Runs the next slice: host values `[T, H, W, C]` in, `[T', H', W', C']` out. Behind the last one nothing is kept.
@@ -59,6 +80,40 @@ impl<'a> Stream<'a> {
                 result
             }
         }
+    }
+
+    /// The same on a device whose memory may turn out to be too small: `smaller`, which is asked when no tensor of this
+    /// clip is left, says how to keep things in less, and the few slices so far run again, to the same results. What
+    /// suffices for these suffices for all.
+    pub fn start_within(
+        &mut self,
+        values: &[f32],
+        last: bool,
+        smaller: &mut dyn FnMut() -> Option<Keeping>,
+    ) -> Result<Box<dyn Incoming>> {
+        let mut result = self.start(values, last);
+        while self.started <= STEADY
+            && let Err(Error::Device(reseed_ops::Error::OutOfMemory { .. })) = &result
+        {
+            self.states.clear();
+            let Some(keeping) = smaller() else { break };
+            self.keeping = keeping;
+            self.restart();
+            result = self.run_again().and_then(|()| self.start(values, last));
+        }
+        self.started += 1;
+        match self.started <= STEADY {
+            true => self.first.push(values.to_vec()),
+            false => self.first.clear(),
+        }
+        result
+    }
+
+    fn run_again(&mut self) -> Result<()> {
+        let first = std::mem::take(&mut self.first);
+        let done = first.iter().try_for_each(|values| Ok(self.start(values, false)?.wait(&mut Vec::new())?));
+        self.first = first;
+        done
     }
 
     fn step_tiles(&mut self, slice: &Slice, tiles: &[Tile]) -> Result<Box<dyn Incoming>> {

@@ -3,11 +3,14 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::device::OtherUpsample;
 use common::{Side, load, run_slices, step};
 use reseed_model::budget::{Job, Plan};
-use reseed_model::plan::Keeping;
-use reseed_model::{Config, State};
-use reseed_ops::{CpuOps, DType, Hw, TraceOps, relative_error};
+use reseed_model::plan::{Keeping, slices};
+use reseed_model::{Config, Error, State, Stream, Vae};
+use reseed_ops::{CpuOps, DType, Hw, Shape, Summed, TraceOps, relative_error};
 
 const GIB: usize = 1 << 30;
 
@@ -56,6 +59,75 @@ fn parking_some_pasts_costs_less_than_parking_all() {
         let (free, held) = (decode(plane, 17, usize::MAX), decode(plane, 17, limit * GIB - BESIDE));
         assert!(held.ledger.time * 10 <= free.ledger.time * 17, "{plane:?} in {limit}: {held:?}, else {free:?}");
     }
+}
+
+// A plan is traced over a few slices; a run goes on, and uploads and sends beside.
+#[test]
+fn a_run_takes_the_memory_that_its_plan_says() {
+    let (plane, frames) = (Hw::new(45, 80), 12);
+    let vae = load(&device(), &Config::full());
+    let job = Job { half: &vae.decoder, factor: 1, plane, frames };
+    for budget in [2 * GIB, 5 * GIB / 4, GIB] {
+        let (plan, trace) = (job.plan(&device, None, budget).unwrap(), device());
+        assert!(plan.ledger.arena <= budget, "{plan:?}");
+        let mut stream = Stream::new(&trace, &vae.decoder, plane, &plan.keeping);
+        for slice in slices(frames, plan.slice) {
+            stream.step(&vec![0.0; slice.len() * plane.count() * 16], slice.end == frames).unwrap();
+        }
+        let (foretold, taken) = (plan.ledger.arena, trace.ledger().arena);
+        assert!(taken <= foretold && foretold <= taken + taken / 20, "{taken} bytes, {foretold} foretold: {plan:?}");
+    }
+}
+
+/// A device that is out of memory when it upsamples for the `nth` time.
+fn failing(nth: usize) -> OtherUpsample {
+    let calls = AtomicUsize::new(0);
+    let fail = move |_: &CpuOps, y: Summed| match calls.fetch_add(1, Ordering::Relaxed) == nth {
+        true => {
+            let (op, device, shape) = ("upsample", "failing".into(), Shape::from([1]));
+            Err(reseed_ops::Error::OutOfMemory { op, device, shape, bytes: 1 })
+        }
+        false => Ok(y),
+    };
+    OtherUpsample(CpuOps::new(DType::F32, Some(2)).unwrap(), Box::new(fail))
+}
+
+/// Decodes five latent frames on a device that fails once, and says how often a smaller plan was asked for.
+fn decode_failing(nth: usize, smaller: Option<Keeping>) -> (Result<Vec<f32>, Error>, usize) {
+    let (ops, plane) = (failing(nth), Hw::new(3, 5));
+    let vae: Vae = load(&ops, &Config::tiny());
+    let clip = Side::Decode.input(&vae.config, 5, plane);
+    let mut stream = Stream::new(&ops, &vae.decoder, plane, &Keeping::default());
+    let mut asked = 0;
+    let mut run = || -> Result<Vec<f32>, Error> {
+        let (mut pictures, mut values) = (Vec::new(), Vec::new());
+        for slice in slices(clip.t, 1) {
+            let mut smaller = || {
+                asked += 1;
+                smaller.clone()
+            };
+            let last = slice.end == clip.t;
+            stream.start_within(clip.frames(slice), last, &mut smaller)?.wait(&mut values)?;
+            pictures.extend_from_slice(&values);
+        }
+        Ok(pictures)
+    };
+    (run(), asked)
+}
+
+#[test]
+fn a_run_whose_memory_is_taken_goes_on_with_a_smaller_plan() {
+    let small = Keeping { at_once: 1, levels: 1, parked: (0..100).collect(), ..Keeping::default() };
+    let (whole, asked) = decode_failing(usize::MAX, Some(small.clone()));
+    assert_eq!(asked, 0);
+    let whole = whole.unwrap();
+    for nth in [0, 4, 9, 14] {
+        let (got, asked) = decode_failing(nth, Some(small.clone()));
+        let error = relative_error(&whole, &got.unwrap());
+        assert!(error <= 1e-5 && asked == 1, "call {nth}: {error:.2e}, {asked} plans");
+    }
+    let (got, asked) = decode_failing(4, None);
+    assert!(matches!(got, Err(Error::Device(reseed_ops::Error::OutOfMemory { .. }))) && asked == 1);
 }
 
 #[test]

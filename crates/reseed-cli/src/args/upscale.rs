@@ -8,7 +8,7 @@ use reseed_ops::Hw;
 use super::video::VideoArgs;
 use super::{ComputeArgs, memory, plane, size};
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct UpscaleArgs {
     /// A video of any kind (- for y4m on stdin), a folder of videos, a folder of images in name order, or an image.
     pub input: PathBuf,
@@ -44,7 +44,7 @@ pub struct UpscaleArgs {
     pub overwrite: bool,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct ImageArgs {
     /// A PNG, JPEG, WebP or TIFF image.
     pub input: PathBuf,
@@ -58,7 +58,7 @@ pub struct ImageArgs {
 }
 
 /// Options of every job.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct JobArgs {
     /// A public model such as 3b or 7b-q4 (see `reseed models list`); a folder with vae.safetensors, dit.safetensors or
     /// dit.gguf, and pos_emb.pt, or the public names; or formula:tiny, formula:3b, formula:7b.

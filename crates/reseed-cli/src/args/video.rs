@@ -8,7 +8,7 @@ use reseed_media::video::{Clip, Codec, Options};
 use crate::failure::{Failure, Result};
 
 /// Options of video files.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct VideoArgs {
     /// Begin here: seconds, or h:m:s.
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -73,7 +73,7 @@ impl VideoArgs {
 
 /// Options of the public command line that set what is decided here without being asked: taken, so that a command can be
 /// pasted, and without effect.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct PublicArgs {
     #[arg(long = "vae_encode_tiled", hide = true)]
     encode_tiled: bool,

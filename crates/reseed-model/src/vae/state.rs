@@ -167,21 +167,29 @@ impl State {
         forward: impl Fn(Summed, &mut State) -> Result<Summed>,
     ) -> Result<Summed> {
         let (frames, seen, outer) = (x.tensor.thw().t, self.seen, self.again.clone());
-        let (mut start, mut end) = (0, if self.starts() { 1 } else { step.min(frames) });
-        if end == frames {
-            // Nothing else holds it then, and layers may work in its memory.
+        let first = if self.starts() { 1 } else { step.min(frames) };
+        if first == frames {
             return forward(x, self);
         }
-        let mut all: Option<Summed> = None;
-        while start < frames {
-            self.again = if end < frames { slots.clone() } else { outer.clone() };
-            let y = forward(x.frames(start, end - start), self)?;
+        let starts = (0..1).chain((first..frames).step_by(step));
+        let part = |start: usize| {
+            let end = if start == 0 { first } else { frames.min(start + step) };
+            copied(ops, x.frames(start, end - start))
+        };
+        // Each has memory of its own, which layers may work in and which is free when they are done with it.
+        let parts = starts.map(part).collect::<Result<Vec<_>>>()?;
+        drop(x);
+        let (mut all, mut left) = (None, parts.len());
+        for part in parts {
+            left -= 1;
+            self.again = if left > 0 { slots.clone() } else { outer.clone() };
+            let frames = part.tensor.thw().t;
+            let y = forward(part, self)?;
             all = Some(match all {
                 None => y,
                 Some(before) => joined(ops, before, y)?,
             });
-            self.see(end - start);
-            (start, end) = (end, frames.min(end + step));
+            self.see(frames);
         }
         (self.seen, self.again) = (seen, outer);
         Ok(all.expect("a slice has frames"))
@@ -247,6 +255,12 @@ impl State {
         }
         Ok(State { pasts, seen, ..State::kept(keeping) })
     }
+}
+
+/// The same frames in memory of their own; their few statistics may stay.
+fn copied(ops: &dyn Ops, x: Summed) -> Result<Summed> {
+    let frames = x.tensor.thw().t;
+    Ok(Summed { tensor: ops.tail(None, x.tensor, frames)?, stats: x.stats })
 }
 
 /// One clip behind the other, with their statistics.
