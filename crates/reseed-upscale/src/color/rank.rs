@@ -146,11 +146,11 @@ fn sort(chunks: &[Dealt], all: &mut Vec<u32>) {
             return out.sort_unstable();
         }
         count(chunks, bucket, counts);
-        let mut at = 0;
+        let mut out = out.iter_mut();
         for (low, count) in counts.iter_mut().enumerate() {
-            let count = std::mem::take(count) as usize;
-            out[at..at + count].fill((bucket * BUCKETS + low) as u32);
-            at += count;
+            for to in out.by_ref().take(std::mem::take(count) as usize) {
+                *to = (bucket * BUCKETS + low) as u32;
+            }
         }
     };
     buckets.into_par_iter().for_each_init(|| vec![0; BUCKETS], sort);
