@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use reseed_cuda::CudaOps;
 use reseed_model::Config;
@@ -10,7 +9,7 @@ use reseed_model::plan::Tiling;
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_ops::{CheckOps, CpuOps, Hw, Level, Ops, Precision, TraceOps};
+use reseed_ops::{Ceiling, CheckOps, CpuOps, Hw, Level, Ops, Precision, TraceOps};
 
 use crate::args::{ComputeArgs, PlanArgs};
 use crate::failure::{Failure, Result};
@@ -33,6 +32,8 @@ pub struct Device {
     pub lanes: usize,
     /// The card, if it is one.
     pub card: Option<Arc<CudaOps>>,
+    /// The most that it can do, measured where a profile is asked for.
+    pub ceiling: Option<Ceiling>,
 }
 
 /// The transformer's device, where it computes in another type than the autoencoder's `device`: f16 costs it 15 dB, so
@@ -62,11 +63,12 @@ fn card_device(cuda: CudaOps, args: &ComputeArgs, max_vram: Option<usize>) -> Re
     let card = cuda.clone();
     let room = move || Ok(Some(card.room_for_tensors(max_vram)?));
     let trace = cuda.tracer();
+    let ceiling = args.profile.then(|| Ceiling::measure(&*cuda)).transpose()?;
     let ops: Arc<dyn Ops> = match check()? {
         true => checked(CpuOps::new(cuda.dtype(), args.threads.map(usize::from))?, cuda.clone()),
         false => cuda.clone(),
     };
-    Ok(Device { trace, room: Box::new(room), slice: None, lanes: 1, card: Some(cuda), ops })
+    Ok(Device { trace, room: Box::new(room), slice: None, lanes: 1, card: Some(cuda), ceiling, ops })
 }
 
 fn cpu(args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {
@@ -82,12 +84,13 @@ fn cpu(args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {
     }
     let cpu = Arc::new(CpuOps::new(precision.dtype(), threads)?);
     let (lanes, tracer) = (cpu.threads(), cpu.clone());
+    let ceiling = args.profile.then(|| Ceiling::measure(&*cpu)).transpose()?;
     let trace = Box::new(move || tracer.trace());
     let ops: Arc<dyn Ops> = match check()? {
         true => checked(CpuOps::at(Level::Reference, precision.dtype(), threads)?, cpu),
         false => cpu,
     };
-    Ok(Device { trace, room: Box::new(|| Ok(None)), slice: Some(1), lanes, card: None, ops })
+    Ok(Device { trace, room: Box::new(|| Ok(None)), slice: Some(1), lanes, card: None, ceiling, ops })
 }
 
 /// Whether `RESEED_CHECK` asks for every op to be compared.
@@ -150,21 +153,4 @@ pub fn checked_tiling(tile: Hw, overlap: Hw, factor: usize, option: &str) -> Res
         return Err(Failure::Usage(format!("{option} {overlap} must be smaller than --tile {tile}")));
     }
     Ok(Tiling { tile, overlap })
-}
-
-static CANCELLED: AtomicBool = AtomicBool::new(false);
-
-/// From here on Ctrl-C ends the run after the slice in hand; a second one ends it at once.
-pub fn catch_ctrl_c() {
-    // A handler that cannot be set leaves the system's own, which ends the run at once.
-    let _ = ctrlc::set_handler(|| {
-        if CANCELLED.swap(true, Ordering::SeqCst) {
-            std::process::exit(i32::from(Failure::Cancelled.code()));
-        }
-    });
-}
-
-/// An error once Ctrl-C has been pressed.
-pub fn check_cancelled() -> Result<()> {
-    if CANCELLED.load(Ordering::SeqCst) { Err(Failure::Cancelled) } else { Ok(()) }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
+use crate::ending;
+
 /// A clear line and a code.
 #[derive(Debug)]
 pub enum Failure {
@@ -20,8 +22,8 @@ pub enum Failure {
     OutOfRange(String),
     /// The device is not there.
     Device(String),
-    /// Ctrl-C.
-    Cancelled,
+    /// Ctrl-C; so many frames stay for a later run.
+    Cancelled { kept: usize },
 }
 
 impl Failure {
@@ -34,7 +36,7 @@ impl Failure {
             Failure::Model(_) => 4,
             Failure::Memory(_) => 5,
             Failure::Device(_) | Failure::OutOfRange(_) => 6,
-            Failure::Cancelled => 130,
+            Failure::Cancelled { .. } => 130,
         }
     }
 
@@ -48,6 +50,21 @@ impl Failure {
         match error {
             reseed_media::Error::UnknownOutput { .. } => Failure::Usage(error.to_string()),
             error => Failure::Failed(error.to_string()),
+        }
+    }
+
+    /// The same failure of a job of which so many frames stay for a later run.
+    pub fn keeping(self, frames: usize) -> Failure {
+        let note = |line: String| match frames {
+            0 => line,
+            _ => format!("{line}; {frames} finished frames are kept: --resume goes on"),
+        };
+        match self {
+            Failure::Failed(line) => Failure::Failed(note(line)),
+            Failure::Input(line) => Failure::Input(note(line)),
+            Failure::Memory(line) => Failure::Memory(note(line)),
+            Failure::Device(line) => Failure::Device(note(line)),
+            other => other,
         }
     }
 
@@ -67,7 +84,8 @@ impl fmt::Display for Failure {
             | Failure::Memory(line)
             | Failure::OutOfRange(line)
             | Failure::Device(line) => f.write_str(line),
-            Failure::Cancelled => f.write_str("cancelled; nothing was written"),
+            Failure::Cancelled { kept: 0 } => f.write_str("cancelled; nothing was written"),
+            Failure::Cancelled { kept } => write!(f, "cancelled; {kept} finished frames are kept: --resume goes on"),
         }
     }
 }
@@ -100,7 +118,7 @@ impl From<reseed_upscale::Error> for Failure {
             Error::Model(error) => error.into(),
             Error::OtherVae { .. } | Error::Strangers { .. } => Failure::Model(error.to_string()),
             Error::NoPixels { .. } | Error::TooLarge { .. } => Failure::Usage(error.to_string()),
-            Error::Cancelled => Failure::Cancelled,
+            Error::Cancelled => ending::cancelled(),
             error => Failure::Input(error.to_string()),
         }
     }

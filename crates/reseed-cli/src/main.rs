@@ -7,14 +7,18 @@ macro_rules! say {
 }
 
 mod args;
+mod batch;
 mod bench;
 mod budget;
 mod clip;
 mod doctor;
+mod ending;
 mod engine;
 mod estimate;
 mod failure;
+mod job;
 mod model;
+mod models;
 mod outline;
 mod progress;
 mod report;
@@ -25,12 +29,15 @@ mod vae;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 
 use args::{Bench, Cli, Command, Estimate, VaeCommand};
+use job::settings::Settings;
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let matches = Cli::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let result = match cli.command {
         Command::Vae(VaeCommand::Encode(args)) => vae::encode(&args),
         Command::Vae(VaeCommand::Decode(args)) => vae::decode(&args),
         Command::Vae(VaeCommand::Roundtrip(args)) => roundtrip::run(&args),
@@ -40,14 +47,16 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Vae(args)) => bench::run(&args),
         Command::Bench(Bench::Color(args)) => bench::color::run(&args),
         Command::Bench(Bench::Dit(args)) => bench::dit::run(&args),
-        Command::Upscale(args) => upscale::run(&args),
+        Command::Upscale(args) => upscale::run(&args, Settings::typed(&Cli::command(), &matches)),
         Command::Image(args) => upscale::image(&args),
+        Command::Models(command) => models::run(&command),
         Command::Demo(args) => roundtrip::demo(&args),
         Command::Doctor => doctor::run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
+            ending::claim();
             eprintln!("reseed: {failure}");
             ExitCode::from(failure.code())
         }

@@ -10,6 +10,8 @@ use reseed_upscale::Networks;
 
 use crate::engine::SEED;
 use crate::failure::{Failure, Result};
+use crate::job::settings::Settings;
+use crate::models;
 
 /// Tokens of the public text embedding.
 const TEXT_TOKENS: usize = 58;
@@ -22,10 +24,11 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// A folder's, or those of a formula and a size.
+    /// A folder's, a public model's that is on this machine, or those of a formula and a size.
     pub fn open(name: &str) -> Result<Weights> {
         let Some(size) = name.strip_prefix("formula:") else {
-            let folder = Folder::open(Path::new(name))?;
+            let path = Path::new(name);
+            let folder = if path.is_dir() { Folder::open(path)? } else { models::folder(name)? };
             return Ok(Weights { vae: Box::new(folder.vae()?), dit: folder.dit()?, folder: Some(folder) });
         };
         let (vae, dit) = match size {
@@ -36,6 +39,14 @@ impl Weights {
         };
         let vae = Box::new(Formula::new(vae.tensors(), vae.groups, SEED));
         Ok(Weights { vae, dit: Box::new(Formula::plain(dit.tensors(), SEED)), folder: None })
+    }
+
+    /// With the files of the model, where it has some.
+    pub fn described(&self, settings: Settings) -> Result<Settings> {
+        let Some(folder) = &self.folder else { return Ok(settings) };
+        let files = [("VAE", Some(&folder.vae)), ("transformer", Some(&folder.dit)), ("text", folder.text.as_ref())];
+        let present = files.into_iter().filter_map(|(name, path)| Some((name, path?)));
+        present.fold(Ok(settings), |settings, (name, path)| settings?.with_input(name, path))
     }
 
     /// The autoencoder's.

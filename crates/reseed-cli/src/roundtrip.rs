@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::args::{DemoArgs, RoundtripArgs, RunArgs};
 use crate::budget::{self, Clip, Sharing};
 use crate::clip::{Extended, crop};
+use crate::ending;
 use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
@@ -60,7 +61,7 @@ impl Quality {
 }
 
 fn roundtrip(mut source: Box<dyn Source>, input: &Path, output: &Path, weights: &str, args: &RunArgs) -> Result<()> {
-    engine::catch_ctrl_c();
+    ending::catch_ctrl_c();
     let device = engine::device(&args.compute, args.plan.max_vram)?;
     let vae = Vae::load(&*device.ops, &*engine::weights(weights)?)?;
     let profiler = args.compute.profile.then(|| ProfileOps::new(&*device.ops));
@@ -75,8 +76,8 @@ fn roundtrip(mut source: Box<dyn Source>, input: &Path, output: &Path, weights: 
     }
     sink.finish().map_err(Failure::output)?;
     progress.finish();
-    if let Some(profiler) = &profiler {
-        report::profile(&profiler.records(), args.compute.json);
+    if let Some((profiler, ceiling)) = profiler.as_ref().zip(device.ceiling.as_ref()) {
+        report::profile(&profiler.records()?, ceiling, args.compute.json);
     }
     tell(&quality, &progress, &watch, output, args, &*device.ops);
     Ok(())
@@ -118,7 +119,7 @@ fn pump(
     let mut quality = Quality::default();
     let mut slice = clip.slice(step + 1)?;
     while !slice.is_empty() {
-        engine::check_cancelled()?;
+        ending::check_cancelled()?;
         let ahead = clip.slice(step)?;
         let last = ahead.is_empty();
         let moments = encoder.step(&slice, last)?;

@@ -9,6 +9,7 @@ use reseed_model::weights::Source;
 use reseed_model::weights::safetensors::{Safetensors, header, write_values};
 use reseed_ops::{Hw, Shape};
 
+use crate::ending;
 use crate::failure::{Failure, Result};
 
 /// A clip in a file.
@@ -106,6 +107,7 @@ impl TensorOutput {
         hidden.push(name);
         hidden.push(".partial");
         let partial = path.with_file_name(hidden);
+        ending::remove(&partial);
         let mut file = BufWriter::new(File::create(&partial).map_err(|e| Failure::write(path, e))?);
         let written = file.write_all(&header(&[("output", shape)], metadata));
         let output = TensorOutput { path: path.into(), partial, file: Some(file) };
@@ -138,5 +140,6 @@ impl Drop for TensorOutput {
         // Nothing is left behind when a run ends early; after `finish` there is nothing to remove.
         self.file = None;
         let _ = std::fs::remove_file(&self.partial);
+        ending::spare(&self.partial);
     }
 }

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use reseed_media::{Info, Kind, Sink, Size, Source};
+use reseed_media::video::{Clip, Options};
+use reseed_media::{Info, Kind, Size, Source};
 use reseed_model::dit::Needs;
 use reseed_model::plan::Tiling;
 use reseed_ops::{Hw, Ops, ProfileOps};
@@ -14,22 +15,37 @@ use serde_json::json;
 
 use crate::args::upscale::OverlapMode;
 use crate::args::{ImageArgs, JobArgs, PlanArgs, UpscaleArgs};
+use crate::batch;
+use crate::ending;
 use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
+use crate::job::settings::Settings as TypedSettings;
+use crate::job::{Leftovers, Work};
 use crate::model::Weights;
 use crate::outline::Outline;
 use crate::progress::Progress;
 use crate::report::{self, MemoryWatch, bytes};
 use crate::vae::refuse_same_file;
 
+/// The model that gives back what it is given: everything but networks.
+const IDENTITY: &str = "identity";
 /// Of every VAE of the family.
 const PIXELS_A_LATENT: usize = 8;
 
-pub fn run(args: &UpscaleArgs) -> Result<()> {
+pub fn run(args: &UpscaleArgs, typed: TypedSettings) -> Result<()> {
     if args.overlap >= args.batch_size {
         let (overlap, batch) = (args.overlap, args.batch_size);
         return Err(Failure::Usage(format!("--overlap {overlap} must be smaller than --batch-size {batch}")));
     }
+    let ignored = args.video.public.given();
+    if !ignored.is_empty() {
+        report::warn(&format!("{}: chosen by the engine itself, and ignored", ignored.join(", ")));
+    }
+    batch::each(&args.input, &args.output, |input, output| one(args, input, output, typed.clone()))
+}
+
+/// One file, or one folder of images.
+fn one(args: &UpscaleArgs, input: &Path, output: &Path, mut typed: TypedSettings) -> Result<()> {
     let settings = Settings {
         batching: Batching {
             size: args.batch_size.into(),
@@ -44,26 +60,54 @@ pub fn run(args: &UpscaleArgs) -> Result<()> {
         lead_in: args.prepend_frames.into(),
         ..settings(&args.job)?
     };
-    let source = open(&args.input, &args.output)?;
-    Job { name: "upscale", args: &args.job, input: &args.input, output: &args.output }.run(source, settings)
+    let source = open(input, output, args.video.clip()?)?;
+    let options = args.video.options();
+    let leftovers = Leftovers { resume: args.resume, overwrite: args.overwrite };
+    if input != Path::new("-") {
+        typed = typed.with_input("input", input)?;
+    }
+    if let Some(path) = &args.job.noise_file {
+        typed = typed.with_input("noise", path)?;
+    }
+    let work = Work::begin(input, output, &source.info().kind, leftovers, typed)?;
+    if !args.overwrite && !work.goes_on() {
+        refuse_existing(output)?;
+    }
+    if let Kind::Video(video) = &source.info().kind {
+        video.losses(output, &options).iter().for_each(|line| report::warn(line));
+    }
+    Job { name: "upscale", args: &args.job, input, output, options }.run(source, settings, work)
 }
 
 pub fn image(args: &ImageArgs) -> Result<()> {
     let settings = settings(&args.job)?;
-    let source = open(&args.input, &args.output)?;
+    let source = open(&args.input, &args.output, Clip::default())?;
     if source.info().kind != Kind::Image {
         let path = args.input.display();
         return Err(Failure::Usage(format!("{path}: is not one image; use `reseed upscale` for videos and folders")));
     }
-    Job { name: "image", args: &args.job, input: &args.input, output: &args.output }.run(source, settings)
+    let (input, output) = (&args.input, &args.output);
+    let work = Work::begin(input, output, &Kind::Image, Leftovers::default(), TypedSettings::default())?;
+    if !args.overwrite {
+        refuse_existing(output)?;
+    }
+    Job { name: "image", args: &args.job, input, output, options: Options::default() }.run(source, settings, work)
 }
 
-fn open(input: &Path, output: &Path) -> Result<Box<dyn Source>> {
+/// A file that is there is replaced only where somebody asks for it.
+fn refuse_existing(output: &Path) -> Result<()> {
+    match output.is_file() {
+        true => Err(Failure::Usage(format!("{}: is there already; --overwrite replaces it", output.display()))),
+        false => Ok(()),
+    }
+}
+
+fn open(input: &Path, output: &Path, clip: Clip) -> Result<Box<dyn Source>> {
     report::make_way_for(output);
     if input != Path::new("-") {
         refuse_same_file(input, output)?;
     }
-    reseed_media::open(input).map_err(Failure::input)
+    reseed_media::open_clip(input, clip).map_err(Failure::input)
 }
 
 pub fn settings(args: &JobArgs) -> Result<Settings> {
@@ -102,49 +146,73 @@ struct Job<'a> {
     args: &'a JobArgs,
     input: &'a Path,
     output: &'a Path,
+    options: Options,
 }
 
 impl Job<'_> {
     /// What is quickly found wrong is found before the model is loaded, which takes long.
-    fn run(&self, mut source: Box<dyn Source>, settings: Settings) -> Result<()> {
-        engine::catch_ctrl_c();
+    fn run(&self, mut source: Box<dyn Source>, settings: Settings, mut work: Work) -> Result<()> {
+        ending::catch_ctrl_c();
         let info = settings.output(source.info())?;
-        let weights = Weights::open(&self.args.model)?;
+        let weights = match self.args.model.as_str() {
+            IDENTITY => None,
+            name => Some(Weights::open(name)?),
+        };
         let device = engine::device(&self.args.compute, self.args.max_vram)?;
         let other = engine::transformer_device(&self.args.compute, self.args.max_vram, &device)?;
         let transformer = other.as_ref().unwrap_or(&device);
         let (dit_ops, padded) = (&*transformer.ops, settings.geometry(source.info())?.padded);
         let (plan, batch) = (plan_args(self.args), settings.batching.size);
-        let outline = Outline { weights: &weights, device: &device, transformer, plan, padded, batch };
-        let share = outline.share()?;
-        let sink = reseed_media::create(self.output, &info).map_err(Failure::output)?;
-        let networks = weights.load(&*device.ops, dit_ops, share.step.resident)?;
-        let settings = outline.reserve(settings, &share, networks.model().vae)?;
+        let outline = weights.as_ref().map(|weights| {
+            let outline = Outline { weights, device: &device, transformer, plan, padded, batch };
+            outline.share().map(|share| (outline, share))
+        });
+        let outline = outline.transpose()?;
+        let sink = work.sink(&info, &self.options)?;
+        let networks =
+            outline.as_ref().map(|(outline, share)| outline.weights.load(&*device.ops, dit_ops, share.step.resident));
+        let networks = networks.transpose()?;
+        let settings = match outline.as_ref().zip(networks.as_ref()) {
+            Some(((outline, share), networks)) => outline.reserve(settings, share, networks.model().vae)?,
+            None => settings,
+        };
+        let describe = |typed: TypedSettings| {
+            let typed = typed.with("device", device.ops.device()).with("type", device.ops.precision());
+            let typed = typed.with("plan", format!("{:?}", settings.vae)).with("version", env!("CARGO_PKG_VERSION"));
+            weights.as_ref().map_or(Ok(typed.clone()), |weights| weights.described(typed.clone()))
+        };
+        let from = work.start(describe, &info)?;
         let watch = MemoryWatch::start();
 
         let profilers = self.args.compute.profile.then(|| (ProfileOps::new(&*device.ops), ProfileOps::new(dit_ops)));
         let (vae_ops, networks): (&dyn Ops, _) = match &profilers {
-            Some((vae, dit)) => (vae, networks.through(dit)),
+            Some((vae, dit)) => (vae, networks.map(|networks| networks.through(dit))),
             None => (&*device.ops, networks),
         };
-        let upscaler = Upscaler::new(vae_ops, networks.model(), settings);
-        let report = self.pump(&upscaler, &mut *source, sink)?;
-        if let Some((vae, dit)) = &profilers {
-            report::profile(&[vae.records(), dit.records()].concat(), self.args.compute.json);
+        let upscaler = match &networks {
+            Some(networks) => Upscaler::new(vae_ops, networks.model(), settings),
+            None => Upscaler::identity(settings),
+        };
+        let progress = Progress::new(self.name, source.info().frames, self.args.compute.json);
+        let progress = progress.going_on_from(from.frames).on(device.card.clone());
+        let report =
+            upscaler.resume(from, &mut *source, sink, &mut work.watch(progress)).map_err(|e| self.failure(e))?;
+        work.finish();
+        if let Some(((vae, dit), ceiling)) = profilers.as_ref().zip(device.ceiling.as_ref()) {
+            report::profile(&[vae.records()?, dit.records()?].concat(), ceiling, self.args.compute.json);
         }
-        self.tell(&report, &info, &watch, &device, &share.step);
+        self.tell(&report, &info, &watch, &device, outline.as_ref().map(|(_, share)| &share.step));
         Ok(())
     }
 
-    fn pump(&self, upscaler: &Upscaler, source: &mut dyn Source, sink: Box<dyn Sink>) -> Result<Report> {
-        let mut bar = Bar(Progress::new(self.name, source.info().frames, self.args.compute.json));
-        upscaler.run(source, sink, &mut bar).map_err(|error| match error {
+    fn failure(&self, error: Error) -> Failure {
+        match error {
             Error::NoFrames => Failure::Input(format!("{}: there are no frames in it", self.input.display())),
-            error => error.into(),
-        })
+            error => Failure::from(error).keeping(ending::frames_kept()),
+        }
     }
 
-    fn tell(&self, report: &Report, info: &Info, watch: &MemoryWatch, device: &Device, step: &Needs) {
+    fn tell(&self, report: &Report, info: &Info, watch: &MemoryWatch, device: &Device, step: Option<&Needs>) {
         let card = device.card.as_ref().map(|card| card.peak_bytes());
         let (seconds, device) = (report.times.total.as_secs_f64(), &device.ops);
         if self.args.compute.json {
@@ -154,7 +222,8 @@ impl Job<'_> {
                 "frames": report.frames, "batches": report.batches, "shots": report.shots,
                 "width": info.size.w, "height": info.size.h, "seconds": seconds, "fps": report.fps(),
                 "phases": times.collect::<serde_json::Map<_, _>>(), "output": self.output.to_string_lossy(),
-                "layers": step.layers, "resident_layers": step.resident, "card_peak_bytes": card,
+                "layers": step.map(|step| step.layers), "resident_layers": step.map(|step| step.resident),
+                "card_peak_bytes": card,
                 "streaming_seconds": report.streaming.copying, "streaming_hidden": report.streaming.hidden(),
             });
             done.as_object_mut().expect("an object").extend(watch.json().as_object().expect("an object").clone());
@@ -172,8 +241,7 @@ impl Job<'_> {
         if let Some(peak) = card {
             say!("card: {} of its memory", bytes(peak));
         }
-        if step.resident < step.layers {
-            let Needs { layers, resident, hosted, .. } = *step;
+        if let Some(&Needs { layers, resident, hosted, .. }) = step.filter(|step| step.resident < step.layers) {
             say!(
                 "{resident} of {layers} layers stayed on the card, {} of others came anew for every batch: {:.2} s of \
                  copies, {:.0}% hidden",
@@ -216,17 +284,4 @@ pub fn phases(report: &Report) -> [(&'static str, f64); 7] {
         ("write", times.write),
     ]
     .map(|(name, time)| (name, time.as_secs_f64()))
-}
-
-/// A line on the terminal, and Ctrl-C.
-struct Bar(Progress);
-
-impl reseed_upscale::Progress for Bar {
-    fn advance(&mut self, frames: usize) {
-        self.0.advance(frames);
-    }
-
-    fn cancelled(&mut self) -> bool {
-        engine::check_cancelled().is_err()
-    }
 }

@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::args::{RunArgs, TensorArgs};
 use crate::budget::{self, Clip, Sharing};
 use crate::clip::{Extended, crop};
+use crate::ending;
 use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
@@ -26,7 +27,7 @@ pub fn decode(args: &TensorArgs) -> Result<()> {
 }
 
 fn encode_once(args: &TensorArgs) -> Result<()> {
-    engine::catch_ctrl_c();
+    ending::catch_ctrl_c();
     let device = engine::device(&args.run.compute, args.run.plan.max_vram)?;
     refuse_same_file(&args.input, &args.output)?;
     let input = TensorInput::open(&args.input)?;
@@ -67,7 +68,7 @@ fn encode_once(args: &TensorArgs) -> Result<()> {
 }
 
 fn decode_once(args: &TensorArgs) -> Result<()> {
-    engine::catch_ctrl_c();
+    ending::catch_ctrl_c();
     let device = engine::device(&args.run.compute, args.run.plan.max_vram)?;
     refuse_same_file(&args.input, &args.output)?;
     let input = TensorInput::open(&args.input)?;
@@ -164,7 +165,7 @@ impl Run<'_> {
         let mut values = Vec::new();
         let mut running: Option<(Box<dyn Incoming>, usize)> = None;
         while !slice.is_empty() {
-            engine::check_cancelled()?;
+            ending::check_cancelled()?;
             let ahead = next(step)?;
             let frames = slice.len() / (plane.count() * self.half.channels_in());
             let pictures = if cut == Cut::Pictures { frames } else { self.half.frames_out(frames, first) };
@@ -183,7 +184,7 @@ impl Run<'_> {
             progress.advance(pictures);
         }
         progress.finish();
-        let records = profiler.map(|profiler| profiler.records());
+        let records = profiler.map(|profiler| profiler.records()).transpose()?;
         Ok(Done { run: self, total, seconds: progress.elapsed().as_secs_f64(), fps: progress.fps(), watch, records })
     }
 }
@@ -201,8 +202,8 @@ struct Done<'a> {
 impl Done<'_> {
     fn tell(&self, output: &Path, shape: Shape) {
         let Done { run, total, seconds, fps, watch, records } = self;
-        if let Some(records) = records {
-            report::profile(records, run.args.compute.json);
+        if let Some((records, ceiling)) = records.as_ref().zip(run.device.ceiling.as_ref()) {
+            report::profile(records, ceiling, run.args.compute.json);
         }
         if run.args.compute.json {
             let mut done = json!({

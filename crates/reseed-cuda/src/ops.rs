@@ -21,10 +21,11 @@ mod window_attention;
 mod workspace;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvSpec, CopyTime, DType, Epilogue, Error, Incoming, Linear, Norm, Ops, Packed, Past,
-    Placement, Precision, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, TraceOps,
+    Activation, Conv, ConvData, ConvSpec, CopyTime, DType, Epilogue, Error, Incoming, Lap, Linear, Norm, Ops, Packed,
+    Past, Placement, Precision, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, TraceOps,
     Upsample, UpsampleData, UpsampleSpec, Vector, merge,
 };
 
@@ -123,6 +124,25 @@ impl Moment {
     }
 }
 
+/// Time between two points of the queue of kernels.
+struct CardLap {
+    driver: Arc<Driver>,
+    start: Arc<Event>,
+    end: Arc<Event>,
+}
+
+impl Lap for CardLap {
+    fn end(&mut self) -> Result<()> {
+        self.end = Event::record(&self.driver, Lane::Compute)?;
+        Ok(())
+    }
+
+    fn time(&self) -> Result<Duration> {
+        self.end.wait()?;
+        Ok(Duration::from_secs_f64(self.start.seconds_to(&self.end)?))
+    }
+}
+
 impl Ops for CudaOps {
     fn device(&self) -> String {
         self.driver.label.clone()
@@ -138,6 +158,11 @@ impl Ops for CudaOps {
 
     fn finish(&self) -> Result<()> {
         self.driver.synchronize()
+    }
+
+    fn lap(&self) -> Result<Box<dyn Lap>> {
+        let start = Event::record(&self.driver, Lane::Compute)?;
+        Ok(Box::new(CardLap { driver: self.driver.clone(), end: start.clone(), start }))
     }
 
     fn reserve(&self, bytes: usize) -> Result<()> {

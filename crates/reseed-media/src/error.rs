@@ -30,11 +30,8 @@ pub enum Error {
         /// The system's reason.
         cause: io::Error,
     },
-    /// Neither name nor content is of a kind read here.
-    #[error(
-        "{path}: not a PNG, JPEG, WebP or TIFF picture nor a Y4M video; \
-         pipe other videos in with `ffmpeg -i FILE -strict -1 -f yuv4mpegpipe - | ... -`"
-    )]
+    /// Neither name nor content is that of a picture.
+    #[error("{path}: not a PNG, JPEG, WebP or TIFF picture")]
     UnknownInput {
         /// The file.
         path: PathBuf,
@@ -68,7 +65,7 @@ pub enum Error {
         size: Size,
     },
     /// A folder that holds nothing to read.
-    #[error("{path}: no images in this folder; put .png, .jpg, .webp or .tiff files in it")]
+    #[error("{path}: no images in this folder, nor videos; put .png, .jpg, .webp or .tiff files in it")]
     EmptyFolder {
         /// The folder.
         path: PathBuf,
@@ -84,6 +81,20 @@ pub enum Error {
         other: PathBuf,
         /// Its size.
         other_size: Size,
+    },
+    /// A folder that could be two things.
+    #[error("{picture} is an image and {video} a video; put images and videos in folders of their own")]
+    MixedKinds {
+        /// A video in it.
+        video: PathBuf,
+        /// A picture in it.
+        picture: PathBuf,
+    },
+    /// A part was asked for of what has no times.
+    #[error("{path}: an image has no start and no end; leave out --start and --end")]
+    NoTimes {
+        /// The picture.
+        path: PathBuf,
     },
     /// A Y4M header that cannot be understood.
     #[error("{path}: the Y4M header {problem}; make it again with `ffmpeg -i VIDEO -pix_fmt yuv420p FILE.y4m`")]
@@ -148,6 +159,107 @@ pub enum Error {
     LeftOver {
         /// The temporary folder.
         path: PathBuf,
+    },
+    /// An unfinished output that has less than was written to it.
+    #[error("{path}: frame {frame}, which was written, is not in it; start the job anew")]
+    Lost {
+        /// The unfinished output.
+        path: PathBuf,
+        /// Counted from one.
+        frame: usize,
+    },
+    /// ffmpeg or ffprobe is not there.
+    #[error(
+        "{program} was not found; install it with `{}`, or say with RESEED_FFMPEG where it is",
+        crate::video::install_command()
+    )]
+    NoFfmpeg {
+        /// Which of the two.
+        program: &'static str,
+    },
+    /// A program that is there but does not run.
+    #[error("{program}: cannot be started: {cause}")]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// The system's reason.
+        cause: io::Error,
+    },
+    /// A program that runs but is not what it should be.
+    #[error("{program}: does not work as ffmpeg: {reason}")]
+    BadFfmpeg {
+        /// The program.
+        program: PathBuf,
+        /// Its last words.
+        reason: String,
+    },
+    /// ffmpeg cannot make sense of a file.
+    #[error("{path}: ffmpeg cannot read it: {reason}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// ffmpeg's reason.
+        reason: String,
+    },
+    /// A file with other things in it than pictures.
+    #[error("{path}: there is no video in it")]
+    NoVideo {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A video whose end is missing.
+    #[error(
+        "{path}: its header says {promised:.1} s, but its end is missing; copy it again, or use what is there with --end"
+    )]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// Seconds that the header promises.
+        promised: f64,
+    },
+    /// The decoder ended before the video did.
+    #[error("{path}: ffmpeg died while reading it: {reason}")]
+    DecoderDied {
+        /// The file.
+        path: PathBuf,
+        /// Its last words.
+        reason: String,
+    },
+    /// An encoder, or the joining of its segments, ended badly.
+    #[error("{path}: ffmpeg died while writing it: {reason}")]
+    EncoderDied {
+        /// The output.
+        path: PathBuf,
+        /// Its last words.
+        reason: String,
+    },
+    /// ffmpeg was built without what was asked for.
+    #[error("this ffmpeg has no encoder for {codec} (it would be {names}); choose another --codec")]
+    NoEncoder {
+        /// The codec.
+        codec: String,
+        /// ffmpeg's names for its encoders.
+        names: String,
+    },
+    /// A codec and a container that do not go together.
+    #[error("{path}: this kind of file does not hold {codec}, only {holds}; choose another --codec, or write .mkv")]
+    WrongContainer {
+        /// The output.
+        path: PathBuf,
+        /// The codec.
+        codec: &'static str,
+        /// What the container takes.
+        holds: &'static str,
+    },
+    /// A size that a codec cannot store.
+    #[error("{path}: {codec} stores even sides only, not {size}; ask for another size or for --codec ffv1")]
+    OddSize {
+        /// The output.
+        path: PathBuf,
+        /// The size.
+        size: Size,
+        /// The codec.
+        codec: &'static str,
     },
     /// A picture that the format cannot hold.
     #[error("{path}: cannot be written as {format} ({reason}); try .png", reason = one_line(.cause))]

@@ -10,6 +10,7 @@ use crate::frame::{Frame, Rate, Size};
 use crate::partial::Partial;
 use crate::picture::{self, Codec};
 use crate::stream::{Info, Kind, Sink, Source};
+use crate::video::is_video_name;
 
 /// The pictures of a folder; other files, hidden ones and folders within are passed over.
 pub(crate) struct FolderSource {
@@ -79,6 +80,21 @@ impl Source for FolderSource {
 }
 
 fn picture_names(folder: &Path) -> Result<Vec<OsString>> {
+    names(folder, |path| Codec::from_extension(path).is_some())
+}
+
+/// The videos of a folder, in natural name order; none where it is a folder of pictures. One that holds both is refused.
+pub fn videos_in(folder: &Path) -> Result<Vec<OsString>> {
+    let (videos, pictures) = (names(folder, is_video_name)?, picture_names(folder)?);
+    match (videos.first(), pictures.first()) {
+        (Some(video), Some(picture)) => {
+            Err(Error::MixedKinds { video: folder.join(video), picture: folder.join(picture) })
+        }
+        _ => Ok(videos),
+    }
+}
+
+fn names(folder: &Path, wanted: impl Fn(&Path) -> bool) -> Result<Vec<OsString>> {
     let cannot_read = |cause| Error::Read { path: folder.to_owned(), cause };
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(cannot_read)? {
@@ -86,7 +102,7 @@ fn picture_names(folder: &Path) -> Result<Vec<OsString>> {
         let Some(name) = path.file_name() else { continue };
         // macOS leaves a hidden `._name.png` beside each file it copies to a foreign disk.
         let hidden = name.as_encoded_bytes().starts_with(b".");
-        if !hidden && Codec::from_extension(&path).is_some() && !path.is_dir() {
+        if !hidden && wanted(&path) && !path.is_dir() {
             names.push(name.to_owned());
         }
     }
@@ -131,43 +147,69 @@ pub(crate) struct FolderSink {
     size: Size,
     icc: Option<Vec<u8>>,
     written: usize,
+    /// How many of them the system no longer holds in memory only.
+    settled: usize,
 }
 
 impl FolderSink {
     pub fn create(folder: &Path, info: &Info) -> Result<FolderSink> {
-        Ok(FolderSink {
-            partial: Partial::folder(folder)?,
-            folder: folder.to_owned(),
-            names: info.names.clone(),
-            size: info.size,
-            icc: info.icc.clone(),
-            written: 0,
-        })
+        Ok(FolderSink::new(Partial::folder(folder)?, folder, info))
     }
 
-    fn next_name(&self) -> PathBuf {
-        if self.names.is_empty() {
-            return PathBuf::from(format!("{:06}.png", self.written + 1));
+    /// Goes on behind so many pictures.
+    pub fn resume(folder: &Path, info: &Info, frames: usize) -> Result<FolderSink> {
+        let sink = FolderSink::new(Partial::reopen_folder(folder)?, folder, info);
+        let there = (0..frames).take_while(|&i| sink.partial.path().join(sink.name(i).0).is_file()).count();
+        if there < frames {
+            return Err(Error::Lost { path: sink.partial.path().to_owned(), frame: there + 1 });
         }
-        assert!(self.written < self.names.len(), "{} names for more frames", self.names.len());
-        PathBuf::from(&self.names[self.written])
+        Ok(FolderSink { written: frames, settled: frames, ..sink })
+    }
+
+    fn new(partial: Partial, folder: &Path, info: &Info) -> FolderSink {
+        let (names, icc) = (info.names.clone(), info.icc.clone());
+        FolderSink { partial, folder: folder.to_owned(), names, size: info.size, icc, written: 0, settled: 0 }
+    }
+
+    /// The name of a picture, and its format.
+    fn name(&self, i: usize) -> (PathBuf, Codec) {
+        if self.names.is_empty() {
+            return (PathBuf::from(format!("{:06}.png", i + 1)), Codec::Png);
+        }
+        assert!(i < self.names.len(), "{} names for more frames", self.names.len());
+        let mut name = PathBuf::from(&self.names[i]);
+        let codec = Codec::from_extension(&name).unwrap_or_else(|| {
+            name.set_extension("png");
+            Codec::Png
+        });
+        (name, codec)
     }
 }
 
 impl Sink for FolderSink {
     fn write(&mut self, frame: &Frame) -> Result<()> {
         frame.assert_fits(self.size);
-        let mut name = self.next_name();
-        let codec = Codec::from_extension(&name).unwrap_or_else(|| {
-            name.set_extension("png");
-            Codec::Png
-        });
+        let (name, codec) = self.name(self.written);
         let path = self.folder.join(&name);
-        let file = File::create(self.partial.path().join(&name))
-            .map_err(|cause| Error::Write { path: path.clone(), cause })?;
+        let cannot_write = |cause| Error::Write { path: path.clone(), cause };
+        let file = File::create(self.partial.path().join(&name)).map_err(cannot_write)?;
         picture::write(file, &path, codec, frame, self.icc.as_deref())?;
         self.written += 1;
         Ok(())
+    }
+
+    fn secure(&mut self) -> Result<usize> {
+        for i in self.settled..self.written {
+            let path = self.partial.path().join(self.name(i).0);
+            let synced = File::options().write(true).open(&path).and_then(|file| file.sync_all());
+            synced.map_err(|cause| Error::Write { path, cause })?;
+        }
+        self.settled = self.written;
+        Ok(self.written)
+    }
+
+    fn keep_unfinished(&mut self) {
+        self.partial.keep();
     }
 
     fn finish(self: Box<Self>) -> Result<()> {

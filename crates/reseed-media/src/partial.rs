@@ -1,11 +1,34 @@
 //! Outputs appear whole or not at all: they grow under a temporary name beside their final one.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Error, Result};
+
+/// Those of this process that are to be removed.
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Removes what the unfinished sinks of this process have written, but for those that keep it. For a program that ends
+/// without dropping them.
+pub fn discard_unfinished() {
+    let unfinished = std::mem::take(&mut *UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner));
+    unfinished.iter().for_each(|path| remove(path));
+}
+
+/// Removes what a sink for `target` left behind under its temporary names. Only for who knows that they are a sink's.
+pub fn discard(target: &Path) -> Result<()> {
+    remove(&sibling(target, ".")?);
+    remove(&sibling(target, "")?);
+    Ok(())
+}
+
+fn remove(path: &Path) {
+    // A failure to tidy up must not hide the failure that led here.
+    let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+}
 
 /// A file or folder under its temporary name; removed on drop unless committed.
 ///
@@ -14,7 +37,8 @@ pub(crate) struct Partial {
     temporary: PathBuf,
     target: PathBuf,
     is_folder: bool,
-    committed: bool,
+    /// Whether it stays when dropped: it has its final name, or is to be gone on with.
+    stays: bool,
 }
 
 impl Partial {
@@ -26,6 +50,21 @@ impl Partial {
         let temporary = sibling(target, ".")?;
         let file = File::create(&temporary).map_err(|cause| Error::Write { path: target.to_owned(), cause })?;
         Ok((file, Partial::new(temporary, target, false)))
+    }
+
+    /// Opens what an interrupted run left of a file.
+    pub fn reopen_file(target: &Path) -> Result<(File, Partial)> {
+        let temporary = sibling(target, ".")?;
+        let file = OpenOptions::new().read(true).write(true).open(&temporary);
+        let file = file.map_err(|cause| Error::Read { path: temporary.clone(), cause })?;
+        Ok((file, Partial { stays: true, temporary, target: target.to_owned(), is_folder: false }))
+    }
+
+    /// What an interrupted run left of a folder.
+    pub fn reopen_folder(target: &Path) -> Result<Partial> {
+        let temporary = sibling(target, "")?;
+        fs::metadata(&temporary).map_err(|cause| Error::Read { path: temporary.clone(), cause })?;
+        Ok(Partial { stays: true, temporary, target: target.to_owned(), is_folder: true })
     }
 
     /// Creates `name.partial` for a folder that will be called `name`, which must be new or empty. A temporary folder
@@ -48,7 +87,14 @@ impl Partial {
     }
 
     fn new(temporary: PathBuf, target: &Path, is_folder: bool) -> Partial {
-        Partial { temporary, target: target.to_owned(), is_folder, committed: false }
+        UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner).push(temporary.clone());
+        Partial { temporary, target: target.to_owned(), is_folder, stays: false }
+    }
+
+    /// From here on it stays when dropped.
+    pub fn keep(&mut self) {
+        UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner).retain(|path| *path != self.temporary);
+        self.stays = true;
     }
 
     /// Where the output grows.
@@ -58,27 +104,24 @@ impl Partial {
 
     /// Gives the output its final name. Every handle to it must be closed: Windows renames no open file.
     pub fn commit(mut self) -> Result<()> {
-        let cannot_write = |cause| Error::Write { path: self.target.clone(), cause };
+        let target = self.target.clone();
+        let cannot_write = |cause| Error::Write { path: target.clone(), cause };
         if self.is_folder && self.target.is_dir() {
             // Windows renames over no folder, empty or not; this call removes empty ones only.
             fs::remove_dir(&self.target).map_err(cannot_write)?;
         }
         fs::rename(&self.temporary, &self.target).map_err(cannot_write)?;
-        self.committed = true;
+        self.keep();
         Ok(())
     }
 }
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        if self.committed {
-            return;
+        if !self.stays {
+            self.keep();
+            remove(&self.temporary);
         }
-        // A failure to tidy up must not hide the failure that led here.
-        let _ = match self.is_folder {
-            true => fs::remove_dir_all(&self.temporary),
-            false => fs::remove_file(&self.temporary),
-        };
     }
 }
 

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use crate::error::Result;
 use crate::frame::{Depth, Frame, Rate, Size};
+use crate::video::Video;
 use crate::y4m;
 
 /// What was opened; a sink of the same kind is made from it.
@@ -15,6 +16,8 @@ pub enum Kind {
     Folder,
     /// A Y4M stream and the pixel format it carries.
     Y4m(y4m::Format),
+    /// Any other video, read through ffmpeg.
+    Video(Box<Video>),
 }
 
 /// What is known of a stream before its first frame is read. To describe an output, clone the input's and change what
@@ -45,12 +48,32 @@ pub trait Source: Send {
     fn info(&self) -> &Info;
     /// The next frame, or `None` after the last.
     fn next(&mut self) -> Result<Option<Frame>>;
+    /// Passes over so many frames, which costs less than reading them; gives how many there were.
+    fn skip(&mut self, frames: usize) -> Result<usize> {
+        for skipped in 0..frames {
+            if self.next()?.is_none() {
+                return Ok(skipped);
+            }
+        }
+        Ok(frames)
+    }
 }
 
 /// Frames to somewhere, in order.
 pub trait Sink: Send {
     /// Appends a frame of the size that the sink was created for.
     fn write(&mut self, frame: &Frame) -> Result<()>;
+    /// Makes what was written safe, so that it is there even after a power cut, and says how many frames that are: those
+    /// that [`resume_with`](crate::resume_with) can go on behind.
+    fn secure(&mut self) -> Result<usize> {
+        Ok(0)
+    }
+    /// Whether [`Sink::secure`] makes every frame safe, or only those of parts that are finished.
+    fn secures_at_once(&self) -> bool {
+        true
+    }
+    /// From here on, what is written stays under its temporary name when the sink is dropped unfinished.
+    fn keep_unfinished(&mut self) {}
     /// Completes the output and puts it in place under its final name.
     fn finish(self: Box<Self>) -> Result<()>;
 }

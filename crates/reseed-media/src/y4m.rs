@@ -5,18 +5,17 @@
 //! the way in and averaged on the way out, both true to where the format says its samples lie. Interlaced video keeps
 //! its flag, but its frames are treated as whole pictures.
 
-mod filter;
 mod header;
 mod reader;
 #[cfg(test)]
 mod tests;
 mod writer;
-mod yuv;
 
 pub use reader::Reader;
 pub use writer::Writer;
 
-use crate::frame::Depth;
+use crate::frame::{Depth, Size};
+use crate::planes::{self, Matrix, Yuv};
 
 pub(crate) const MAGIC: &[u8] = b"YUV4MPEG2";
 
@@ -85,6 +84,11 @@ impl Format {
 
     /// The frame depth that holds these samples.
     pub fn depth(&self) -> Depth {
-        if self.bits == 8 { Depth::Eight } else { Depth::Sixteen }
+        planes::depth(self.bits)
+    }
+
+    /// The way to and from frames of a size. Y4M has no tag for its matrix.
+    fn converter(&self, size: Size) -> Yuv {
+        Yuv::new(size, self.chroma, self.bits, self.range(), Matrix::for_height(size.h))
     }
 }

@@ -1,5 +1,7 @@
 //! The narrow waist: the one vocabulary that models speak and devices implement.
 
+use std::time::{Duration, Instant};
+
 use crate::error::Result;
 use crate::packing::{Rotary, RotaryData, Rows};
 use crate::precision::Precision;
@@ -74,6 +76,32 @@ impl Incoming for Vec<f32> {
     fn wait(self: Box<Self>, into: &mut Vec<f32>) -> Result<()> {
         *into = *self;
         Ok(())
+    }
+}
+
+/// A stretch of a device's time.
+pub trait Lap: Send {
+    /// Ends it behind what has been asked for so far.
+    fn end(&mut self) -> Result<()>;
+
+    /// How long it took, once it is over.
+    fn time(&self) -> Result<Duration>;
+}
+
+/// A lap on the host's clock, for devices that are done when a call returns.
+struct HostLap {
+    start: Instant,
+    time: Duration,
+}
+
+impl Lap for HostLap {
+    fn end(&mut self) -> Result<()> {
+        self.time = self.start.elapsed();
+        Ok(())
+    }
+
+    fn time(&self) -> Result<Duration> {
+        Ok(self.time)
     }
 }
 
@@ -176,6 +204,11 @@ pub trait Ops: Send + Sync {
     /// Waits until everything asked for so far is done.
     fn finish(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// Starts a lap behind what has been asked for so far.
+    fn lap(&self) -> Result<Box<dyn Lap>> {
+        Ok(Box::new(HostLap { start: Instant::now(), time: Duration::ZERO }))
     }
 
     /// Takes that much memory for tensors and workspace at once, where the device keeps memory of its own.

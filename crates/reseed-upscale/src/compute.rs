@@ -11,6 +11,7 @@ use reseed_ops::{CopyTime, Hw, Ops, Thw};
 use crate::error::Result;
 use crate::latent::Latent;
 use crate::noise::noised_condition;
+use crate::phase::{Phase, PhaseCell};
 use crate::prepare::Slice;
 use crate::report::timed;
 use crate::settings::Settings;
@@ -26,12 +27,25 @@ pub struct PhaseTimes {
     pub streaming: CopyTime,
 }
 
+/// Sends slices on as they are, until there are none or nobody wants more.
+pub fn pass(from: &Receiver<Slice>, to: &SyncSender<Slice>) -> PhaseTimes {
+    for slice in from {
+        if to.send(slice).is_err() {
+            break;
+        }
+    }
+    PhaseTimes::default()
+}
+
 /// Runs batches through the networks.
 pub struct Compute<'a> {
     pub ops: &'a dyn Ops,
     pub model: Model<'a>,
     pub settings: &'a Settings,
     pub view: &'a View,
+    /// Batches that were done before the job went on.
+    pub done: usize,
+    pub phase: &'a PhaseCell,
     pub stop: &'a AtomicBool,
 }
 
@@ -41,10 +55,18 @@ impl Compute<'_> {
         let mut times = PhaseTimes::default();
         let mut encoder = self.encoder();
         let mut latent = Vec::new();
-        for Slice { pictures, batch } in from {
+        for Slice { pictures, batch } in self.waiting(from) {
             if self.stopped() {
                 break;
             }
+            if let Some(batch) = batch.as_ref().filter(|batch| batch.number < self.done) {
+                let batch = Some(batch.clone());
+                if to.send(Slice { pictures, batch }).is_err() {
+                    break;
+                }
+                continue;
+            }
+            self.phase.set(Phase::Encode);
             latent.extend(timed(&mut times.encode, || self.encode(&mut encoder, &pictures, batch.is_some()))?);
             let Some(batch) = batch else { continue };
             let condition = self.latent(std::mem::take(&mut latent));
@@ -52,9 +74,11 @@ impl Compute<'_> {
             if self.stopped() {
                 break;
             }
+            self.phase.set(Phase::Upscale);
             self.model.step.copy_time()?;
             let restored = timed(&mut times.upscale, || self.step(batch.number, condition))?;
             times.streaming += self.model.step.copy_time()?;
+            self.phase.set(Phase::Decode);
             let mut batch = Some(batch);
             let mut decoder = self.decoder(restored.thw);
             for range in slices(restored.thw.t, self.settings.vae.slice) {
@@ -72,6 +96,14 @@ impl Compute<'_> {
             }
         }
         Ok(times)
+    }
+
+    /// What comes, with the phase set while nothing does.
+    fn waiting<'s>(&'s self, from: &'s Receiver<Slice>) -> impl Iterator<Item = Slice> + 's {
+        std::iter::from_fn(|| {
+            self.phase.set(Phase::Wait);
+            from.recv().ok()
+        })
     }
 
     fn stopped(&self) -> bool {

@@ -68,6 +68,18 @@ impl<P> Joiner<P> {
         done
     }
 
+    /// Takes back what [`Joiner::held`] gave for a batch.
+    pub fn restore(&mut self, frames: Vec<Vec<f32>>, payload: P) {
+        self.slices.push_back((frames.len(), payload));
+        self.frames.extend(frames);
+    }
+
+    /// What each of the last batches brought and a later one can still change.
+    pub fn held(&self) -> Vec<Vec<Vec<f32>>> {
+        let mut frames = self.frames.iter().cloned();
+        self.slices.iter().map(|(count, _)| frames.by_ref().take(*count).collect()).collect()
+    }
+
     /// Ends the shot; gives what is left of it.
     pub fn finish(&mut self) -> Vec<Slice<P>> {
         std::iter::from_fn(|| self.pop()).collect()

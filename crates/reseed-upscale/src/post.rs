@@ -1,6 +1,8 @@
 //! The fourth stage: batches joined, their alpha and colours, and frames again.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
@@ -10,10 +12,19 @@ use reseed_media::{Depth, Frame, Samples, Size};
 use crate::alpha;
 use crate::color::{Color, unit};
 use crate::join::{self, Joiner};
+use crate::point::Point;
 use crate::prepare::Slice;
 use crate::report::timed;
 use crate::settings::Settings;
 use crate::view::View;
+
+/// What comes out of post-processing.
+pub enum Done {
+    /// A frame, ready to be written.
+    Frame(Frame),
+    /// All frames of a batch that can be ready are.
+    Batch(Point),
+}
 
 /// Makes frames of what the networks made.
 pub struct Post<'a> {
@@ -21,49 +32,79 @@ pub struct Post<'a> {
     view: &'a View,
     depth: Depth,
     joiner: Joiner<Vec<Arc<Frame>>>,
-    /// Frames of the lead-in that are still to come, and to go.
-    lead_in: usize,
+    /// Batches that were done before the job went on, and what of them is still held.
+    done: usize,
+    held: VecDeque<Vec<Vec<f32>>>,
+    /// Where the job stands; `held` stays empty here.
+    point: Point,
+    /// Whether points are told.
+    tells: bool,
+    stop: &'a AtomicBool,
 }
 
 impl<'a> Post<'a> {
-    /// Results of this depth.
-    pub fn new(settings: &'a Settings, view: &'a View, depth: Depth) -> Post<'a> {
+    /// Results of this depth. Once `stop` is set, an end is not the clip's.
+    pub fn new(settings: &'a Settings, view: &'a View, depth: Depth, stop: &'a AtomicBool) -> Post<'a> {
         let joiner = Joiner::new(settings.overlap, settings.batching.shared());
-        Post { settings, view, depth, joiner, lead_in: settings.lead_in }
+        let (held, point) = (VecDeque::new(), Point::default());
+        Post { settings, view, depth, joiner, done: 0, held, point, tells: false, stop }
+    }
+
+    /// From a point on, with points told behind every batch where they are wanted.
+    pub fn from(self, point: Point, tells: bool) -> Post<'a> {
+        let Point { batches: done, held, .. } = point;
+        Post { done, held: held.into(), point: Point { held: Vec::new(), ..point }, tells, ..self }
     }
 
     /// Takes restored pictures and sends frames, until there are none or nobody wants more. Gives the time.
-    pub fn run(mut self, from: &Receiver<Slice>, to: &SyncSender<Frame>) -> Duration {
+    pub fn run(mut self, from: &Receiver<Slice>, to: &SyncSender<Done>) -> Duration {
         let mut time = Duration::ZERO;
         let mut pictures = Vec::new();
         for slice in from {
             timed(&mut time, || self.crop(&slice.pictures, &mut pictures));
             let Some(batch) = slice.batch else { continue };
+            let inputs = batch.frames[batch.shared..].to_vec();
+            if batch.number < self.done {
+                let held = self.held.pop_front().expect("only batches of which something is held come again");
+                self.joiner.restore(held, inputs);
+                continue;
+            }
             let mut whole = std::mem::take(&mut pictures);
             whole.truncate(batch.frames.len());
-            let inputs = batch.frames[batch.shared..].to_vec();
             let slices = timed(&mut time, || self.joiner.add(whole, batch.shared, inputs));
-            if !self.send(slices, &mut time, to) {
+            if !self.send(slices, &mut time, to) || !self.tell(to) {
                 return time;
             }
         }
-        let slices = self.joiner.finish();
-        self.send(slices, &mut time, to);
+        // What is held at the end of a clip is final; where a job stops, batches that would change it are yet to come.
+        if !self.stop.load(Ordering::Relaxed) {
+            let slices = self.joiner.finish();
+            self.send(slices, &mut time, to);
+        }
         time
     }
 
     /// Whether somebody wants more.
-    fn send(&mut self, slices: Vec<join::Slice<Vec<Arc<Frame>>>>, time: &mut Duration, to: &SyncSender<Frame>) -> bool {
+    fn send(&mut self, slices: Vec<join::Slice<Vec<Arc<Frame>>>>, time: &mut Duration, to: &SyncSender<Done>) -> bool {
         for slice in slices {
             let frames = timed(time, || self.finish(slice));
             for frame in frames {
-                match self.lead_in {
-                    0 if to.send(frame).is_err() => return false,
-                    left => self.lead_in = left.saturating_sub(1),
+                if self.point.lead_in < self.settings.lead_in {
+                    self.point.lead_in += 1;
+                } else if to.send(Done::Frame(frame)).is_err() {
+                    return false;
+                } else {
+                    self.point.frames += 1;
                 }
             }
         }
         true
+    }
+
+    /// Tells that a batch is done. Whether somebody wants more.
+    fn tell(&mut self, to: &SyncSender<Done>) -> bool {
+        self.point.batches += 1;
+        !self.tells || to.send(Done::Batch(Point { held: self.joiner.held(), ..self.point.clone() })).is_ok()
     }
 
     /// The top left of padded pictures.

@@ -13,7 +13,7 @@ use crate::view::View;
 /// Frames a latent frame, behind the first.
 const FRAMES_A_LATENT: usize = 4;
 
-/// A slice of a batch on its way through the VAE.
+/// A slice of a batch on its way through the VAE. A batch that was done before the job went on is one without pictures.
 pub struct Slice {
     /// Pictures `[T, H, W, 3]` in [-1, 1], padded.
     pub pictures: Vec<f32>,
@@ -21,25 +21,45 @@ pub struct Slice {
     pub batch: Option<FrameBatch>,
 }
 
-/// Resizes batches, in slices of `latents` latent frames, until there are none or nobody wants more. Gives the time.
-pub fn prepare(view: &View, latents: usize, from: Receiver<FrameBatch>, to: SyncSender<Slice>) -> Duration {
-    let mut time = Duration::ZERO;
-    let picture = 3 * view.geometry().padded.pixels();
-    for batch in from {
-        let count = batch.seen.len();
-        let mut batch = Some(batch);
-        for range in slices(count, latents * FRAMES_A_LATENT) {
-            let frames = batch.as_ref().map_or(&[][..], |batch| &batch.seen[range.clone()]);
-            let mut pictures = vec![0.0; frames.len() * picture];
-            timed(&mut time, || {
-                let canvases = pictures.par_chunks_exact_mut(picture);
-                canvases.zip(frames).for_each(|(canvas, frame)| view.padded_into(frame, canvas));
-            });
-            let batch = if range.end == count { batch.take() } else { None };
-            if to.send(Slice { pictures, batch }).is_err() {
-                return time;
+/// Makes slices of batches.
+pub struct Prepare<'a> {
+    pub view: &'a View,
+    /// Latent frames a slice.
+    pub latents: usize,
+    /// Batches that were done before the job went on.
+    pub done: usize,
+}
+
+impl Prepare<'_> {
+    /// Resizes batches until there are none or nobody wants more. Gives the time.
+    pub fn run(&self, from: Receiver<FrameBatch>, to: SyncSender<Slice>) -> Duration {
+        let mut time = Duration::ZERO;
+        for batch in from {
+            let wanted = match batch.number < self.done {
+                true => to.send(Slice { pictures: Vec::new(), batch: Some(batch) }).is_ok(),
+                false => self.resize(batch, &mut time, &to),
+            };
+            if !wanted {
+                break;
             }
         }
+        time
     }
-    time
+
+    /// Whether somebody wants more.
+    fn resize(&self, batch: FrameBatch, time: &mut Duration, to: &SyncSender<Slice>) -> bool {
+        let picture = 3 * self.view.geometry().padded.pixels();
+        let count = batch.seen.len();
+        let mut batch = Some(batch);
+        slices(count, self.latents * FRAMES_A_LATENT).into_iter().all(|range| {
+            let frames = batch.as_ref().map_or(&[][..], |batch| &batch.seen[range.clone()]);
+            let mut pictures = vec![0.0; frames.len() * picture];
+            timed(time, || {
+                let canvases = pictures.par_chunks_exact_mut(picture);
+                canvases.zip(frames).for_each(|(canvas, frame)| self.view.padded_into(frame, canvas));
+            });
+            let batch = if range.end == count { batch.take() } else { None };
+            to.send(Slice { pictures, batch }).is_ok()
+        })
+    }
 }

@@ -27,11 +27,16 @@ pub struct Read {
 /// Reads a clip.
 pub struct Reader<'a> {
     pub settings: &'a Settings,
+    /// Batches that were done before the job went on, and the first that something is still to come of.
+    pub done: usize,
+    pub first: usize,
     pub stop: &'a AtomicBool,
 }
 
 impl Reader<'_> {
-    /// Sends the batches of a clip until it ends, or until nobody wants more.
+    /// Sends the batches of a clip until it ends, or until nobody wants more. Where the job goes on from a point, all
+    /// frames are read and judged again, so that shots and batches are those of the first time, but only batches that
+    /// something is still to come of are sent.
     pub fn run(&self, source: &mut dyn Source, to: &SyncSender<FrameBatch>) -> Result<Read> {
         let mut done = Read::default();
         let mut batcher = Batcher::new(self.settings.batching);
@@ -49,16 +54,20 @@ impl Reader<'_> {
             let ended = if cut { batcher.end_shot() } else { None };
             done.shots += usize::from(cut || done.shots == 0);
             for batch in ended.into_iter().chain(batcher.push(frame)) {
-                done.batches += 1;
-                more &= to.send(batch).is_ok();
+                more &= self.send(batch, &mut done, to);
             }
         }
         if let Some(batch) = batcher.end_shot().filter(|_| !self.stop.load(Ordering::Relaxed)) {
-            done.batches += 1;
             // Whoever no longer listens has a reason that is told elsewhere.
-            let _ = to.send(batch);
+            self.send(batch, &mut done, to);
         }
         Ok(done)
+    }
+
+    /// Whether somebody wants more.
+    fn send(&self, batch: FrameBatch, done: &mut Read, to: &SyncSender<FrameBatch>) -> bool {
+        done.batches += usize::from(batch.number >= self.done);
+        batch.number < self.first || to.send(batch).is_ok()
     }
 
     /// The first frames, with the lead-in before them.

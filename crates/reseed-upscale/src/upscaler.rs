@@ -6,16 +6,18 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use reseed_media::{Frame, Sink, Source};
+use reseed_media::{Sink, Source};
 use reseed_model::Vae;
 use reseed_ops::{CopyTime, Ops};
 
-use crate::compute::{Compute, PhaseTimes};
+use crate::compute::{Compute, PhaseTimes, pass};
 use crate::error::{Error, Result};
 use crate::latent::Latent;
 use crate::memory;
-use crate::post::Post;
-use crate::prepare::prepare;
+use crate::phase::{Phase, PhaseCell};
+use crate::point::Point;
+use crate::post::{Done, Post};
+use crate::prepare::Prepare;
 use crate::read::{Read, Reader};
 use crate::report::{Report, timed};
 use crate::settings::Settings;
@@ -60,9 +62,22 @@ pub trait Progress {
     /// So many more frames are written.
     fn advance(&mut self, frames: usize);
 
-    /// Whether the job shall end after the slice in hand. Asked several times a second.
+    /// What the networks are doing. Told several times a second.
+    fn working(&mut self, _phase: Phase) {}
+
+    /// Whether the job shall compute no further than the slice in hand. What is finished is still written. Asked several times a second.
     fn cancelled(&mut self) -> bool {
         false
+    }
+
+    /// Whether [`Progress::batch_done`] shall be called. Points take memory: where batches share frames, that of a batch.
+    fn wants_points(&self) -> bool {
+        false
+    }
+
+    /// All frames that came of a batch are written to `sink`; [`Upscaler::resume`] can go on from `point`.
+    fn batch_done(&mut self, _point: &Point, _sink: &mut dyn Sink) -> reseed_media::Result<()> {
+        Ok(())
     }
 }
 
@@ -73,8 +88,7 @@ impl Progress for () {
 
 /// Restores and upscales clips.
 pub struct Upscaler<'a> {
-    ops: &'a dyn Ops,
-    model: Model<'a>,
+    networks: Option<(&'a dyn Ops, Model<'a>)>,
     settings: Settings,
 }
 
@@ -82,27 +96,54 @@ impl<'a> Upscaler<'a> {
     /// A job's device, networks and settings.
     pub fn new(ops: &'a dyn Ops, model: Model<'a>, settings: Settings) -> Upscaler<'a> {
         assert!(settings.batching.size > 0 && settings.vae.slice > 0, "batches and slices have frames");
-        Upscaler { ops, model, settings }
+        Upscaler { networks: Some((ops, model)), settings }
+    }
+
+    /// A job without networks: pictures are resized and come out as they went in. For everything around them.
+    pub fn identity(settings: Settings) -> Upscaler<'a> {
+        Upscaler { networks: None, settings }
     }
 
     /// Runs the job: every frame of `source` goes restored to `sink`, which is finished behind the last. Whatever goes
     /// wrong, all threads have ended when this returns and the sink is dropped unfinished.
-    pub fn run(&self, source: &mut dyn Source, mut sink: Box<dyn Sink>, progress: &mut dyn Progress) -> Result<Report> {
+    pub fn run(&self, source: &mut dyn Source, sink: Box<dyn Sink>, progress: &mut dyn Progress) -> Result<Report> {
+        self.resume(Point::default(), source, sink, progress)
+    }
+
+    /// Goes on from a point of a job with the same settings, networks and source, which starts anew and is read from its
+    /// first frame. `sink` has the frames that were written up to that point, and gets the same as in a run without
+    /// interruption. The report counts what was done this time.
+    pub fn resume(
+        &self,
+        from: Point,
+        source: &mut dyn Source,
+        mut sink: Box<dyn Sink>,
+        progress: &mut dyn Progress,
+    ) -> Result<Report> {
         let start = Instant::now();
-        let mut report = self.stages(source, &mut *sink, progress)?;
+        let mut report = self.stages(from, source, &mut *sink, progress)?;
         timed(&mut report.times.write, || sink.finish()).map_err(Error::Output)?;
         report.times.total = start.elapsed();
         report.peak_memory = memory::peak();
         Ok(report)
     }
 
-    fn stages(&self, source: &mut dyn Source, sink: &mut dyn Sink, progress: &mut dyn Progress) -> Result<Report> {
-        let info = source.info().clone();
-        let view = View::new(self.settings.geometry(&info)?);
-        let stop = AtomicBool::new(false);
-        let reader = Reader { settings: &self.settings, stop: &stop };
-        let compute = Compute { ops: self.ops, model: self.model, settings: &self.settings, view: &view, stop: &stop };
-        let post = Post::new(&self.settings, &view, info.depth);
+    fn stages(
+        &self,
+        from: Point,
+        source: &mut dyn Source,
+        sink: &mut dyn Sink,
+        progress: &mut dyn Progress,
+    ) -> Result<Report> {
+        let (settings, info) = (&self.settings, source.info().clone());
+        let view = View::new(settings.geometry(&info)?);
+        let (stop, phase) = (AtomicBool::new(false), PhaseCell::default());
+        let (done, first, before) = (from.batches, from.first_held(), from.frames);
+        let reader = Reader { settings, done, first, stop: &stop };
+        let prepare = Prepare { view: &view, latents: settings.vae.slice, done };
+        let (view, phase, stop) = (&view, &phase, &stop);
+        let compute = self.networks.map(|(ops, model)| Compute { ops, model, settings, view, done, phase, stop });
+        let post = Post::new(settings, &view, info.depth, &stop).from(from, progress.wants_points());
         let (batches, batches_in) = sync_channel(1);
         let (slices, slices_in) = sync_channel(SLICES_AHEAD);
         let (decoded, decoded_in) = sync_channel(SLICES_AHEAD);
@@ -110,14 +151,19 @@ impl<'a> Upscaler<'a> {
         thread::scope(|scope| {
             let failed = |_: &Error| stop.store(true, Ordering::Relaxed);
             let read = scope.spawn(move || reader.run(source, &batches).inspect_err(failed));
-            let resize = scope.spawn(|| prepare(&view, self.settings.vae.slice, batches_in, slices));
-            let compute = scope.spawn(move || compute.run(&slices_in, &decoded).inspect_err(failed));
+            let resize = scope.spawn(move || prepare.run(batches_in, slices));
+            let compute = scope.spawn(move || match compute {
+                Some(compute) => compute.run(&slices_in, &decoded).inspect_err(failed),
+                None => Ok(pass(&slices_in, &decoded)),
+            });
             let post = scope.spawn(move || post.run(&decoded_in, &frames));
-            let written = write(frames_in, sink, progress).inspect_err(failed);
+            let write = Write { sink, progress, phase: &phase, stop: &stop };
+            let written = write.run(&frames_in).inspect_err(failed);
+            drop(frames_in);
             let (read, resize, compute, post) = (join(read), join(resize), join(compute), join(post));
             // A stage that fails ends the others quietly, so that at most one of the three has a reason to tell.
             let (Read { shots, batches, time }, computed, mut report) = (read?, compute?, written?);
-            if report.frames == 0 {
+            if before + report.frames == 0 {
                 return Err(Error::NoFrames);
             }
             (report.shots, report.batches) = (shots, batches);
@@ -135,21 +181,34 @@ fn join<T>(thread: ScopedJoinHandle<T>) -> T {
 }
 
 /// The last stage, on the thread of whoever started the job.
-fn write(frames: Receiver<Frame>, sink: &mut dyn Sink, progress: &mut dyn Progress) -> Result<Report> {
-    let mut report = Report::default();
-    loop {
-        let frame = frames.recv_timeout(PATIENCE);
-        if progress.cancelled() {
-            return Err(Error::Cancelled);
-        }
-        match frame {
-            Ok(frame) => {
-                timed(&mut report.times.write, || sink.write(&frame)).map_err(Error::Output)?;
-                report.frames += 1;
-                progress.advance(1);
+struct Write<'a> {
+    sink: &'a mut dyn Sink,
+    progress: &'a mut dyn Progress,
+    phase: &'a PhaseCell,
+    stop: &'a AtomicBool,
+}
+
+impl Write<'_> {
+    /// Writes what comes. A job that is cancelled computes nothing more, but what is computed is still written.
+    fn run(self, from: &Receiver<Done>) -> Result<Report> {
+        let (mut report, mut cancelled) = (Report::default(), false);
+        loop {
+            let done = from.recv_timeout(PATIENCE);
+            self.progress.working(self.phase.get());
+            cancelled |= self.progress.cancelled();
+            self.stop.fetch_or(cancelled, Ordering::Relaxed);
+            let write = &mut report.times.write;
+            match done {
+                Ok(Done::Batch(point)) => timed(write, || self.progress.batch_done(&point, self.sink)),
+                Ok(Done::Frame(frame)) => {
+                    report.frames += 1;
+                    timed(write, || self.sink.write(&frame)).inspect(|()| self.progress.advance(1))
+                }
+                Err(RecvTimeoutError::Timeout) => Ok(()),
+                Err(RecvTimeoutError::Disconnected) if cancelled => return Err(Error::Cancelled),
+                Err(RecvTimeoutError::Disconnected) => return Ok(report),
             }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok(report),
+            .map_err(Error::Output)?;
         }
     }
 }

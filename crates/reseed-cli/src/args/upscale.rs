@@ -5,16 +5,19 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use reseed_ops::Hw;
 
+use super::video::VideoArgs;
 use super::{ComputeArgs, memory, plane, size};
 
 #[derive(Args)]
 pub struct UpscaleArgs {
-    /// A y4m video (- for stdin), a folder of images in name order, or an image.
+    /// A video of any kind (- for y4m on stdin), a folder of videos, a folder of images in name order, or an image.
     pub input: PathBuf,
-    /// What to write: y4m (- for stdout), a folder or an image, as the input is.
+    /// What to write: .mp4, .mkv, .mov, .webm or .y4m (- for stdout), a folder, or an image as the input is.
     pub output: PathBuf,
     #[command(flatten)]
     pub job: JobArgs,
+    #[command(flatten)]
+    pub video: VideoArgs,
     /// Frames that go through the model together; best 4n+1. More are steadier and take more memory.
     #[arg(long, alias = "batch_size", value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub batch_size: u16,
@@ -33,6 +36,12 @@ pub struct UpscaleArgs {
     /// Let batches reach across cuts.
     #[arg(long)]
     pub no_shot_detection: bool,
+    /// Go on where an interrupted run with the same options stopped.
+    #[arg(long)]
+    pub resume: bool,
+    /// Replace an output that is there already, or what an interrupted run left of it.
+    #[arg(long, conflicts_with = "resume")]
+    pub overwrite: bool,
 }
 
 #[derive(Args)]
@@ -43,14 +52,17 @@ pub struct ImageArgs {
     pub output: PathBuf,
     #[command(flatten)]
     pub job: JobArgs,
+    /// Replace an output that is there already.
+    #[arg(long)]
+    pub overwrite: bool,
 }
 
 /// Options of every job.
 #[derive(Args)]
 pub struct JobArgs {
-    /// Folder with vae.safetensors, dit.safetensors or dit.gguf, and pos_emb.pt, or the public names; or formula:tiny,
-    /// formula:3b, formula:7b.
-    #[arg(long, value_name = "DIR")]
+    /// A public model such as 3b or 7b-q4 (see `reseed models list`); a folder with vae.safetensors, dit.safetensors or
+    /// dit.gguf, and pos_emb.pt, or the public names; or formula:tiny, formula:3b, formula:7b.
+    #[arg(long, alias = "dit_model", value_name = "NAME|DIR")]
     pub model: String,
     /// Multiply both sides by this.
     #[arg(long, value_name = "X", conflicts_with_all = ["resolution", "size"])]

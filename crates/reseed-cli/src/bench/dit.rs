@@ -5,7 +5,7 @@ use std::time::Instant;
 use reseed_model::dit::{self, Config, Needs};
 use reseed_model::weights::formula::uniform;
 use reseed_model::{Dit, Text};
-use reseed_ops::{CopyTime, Cost, Ops, ProfileOps, Shape, Thw};
+use reseed_ops::{CopyTime, Cost, Ops, ProfileOps, Record, Shape, Thw};
 use serde_json::json;
 
 use crate::args::bench::DitBenchArgs;
@@ -60,13 +60,13 @@ impl Case<'_> {
         ops.copy_time()?;
         let mut times = (0..self.args.repeat).map(|_| once(ops)).collect::<Result<Vec<_>>>()?;
         times.sort_by(f64::total_cmp);
-        self.tell(&times, &profiler, &watch, ops.copy_time()?);
+        self.tell(&times, &profiler.records()?, &watch, ops.copy_time()?);
         Ok(())
     }
 
-    fn tell(&self, times: &[f64], profiler: &ProfileOps, watch: &MemoryWatch, copies: CopyTime) {
+    fn tell(&self, times: &[f64], records: &[Record], watch: &MemoryWatch, copies: CopyTime) {
         let mut cost = Cost::default();
-        profiler.records().iter().for_each(|r| cost += r.cost);
+        records.iter().for_each(|r| cost += r.cost);
         let median = times[times.len() / 2];
         let (name, rate) = (self.dit.config.layout.name, cost.flops as f64 / median / 1e12);
         let (ops, latent, args) = (&self.device.ops, self.args.latent, &self.args.compute);
@@ -103,8 +103,8 @@ impl Case<'_> {
                 );
             }
         }
-        if args.profile {
-            report::profile(&profiler.records(), args.json);
+        if let Some(ceiling) = &self.device.ceiling {
+            report::profile(records, ceiling, args.json);
         }
     }
 }

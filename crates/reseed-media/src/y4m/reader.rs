@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::MAGIC;
 use super::header::Header;
-use super::yuv::Yuv;
 use crate::error::{Error, HeaderProblem, Result};
 use crate::frame::Frame;
+use crate::planes::Yuv;
 use crate::stream::{Info, Kind, Source};
 
 const FRAME: &[u8] = b"FRAME";
@@ -38,7 +38,7 @@ impl Reader {
     pub fn seekable(input: impl Read + Seek + Send + 'static, name: impl Into<PathBuf>) -> Result<Reader> {
         let (mut input, name) = (BufReader::new(input), name.into());
         let header = read_header(&mut input, &name)?;
-        let frame_bytes = Yuv::new(header.size, &header.format).frame_bytes();
+        let frame_bytes = header.format.converter(header.size).frame_bytes();
         let frames = count_frames(&mut input, &name, frame_bytes)?;
         Ok(Reader::with_header(input, name, header, Some(frames)))
     }
@@ -50,7 +50,7 @@ impl Reader {
         frames: Option<usize>,
     ) -> Reader {
         let Header { size, rate, format } = header;
-        let yuv = Yuv::new(size, &format);
+        let yuv = format.converter(size);
         let (depth, kind) = (format.depth(), Kind::Y4m(format));
         let info = Info { size, frames, rate, depth, alpha: false, kind, names: Vec::new(), icc: None };
         Reader { input: Box::new(input), name, info, yuv, planes: Vec::new(), read: 0 }

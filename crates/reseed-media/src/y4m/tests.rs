@@ -3,7 +3,6 @@ use std::io::Cursor;
 use proptest::prelude::*;
 
 use super::header::Header;
-use super::yuv::Yuv;
 use super::*;
 use crate::error::{Error, HeaderProblem};
 use crate::frame::{Rate, Size};
@@ -38,7 +37,7 @@ proptest! {
         let Header { size, rate, .. } = header;
         let depth = header.format.depth();
         let info = Info { size, frames: Some(frames), rate, depth, alpha: false, kind, names: Vec::new(), icc: None };
-        let bytes = Yuv::new(size, &header.format).frame_bytes() as u64;
+        let bytes = header.format.converter(size).frame_bytes() as u64;
         let planes = |frame: usize| -> Vec<u8> {
             (0..bytes).map(|i| (seed.wrapping_mul(2 * (i + frame as u64 * bytes) + 1) >> 40) as u8).collect()
         };

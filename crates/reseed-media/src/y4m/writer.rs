@@ -1,52 +1,83 @@
 //! A Y4M stream as a sink for frames.
 
-use std::io::{self, BufWriter, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::Format;
 use super::header::Header;
-use super::yuv::Yuv;
 use crate::error::{Error, Result};
 use crate::frame::Frame;
 use crate::partial::Partial;
+use crate::planes::Yuv;
 use crate::stream::{Info, Kind, Sink};
+
+const FRAME_LINE: &[u8] = b"FRAME\n";
 
 /// Writes frames to a Y4M stream, one at a time.
 pub struct Writer {
     /// Declared before `partial`, so that the file closes before that removes it.
     output: BufWriter<Box<dyn Write + Send>>,
+    /// The file, where it is one.
+    file: Option<File>,
     partial: Option<Partial>,
     name: PathBuf,
     yuv: Yuv,
     planes: Vec<u8>,
+    written: usize,
 }
 
 impl Writer {
     /// Writes the header for `info` to a stream that errors call `name`. What was not Y4M before gets
     /// [`Format::for_depth`].
     pub fn new(output: impl Write + Send + 'static, name: impl Into<PathBuf>, info: &Info) -> Result<Writer> {
+        let (header, mut writer) = Writer::behind_header(output, name, info);
+        writer.output.write_all(header.as_bytes()).map_err(|cause| writer.cannot_write(cause))?;
+        Ok(writer)
+    }
+
+    /// A stream's first line, and a writer that goes on behind it.
+    fn behind_header(output: impl Write + Send + 'static, name: impl Into<PathBuf>, info: &Info) -> (String, Writer) {
         let format = match &info.kind {
             Kind::Y4m(format) => format.clone(),
+            Kind::Video(video) => video.y4m_format(),
             Kind::Image | Kind::Folder => Format::for_depth(info.depth),
         };
-        let yuv = Yuv::new(info.size, &format);
+        let yuv = format.converter(info.size);
         let header = Header { size: info.size, rate: info.rate, format };
         let output = BufWriter::new(Box::new(output) as Box<dyn Write + Send>);
-        let mut writer = Writer { output, partial: None, name: name.into(), yuv, planes: Vec::new() };
-        writeln!(writer.output, "{header}").map_err(|cause| writer.cannot_write(cause))?;
-        Ok(writer)
+        let (partial, file, name, planes) = (None, None, name.into(), Vec::new());
+        (format!("{header}\n"), Writer { output, partial, file, name, yuv, planes, written: 0 })
     }
 
     /// Writes to a file that appears at `path` when it is finished.
     pub(crate) fn create(path: &Path, info: &Info) -> Result<Writer> {
         let (file, partial) = Partial::file(path)?;
+        let handle = file.try_clone().map_err(|cause| Error::Write { path: path.to_owned(), cause })?;
         let writer = Writer::new(file, path, info)?;
-        Ok(Writer { partial: Some(partial), ..writer })
+        Ok(Writer { partial: Some(partial), file: Some(handle), ..writer })
+    }
+
+    /// Goes on behind the first `frames` frames of what a run left at `path`.
+    pub(crate) fn resume(path: &Path, info: &Info, frames: usize) -> Result<Writer> {
+        let (mut file, partial) = Partial::reopen_file(path)?;
+        let cannot_write = |cause| Error::Write { path: path.to_owned(), cause };
+        let there = file.metadata().map_err(cannot_write)?.len();
+        let output = file.try_clone().map_err(cannot_write)?;
+        let (header, writer) = Writer::behind_header(output, path, info);
+        let frame = (FRAME_LINE.len() + writer.yuv.frame_bytes()) as u64;
+        let length = header.len() as u64 + frames as u64 * frame;
+        if there < length {
+            let whole = there.saturating_sub(header.len() as u64) / frame;
+            return Err(Error::Lost { path: partial.path().to_owned(), frame: whole as usize + 1 });
+        }
+        file.set_len(length).and_then(|()| file.seek(SeekFrom::End(0))).map_err(cannot_write)?;
+        Ok(Writer { partial: Some(partial), file: Some(file), written: frames, ..writer })
     }
 
     /// Writes a frame's planes as they are to stand in the stream.
     pub(super) fn write_planes(&mut self, planes: &[u8]) -> Result<()> {
-        let written = self.output.write_all(b"FRAME\n").and_then(|()| self.output.write_all(planes));
+        let written = self.output.write_all(FRAME_LINE).and_then(|()| self.output.write_all(planes));
         written.map_err(|cause| self.cannot_write(cause))
     }
 
@@ -61,13 +92,27 @@ impl Sink for Writer {
         self.yuv.encode(frame, &mut planes);
         let written = self.write_planes(&planes);
         self.planes = planes;
+        self.written += 1;
         written
+    }
+
+    fn secure(&mut self) -> Result<usize> {
+        let Some(file) = &self.file else { return Ok(0) };
+        let synced = self.output.flush().and_then(|()| file.sync_data());
+        synced.map_err(|cause| self.cannot_write(cause))?;
+        Ok(self.written)
+    }
+
+    fn keep_unfinished(&mut self) {
+        if let Some(partial) = &mut self.partial {
+            partial.keep();
+        }
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         self.output.flush().map_err(|cause| self.cannot_write(cause))?;
-        let Writer { output, partial, .. } = *self;
-        drop(output);
+        let Writer { output, file, partial, .. } = *self;
+        drop((output, file));
         partial.map_or(Ok(()), Partial::commit)
     }
 }

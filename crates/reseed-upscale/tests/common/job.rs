@@ -9,7 +9,7 @@ use reseed_media::{Depth, Frame, Info, Kind, Rate, Sink, Size, Source};
 use reseed_model::weights::formula::Formula;
 use reseed_model::{Config, Vae};
 use reseed_ops::{CpuOps, DType};
-use reseed_upscale::{Latent, Model, Progress, Report, Result, Settings, Step, Upscaler};
+use reseed_upscale::{Latent, Model, Point, Progress, Report, Result, Settings, Step, Upscaler};
 
 /// A device and a small VAE.
 pub struct SmallVae {
@@ -34,6 +34,18 @@ impl SmallVae {
         &self,
         settings: Settings,
         step: &dyn Step,
+        film: Film,
+        progress: &mut dyn Progress,
+    ) -> (Result<Report>, Vec<Frame>) {
+        self.resume(Point::default(), settings, step, film, progress)
+    }
+
+    /// The same from a point on; gives what is written from there.
+    pub fn resume(
+        &self,
+        from: Point,
+        settings: Settings,
+        step: &dyn Step,
         mut film: Film,
         progress: &mut dyn Progress,
     ) -> (Result<Report>, Vec<Frame>) {
@@ -41,7 +53,7 @@ impl SmallVae {
         let upscaler = Upscaler::new(&self.ops, Model { vae: &self.vae, step }, settings);
         let screen = Screen { film: film.counts.clone(), size, ..Screen::default() };
         let finished = screen.finished.clone();
-        let report = upscaler.run(&mut film, Box::new(screen), progress);
+        let report = upscaler.resume(from, &mut film, Box::new(screen), progress);
         let frames = finished.lock().unwrap().take();
         assert_eq!(report.is_ok(), frames.is_some(), "a job is done when its sink is finished");
         (report, frames.unwrap_or_default())

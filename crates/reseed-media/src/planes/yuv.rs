@@ -1,28 +1,9 @@
 //! Planes of YUV codes to RGB frames and back.
 
 use super::filter::{Axis, Filter};
-use super::{Chroma, Format, Range};
+use super::{Matrix, depth};
 use crate::frame::{Frame, Samples, Size};
-
-/// How luma and chroma follow from red and blue: Y = kr R + (1 - kr - kb) G + kb B.
-#[derive(Debug, Clone, Copy)]
-struct Matrix {
-    kr: f32,
-    kb: f32,
-}
-
-impl Matrix {
-    /// Y4M has no tag for its matrix, so players guess by height: standard definition was made in BT.601, high
-    /// definition in BT.709. We guess as they do, each side by its own height, so that a player shows the same colours
-    /// for the output as for the input even where upscaling crosses the line.
-    fn for_height(h: usize) -> Matrix {
-        if h < 720 { Matrix { kr: 0.299, kb: 0.114 } } else { Matrix { kr: 0.2126, kb: 0.0722 } }
-    }
-
-    fn kg(self) -> f32 {
-        1.0 - self.kr - self.kb
-    }
-}
+use crate::y4m::{Chroma, Range};
 
 /// Where codes put black, white and grey chroma.
 #[derive(Debug, Clone, Copy)]
@@ -92,22 +73,22 @@ impl Subsampling {
 }
 
 /// A converter for the frames of one stream.
-pub(super) struct Yuv {
+pub(crate) struct Yuv {
     size: Size,
-    format: Format,
+    bits: u8,
     codes: Codes,
     matrix: Matrix,
     subsampling: Option<Subsampling>,
 }
 
 impl Yuv {
-    pub fn new(size: Size, format: &Format) -> Yuv {
+    pub fn new(size: Size, chroma: Chroma, bits: u8, range: Range, matrix: Matrix) -> Yuv {
         Yuv {
             size,
-            format: format.clone(),
-            codes: Codes::new(format.range(), format.bits),
-            matrix: Matrix::for_height(size.h),
-            subsampling: Siting::of(format.chroma).map(|siting| Subsampling::new(siting, size)),
+            bits,
+            codes: Codes::new(range, bits),
+            matrix,
+            subsampling: Siting::of(chroma).map(|siting| Subsampling::new(siting, size)),
         }
     }
 
@@ -118,7 +99,7 @@ impl Yuv {
     }
 
     fn bytes_per_sample(&self) -> usize {
-        if self.format.bits == 8 { 1 } else { 2 }
+        if self.bits == 8 { 1 } else { 2 }
     }
 
     /// R = Y + 2 (1 - kr) Cr
@@ -127,13 +108,12 @@ impl Yuv {
     pub fn decode(&self, planes: &[u8]) -> Frame {
         assert_eq!(planes.len(), self.frame_bytes(), "bytes of a {} frame", self.size);
         let Size { h, w } = self.size;
-        let Matrix { kr, kb } = self.matrix;
-        let kg = self.matrix.kg();
+        let (kr, kg, kb) = (self.matrix.kr(), self.matrix.kg(), self.matrix.kb());
         let row_bytes = w * self.bytes_per_sample();
         let (luma, chroma) = planes.split_at(h * row_bytes);
         let mut chroma = self.subsampling.as_ref().map(|subsampling| ChromaRows::new(self, subsampling, chroma));
 
-        let mut samples = Samples::with_capacity(self.format.depth(), 3 * self.size.pixels());
+        let mut samples = Samples::with_capacity(depth(self.bits), 3 * self.size.pixels());
         let (mut y_row, mut rgb) = (vec![0.0; w], vec![0.0; 3 * w]);
         for (y, luma) in luma.chunks_exact(row_bytes).enumerate() {
             self.read_codes(luma, self.codes.black, self.codes.luma_span, &mut y_row);
@@ -160,8 +140,7 @@ impl Yuv {
         frame.assert_fits(self.size);
         planes.clear();
         let Size { h, w } = self.size;
-        let Matrix { kr, kb } = self.matrix;
-        let kg = self.matrix.kg();
+        let (kr, kg, kb) = (self.matrix.kr(), self.matrix.kg(), self.matrix.kb());
         let chroma_width = self.subsampling.as_ref().map_or(0, |subsampling| subsampling.size.w);
 
         let mut rgb = vec![0.0; 3 * w];
@@ -200,7 +179,7 @@ impl Yuv {
     /// Values from codes: `zero` is the code of 0, `span` the codes from 0 to 1.
     fn read_codes(&self, bytes: &[u8], zero: f32, span: f32, values: &mut [f32]) {
         let value = |code: f32| (code - zero) / span;
-        if self.format.bits == 8 {
+        if self.bits == 8 {
             values.iter_mut().zip(bytes).for_each(|(v, byte)| *v = value(f32::from(*byte)));
         } else {
             let codes = bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]));
@@ -211,7 +190,7 @@ impl Yuv {
     /// Codes from values, rounded to nearest and kept within what the bits can say.
     fn write_codes(&self, values: &[f32], zero: f32, span: f32, bytes: &mut Vec<u8>) {
         let code = |value: &f32| (value * span + zero + 0.5).min(self.codes.max);
-        if self.format.bits == 8 {
+        if self.bits == 8 {
             bytes.extend(values.iter().map(|value| code(value) as u8));
         } else {
             bytes.extend(values.iter().flat_map(|value| (code(value) as u16).to_le_bytes()));

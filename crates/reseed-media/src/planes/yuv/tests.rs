@@ -7,8 +7,8 @@ const CHROMAS: [Chroma; 6] =
     [Chroma::Jpeg420, Chroma::Mpeg420, Chroma::Paldv420, Chroma::Yuv422, Chroma::Yuv444, Chroma::Mono];
 const RANGES: [Range; 2] = [Range::Limited, Range::Full];
 
-fn format(chroma: Chroma, bits: u8, range: Range) -> Format {
-    Format { chroma, bits, range: Some(range), interlace: None, aspect: None, extras: Vec::new() }
+fn yuv(size: Size, chroma: Chroma, bits: u8, range: Range) -> Yuv {
+    Yuv::new(size, chroma, bits, range, Matrix::for_height(size.h))
 }
 
 fn round_trip(yuv: &Yuv, frame: &Frame) -> Frame {
@@ -27,9 +27,8 @@ fn every_grey_code_survives_exactly() {
     for chroma in CHROMAS {
         for range in RANGES {
             for bits in [8, 10, 12, 16] {
-                let format = format(chroma, bits, range);
-                let all: Vec<u16> = codes(&Yuv::new(Size { h: 1, w: 1 }, &format)).collect();
-                let yuv = Yuv::new(Size { h: all.len(), w: 3 }, &format);
+                let all: Vec<u16> = codes(&yuv(Size { h: 1, w: 1 }, chroma, bits, range)).collect();
+                let yuv = yuv(Size { h: all.len(), w: 3 }, chroma, bits, range);
                 let luma = all.iter().flat_map(|code| [*code; 3]);
                 let grey = [yuv.codes.grey as u16].into_iter().cycle();
                 let chroma_samples = yuv.frame_bytes() / yuv.bytes_per_sample() - 3 * all.len();
@@ -51,9 +50,9 @@ fn every_grey_code_survives_exactly() {
 fn black_and_white_are_the_ends_of_rgb() {
     for range in RANGES {
         for bits in [8, 10, 16] {
-            let yuv = Yuv::new(Size { h: 1, w: 2 }, &format(Chroma::Yuv444, bits, range));
+            let yuv = yuv(Size { h: 1, w: 2 }, Chroma::Yuv444, bits, range);
             let ends = [0.0, 0.0, 0.0, 1.0, 1.0, 1.0];
-            let frame = Frame::from_unit(yuv.size, &ends, yuv.format.depth());
+            let frame = Frame::from_unit(yuv.size, &ends, depth(bits));
             assert_eq!(round_trip(&yuv, &frame).to_unit(), ends);
         }
     }
@@ -64,7 +63,7 @@ fn black_and_white_are_the_ends_of_rgb() {
 fn red_has_the_standard_codes() {
     for (h, expected) in [(719, [81, 90, 240]), (720, [63, 102, 240])] {
         let size = Size { h, w: 1 };
-        let yuv = Yuv::new(size, &format(Chroma::Yuv444, 8, Range::Limited));
+        let yuv = yuv(size, Chroma::Yuv444, 8, Range::Limited);
         let red = Frame::from_unit(size, &[1.0, 0.0, 0.0].repeat(h), Depth::Eight);
         let mut planes = Vec::new();
         yuv.encode(&red, &mut planes);
@@ -83,7 +82,7 @@ fn rgb_through_444_stays_within_a_code_of_itself() {
         steps.iter().flat_map(|r| steps.iter().flat_map(|g| steps.iter().flat_map(|b| [*r, *g, *b]))).collect();
     for (range, allowed) in [(Range::Full, 1), (Range::Limited, 2)] {
         for size in [Size { h: steps.len(), w: steps.len().pow(2) }, Size { h: steps.len().pow(2), w: steps.len() }] {
-            let yuv = Yuv::new(size, &format(Chroma::Yuv444, 8, range));
+            let yuv = yuv(size, Chroma::Yuv444, 8, range);
             let frame = Frame { size, samples: Samples::U8(cube.clone()), alpha: None };
             let Samples::U8(again) = round_trip(&yuv, &frame).samples else { panic!("eight bits in, sixteen out") };
             let worst = cube.iter().zip(&again).map(|(a, b)| a.abs_diff(*b)).max();
@@ -97,8 +96,7 @@ proptest! {
     fn any_planes_convert(
         h in 1usize..8, w in 1usize..8, chroma in 0..6usize, deep: bool, full: bool, seed in any::<u64>(),
     ) {
-        let format = format(CHROMAS[chroma], if deep { 10 } else { 8 }, RANGES[usize::from(full)]);
-        let yuv = Yuv::new(Size { h, w }, &format);
+        let yuv = yuv(Size { h, w }, CHROMAS[chroma], if deep { 10 } else { 8 }, RANGES[usize::from(full)]);
         let planes: Vec<u8> = (0..yuv.frame_bytes() as u64).map(|i| (seed.wrapping_mul(2 * i + 1) >> 32) as u8).collect();
         let frame = yuv.decode(&planes);
         prop_assert_eq!(frame.samples.len(), 3 * h * w);
@@ -112,7 +110,7 @@ proptest! {
         h in 1usize..8, w in 1usize..8, chroma in 0..5usize, full: bool, rgb in prop::array::uniform3(0.0f32..=1.0),
     ) {
         let size = Size { h, w };
-        let yuv = Yuv::new(size, &format(CHROMAS[chroma], 16, RANGES[usize::from(full)]));
+        let yuv = yuv(size, CHROMAS[chroma], 16, RANGES[usize::from(full)]);
         let frame = Frame::from_unit(size, &rgb.repeat(h * w), Depth::Sixteen);
         for (a, b) in frame.to_unit().iter().zip(round_trip(&yuv, &frame).to_unit()) {
             prop_assert!((a - b).abs() < 3.0 / 65535.0, "{} {}", a, b);

@@ -1,0 +1,164 @@
+//! A job that outlives its run: what an earlier run left, and going on with it.
+
+pub mod journal;
+pub mod settings;
+mod spool;
+
+use std::path::{Path, PathBuf};
+
+use reseed_media::video::Options;
+use reseed_media::{Info, Kind, Sink};
+use reseed_upscale::{Phase, Point};
+
+use crate::ending;
+use crate::failure::{Failure, Result};
+use crate::progress::Progress;
+use journal::{Journal, Past};
+use settings::Settings;
+use spool::Spool;
+
+/// What to do with what an earlier run left.
+#[derive(Clone, Copy, Default)]
+pub struct Leftovers {
+    pub resume: bool,
+    pub overwrite: bool,
+}
+
+/// The work at one output.
+pub struct Work {
+    output: PathBuf,
+    settings: Settings,
+    past: Option<Past>,
+    journal: Option<Journal>,
+    /// Whether there is something to go on with if it is interrupted: pipes and single images have nothing.
+    keeps: bool,
+}
+
+impl Work {
+    /// Looks for what an earlier run left, and goes on with it or starts anew, as it was asked for.
+    pub fn begin(input: &Path, output: &Path, kind: &Kind, leftovers: Leftovers, settings: Settings) -> Result<Work> {
+        let is_pipe = |path: &Path| path == Path::new("-");
+        let keeps = !is_pipe(input) && !is_pipe(output) && *kind != Kind::Image;
+        if leftovers.resume && (is_pipe(input) || is_pipe(output)) {
+            return Err(Failure::Usage("--resume: a pipe cannot be gone on with; give files".into()));
+        }
+        let mut work = Work { output: output.into(), settings, past: None, journal: None, keeps };
+        if keeps && let Some((journal, past)) = Journal::open(&journal::folder(output))? {
+            work.take_up(journal, past, leftovers)?;
+        }
+        Ok(work)
+    }
+
+    /// Whether it goes on with what an earlier run left.
+    pub fn goes_on(&self) -> bool {
+        self.past.is_some()
+    }
+
+    fn take_up(&mut self, mut journal: Journal, past: Past, leftovers: Leftovers) -> Result<()> {
+        let (output, frames) = (self.output.display(), past.frames());
+        if past.has_work() && leftovers.resume {
+            self.compare(&past.settings)?;
+            (self.past, self.journal) = (Some(past), Some(journal));
+        } else if past.has_work() && !leftovers.overwrite {
+            let line =
+                format!("{output}: {frames} frames of it are finished; --resume goes on, --overwrite starts anew");
+            return Err(Failure::Usage(line));
+        } else {
+            journal.forget();
+            reseed_media::discard(&self.output).map_err(Failure::output)?;
+        }
+        Ok(())
+    }
+
+    fn compare(&self, before: &Settings) -> Result<()> {
+        let output = self.output.display();
+        self.settings.differs_from(before).map_or(Ok(()), |difference| {
+            let way = "resume with the same, or start anew with --overwrite";
+            Err(Failure::Usage(format!("{output}: cannot be resumed: {difference}; {way}")))
+        })
+    }
+
+    /// Where the result goes.
+    pub fn sink(&mut self, info: &Info, options: &Options) -> Result<Box<dyn Sink>> {
+        let folder = journal::folder(&self.output);
+        let sink = match &self.past {
+            Some(past) => reseed_media::resume_with(&self.output, info, options, past.frames()),
+            None => reseed_media::create_with(&self.output, info, options),
+        };
+        let sink = sink.map_err(Failure::output)?;
+        if self.keeps && self.journal.is_none() {
+            self.journal = Some(Journal::create(&folder)?);
+        }
+        Ok(match &self.past {
+            _ if !self.keeps || sink.secures_at_once() => sink,
+            Some(past) => Box::new(Spool::resume(sink, &folder, info, past.frames()).map_err(Failure::output)?),
+            None => Box::new(Spool::create(sink, &folder)),
+        })
+    }
+
+    /// Now that everything is known that the result depends on: where the job starts.
+    pub fn start(&mut self, settings: impl FnOnce(Settings) -> Result<Settings>, info: &Info) -> Result<Point> {
+        if !self.keeps {
+            return Ok(Point::default());
+        }
+        self.settings = settings(std::mem::take(&mut self.settings))?;
+        match (&self.past, &mut self.journal) {
+            (Some(past), _) => {
+                self.compare(&past.settings)?;
+                ending::kept(past.frames());
+                past.point(&journal::folder(&self.output), 3 * info.size.pixels())
+            }
+            (None, Some(journal)) => journal.describe(&self.settings).map(|()| Point::default()),
+            (None, None) => unreachable!("a job that keeps its work has a journal"),
+        }
+    }
+
+    /// Hears of the job while it runs.
+    pub fn watch(&mut self, progress: Progress) -> Watch<'_> {
+        Watch { progress, journal: self.journal.as_mut() }
+    }
+
+    /// The output is complete.
+    pub fn finish(mut self) {
+        self.journal.iter_mut().for_each(Journal::forget);
+    }
+}
+
+/// A line on the terminal, the journal, and Ctrl-C.
+pub struct Watch<'a> {
+    progress: Progress,
+    journal: Option<&'a mut Journal>,
+}
+
+impl reseed_upscale::Progress for Watch<'_> {
+    fn advance(&mut self, frames: usize) {
+        self.progress.advance(frames);
+    }
+
+    fn working(&mut self, phase: Phase) {
+        self.progress.step(match phase {
+            Phase::Wait => "reading",
+            Phase::Encode => "encoding",
+            Phase::Upscale => "restoring",
+            Phase::Decode => "decoding",
+        });
+    }
+
+    fn cancelled(&mut self) -> bool {
+        ending::check_cancelled().is_err()
+    }
+
+    fn wants_points(&self) -> bool {
+        self.journal.is_some()
+    }
+
+    fn batch_done(&mut self, point: &Point, sink: &mut dyn Sink) -> reseed_media::Result<()> {
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        let safe = sink.secure()?;
+        assert_eq!(safe, point.frames, "a sink keeps what was written to it");
+        journal.add(point)?;
+        sink.keep_unfinished();
+        ending::kept(point.frames);
+        Ok(())
+    }
+}

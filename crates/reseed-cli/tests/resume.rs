@@ -1,0 +1,188 @@
+//! A job that was interrupted goes on, computes nothing again, and ends in the same bytes.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::Lab;
+use reseed_media::Size;
+use serde_json::Value;
+
+const SIZE: Size = Size { h: 32, w: 48 };
+const FRAMES: usize = 90;
+
+/// Everything in a file or folder.
+fn content(path: &Path) -> Vec<(String, Vec<u8>)> {
+    if path.is_file() {
+        return vec![(String::new(), fs::read(path).unwrap())];
+    }
+    let names = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> =
+        names.map(|p| (p.file_name().unwrap().to_str().unwrap().into(), fs::read(&p).unwrap())).collect();
+    files.sort();
+    files
+}
+
+/// The last line of a journal.
+fn last_line(lab: &Lab, output: &str) -> Value {
+    let text = fs::read_to_string(lab.path(&format!(".{output}.reseed/job.json"))).unwrap();
+    serde_json::from_str(text.lines().last().unwrap()).unwrap()
+}
+
+/// A job, and what it makes when nothing happens to it.
+struct Job {
+    lab: Lab,
+    words: String,
+    output: &'static str,
+    whole: Vec<(String, Vec<u8>)>,
+    batches: u64,
+}
+
+impl Job {
+    fn new(input: &str, output: &'static str, options: &str) -> Job {
+        let lab = Lab::new();
+        lab.film(input, SIZE, FRAMES);
+        let words = format!("upscale {input} {output} --model formula:tiny --scale 1 --json {options}");
+        let said = lab.succeed(&words);
+        let whole = content(&lab.path(output));
+        let batches = said.events().last().unwrap()["batches"].as_u64().unwrap();
+        let job = Job { lab, words, output, whole, batches };
+        job.clear();
+        job
+    }
+
+    fn clear(&self) {
+        let path = self.lab.path(self.output);
+        if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+    }
+
+    /// Ends a run by a signal once a third of the frames is written.
+    fn interrupt(&self, signal: &str) -> (Option<i32>, String) {
+        let mut command = self.lab.command(&self.words);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        loop {
+            let event: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+            assert_ne!(event["event"], "done", "the job is over before it can be interrupted");
+            if event["frame"].as_u64().unwrap() >= FRAMES as u64 / 3 {
+                break;
+            }
+        }
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        // The rest of its events, so that it never waits for us.
+        lines.for_each(drop);
+        (child.wait().unwrap().code(), said)
+    }
+
+    /// Goes on: the same bytes, and only batches that the journal does not have.
+    fn resume(&self) {
+        let line = last_line(&self.lab, self.output);
+        let (done, frames) = (line["batches"].as_u64().unwrap(), line["frames"].as_u64().unwrap());
+        assert!(done > 0 && done < self.batches, "{done} of {} batches", self.batches);
+        let said = self.lab.succeed(&format!("{} --resume", self.words));
+        let events = said.events();
+        assert_eq!(events.last().unwrap()["batches"].as_u64(), Some(self.batches - done), "batches computed again");
+        assert_eq!(events[0]["frame"].as_u64(), Some(frames + 1));
+        assert!(content(&self.lab.path(self.output)) == self.whole, "other bytes than without interruption");
+        assert!(!self.lab.names().iter().any(|name| name.contains(".reseed") || name.contains("partial")));
+        self.clear();
+    }
+}
+
+#[test]
+fn after_ctrl_c() {
+    let job = Job::new("in.y4m", "out.y4m", "--overlap 2");
+    let (code, said) = job.interrupt("-INT");
+    assert_eq!(code, Some(130), "{said}");
+    let frames = last_line(&job.lab, "out.y4m")["frames"].as_u64().unwrap();
+    assert_eq!(said, format!("reseed: cancelled; {frames} finished frames are kept: --resume goes on\n"));
+    job.resume();
+}
+
+#[test]
+fn after_kill() {
+    for (input, output, options) in [("in.y4m", "out.y4m", "--overlap 1 --prepend-frames 3"), ("in", "out", "")] {
+        let job = Job::new(input, output, options);
+        assert_eq!(job.interrupt("-KILL").0, None);
+        job.resume();
+    }
+}
+
+#[test]
+fn after_a_kill_in_the_middle_of_a_write() {
+    let job = Job::new("in.y4m", "out.y4m", "");
+    assert_eq!(job.interrupt("-KILL").0, None);
+    for (name, torn) in [(".out.y4m.reseed/job.json", "{\"batches\":9"), (".out.y4m.partial", "FRAME\nhalf a fra")] {
+        let mut bytes = fs::read(job.lab.path(name)).unwrap();
+        bytes.extend(torn.as_bytes());
+        fs::write(job.lab.path(name), bytes).unwrap();
+    }
+    let journal = job.lab.path(".out.y4m.reseed/job.json");
+    let text = fs::read_to_string(&journal).unwrap();
+    let whole = text.rsplit_once('\n').unwrap().0;
+    let line: Value = serde_json::from_str(whole.lines().last().unwrap()).unwrap();
+    let said = job.lab.succeed(&format!("{} --resume", job.words));
+    let done = job.batches - line["batches"].as_u64().unwrap();
+    assert_eq!(said.events().last().unwrap()["batches"].as_u64(), Some(done));
+    assert!(content(&job.lab.path("out.y4m")) == job.whole);
+}
+
+#[test]
+fn after_a_full_disk() {
+    let job = Job::new("in.y4m", "out.y4m", "--overlap 1");
+    // A limit on the length of files, in blocks of 512 bytes: half of the output does not fit.
+    let blocks = job.whole[0].1.len() / 2 / 512;
+    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_reseed")).args(job.words.split_whitespace());
+    command.current_dir(job.lab.path(""));
+    let said = common::outcome(command);
+    assert_eq!(said.code, Some(1), "{}", said.stderr);
+    assert!(said.stderr.contains("out.y4m: cannot write: ") && said.stderr.lines().count() == 1, "{}", said.stderr);
+    assert!(said.stderr.contains("finished frames are kept: --resume goes on"), "{}", said.stderr);
+    job.resume();
+}
+
+#[test]
+fn only_the_same_job_goes_on() {
+    let job = Job::new("in.y4m", "out.y4m", "");
+    job.interrupt("-KILL");
+    let before = fs::read(job.lab.path(".out.y4m.reseed/job.json")).unwrap();
+    let refused = |words: &str, line: &str| {
+        let said = job.lab.run(words);
+        assert_eq!(said.code, Some(2), "reseed {words}: {}", said.stderr);
+        assert!(said.stderr.contains(line) && said.stderr.lines().count() == 1, "reseed {words}: {}", said.stderr);
+        assert!(fs::read(job.lab.path(".out.y4m.reseed/job.json")).unwrap() == before, "reseed {words}");
+        assert!(job.lab.path(".out.y4m.partial").exists(), "reseed {words}");
+    };
+    let words = &job.words;
+    refused(words, "frames of it are finished; --resume goes on, --overwrite starts anew");
+    refused(&format!("{words} --resume --batch-size 9"), "cannot be resumed: --batch-size was 5 and is 9;");
+    refused(&words.replace("--scale 1", "--scale 1.5 --resume"), "--scale was 1 and is 1.5;");
+    refused(&words.replace("--scale 1", "--size 48x32 --resume"), "--scale was 1 and is not given;");
+    refused(&format!("{words} --resume --dtype bf16"), "--dtype was not given and is bf16;");
+    fs::write(job.lab.path("other.y4m"), fs::read(job.lab.path("in.y4m")).unwrap()).unwrap();
+    refused(&words.replace("in.y4m", "other.y4m --resume"), "input was in.y4m (");
+    refused("upscale - out.y4m --model formula:tiny --resume", "a pipe cannot be gone on with");
+    // Options that change nothing are no reason to refuse, and those that want it start anew.
+    job.lab.succeed(&format!("{words} --overwrite --threads 1"));
+    assert!(content(&job.lab.path("out.y4m")) == job.whole);
+    assert!(!job.lab.path(".out.y4m.reseed").exists());
+}
+
+#[test]
+fn a_lost_output_is_not_gone_on_with() {
+    let job = Job::new("in.y4m", "out.y4m", "");
+    job.interrupt("-KILL");
+    fs::write(job.lab.path(".out.y4m.partial"), "YUV4MPEG2").unwrap();
+    let said = job.lab.run(&format!("{} --resume", job.words));
+    assert_eq!(said.code, Some(1));
+    assert!(said.stderr.contains(".out.y4m.partial: frame 1, which was written, is not in it"), "{}", said.stderr);
+}

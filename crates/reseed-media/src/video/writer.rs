@@ -1,0 +1,306 @@
+//! A video as a sink for frames.
+
+use std::path::{Path, PathBuf};
+
+use super::codec::Codec;
+use super::encoder::{Encoder, Encoding};
+use super::mux::Mux;
+use super::pixels::{Family, Pixels};
+use super::segments::{SEGMENT_FRAMES, Work};
+use super::timeline::Clock;
+use super::tools::Tools;
+use super::tracks::Container;
+use super::{Hdr, Options, Tags, Video};
+use crate::error::{Error, Result};
+use crate::frame::{Depth, Frame, Rate, Size};
+use crate::partial::Partial;
+use crate::planes::{Matrix, Planes};
+use crate::stream::{Info, Kind, Sink};
+use crate::y4m::{Chroma, Range};
+
+/// Writes frames to a video, segment by segment.
+pub struct Writer {
+    path: PathBuf,
+    encoding: Encoding,
+    planes: Planes,
+    buffer: Vec<u8>,
+    options: Options,
+    container: Container,
+    codec: Codec,
+    source: Option<Box<Video>>,
+    /// The segment in hand, and the one before while its encoder ends. Declared before `work`, so that encoders end
+    /// before their files are removed.
+    current: Option<Encoder>,
+    ending: Option<Encoder>,
+    next: usize,
+    work: Work,
+    partial: Partial,
+}
+
+impl Writer {
+    /// A new video at `path`; what an interrupted run has left of it is removed.
+    pub fn create(path: &Path, info: &Info, options: &Options) -> Result<Writer> {
+        Writer::open(path, info, options, false)
+    }
+
+    /// Takes up what a run with the same arguments has left. Frames from [`Writer::frames_done`] on are to be written.
+    pub fn resume(path: &Path, info: &Info, options: &Options) -> Result<Writer> {
+        Writer::open(path, info, options, true)
+    }
+
+    fn open(path: &Path, info: &Info, options: &Options, resume: bool) -> Result<Writer> {
+        let expected = "a name ending in .mp4, .mkv, .mov, .webm or .y4m";
+        let unknown = || Error::UnknownOutput { path: path.to_owned(), expected };
+        let container = Container::of(path).ok_or_else(unknown)?;
+        let tools = Tools::find()?;
+        let origin = Origin::of(info);
+        let codec = options.codec.unwrap_or(Codec::default_for(container, origin.pixels.bits));
+        codec.check(path, container)?;
+        let pixels = codec.pixels(origin.pixels, info.size, path)?;
+        let missing = || Error::NoEncoder { codec: codec.to_string(), names: codec.encoders().join(" or ") };
+        let encoder = tools.encoder(&codec.encoders())?.ok_or_else(missing)?;
+        let look = Look::new(&origin, pixels, info.size, codec);
+
+        let (_, partial) = Partial::file(path)?;
+        let work = Work::open(path, codec.segment_format(), resume)?;
+        let encoding = Encoding {
+            tools,
+            output: path.to_owned(),
+            size: info.size,
+            pixels: pixels.name(),
+            encoder_pixels: codec.encoder_pixels(pixels),
+            filters: look.filters(origin.aspect),
+            settings: codec.settings(&encoder, pixels, options, &origin.hdr),
+            tags: look.options(),
+            clock: origin.clock,
+            format: codec.segment_format(),
+        };
+        let source = match &info.kind {
+            Kind::Video(video) => Some(video.clone()),
+            _ => None,
+        };
+        Ok(Writer {
+            path: path.to_owned(),
+            planes: Planes::new(info.size, pixels.layout(look.range, look.matrix, look.location.as_deref())),
+            encoding,
+            buffer: Vec::new(),
+            options: options.clone(),
+            container,
+            codec,
+            source,
+            current: None,
+            ending: None,
+            next: work.segments.len(),
+            work,
+            partial,
+        })
+    }
+
+    /// Frames in segments that are finished.
+    pub fn frames_done(&self) -> usize {
+        self.work.frames()
+    }
+
+    /// Whether finished segments stay where they are when this is dropped before its end.
+    pub fn keep_work(&mut self, keep: bool) {
+        self.work.keep = keep;
+    }
+
+    /// Gives the segment before the one in hand its name, once its encoder has ended.
+    fn settle(&mut self) -> Result<()> {
+        match self.ending.take() {
+            Some(encoder) => {
+                let timeline = self.source.as_ref().map(|video| &video.timeline);
+                self.encoding.finish(encoder, &mut self.work, timeline)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Lets the encoder in hand come to its end while the next begins.
+    fn close(&mut self) -> Result<()> {
+        self.settle()?;
+        self.ending = self.current.take().map(Encoder::close);
+        Ok(())
+    }
+}
+
+impl Sink for Writer {
+    fn write(&mut self, frame: &Frame) -> Result<()> {
+        if self.ending.as_mut().is_some_and(Encoder::has_ended) {
+            self.settle()?;
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        self.planes.encode(frame, &mut buffer);
+        let mut encoder = match self.current.take() {
+            Some(encoder) => encoder,
+            None => {
+                self.next += 1;
+                self.encoding.start(&self.work, self.next - 1)?
+            }
+        };
+        self.encoding.write(&mut encoder, &buffer)?;
+        self.buffer = buffer;
+        let full = encoder.frames == SEGMENT_FRAMES;
+        self.current = Some(encoder);
+        if full { self.close() } else { Ok(()) }
+    }
+
+    fn secure(&mut self) -> Result<usize> {
+        if self.ending.as_mut().is_some_and(Encoder::has_ended) {
+            self.settle()?;
+        }
+        self.work.sync()?;
+        Ok(self.frames_done())
+    }
+
+    fn secures_at_once(&self) -> bool {
+        false
+    }
+
+    fn keep_unfinished(&mut self) {
+        self.keep_work(true);
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.close()?;
+        self.settle()?;
+        let mux = Mux {
+            tools: &self.encoding.tools,
+            container: self.container,
+            codec: self.codec,
+            options: &self.options,
+            source: self.source.as_deref(),
+            clock: self.encoding.clock,
+            tags: &self.encoding.tags,
+        };
+        mux.run(&self.work, self.partial.path(), &self.path)?;
+        let Writer { mut work, partial, .. } = *self;
+        partial.commit()?;
+        work.keep = false;
+        Ok(())
+    }
+}
+
+/// What an output takes over from whatever was opened.
+struct Origin {
+    pixels: Pixels,
+    tags: Option<Tags>,
+    hdr: Hdr,
+    aspect: Option<Rate>,
+    clock: Clock,
+}
+
+impl Origin {
+    fn of(info: &Info) -> Origin {
+        let regular = Clock::new(info.rate, 1);
+        match &info.kind {
+            Kind::Video(video) => Origin {
+                pixels: video.pipe.pixels,
+                tags: Some(video.tags.clone()),
+                hdr: video.hdr.clone(),
+                aspect: video.aspect,
+                clock: video.timeline.clock(),
+            },
+            Kind::Y4m(format) => {
+                let (family, location) = match format.chroma {
+                    Chroma::Jpeg420 => (Family::Yuv420, Some("center")),
+                    Chroma::Mpeg420 => (Family::Yuv420, Some("left")),
+                    Chroma::Paldv420 => (Family::Yuv420, Some("topleft")),
+                    Chroma::Yuv422 => (Family::Yuv422, None),
+                    Chroma::Yuv444 => (Family::Yuv444, None),
+                    Chroma::Mono => (Family::Grey, None),
+                };
+                let location = location.map(str::to_owned);
+                let (space, primaries, transfer) = (None, None, None);
+                let matrix = Matrix::for_height(info.size.h);
+                let tags = Tags { range: format.range(), matrix, space, primaries, transfer, location };
+                let aspect = format.aspect.as_deref().and_then(ratio);
+                let pixels = Pixels { family, bits: format.bits };
+                Origin { pixels, tags: Some(tags), hdr: Hdr::default(), aspect, clock: regular }
+            }
+            Kind::Image | Kind::Folder => {
+                let bits = if info.depth == Depth::Eight { 8 } else { 16 };
+                let pixels = Pixels { family: Family::Gbr, bits };
+                Origin { pixels, tags: None, hdr: Hdr::default(), aspect: None, clock: regular }
+            }
+        }
+    }
+}
+
+fn ratio(text: &str) -> Option<Rate> {
+    let (num, den) = text.split_once(':')?;
+    let (num, den) = (num.parse().ok()?, den.parse().ok()?);
+    (num > 0 && den > 0).then_some(Rate { num, den })
+}
+
+/// The colours of an output, each named.
+struct Look {
+    range: Range,
+    matrix: Matrix,
+    space: String,
+    primaries: Option<String>,
+    transfer: Option<String>,
+    location: Option<String>,
+}
+
+impl Look {
+    fn new(origin: &Origin, pixels: Pixels, size: Size, codec: Codec) -> Look {
+        let tagged = origin.tags.as_ref().filter(|_| origin.pixels.family != Family::Gbr);
+        let known = tagged.and_then(|tags| Some((tags.matrix, tags.space.clone()?)));
+        let (matrix, space) = known.unwrap_or_else(|| {
+            let matrix = Matrix::for_height(size.h);
+            (matrix, matrix.tag().to_owned())
+        });
+        let range = tagged.filter(|_| codec.keeps_range()).map_or(Range::Limited, |tags| tags.range);
+        let both_420 = pixels.family == Family::Yuv420 && origin.pixels.family == Family::Yuv420;
+        let tag = |of: fn(&Tags) -> &Option<String>| origin.tags.as_ref().and_then(|tags| of(tags).clone());
+        let rgb = pixels.family == Family::Gbr;
+        Look {
+            range: if rgb { Range::Full } else { range },
+            matrix,
+            space: if rgb { "rgb".to_owned() } else { space },
+            primaries: tag(|tags| &tags.primaries),
+            transfer: tag(|tags| &tags.transfer),
+            location: tag(|tags| &tags.location).filter(|_| both_420),
+        }
+    }
+
+    fn range_tag(&self) -> &'static str {
+        if self.range == Range::Full { "pc" } else { "tv" }
+    }
+
+    /// Filters that tag frames on their way to the encoder, so that nothing on that way converts them.
+    fn filters(&self, aspect: Option<Rate>) -> String {
+        let space = if self.space == "rgb" { "gbr" } else { &self.space };
+        let mut filters = format!("setparams=range={}:colorspace={space}", self.range_tag());
+        if let Some(primaries) = &self.primaries {
+            filters += &format!(":color_primaries={primaries}");
+        }
+        if let Some(transfer) = &self.transfer {
+            filters += &format!(":color_trc={transfer}");
+        }
+        let Rate { num, den } = aspect.unwrap_or(Rate { num: 1, den: 1 });
+        filters + &format!(",setsar={num}/{den}")
+    }
+
+    /// The same for the stream. ffmpeg calls two of the oldest curves otherwise here.
+    fn options(&self) -> Vec<String> {
+        let mut args = vec!["-color_range", self.range_tag(), "-colorspace", &self.space];
+        if let Some(primaries) = &self.primaries {
+            args.extend(["-color_primaries", primaries]);
+        }
+        if let Some(transfer) = &self.transfer {
+            let name = match transfer.as_str() {
+                "bt470m" => "gamma22",
+                "bt470bg" => "gamma28",
+                other => other,
+            };
+            args.extend(["-color_trc", name]);
+        }
+        if let Some(location) = &self.location {
+            args.extend(["-chroma_sample_location", location]);
+        }
+        args.into_iter().map(str::to_owned).collect()
+    }
+}
