@@ -36,10 +36,10 @@ impl Steps {
 
     #[inline(always)]
     fn key(self, value: f32) -> u32 {
-        let steps = ((value - self.low) * self.scale).max(0.0).min(LAST);
-        // SAFETY: a number between 0 and LAST, for the larger of 0 and what is no number is 0. A checked conversion would
-        // be done value by value.
-        unsafe { steps.to_int_unchecked::<i32>() as u32 }
+        // The larger of 0 and what is no number is 0.
+        let steps = ((value - self.low) * self.scale).max(0.0);
+        // SAFETY: a number between 0 and LAST. A checked conversion would be done value by value.
+        unsafe { steps.min(LAST).to_int_unchecked::<i32>() as u32 }
     }
 
     #[inline(always)]
