@@ -93,3 +93,24 @@ fn what_no_machine_holds_is_said_not_tried() {
     assert!(outcome.stderr.starts_with("reseed: ") && outcome.stderr.lines().count() == 1, "{}", outcome.stderr);
     assert!(outcome.stderr.contains("shorter slices"), "{}", outcome.stderr);
 }
+
+#[test]
+fn whole_jobs_are_foretold_from_their_input() {
+    let lab = Lab::new();
+    lab.film("in.y4m", reseed_media::Size { h: 18, w: 26 }, 7);
+    let estimate = |options: &str| {
+        let words = format!("estimate upscale in.y4m --model formula:tiny --scale 2 --json {options}");
+        lab.succeed(&words).events().pop().unwrap()
+    };
+    let job = estimate("");
+    assert_eq!([number(&job, "frames"), number(&job, "batches")], [7, 2]);
+    assert_eq!([number(&job, "layers"), number(&job, "resident_layers")], [4, 4]);
+    assert!(job["seconds"].as_f64().unwrap() > 0.0 && number(&job, "host_bytes") > number(&job, "weights_bytes"));
+    let longer = estimate("--frames 35");
+    assert_eq!(number(&longer, "flops"), 7 * number(&estimate("--frames 5"), "flops"));
+    assert_eq!(number(&longer, "host_bytes"), number(&job, "host_bytes"), "memory does not grow with the clip");
+    assert_eq!(number(&estimate("--frames 13 --overlap 1"), "batches"), 3);
+    assert!(number(&estimate("--batch-size 9"), "host_bytes") > number(&job, "host_bytes"));
+    let text = lab.succeed("estimate upscale in.y4m --model formula:tiny --scale 2").text();
+    assert!(["time", "host", "arithmetic", "4 of 4 layers"].iter().all(|part| text.contains(part)), "{text}");
+}

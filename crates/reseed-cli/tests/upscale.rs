@@ -175,6 +175,17 @@ fn a_seed_is_kept_and_makes_a_difference() {
     assert!(first != run("--color none") && first != run("--latent-noise 0.5"));
 }
 
+/// A GGUF file with one tensor of one number.
+fn gguf_of(architecture: &str) -> Vec<u8> {
+    let word = |word: &str| [&(word.len() as u64).to_le_bytes()[..], word.as_bytes()].concat();
+    let mut file = [&b"GGUF"[..], &3u32.to_le_bytes(), &1u64.to_le_bytes(), &1u64.to_le_bytes()].concat();
+    file.extend([word("general.architecture"), 8u32.to_le_bytes().to_vec(), word(architecture)].concat());
+    file.extend([word("output.weight"), 1u32.to_le_bytes().to_vec(), 1u64.to_le_bytes().to_vec()].concat());
+    file.extend([0u32.to_le_bytes().to_vec(), 0u64.to_le_bytes().to_vec()].concat());
+    file.resize(file.len().next_multiple_of(32) + 32, 0);
+    file
+}
+
 #[test]
 fn mistakes_get_one_line_and_leave_nothing_behind() {
     let lab = Lab::new();
@@ -191,6 +202,14 @@ fn mistakes_get_one_line_and_leave_nothing_behind() {
     model(&lab, &golden);
     fs::rename(lab.path("model/pos_emb.safetensors"), lab.path("text")).unwrap();
     lab.write("noise", &[("noise0", &Tensor::uniform(&[1, 16, 4, 4]))], &[]);
+    fs::rename(lab.path("model"), lab.path("speechless")).unwrap();
+    model(&lab, &Golden::open("pipeline_7b_clip"));
+    let whole = fs::read(lab.path("model/dit.safetensors")).unwrap();
+    fs::write(lab.path("model/dit.safetensors"), &whole[..whole.len() * 2 / 3]).unwrap();
+    fs::rename(lab.path("model"), lab.path("cut")).unwrap();
+    model(&lab, &golden);
+    fs::remove_file(lab.path("model/dit.safetensors")).unwrap();
+    fs::write(lab.path("model/dit.gguf"), gguf_of("llama")).unwrap();
     let before = lab.names();
     for (words, code, line) in [
         ("upscale in.y4m out.y4m --model formula:tiny --scale 0.01", 2, "26x18 frames would become 0x0"),
@@ -216,7 +235,10 @@ fn mistakes_get_one_line_and_leave_nothing_behind() {
         ("upscale in.y4m out.y4m --model formula:tiny --noise-file in.png", 3, "not a safetensors file"),
         ("upscale in.y4m out.y4m --model formula:huge", 4, "the sizes are tiny, 3b and 7b"),
         ("upscale in.y4m out.y4m --model nothing", 4, "lacks its transformer"),
-        ("upscale in.y4m out.y4m --model model", 4, "text embedding"),
+        ("upscale in.y4m out.y4m --model speechless", 4, "text embedding"),
+        ("upscale in.y4m out.y4m --model cut", 4, "cut/dit.safetensors"),
+        ("upscale in.y4m out.y4m --model model", 4, "a GGUF file of architecture `llama`"),
+        ("upscale in.y4m out.y4m --model formula:tiny --max-vram 6G", 2, "--max-vram is for --device cuda"),
         ("upscale in.y4m out.y4m --model formula:tiny --device tpu", 2, "the devices are cpu, cuda and cuda:N"),
     ] {
         let said = lab.run(words);

@@ -216,6 +216,11 @@ fn linear(ops: &dyn Ops, &(rows, d_in, d_out): &(usize, usize, usize), seed: u64
     let linear = ops.linear_weights(d_in, d_out, &|| Ok(ConvData { weight: weight.clone(), bias: bias.clone() }))?;
     let x = ops.upload(Shape::from([rows, d_in]), &values.take(rows * d_in))?;
     ops.linear(&x, &linear, None)?;
+    // By way of the host, and back twice.
+    let parked = ops.park_linear(&linear)?;
+    for _ in 0..2 {
+        ops.linear(&x, &ops.fetch_linear(&parked)?, None)?;
+    }
     let residual = ops.upload(Shape::from([rows, d_out]), &values.take(rows * d_out))?;
     ops.linear(&x, &linear, Some(residual))?;
     Ok(())
