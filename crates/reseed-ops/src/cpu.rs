@@ -1,5 +1,6 @@
 //! The CPU device. Each op chooses by level; the reference level is the definition.
 
+mod amx;
 mod attention;
 mod blocked;
 mod conv;
@@ -7,6 +8,7 @@ mod elementwise;
 mod gather_rows;
 mod gemm;
 mod group_norm;
+mod kernel;
 mod level;
 mod leveled;
 mod linear;
@@ -65,12 +67,23 @@ impl CpuOps {
         let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let threads = pool.map_err(|e| Error::Threads { threads, reason: e.to_string() })?;
+        let level = if dtype == DType::Bf16 { level } else { level.simd() };
         Ok(CpuOps { level, dtype, threads, memory: Arc::default() })
     }
 
-    /// The level in use.
+    /// The level in use: tiles are for bf16 alone.
     pub fn level(&self) -> Level {
         self.level
+    }
+
+    /// The level of kernels that know no tiles.
+    fn simd(&self) -> Level {
+        self.level.simd()
+    }
+
+    /// Whether products run on tiles.
+    fn tiles(&self) -> bool {
+        self.level == Level::Amx
     }
 
     /// The number of threads.
@@ -107,7 +120,7 @@ impl CpuOps {
     /// Weights `[c_out, c_in, taps]` as panels whose rows are ordered (tap, channel).
     fn panels(&self, weight: &[f32], c_in: usize, c_out: usize) -> Weights {
         let taps = weight.len() / (c_in * c_out);
-        let (k, width) = (taps * c_in, panel_width(self.level));
+        let (k, width) = (taps * c_in, panel_width(self.simd()));
         self.install(|| {
             let dtype = narrowest(weight);
             let mut data = Values::zeros(c_out.div_ceil(width) * k * width, dtype);

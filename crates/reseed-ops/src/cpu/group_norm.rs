@@ -25,7 +25,7 @@ pub fn run(cpu: &CpuOps, x: Tensor, given: Option<Stats>, norm: &Norm, act: Acti
     with_element!(x.dtype(), E => {
         let stats = match given {
             Some(given) => elements::<f32>(&given).to_vec(),
-            None => cpu.install(|| stats::of_tensor::<E>(cpu.level(), &x, norm.groups)),
+            None => cpu.install(|| stats::of_tensor::<E>(cpu.simd(), &x, norm.groups)),
         };
         apply::<E>(cpu, x, &Affine::new(&stats, norm, weight, bias), act)
     })
@@ -74,7 +74,7 @@ fn apply<E: Element>(cpu: &CpuOps, mut x: Tensor, affine: &Affine, act: Activati
     let (channels, thw) = (x.channels(), x.thw());
     let frame = thw.h * thw.w * channels;
     let chunk = (CHUNK / channels).max(1) * channels;
-    let level = cpu.level();
+    let level = cpu.simd();
     if x.is_unique() {
         let values = elements_mut::<E>(&mut x);
         cpu.install(|| {

@@ -1,5 +1,7 @@
 use std::fmt;
 
+#[cfg(target_arch = "x86_64")]
+use super::amx;
 use crate::error::{Error, Result};
 
 /// Instruction sets that the CPU device has kernels for, slowest first.
@@ -13,10 +15,13 @@ pub enum Level {
     Avx2,
     /// AVX-512 F, VL, BW and DQ.
     Avx512,
+    /// The same with AMX tiles for bf16; other types compute as they would without.
+    Amx,
 }
 
 impl Level {
-    const ALL: [Level; 4] = [Level::Reference, Level::Portable, Level::Avx2, Level::Avx512];
+    /// Every level, slowest first.
+    pub const ALL: [Level; 5] = [Level::Reference, Level::Portable, Level::Avx2, Level::Avx512, Level::Amx];
 
     /// The best level of this machine, capped by `RESEED_CPU`.
     pub fn detect() -> Result<Level> {
@@ -33,6 +38,11 @@ impl Level {
         Level::ALL.into_iter().filter(move |&level| level <= best)
     }
 
+    /// The level whose registers do what tiles do not.
+    pub(super) fn simd(self) -> Level {
+        self.min(Level::Avx512)
+    }
+
     fn parse(word: &str) -> Result<Level> {
         let known = || Level::ALL.map(|level| level.to_string()).join(", ");
         let found = Level::ALL.into_iter().find(|level| level.to_string() == word);
@@ -45,7 +55,9 @@ impl Level {
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq");
-        if avx512 {
+        if avx512 && amx::available() {
+            Level::Amx
+        } else if avx512 {
             Level::Avx512
         } else if is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
@@ -70,6 +82,7 @@ impl fmt::Display for Level {
             Level::Portable => "portable",
             Level::Avx2 => "avx2",
             Level::Avx512 => "avx512",
+            Level::Amx => "amx",
         })
     }
 }
@@ -88,6 +101,6 @@ mod tests {
     #[test]
     fn an_unknown_level_names_the_known_ones() {
         let error = Level::parse("sse9").unwrap_err().to_string();
-        assert_eq!(error, "RESEED_CPU=sse9: the levels are reference, portable, avx2, avx512");
+        assert_eq!(error, "RESEED_CPU=sse9: the levels are reference, portable, avx2, avx512, amx");
     }
 }

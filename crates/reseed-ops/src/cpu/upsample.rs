@@ -5,8 +5,9 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::CpuOps;
-use super::blocked::{Tap, Window, regions, sum_region};
+use super::blocked::{Tap, Window, sum_region};
 use super::conv::{Finish, Frames, Target, check_past, finish};
+use super::kernel::Kernel;
 use super::level::Level;
 use super::memory::{Element, Floats, Values, elements_mut, with_element};
 use super::merged::{Step, merged, upscale_columns};
@@ -22,8 +23,8 @@ use crate::tensor::Tensor;
 use crate::weights::{BORDER_CLASSES, Merged, Moment, Packed, Upsample, UpsampleData, UpsampleSpec, border_class};
 
 struct Blocked {
-    /// Per phase, k as (frame, row, column, channel).
-    kernels: Vec<Weights>,
+    /// Per phase.
+    kernels: Vec<Kernel>,
     after_first: Option<AfterFirst>,
     bias: Vec<f32>,
 }
@@ -42,7 +43,7 @@ pub fn pack(cpu: &CpuOps, spec: &UpsampleSpec, data: UpsampleData) -> Packed {
     if cpu.level() == Level::Reference {
         return Arc::new(plain(cpu, spec, &data));
     }
-    let (c, level, terms) = (spec.channels, cpu.level(), merge::terms(spec));
+    let (c, level, terms) = (spec.channels, cpu.simd(), merge::terms(spec));
     let bias = merge::bias(spec, &data);
     let conv = cpu.panels(&data.conv.weight, c, c);
     let upscale = cpu.install(|| upscale_columns(&data.upscale.weight, c));
@@ -51,7 +52,7 @@ pub fn pack(cpu: &CpuOps, spec: &UpsampleSpec, data: UpsampleData) -> Packed {
         let steps: Vec<Step> = terms.iter().filter(|t| t.phase == phase).map(|t| step(t, t.sub)).collect();
         let mut panels = merged(level, &upscale, &conv, &steps, 4 * spec.taps_t());
         cpu.round(&mut panels.data);
-        panels.keep()
+        Kernel::keep(cpu, panels, spec.taps_t(), 4)
     };
     let kernels = cpu.install(|| (0..spec.phases()).map(kernels).collect());
     let after_first = spec.time.then(|| {
@@ -79,8 +80,8 @@ fn plain(cpu: &CpuOps, spec: &UpsampleSpec, data: &UpsampleData) -> UpsampleWeig
 
 impl AfterFirst {
     /// Kernels of the first `frames` phases in time, for all phases in space.
-    fn merge(&self, cpu: &CpuOps, spec: &UpsampleSpec, frames: usize) -> Vec<Weights> {
-        let (c, level) = (spec.channels, cpu.level());
+    fn merge(&self, cpu: &CpuOps, spec: &UpsampleSpec, frames: usize) -> Vec<Kernel> {
+        let (c, level) = (spec.channels, cpu.simd());
         let mut upscale = Floats::zeros(4 * c * c);
         widen(level, &self.upscale, 0..4 * c * c, &mut upscale);
         let terms = merge::terms(spec);
@@ -89,7 +90,7 @@ impl AfterFirst {
             let steps: Vec<Step> = terms.map(|t| step(t, t.sub_after_first / spec.frames())).collect();
             let mut panels = merged(level, &upscale, conv, &steps, 4);
             cpu.round(&mut panels.data);
-            panels.into()
+            Kernel::lend(cpu, panels, 1, 4)
         };
         cpu.install(|| {
             // Before the first half two taps see the clip's first frame, before the second half one does.
@@ -122,7 +123,7 @@ fn blocked<E: Element>(
     y: &mut Tensor,
     groups: Option<usize>,
 ) -> Option<Vec<f32>> {
-    let (spec, level) = (&upsample.spec, cpu.level());
+    let (spec, level) = (&upsample.spec, cpu.simd());
     let weights: &Blocked = cpu.unpack(&upsample.packed);
     let plan = Plan::new(cpu, past, x.thw().t, spec, weights);
     let frames = Frames::<E>::new(past, x);
@@ -135,7 +136,7 @@ fn blocked<E: Element>(
         stride: Hw::new(1, 1),
         before: Hw::new(1 - row, 1 - column),
     };
-    let regions = regions(level, low, &window(0, 0), weights.kernels[0].count(), output.t * 4, cpu.threads());
+    let regions = weights.kernels[0].regions(cpu, low, &window(0, 0), output.t * 4);
     let out = Target::new(elements_mut::<E>(y));
     let job = |i: usize| {
         let (region, t, row_phase, column_phase) =
@@ -165,16 +166,16 @@ struct Plan<'a> {
     weights: &'a Blocked,
     starts: bool,
     /// Per phase: what multiplies the previous frame when that is the clip's first; with time only.
-    after_first: Vec<Weights>,
+    after_first: Vec<Kernel>,
     /// At a clip's start, per phase: what multiplies the first frame when all taps read it.
-    first: Vec<Weights>,
+    first: Vec<Kernel>,
     /// The same when all taps but the last read it; without time only.
-    second: Vec<Weights>,
+    second: Vec<Kernel>,
 }
 
 impl<'a> Plan<'a> {
     fn new(cpu: &CpuOps, past: Past, frames: usize, spec: &'a UpsampleSpec, weights: &'a Blocked) -> Self {
-        let (rows, level, starts) = (4 * spec.channels, cpu.level(), past.starts());
+        let (rows, level, starts) = (4 * spec.channels, cpu.simd(), past.starts());
         let halves = match past {
             Past::Start if frames == 1 => 1,
             Past::Start | Past::AfterFirst(_) => 2,
@@ -182,13 +183,13 @@ impl<'a> Plan<'a> {
         };
         let factors = weights.after_first.as_ref().filter(|_| halves > 0);
         let after_first = factors.map_or(Vec::new(), |factors| factors.merge(cpu, spec, halves));
-        let folded = |taps: usize| -> Vec<Weights> {
-            let phase = |(phase, kernels): (usize, &Weights)| {
-                let mut parts: Vec<(&Weights, usize)> = (0..taps).map(|tap| (kernels, tap * rows)).collect();
+        let folded = |taps: usize| -> Vec<Kernel> {
+            let phase = |(phase, kernels): (usize, &Kernel)| {
+                let mut parts: Vec<(&Kernel, usize)> = (0..taps).map(|tap| (kernels, tap)).collect();
                 if spec.time {
                     parts[0] = (&after_first[phase], 0);
                 }
-                fold(level, &parts, rows).into()
+                Kernel::fold(level, &parts, rows)
             };
             cpu.install(|| weights.kernels.iter().take(4).enumerate().map(phase).collect())
         };
@@ -198,18 +199,17 @@ impl<'a> Plan<'a> {
     }
 
     fn taps<E: Element>(&'a self, frames: &Frames<'a, E>, k: usize, phase: usize, moment: Moment) -> Vec<Tap<'a, E>> {
-        let per_tap = 4 * self.spec.channels;
         let kernels = &self.weights.kernels[phase];
-        let tap = |frame: isize, panels: &'a Weights, k: usize| Tap { frame: frames.at(frame), panels, k };
+        let tap = |frame: isize, kernel: &'a Kernel, part: usize| Tap { frame: frames.at(frame), kernel, part };
         let k = k as isize;
         match (self.spec.time, moment) {
             _ if self.starts && k == 0 => vec![tap(0, &self.first[phase], 0)],
-            (true, Moment::Later) => vec![tap(k - 1, kernels, 0), tap(k, kernels, per_tap)],
-            (true, _) => vec![tap(k - 1, &self.after_first[phase], 0), tap(k, kernels, per_tap)],
+            (true, Moment::Later) => vec![tap(k - 1, kernels, 0), tap(k, kernels, 1)],
+            (true, _) => vec![tap(k - 1, &self.after_first[phase], 0), tap(k, kernels, 1)],
             (false, _) if self.starts && k == 1 => {
-                vec![tap(0, &self.second[phase], 0), tap(1, kernels, 2 * per_tap)]
+                vec![tap(0, &self.second[phase], 0), tap(1, kernels, 2)]
             }
-            (false, _) => (0..3).map(|dt| tap(k - 2 + dt as isize, kernels, dt * per_tap)).collect(),
+            (false, _) => (0..3).map(|dt| tap(k - 2 + dt as isize, kernels, dt)).collect(),
         }
     }
 }

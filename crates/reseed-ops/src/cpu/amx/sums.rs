@@ -1,0 +1,217 @@
+//! Convolution sums of a rectangle of output pixels.
+//!
+//! The rows that the rectangle reads are copied once for each frame, with their zero padding, as `[chunk][line][phase][column]`
+//! of 64 bytes each, so that sixteen neighbouring pixels are a tile and a tap is an offset. A few steps of a panel stay
+//! in the first-level cache for all pixels of the rectangle.
+
+use std::cell::RefCell;
+
+use half::bf16;
+
+use super::tile::{Product, Tiles};
+use super::weights::Tiled;
+use super::{DEPTH, PANEL, SIDE};
+use crate::cpu::blocked::{Region, Sums, Window};
+use crate::cpu::gemm::even_parts;
+use crate::cpu::memory::{Floats, Values};
+use crate::shape::{DType, Hw};
+
+/// Bytes that a rectangle's input and sums may take of a core's second-level cache.
+const BYTES: usize = 1 << 20;
+/// Most columns of a rectangle.
+const COLUMNS: usize = 128;
+/// Most rows of a rectangle.
+const ROWS: usize = 32;
+/// Most panels of a rectangle.
+const PANELS: usize = 8;
+/// Steps of a panel that stay in the first-level cache.
+const STEPS: usize = 9;
+/// Floats between the sums of neighbouring pixels beside their channels: without them rows of a tile would share sets of
+/// the cache.
+const GAP: usize = SIDE;
+
+/// Whether tiles are worth it.
+pub fn fits(channels: usize) -> bool {
+    channels >= SIDE
+}
+
+/// One temporal tap: a frame, and the part of the weights that multiplies it.
+pub struct Tap<'a> {
+    /// Pixels of the frame.
+    pub frame: &'a [bf16],
+    /// Weights.
+    pub weights: &'a Tiled,
+    /// Part of the weights.
+    pub part: usize,
+}
+
+/// Cuts an output plane and its channels into regions, enough of them to keep `threads` busy.
+pub fn regions(output: Hw, window: &Window, panels: usize, frames: usize, threads: usize) -> Vec<Region> {
+    let area = window.stride.h * window.stride.w;
+    let pixel = |panels: usize| {
+        2 * window.channels.next_multiple_of(DEPTH) * area + size_of::<f32>() * (panels * PANEL + GAP)
+    };
+    let groups: Vec<_> = even_parts(output.w.div_ceil(SIDE), COLUMNS / SIDE).collect();
+    let columns = groups.iter().map(|(first, last)| SIDE * (last - first)).max().unwrap_or(SIDE).min(output.w);
+    let rows = (BYTES / pixel(panels.min(PANELS)) / columns).clamp(1, ROWS);
+    // Four regions a thread let the last ones finish together; small planes get there by splitting rows, then channels.
+    let wanted = (4 * threads).div_ceil(groups.len() * frames);
+    let rows = rows.min(output.h.div_ceil(wanted).max(256 / columns.max(1)).max(1));
+    let bands = output.h.div_ceil(rows);
+    let splits = wanted.div_ceil(bands).clamp(1, panels);
+    let mut all = Vec::new();
+    for (y0, y1) in even_parts(output.h, rows) {
+        for &(first, last) in &groups {
+            let columns = SIDE * first..output.w.min(SIDE * last);
+            for (p0, p1) in even_parts(panels, panels.div_ceil(splits).min(PANELS)) {
+                all.push(Region { rows: y0..y1, columns: columns.clone(), panels: p0..p1 });
+            }
+        }
+    }
+    all
+}
+
+/// What a thread works in.
+struct Scratch {
+    input: Values,
+    sums: Floats,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> =
+        RefCell::new(Scratch { input: Values::zeros(0, DType::Bf16), sums: Floats::zeros(0) });
+}
+
+/// Computes a region's sums over `taps` and hands them to `finish`.
+pub fn sum_region<R>(window: &Window, taps: &[Tap], region: &Region, finish: impl FnOnce(Sums) -> R) -> R {
+    SCRATCH.with_borrow_mut(|scratch| {
+        let layout = Layout::new(window, region);
+        let pixel = region.panels.len() * PANEL + GAP;
+        let input = scratch.input.at_least(taps[0].weights.chunks * layout.chunk);
+        let sums = scratch.sums.at_least(layout.starts.len() * SIDE * pixel);
+        layout.sum(window, taps, region, input, sums, pixel);
+        finish(Sums { values: sums, pixel, line: layout.slots, width: PANEL })
+    })
+}
+
+/// Where the input of a region stands, counted in elements, and how tiles cover its outputs.
+struct Layout {
+    top: isize,
+    left: isize,
+    lines: usize,
+    /// Pixels of a line and phase.
+    pitch: usize,
+    /// Elements of a line.
+    line: usize,
+    /// Elements of a chunk.
+    chunk: usize,
+    /// Outputs of a row with what lies between it and the next.
+    slots: usize,
+    /// Where each tile reads its first tap.
+    starts: Vec<usize>,
+}
+
+impl Layout {
+    fn new(window: &Window, region: &Region) -> Layout {
+        let Window { taps, stride, before, .. } = *window;
+        let (rows, columns) = (region.rows.len(), region.columns.len());
+        let beyond = (taps.w - 1) / stride.w;
+        // Tiles either end with their row or run on into the next across its padding, whichever are fewer.
+        let (apart, joined) = (columns.next_multiple_of(SIDE), columns + beyond);
+        let joins = stride == Hw::new(1, 1) && (rows * joined).div_ceil(SIDE) < rows * apart / SIDE;
+        let slots = if joins { joined } else { apart };
+        let pitch = if joins { joined } else { apart + beyond };
+        let line = pitch * stride.w * DEPTH;
+        let lines = (rows - 1) * stride.h + taps.h;
+        let tiles = (0..((rows - 1) * slots + columns).div_ceil(SIDE)).map(|tile| tile * SIDE);
+        Layout {
+            top: (region.rows.start * stride.h) as isize - before.h as isize,
+            left: (region.columns.start * stride.w) as isize - before.w as isize,
+            lines,
+            pitch,
+            line,
+            // The last tile may read a tile's length beyond the last line.
+            chunk: lines * line + SIDE * DEPTH,
+            slots,
+            starts: tiles.map(|slot| slot / slots * stride.h * line + slot % slots * DEPTH).collect(),
+        }
+    }
+
+    fn sum(&self, window: &Window, taps: &[Tap], region: &Region, input: &mut [bf16], sums: &mut [f32], pixel: usize) {
+        let tiles = Tiles::shaped(SIDE);
+        let offsets = self.offsets(window);
+        let chunks = taps[0].weights.chunks;
+        let group = (STEPS / offsets.len()).max(1);
+        let runs: Vec<usize> =
+            (0..group).flat_map(|chunk| offsets.iter().map(move |offset| chunk * self.chunk + offset)).collect();
+        let mut fresh = true;
+        for tap in taps {
+            self.pack(tap.frame, window, input);
+            for first in (0..chunks).step_by(group) {
+                let some = first..chunks.min(first + group);
+                for (slot, panel) in region.panels.clone().enumerate() {
+                    tiles.multiply(Product {
+                        a: &input[first * self.chunk..],
+                        a_row: DEPTH,
+                        starts: &self.starts,
+                        runs: &runs[..some.len() * offsets.len()],
+                        b: tap.weights.steps(tap.part, panel, some.clone()),
+                        c: &mut sums[slot * PANEL..],
+                        c_row: pixel,
+                        columns: tap.weights.columns(panel),
+                        fresh,
+                    });
+                }
+                fresh = false;
+            }
+        }
+    }
+
+    /// Where each tap reads, row by row.
+    fn offsets(&self, window: &Window) -> Vec<usize> {
+        let Window { taps, stride, .. } = *window;
+        let offset = |tap: usize| {
+            let (dy, dx) = (tap / taps.w, tap % taps.w);
+            dy * self.line + (dx % stride.w * self.pitch + dx / stride.w) * DEPTH
+        };
+        (0..taps.h * taps.w).map(offset).collect()
+    }
+
+    /// Copies the lines of a frame, chunk by chunk.
+    fn pack(&self, frame: &[bf16], window: &Window, to: &mut [bf16]) {
+        let Window { plane, channels, stride, .. } = *window;
+        for i in 0..self.lines {
+            let y = usize::try_from(self.top + i as isize).ok().filter(|&y| y < plane.h);
+            let row = y.map(|y| &frame[y * plane.w * channels..][..plane.w * channels]);
+            for phase in 0..stride.w {
+                for (first, to) in (0..channels).step_by(DEPTH).zip(to.chunks_exact_mut(self.chunk)) {
+                    let to = &mut to[i * self.line + phase * self.pitch * DEPTH..][..self.pitch * DEPTH];
+                    let to = to.as_chunks_mut::<DEPTH>().0;
+                    let Some(row) = row else {
+                        to.fill([bf16::ZERO; DEPTH]);
+                        continue;
+                    };
+                    let pixels = row.chunks_exact(channels);
+                    let left = self.left + phase as isize;
+                    let before = (-left).clamp(0, self.pitch as isize) as usize;
+                    let before = before.div_ceil(stride.w);
+                    to[..before].fill([bf16::ZERO; DEPTH]);
+                    let skip = (left + (before * stride.w) as isize) as usize;
+                    let mut done = before;
+                    for (to, pixel) in to[before..].iter_mut().zip(pixels.skip(skip).step_by(stride.w)) {
+                        match pixel[first..].first_chunk::<DEPTH>() {
+                            Some(chunk) => *to = *chunk,
+                            None => {
+                                let rest = &pixel[first..];
+                                to[..rest.len()].copy_from_slice(rest);
+                                to[rest.len()..].fill(bf16::ZERO);
+                            }
+                        }
+                        done += 1;
+                    }
+                    to[done..].fill([bf16::ZERO; DEPTH]);
+                }
+            }
+        }
+    }
+}
