@@ -6,7 +6,7 @@ pub mod upscale;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use reseed_ops::{Hw, Precision};
+use reseed_ops::{Hw, Precision, Thw};
 
 pub use upscale::{ImageArgs, JobArgs, UpscaleArgs};
 
@@ -59,6 +59,10 @@ pub enum Estimate {
 pub enum Bench {
     /// Time the video autoencoder.
     Vae(BenchArgs),
+    /// Time layers of the 3B transformer.
+    Dit(DitBenchArgs),
+    /// Time a 3x3x3 convolution on one core of the processor, beside what that core can do.
+    Conv(ConvArgs),
 }
 
 /// Which half of the autoencoder.
@@ -117,8 +121,8 @@ pub struct ComputeArgs {
     /// Where to compute: cpu, cuda or cuda:N.
     #[arg(long, default_value = "cpu")]
     pub device: String,
-    /// Type of the activations; sums are always f32. f32 on the cpu and f16 on cuda unless given, and bf16 where values
-    /// leave the range of f16.
+    /// Type of the activations; sums are always f32. Unless given: f16 on cuda, and bf16 where values leave the range of
+    /// f16; bf16 on a cpu with AMX, f32 on any other.
     #[arg(long, value_parser = precision, value_name = "f32|tf32|f16|bf16")]
     pub dtype: Option<Precision>,
     /// Threads; all cores unless given.
@@ -185,6 +189,40 @@ pub struct BenchArgs {
     pub run: RunArgs,
 }
 
+#[derive(Args)]
+pub struct DitBenchArgs {
+    /// Size of the latent: frames, rows, columns; rows and columns even.
+    #[arg(long, value_parser = latent, value_name = "TxHxW", default_value = "2x20x34")]
+    pub latent: Thw,
+    /// Layers; of the last one's text only keys and values are computed.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=32))]
+    pub layers: u8,
+    /// Timed runs; the median counts.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+    #[command(flatten)]
+    pub compute: ComputeArgs,
+}
+
+#[derive(Args)]
+pub struct ConvArgs {
+    /// Channels, in and out.
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub channels: u16,
+    /// Rows and columns.
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub side: u16,
+    /// Timed runs; the median counts.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+    /// Type of the activations; what suits the processor unless given.
+    #[arg(long, value_parser = precision, value_name = "f32|f16|bf16")]
+    pub dtype: Option<Precision>,
+    /// One JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
 fn pair(text: &str, what: &str) -> Result<(usize, usize), String> {
     let numbers = text.split_once(['x', 'X']).and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
     numbers.ok_or_else(|| format!("`{text}` is not {what}, such as 512x512"))
@@ -198,6 +236,14 @@ pub(crate) fn size(text: &str) -> Result<Hw, String> {
     match pair(text, "WIDTHxHEIGHT")? {
         (w, h) if w > 0 && h > 0 && w <= 1 << 16 && h <= 1 << 16 => Ok(Hw::new(h, w)),
         _ => Err(format!("`{text}`: sides are between 1 and 65536")),
+    }
+}
+
+fn latent(text: &str) -> Result<Thw, String> {
+    let sides: Vec<usize> = text.split(['x', 'X']).filter_map(|side| side.parse().ok()).collect();
+    match sides[..] {
+        [t, h, w] if t > 0 && h > 0 && w > 0 && h % 2 == 0 && w % 2 == 0 => Ok(Thw::new(t, h, w)),
+        _ => Err(format!("`{text}` is not FRAMESxROWSxCOLUMNS with even rows and columns, such as 2x20x34")),
     }
 }
 

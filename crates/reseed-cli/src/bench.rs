@@ -1,5 +1,8 @@
 //! `reseed bench vae`: how fast this machine is.
 
+pub mod conv;
+pub mod dit;
+
 use std::time::Instant;
 
 use reseed_cuda::CopyTime;

@@ -12,7 +12,7 @@ use crate::engine::SEED;
 use crate::failure::{Failure, Result};
 
 /// Tokens of the public text embedding.
-const TEXT_TOKENS: usize = 58;
+pub const TEXT_TOKENS: usize = 58;
 
 /// A model's weights, opened but not read.
 pub struct Weights {

@@ -17,6 +17,7 @@ mod memory;
 mod merged;
 mod pairs;
 mod panels;
+mod peak;
 mod qk_norm_rope;
 mod rms_norm_modulate;
 mod simd;
@@ -91,9 +92,15 @@ impl CpuOps {
         self.threads.current_num_threads()
     }
 
+    /// Floating-point operations a second that one core's multiply-adds reach when nothing comes from memory.
+    pub fn peak(&self) -> f64 {
+        self.install(|| peak::peak(self.level))
+    }
+
     /// A device that computes nothing and counts what this one would take.
     pub fn trace(&self) -> TraceOps {
-        TraceOps::new(self.dtype, DType::F32, workspace::of(self.threads()))
+        let packed = if self.tiles() { DType::Bf16 } else { DType::F32 };
+        TraceOps::new(self.dtype, packed, workspace::of(self.threads(), packed))
     }
 
     fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {

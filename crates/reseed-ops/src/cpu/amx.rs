@@ -4,12 +4,13 @@
 //! operands so that a tile's rows stand one cache line apart.
 
 pub mod attention;
+pub mod group_norm;
 pub mod linear;
 pub mod sums;
 mod tile;
 pub mod weights;
 
-pub use tile::available;
+pub use tile::{available, spin};
 
 /// Channels of one step: two for each of a tile's rows.
 pub const DEPTH: usize = 32;

@@ -6,8 +6,8 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::gemm::{Product, Tiles, even_parts, multiply, tile_rows};
 use super::amx::sums as tiles;
+use super::gemm::{Product, Tiles, even_parts, multiply, tile_rows};
 use super::kernel::Kernel;
 use super::level::Level;
 use super::memory::{Element, Floats};

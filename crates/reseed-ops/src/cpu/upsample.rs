@@ -25,12 +25,20 @@ use crate::weights::{BORDER_CLASSES, Merged, Moment, Packed, Upsample, UpsampleD
 struct Blocked {
     /// Per phase.
     kernels: Vec<Kernel>,
-    after_first: Option<AfterFirst>,
+    after_first: Option<Behind>,
     bias: Vec<f32>,
 }
 
-/// What makes the kernels of the frame behind a clip's first. They serve two frames of a clip and would take three times
-/// the room of their factors, so they are merged when a clip comes there.
+/// The kernels of the frame behind a clip's first, per phase: what multiplies the first.
+enum Behind {
+    /// Packed for tiles, which would multiply a picture in the time that it takes to merge them.
+    Kept(Vec<Kernel>),
+    /// They serve two frames of a clip and would take three times the room of their factors, so they are merged when a
+    /// clip comes there.
+    Factors(AfterFirst),
+}
+
+/// What makes the kernels of the frame behind a clip's first.
 struct AfterFirst {
     /// `[sub (row, column)][columns][c_mid][column]`, of the first frame's only half.
     upscale: Values,
@@ -59,7 +67,11 @@ pub fn pack(cpu: &CpuOps, spec: &UpsampleSpec, data: UpsampleData) -> Packed {
         let mut first_half = Floats::zeros(4 * c * c);
         let subs = first_half.chunks_exact_mut(c * c).zip(upscale.chunks_exact(c * c).step_by(spec.frames()));
         subs.for_each(|(to, from)| to.copy_from_slice(from));
-        AfterFirst { upscale: cpu.install(|| first_half.keep()), conv: conv.first_rows(2 * 9 * c) }
+        let factors = AfterFirst { upscale: cpu.install(|| first_half.keep()), conv: conv.first_rows(2 * 9 * c) };
+        match cpu.tiles() {
+            true => Behind::Kept(factors.merge(cpu, spec, 2)),
+            false => Behind::Factors(factors),
+        }
     });
     Arc::new(Blocked { kernels, after_first, bias })
 }
@@ -160,13 +172,23 @@ fn blocked<E: Element>(
     Some(stats::combine(&blocks?, output.t, c, groups?))
 }
 
+impl Blocked {
+    /// The kernels that were kept, or those that a plan made.
+    fn after_first<'a>(&'a self, made: &'a [Kernel]) -> &'a [Kernel] {
+        match &self.after_first {
+            Some(Behind::Kept(kernels)) => kernels,
+            _ => made,
+        }
+    }
+}
+
 /// Which panels multiply which frame, for every frame of the output.
 struct Plan<'a> {
     spec: &'a UpsampleSpec,
     weights: &'a Blocked,
     starts: bool,
-    /// Per phase: what multiplies the previous frame when that is the clip's first; with time only.
-    after_first: Vec<Kernel>,
+    /// Per phase: what multiplies the previous frame when that is the clip's first, where it had to be merged.
+    made: Vec<Kernel>,
     /// At a clip's start, per phase: what multiplies the first frame when all taps read it.
     first: Vec<Kernel>,
     /// The same when all taps but the last read it; without time only.
@@ -181,8 +203,11 @@ impl<'a> Plan<'a> {
             Past::Start | Past::AfterFirst(_) => 2,
             Past::Frames(_) => 0,
         };
-        let factors = weights.after_first.as_ref().filter(|_| halves > 0);
-        let after_first = factors.map_or(Vec::new(), |factors| factors.merge(cpu, spec, halves));
+        let made = match &weights.after_first {
+            Some(Behind::Factors(factors)) if halves > 0 => factors.merge(cpu, spec, halves),
+            _ => Vec::new(),
+        };
+        let after_first = weights.after_first(&made);
         let folded = |taps: usize| -> Vec<Kernel> {
             let phase = |(phase, kernels): (usize, &Kernel)| {
                 let mut parts: Vec<(&Kernel, usize)> = (0..taps).map(|tap| (kernels, tap)).collect();
@@ -195,7 +220,7 @@ impl<'a> Plan<'a> {
         };
         let first = if starts { folded(spec.taps_t()) } else { Vec::new() };
         let second = if starts && !spec.time && frames > 1 { folded(2) } else { Vec::new() };
-        Plan { spec, weights, starts, after_first, first, second }
+        Plan { spec, weights, starts, made, first, second }
     }
 
     fn taps<E: Element>(&'a self, frames: &Frames<'a, E>, k: usize, phase: usize, moment: Moment) -> Vec<Tap<'a, E>> {
@@ -205,7 +230,10 @@ impl<'a> Plan<'a> {
         match (self.spec.time, moment) {
             _ if self.starts && k == 0 => vec![tap(0, &self.first[phase], 0)],
             (true, Moment::Later) => vec![tap(k - 1, kernels, 0), tap(k, kernels, 1)],
-            (true, _) => vec![tap(k - 1, &self.after_first[phase], 0), tap(k, kernels, 1)],
+            (true, _) => {
+                let after_first = self.weights.after_first(&self.made);
+                vec![tap(k - 1, &after_first[phase], 0), tap(k, kernels, 1)]
+            }
             (false, _) if self.starts && k == 1 => {
                 vec![tap(0, &self.second[phase], 0), tap(1, kernels, 2)]
             }

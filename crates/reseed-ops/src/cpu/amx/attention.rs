@@ -95,7 +95,9 @@ impl Keys {
         for (i, step) in self.values.at_least::<bf16>(size).chunks_exact_mut(STEP).enumerate() {
             let (chunk, panel) = (i % chunks, i / chunks);
             let first = 2 * width + head.channel + panel * PANEL;
-            let row = |key: usize| sequence.get(key * 3 * width + first..).map_or(&ZEROS, |row| row.first_chunk().unwrap_or(&ZEROS));
+            let row = |key: usize| {
+                sequence.get(key * 3 * width + first..).map_or(&ZEROS, |row| row.first_chunk().unwrap_or(&ZEROS))
+            };
             for pair in 0..SIDE {
                 let key = chunk * DEPTH + 2 * pair;
                 weave(row(key), row(key + 1), step, pair);
@@ -156,7 +158,8 @@ impl Block {
         for block in (0..head.count).step_by(KEYS) {
             let some = KEYS.min(head.count - block);
             for panel in 0..some.div_ceil(PANEL) {
-                let b = &keys.keys.elements::<bf16>()[(block / PANEL + panel) * (d / DEPTH) * STEP..][..d / DEPTH * STEP];
+                let b =
+                    &keys.keys.elements::<bf16>()[(block / PANEL + panel) * (d / DEPTH) * STEP..][..d / DEPTH * STEP];
                 queries.multiply(&tiles, b, &mut self.scores[panel * PANEL..], KEYS + GAP, true);
             }
             let weights = self.weights.elements_mut::<bf16>();
@@ -165,12 +168,20 @@ impl Block {
             for (i, ((scores, weights), (top, total))) in pairs.zip(running).enumerate() {
                 let weights = &mut weights[..some.next_multiple_of(DEPTH)];
                 let sums = &mut sums[i * (d + SIDE)..][..d];
-                soften(tokens.level, &scores[..some], weights, [top, total], if block > 0 { sums } else { &mut [] }, 1.0 / (d as f32).sqrt());
+                soften(
+                    tokens.level,
+                    &scores[..some],
+                    weights,
+                    [top, total],
+                    if block > 0 { sums } else { &mut [] },
+                    1.0 / (d as f32).sqrt(),
+                );
             }
             let weights = Rows { values: weights, row: KEYS + GAP, starts: starts.clone() };
             let chunks = head.count.div_ceil(DEPTH);
             for panel in 0..d / PANEL {
-                let b = &keys.values.elements::<bf16>()[(panel * chunks + block / DEPTH) * STEP..][..some.div_ceil(DEPTH) * STEP];
+                let b = &keys.values.elements::<bf16>()[(panel * chunks + block / DEPTH) * STEP..]
+                    [..some.div_ceil(DEPTH) * STEP];
                 weights.multiply(&tiles, b, &mut sums[panel * PANEL..], d + SIDE, block == 0);
             }
         }

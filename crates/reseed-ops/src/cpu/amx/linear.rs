@@ -18,8 +18,8 @@ use crate::cpu::memory::Floats;
 const ROWS: usize = 384;
 /// Most panels of a job: its sums stay in the second-level cache.
 const PANELS: usize = 8;
-/// Steps of a panel that stay in the first-level cache.
-const STEPS: usize = 16;
+/// Steps between two visits to memory of the sums.
+const STEPS: usize = 32;
 /// Floats between rows of sums beside their columns, against rows that share sets of the cache.
 const GAP: usize = SIDE;
 

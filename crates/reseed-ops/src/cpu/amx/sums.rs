@@ -1,8 +1,7 @@
 //! Convolution sums of a rectangle of output pixels.
 //!
 //! The rows that the rectangle reads are copied once for each frame, with their zero padding, as `[chunk][line][phase][column]`
-//! of 64 bytes each, so that sixteen neighbouring pixels are a tile and a tap is an offset. A few steps of a panel stay
-//! in the first-level cache for all pixels of the rectangle.
+//! of 64 bytes each, so that sixteen neighbouring pixels are a tile and a tap is an offset.
 
 use std::cell::RefCell;
 
@@ -13,19 +12,22 @@ use super::weights::Tiled;
 use super::{DEPTH, PANEL, SIDE};
 use crate::cpu::blocked::{Region, Sums, Window};
 use crate::cpu::gemm::even_parts;
+use crate::cpu::level::Level;
+use crate::cpu::leveled::leveled;
 use crate::cpu::memory::{Floats, Values};
+use crate::cpu::transpose::Pixels;
 use crate::shape::{DType, Hw};
 
 /// Bytes that a rectangle's input and sums may take of a core's second-level cache.
-const BYTES: usize = 1 << 20;
+const BYTES: usize = 5 << 18;
 /// Most columns of a rectangle.
 const COLUMNS: usize = 128;
 /// Most rows of a rectangle.
 const ROWS: usize = 32;
 /// Most panels of a rectangle.
 const PANELS: usize = 8;
-/// Steps of a panel that stay in the first-level cache.
-const STEPS: usize = 9;
+/// Steps between two visits to memory of the sums; a panel's weights for them are read again for every two tiles.
+const STEPS: usize = 72;
 /// Floats between the sums of neighbouring pixels beside their channels: without them rows of a tile would share sets of
 /// the cache.
 const GAP: usize = SIDE;
@@ -48,9 +50,8 @@ pub struct Tap<'a> {
 /// Cuts an output plane and its channels into regions, enough of them to keep `threads` busy.
 pub fn regions(output: Hw, window: &Window, panels: usize, frames: usize, threads: usize) -> Vec<Region> {
     let area = window.stride.h * window.stride.w;
-    let pixel = |panels: usize| {
-        2 * window.channels.next_multiple_of(DEPTH) * area + size_of::<f32>() * (panels * PANEL + GAP)
-    };
+    let pixel =
+        |panels: usize| 2 * window.channels.next_multiple_of(DEPTH) * area + size_of::<f32>() * (panels * PANEL + GAP);
     let groups: Vec<_> = even_parts(output.w.div_ceil(SIDE), COLUMNS / SIDE).collect();
     let columns = groups.iter().map(|(first, last)| SIDE * (last - first)).max().unwrap_or(SIDE).min(output.w);
     let rows = (BYTES / pixel(panels.min(PANELS)) / columns).clamp(1, ROWS);
@@ -177,40 +178,36 @@ impl Layout {
         (0..taps.h * taps.w).map(offset).collect()
     }
 
-    /// Copies the lines of a frame, chunk by chunk.
+    /// Copies the lines of a frame.
     fn pack(&self, frame: &[bf16], window: &Window, to: &mut [bf16]) {
         let Window { plane, channels, stride, .. } = *window;
         for i in 0..self.lines {
             let y = usize::try_from(self.top + i as isize).ok().filter(|&y| y < plane.h);
-            let row = y.map(|y| &frame[y * plane.w * channels..][..plane.w * channels]);
+            let row = y.map_or(&[][..], |y| &frame[y * plane.w * channels..][..plane.w * channels]);
             for phase in 0..stride.w {
-                for (first, to) in (0..channels).step_by(DEPTH).zip(to.chunks_exact_mut(self.chunk)) {
-                    let to = &mut to[i * self.line + phase * self.pitch * DEPTH..][..self.pitch * DEPTH];
-                    let to = to.as_chunks_mut::<DEPTH>().0;
-                    let Some(row) = row else {
-                        to.fill([bf16::ZERO; DEPTH]);
-                        continue;
-                    };
-                    let pixels = row.chunks_exact(channels);
-                    let left = self.left + phase as isize;
-                    let before = (-left).clamp(0, self.pitch as isize) as usize;
-                    let before = before.div_ceil(stride.w);
-                    to[..before].fill([bf16::ZERO; DEPTH]);
-                    let skip = (left + (before * stride.w) as isize) as usize;
-                    let mut done = before;
-                    for (to, pixel) in to[before..].iter_mut().zip(pixels.skip(skip).step_by(stride.w)) {
-                        match pixel[first..].first_chunk::<DEPTH>() {
-                            Some(chunk) => *to = *chunk,
-                            None => {
-                                let rest = &pixel[first..];
-                                to[..rest.len()].copy_from_slice(rest);
-                                to[rest.len()..].fill(bf16::ZERO);
-                            }
-                        }
-                        done += 1;
-                    }
-                    to[done..].fill([bf16::ZERO; DEPTH]);
-                }
+                let first = self.left + phase as isize;
+                let pixels = Pixels { row, channels, part: 0..channels, first, step: stride.w, count: self.pitch };
+                let at = i * self.line + phase * self.pitch * DEPTH;
+                spread(Level::Avx512, &pixels, &mut to[at..], self.chunk);
+            }
+        }
+    }
+}
+
+leveled! {
+    /// Pixels chunk by chunk, `apart` elements from one to the next; zeros where there is none.
+    pub fn spread(pixels: &Pixels<bf16>, to: &mut [bf16], apart: usize) {
+        for i in 0..pixels.count {
+            let pixel = pixels.get(i).unwrap_or_default();
+            let (whole, rest) = pixel.as_chunks::<DEPTH>();
+            for (chunk, from) in whole.iter().enumerate() {
+                to[chunk * apart + i * DEPTH..][..DEPTH].copy_from_slice(from);
+            }
+            for chunk in whole.len()..pixels.channels.div_ceil(DEPTH) {
+                let to = &mut to[chunk * apart + i * DEPTH..][..DEPTH];
+                let rest = if chunk == whole.len() { rest } else { &[] };
+                to[..rest.len()].copy_from_slice(rest);
+                to[rest.len()..].fill(bf16::ZERO);
             }
         }
     }

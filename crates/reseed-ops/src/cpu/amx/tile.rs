@@ -79,6 +79,14 @@ pub fn available() -> bool {
     *AVAILABLE.get_or_init(system::request)
 }
 
+/// Multiplies tiles that many times and says how many operations that were.
+pub fn spin(rounds: usize) -> usize {
+    let _shaped = Tiles::shaped(SIDE);
+    // SAFETY: the registers are shaped.
+    unsafe { system::spin(rounds) };
+    rounds * 4 * 2 * SIDE * SIDE * DEPTH
+}
+
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod system {
     use std::arch::asm;
@@ -131,8 +139,7 @@ mod system {
     }
 
     pub unsafe fn shape(rows: u8) {
-        let mut shapes =
-            Shapes { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+        let mut shapes = Shapes { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         shapes.row_bytes[..8].fill(64);
         shapes.rows[..6].fill(rows);
         shapes.rows[6..8].fill(SIDE as u8);
@@ -143,6 +150,25 @@ mod system {
     pub unsafe fn release() {
         // SAFETY: the caller's promise.
         unsafe { asm!("tilerelease", options(nostack, nomem)) }
+    }
+
+    pub unsafe fn spin(rounds: usize) {
+        // SAFETY: the caller's promise; nothing but registers is touched.
+        unsafe {
+            asm!(
+                "tilezero tmm4\ntilezero tmm5\ntilezero tmm6\ntilezero tmm7",
+                "tilezero tmm0\ntilezero tmm1\ntilezero tmm2\ntilezero tmm3",
+                "2:",
+                "tdpbf16ps tmm0, tmm4, tmm6\ntdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6\ntdpbf16ps tmm3, tmm5, tmm7",
+                "dec {rounds}",
+                "jnz 2b",
+                rounds = inout(reg) rounds => _,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack, nomem),
+            );
+        }
     }
 
     /// One or two tiles of rows by one or two of columns.
@@ -197,13 +223,13 @@ mod system {
          mov {at}, {c_row}\nshl {at}, 4\nadd {at}, {c}\n\
          tileloadd tmm2, [{at} + {c_row}]\n\
          tileloadd tmm3, [{at} + {c_row} + 64]",
-        "tileloadd tmm6, [{b} + {b_row}]\n\
-         tileloadd tmm4, [{at} + {a_row}]\n\
-         tdpbf16ps tmm0, tmm4, tmm6\n\
-         tileloadd tmm5, [{run} + {a_row}]\n\
-         tdpbf16ps tmm2, tmm5, tmm6\n\
+        "tileloadd tmm4, [{at} + {a_row}]\n\
+         tileloadd tmm6, [{b} + {b_row}]\n\
          tileloadd tmm7, [{b} + {b_row} + 1024]\n\
+         tileloadd tmm5, [{run} + {a_row}]\n\
+         tdpbf16ps tmm0, tmm4, tmm6\n\
          tdpbf16ps tmm1, tmm4, tmm7\n\
+         tdpbf16ps tmm2, tmm5, tmm6\n\
          tdpbf16ps tmm3, tmm5, tmm7",
         "tilestored [{c} + {c_row}], tmm0\n\
          tilestored [{c} + {c_row} + 64], tmm1\n\
@@ -276,7 +302,9 @@ mod system {
 
     pub unsafe fn release() {}
 
-    pub unsafe fn multiply(_: &Product) {
+    pub unsafe fn spin(_: usize) {}
+
+    pub unsafe fn multiply(Product { fresh: _fresh, .. }: &Product) {
         unreachable!("tiles on a machine without AMX");
     }
 }
@@ -296,7 +324,9 @@ mod tests {
             eprintln!("skipped: this machine has no AMX, or the system does not let us use it");
             return;
         }
-        for (tiles, rows, columns, fresh) in [(1, 16, 16, true), (2, 16, 32, false), (3, 16, 32, true), (3, 16, 9, false), (1, 5, 32, false)] {
+        for (tiles, rows, columns, fresh) in
+            [(1, 16, 16, true), (2, 16, 32, false), (3, 16, 32, true), (3, 16, 9, false), (1, 5, 32, false)]
+        {
             let (a_row, c_row, runs) = (40, 48, [0, 3, 700]);
             let starts: Vec<usize> = (0..tiles).map(|t| t * SIDE * a_row).collect();
             let (a, b) = (values(tiles * SIDE * a_row + 800), values(runs.len() * STEP));
@@ -313,7 +343,8 @@ mod tests {
                     *sum = if fresh { 0.0 } else { *sum } + steps.map(product).sum::<f32>();
                 }
             }
-            let product = Product { a: &a, a_row, starts: &starts, runs: &runs, b: &b, c: &mut c, c_row, columns, fresh };
+            let product =
+                Product { a: &a, a_row, starts: &starts, runs: &runs, b: &b, c: &mut c, c_row, columns, fresh };
             Tiles::shaped(rows).multiply(product);
             assert!(c == want, "{tiles} tiles of {rows} rows, {columns} columns, fresh {fresh}");
         }

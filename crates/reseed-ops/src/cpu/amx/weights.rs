@@ -22,14 +22,12 @@ pub struct Tiled {
 
 impl Tiled {
     /// Packs what `value(part, tap, channel, output)` tells.
-    pub fn pack(
-        [parts, taps, c_in, n]: [usize; 4],
-        value: impl Fn(usize, usize, usize, usize) -> f32 + Sync,
-    ) -> Tiled {
+    pub fn pack([parts, taps, c_in, n]: [usize; 4], value: impl Fn(usize, usize, usize, usize) -> f32 + Sync) -> Tiled {
         let mut tiled = Tiled::zeros(parts, taps, c_in.div_ceil(DEPTH), n);
         let (panels, chunks) = (tiled.count(), tiled.chunks);
         tiled.data.elements_mut::<bf16>().par_chunks_exact_mut(STEP).enumerate().for_each(|(i, to)| {
-            let (tap, chunk, panel, part) = (i % taps, i / taps % chunks, i / taps / chunks % panels, i / taps / chunks / panels);
+            let (tap, chunk, panel, part) =
+                (i % taps, i / taps % chunks, i / taps / chunks % panels, i / taps / chunks / panels);
             let channels = chunk * DEPTH..c_in.min((chunk + 1) * DEPTH);
             for (o, output) in (panel * PANEL..n.min((panel + 1) * PANEL)).enumerate() {
                 for (c, channel) in channels.clone().enumerate() {
