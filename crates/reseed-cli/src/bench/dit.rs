@@ -17,7 +17,7 @@ pub fn run(args: &DitBenchArgs) -> Result<()> {
     let device = engine::transformer_device(&args.compute)?.map_or_else(|| engine::device(&args.compute, None), Ok)?;
     let ops = &*device.ops;
     let layers = usize::from(args.layers);
-    let config = Config { layers, separate: layers.min(10), ..Config::b3() };
+    let config = Config { layers, separate: (layers - 1).min(10), ..Config::b3() };
     let dit = Dit::load(ops, &Formula::plain(config.tensors(), SEED))?;
     let latent = args.latent;
     let plan = dit.plan(ops, latent, TEXT_TOKENS)?;
