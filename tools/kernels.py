@@ -48,7 +48,7 @@ def compile_all(library, architecture):
     check(library, library.nvrtcCreateProgram(ctypes.byref(program), text, b"reseed.cu", len(headers),
                                               array([p.read_bytes() for p in headers]),
                                               array([p.name.encode() for p in headers])))
-    options = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17", b"--device-int128"]
+    options = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17", b"--device-int128", b"-default-device"]
     status = library.nvrtcCompileProgram(program, len(options), array(options))
     size = ctypes.c_size_t()
     library.nvrtcGetProgramLogSize(program, ctypes.byref(size))

@@ -1,13 +1,15 @@
 //! What can be typed.
 #![allow(rustdoc::broken_intra_doc_links, reason = "doc comments are the help texts, where brackets are shapes")]
 
+pub mod bench;
 pub mod upscale;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use reseed_ops::{Hw, Precision, Thw};
+use reseed_ops::{Hw, Precision};
 
+pub use bench::{Bench, BenchArgs};
 pub use upscale::{ImageArgs, JobArgs, UpscaleArgs};
 
 /// Restores and upscales video with SeedVR2-family models.
@@ -53,16 +55,6 @@ pub enum VaeCommand {
 pub enum Estimate {
     /// Memory and arithmetic of the video autoencoder.
     Vae(EstimateArgs),
-}
-
-#[derive(Subcommand)]
-pub enum Bench {
-    /// Time the video autoencoder.
-    Vae(BenchArgs),
-    /// Time layers of the 3B transformer.
-    Dit(DitBenchArgs),
-    /// Time a 3x3x3 convolution on one core of the processor, beside what that core can do.
-    Conv(ConvArgs),
 }
 
 /// Which half of the autoencoder.
@@ -169,60 +161,6 @@ pub struct EstimateArgs {
     pub run: RunArgs,
 }
 
-#[derive(Args)]
-pub struct BenchArgs {
-    /// Which half; both unless given.
-    pub direction: Option<Direction>,
-    /// Size of the pictures, width x height.
-    #[arg(long, value_parser = size, value_name = "WxH", default_value = "128x128")]
-    pub size: Hw,
-    /// Number of pictures.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub frames: u32,
-    /// Timed runs; the median counts.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    pub repeat: u32,
-    /// The VAE: a safetensors file, or formula:tiny, formula:full.
-    #[arg(long, value_name = "FILE", default_value = "formula:full")]
-    pub weights: String,
-    #[command(flatten)]
-    pub run: RunArgs,
-}
-
-#[derive(Args)]
-pub struct DitBenchArgs {
-    /// Size of the latent: frames, rows, columns; rows and columns even.
-    #[arg(long, value_parser = latent, value_name = "TxHxW", default_value = "2x20x34")]
-    pub latent: Thw,
-    /// Layers; of the last one's text only keys and values are computed.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=32))]
-    pub layers: u8,
-    /// Timed runs; the median counts.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub repeat: u32,
-    #[command(flatten)]
-    pub compute: ComputeArgs,
-}
-
-#[derive(Args)]
-pub struct ConvArgs {
-    /// Channels, in and out.
-    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
-    pub channels: u16,
-    /// Rows and columns.
-    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
-    pub side: u16,
-    /// Timed runs; the median counts.
-    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
-    pub repeat: u32,
-    /// Type of the activations; what suits the processor unless given.
-    #[arg(long, value_parser = precision, value_name = "f32|f16|bf16")]
-    pub dtype: Option<Precision>,
-    /// One JSON object instead of text.
-    #[arg(long)]
-    pub json: bool,
-}
-
 fn pair(text: &str, what: &str) -> Result<(usize, usize), String> {
     let numbers = text.split_once(['x', 'X']).and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
     numbers.ok_or_else(|| format!("`{text}` is not {what}, such as 512x512"))
@@ -239,15 +177,7 @@ pub(crate) fn size(text: &str) -> Result<Hw, String> {
     }
 }
 
-fn latent(text: &str) -> Result<Thw, String> {
-    let sides: Vec<usize> = text.split(['x', 'X']).filter_map(|side| side.parse().ok()).collect();
-    match sides[..] {
-        [t, h, w] if t > 0 && h > 0 && w > 0 && h % 2 == 0 && w % 2 == 0 => Ok(Thw::new(t, h, w)),
-        _ => Err(format!("`{text}` is not FRAMESxROWSxCOLUMNS with even rows and columns, such as 2x20x34")),
-    }
-}
-
-fn memory(text: &str) -> Result<usize, String> {
+pub(crate) fn memory(text: &str) -> Result<usize, String> {
     let wrong = || format!("`{text}` is not a size such as 6G, 7.5G or 900M");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {
@@ -264,7 +194,7 @@ fn memory(text: &str) -> Result<usize, String> {
     }
 }
 
-fn precision(text: &str) -> Result<Precision, String> {
+pub(crate) fn precision(text: &str) -> Result<Precision, String> {
     match text {
         "f32" => Ok(Precision::F32),
         "tf32" => Ok(Precision::Tf32),

@@ -15,6 +15,7 @@ mod engine;
 mod estimate;
 mod failure;
 mod model;
+mod outline;
 mod progress;
 mod report;
 mod roundtrip;
@@ -35,8 +36,9 @@ fn main() -> ExitCode {
         Command::Vae(VaeCommand::Roundtrip(args)) => roundtrip::run(&args),
         Command::Estimate(Estimate::Vae(args)) => estimate::run(&args),
         Command::Bench(Bench::Vae(args)) => bench::run(&args),
-        Command::Bench(Bench::Dit(args)) => bench::dit::run(&args),
+        Command::Bench(Bench::Color(args)) => bench::color::run(&args),
         Command::Bench(Bench::Conv(args)) => bench::conv::run(&args),
+        Command::Bench(Bench::Dit(args)) => bench::dit::run(&args),
         Command::Upscale(args) => upscale::run(&args),
         Command::Image(args) => upscale::image(&args),
         Command::Demo(args) => roundtrip::demo(&args),

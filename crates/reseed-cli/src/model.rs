@@ -12,7 +12,7 @@ use crate::engine::SEED;
 use crate::failure::{Failure, Result};
 
 /// Tokens of the public text embedding.
-pub const TEXT_TOKENS: usize = 58;
+const TEXT_TOKENS: usize = 58;
 
 /// A model's weights, opened but not read.
 pub struct Weights {
@@ -22,29 +22,51 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// A folder's, or those of a formula and a size.
-    pub fn open(name: &str) -> Result<Weights> {
+    /// A folder's, or those of a formula and a size, of whose transformer `layers` are enough.
+    pub fn open(name: &str, layers: Option<usize>) -> Result<Weights> {
         let Some(size) = name.strip_prefix("formula:") else {
+            if layers.is_some() {
+                return Err(Failure::Usage(format!("--layers is for formula: models; {name} has its own")));
+            }
             let folder = Folder::open(Path::new(name))?;
             return Ok(Weights { vae: Box::new(folder.vae()?), dit: folder.dit()?, folder: Some(folder) });
         };
-        let (vae, dit) = match size {
+        let (vae, mut dit) = match size {
             "tiny" => (Config::tiny(), dit::Config::tiny(dit::B3, 4)),
             "3b" => (Config::full(), dit::Config::b3()),
             "7b" => (Config::full(), dit::Config::b7()),
             _ => return Err(Failure::Model(format!("formula:{size}: the sizes are tiny, 3b and 7b"))),
         };
+        if let Some(layers) = layers {
+            // The last layer of a network that shares weights at its end shares them still.
+            dit.separate = dit.separate.min(if dit.separate < dit.layers { layers - 1 } else { layers });
+            dit.layers = layers;
+        }
         let vae = Box::new(Formula::new(vae.tensors(), vae.groups, SEED));
         Ok(Weights { vae, dit: Box::new(Formula::plain(dit.tensors(), SEED)), folder: None })
     }
 
-    /// Brings the networks onto their devices.
-    pub fn load<'a>(&self, vae_ops: &dyn Ops, dit_ops: &'a dyn Ops) -> Result<Networks<'a>> {
-        let text = |width| match &self.folder {
+    /// The autoencoder's.
+    pub fn vae(&self) -> &dyn Source {
+        &*self.vae
+    }
+
+    /// The transformer's.
+    pub fn dit(&self) -> &dyn Source {
+        &*self.dit
+    }
+
+    /// The text embedding, `width` wide.
+    pub fn text(&self, width: usize) -> reseed_model::Result<Text> {
+        match &self.folder {
             Some(folder) => folder.text(&*self.dit, width),
             None => Ok(formula_text(width)),
-        };
-        Ok(Networks::load((vae_ops, &*self.vae), (dit_ops, &*self.dit), text)?)
+        }
+    }
+
+    /// Brings the networks onto their devices, `resident` of the transformer's layers to stay.
+    pub fn load<'a>(&self, vae_ops: &dyn Ops, dit_ops: &'a dyn Ops, resident: usize) -> Result<Networks<'a>> {
+        Ok(Networks::load((vae_ops, &*self.vae), (dit_ops, &*self.dit, resident), |width| self.text(width))?)
     }
 }
 

@@ -67,6 +67,12 @@ const MAIN: &[(usize, usize, usize, usize)] = &[
     (512, 512, 180, 320),
 ];
 
+/// Linear layers of the transformers: queries, keys and values, out, up and down, of 3B and of 7B.
+const LINEAR: &[(usize, usize)] =
+    &[(2560, 7680), (2560, 2560), (2560, 13824), (6912, 2560), (3072, 9216), (3072, 12288), (12288, 3072)];
+/// Tokens of 17 frames of 1280x720, and of text.
+const TOKENS: [usize; 2] = [18000, 58];
+
 /// The main shapes, and layers that run beside them.
 fn shapes() -> Vec<(ConvSpec, Thw)> {
     let main = MAIN
@@ -74,12 +80,15 @@ fn shapes() -> Vec<(ConvSpec, Thw)> {
         .map(|&(c_in, c_out, h, w)| (ConvSpec::same(c_in, c_out, Thw::new(3, 3, 3)), Thw::new(FRAMES, h, w)));
     let plane = Thw::new(FRAMES, 720, 1280);
     let half = ConvSpec { stride: Thw::new(1, 2, 2), pad_before: 0, ..ConvSpec::same(128, 128, Thw::new(1, 3, 3)) };
+    let linear = LINEAR
+        .iter()
+        .flat_map(|&(c_in, c_out)| TOKENS.map(|n| (ConvSpec::same(c_in, c_out, Thw::new(1, 1, 1)), Thw::new(1, 1, n))));
     let beside = [
         (half, plane),
         (ConvSpec::same(256, 128, Thw::new(1, 1, 1)), plane),
         (ConvSpec::same(128, 3, Thw::new(3, 3, 3)), plane),
     ];
-    main.chain(beside).collect()
+    main.chain(beside).chain(linear).collect()
 }
 
 fn bench(precision: Precision) -> Result<usize> {

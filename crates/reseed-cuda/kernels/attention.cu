@@ -19,17 +19,7 @@ __device__ __forceinline__ void copy_3d(u32 to, const TensorMap* map, u32 bar, i
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4,%5}], [%2];" ::"r"(to),
                  "l"(map), "r"(bar), "r"(channel), "r"(token), "r"(sequence) : "memory");
 }
-// Arrives at the barrier of this block and at its twin in the other.
-__device__ __forceinline__ void arrive_both(u32 bar) {
-    for (int rank = 0; rank < 2; rank++)
-        asm volatile("{\n.reg .b32 a;\nmapa.shared::cluster.u32 a, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [a];\n}" ::"r"(bar), "r"(rank) : "memory");
-}
-__device__ __forceinline__ void meet_pair() {
-    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
 __device__ __forceinline__ void meet_groups(int which) { asm volatile("bar.sync %0, 256;" ::"r"(which) : "memory"); }
-
-__device__ __forceinline__ float exp2_fast(float v) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v)); return r; }
 
 #define MINUS_INFINITY __int_as_float(0xFF800000)
 
@@ -73,8 +63,7 @@ __device__ void attention_512(const TensorMap& map_q, const TensorMap& map_k, co
     if (group == 2) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (threadIdx.x == 256) {
-            u32 rank;
-            asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+            const u32 rank = rank_in_pair();
             barrier_expect(q_full, QUERIES * 1024);
             for (int i = 0; i < 8; i++) copy_3d(queries + i * QUERIES * ROW, &map_q, q_full, i * 64, first, sequence);
             for (int block = 0; block < blocks; block++) {
@@ -145,8 +134,8 @@ __device__ void attention_512(const TensorMap& map_q, const TensorMap& map_k, co
                 const u32 values = ring + (i * 2 + group) * CHUNK, chosen = weights + i / 2 * QUERIES * ROW + i % 2 * 64;
                 barrier_wait(full + 8 * (i * 2 + group), 1);
                 wgmma_fence();
-                wgmma(E{}, sums, descriptor(chosen, 8 * ROW), descriptor(values, 8 * ROW, CHUNK / 4));
-                wgmma(E{}, sums, descriptor(chosen + 32, 8 * ROW), descriptor(values + 16 * ROW, 8 * ROW, CHUNK / 4));
+                wgmma_as_it_lies(E{}, sums, descriptor(chosen, 8 * ROW), descriptor(values, 8 * ROW, CHUNK / 4));
+                wgmma_as_it_lies(E{}, sums, descriptor(chosen + 32, 8 * ROW), descriptor(values + 16 * ROW, 8 * ROW, CHUNK / 4));
                 wgmma_commit();
                 if (i == 0) continue;
                 wgmma_wait<1>();

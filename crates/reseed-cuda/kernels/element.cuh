@@ -26,8 +26,12 @@ template <> __device__ __forceinline__ bf16 narrow<bf16>(float v) {
 }
 #endif
 
-// Eight elements at once, 16 bytes for the narrow types.
-template <class E> struct alignas(8 * sizeof(E) > 16 ? 16 : 8 * sizeof(E)) Eight { E at[8]; };
+// Neighbouring values, read and written at once where that is 16 bytes or less.
+template <class E, int N> struct alignas(N * sizeof(E) > 16 ? 16 : N * sizeof(E)) Some {
+    E at[N];
+    __device__ __forceinline__ static Some load(const E* from) { return *(const Some*)from; }
+    __device__ __forceinline__ void store(E* to) const { *(Some*)to = *this; }
+};
 
 // d += a · b, one warp, 16x8x16; f32 rounded to tf32, 16x8x8. Turing has f16 alone, and half as deep.
 template <class E> __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1);
@@ -85,6 +89,11 @@ __device__ __forceinline__ void load_matrix(u32 (&r)[4], u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
+// The same, each matrix turned.
+__device__ __forceinline__ void load_matrix_turned(u32 (&r)[4], u32 at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
 template <class E> __device__ __forceinline__ void load_operand(u32 (&r)[4], u32 at) { load_matrix(r, at); }
 #if __CUDA_ARCH__ >= 800
 template <> __device__ __forceinline__ void load_operand<float>(u32 (&r)[4], u32 at) {
@@ -105,3 +114,16 @@ __device__ __forceinline__ void turn(u32& a, u32& b, u32& c, u32& d, int lane) {
 }
 
 template <class E> __device__ __forceinline__ u32 pack(float lo, float hi) { return narrow<E>(lo).bits | (u32)narrow<E>(hi).bits << 16; }
+
+// Over the lanes of a warp, in every lane.
+__device__ __forceinline__ float warp_sum(float v) {
+    for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(~0u, v, d);
+    return v;
+}
+
+__device__ __forceinline__ float warp_max(float v) {
+    for (int d = 16; d > 0; d /= 2) v = fmaxf(v, __shfl_xor_sync(~0u, v, d));
+    return v;
+}
+
+__device__ __forceinline__ float exp2_fast(float v) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v)); return r; }

@@ -29,14 +29,32 @@ __device__ __forceinline__ void copy_2d(u32 to, const TensorMap* map, u32 bar, i
                  "l"(map), "r"(bar), "r"(channel), "r"(row) : "memory");
 }
 
+// To both blocks of a pair; the barrier of each is told.
+__device__ __forceinline__ void copy_2d_both(u32 to, const TensorMap* map, u32 bar, int channel, int row) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3,%4}], [%2], %5;" ::"r"(to),
+                 "l"(map), "r"(bar), "r"(channel), "r"(row), "h"((u16)3) : "memory");
+}
+// Arrives at the barrier of this block and at its twin in the other.
+__device__ __forceinline__ void arrive_both(u32 bar) {
+    for (int rank = 0; rank < 2; rank++)
+        asm volatile("{\n.reg .b32 a;\nmapa.shared::cluster.u32 a, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [a];\n}" ::"r"(bar), "r"(rank) : "memory");
+}
+__device__ __forceinline__ void meet_pair() {
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+__device__ __forceinline__ u32 rank_in_pair() { u32 rank; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank)); return rank; }
+
 // The other way: a box of shared memory to a tensor, without what lies outside of it.
 __device__ __forceinline__ void store_4d(const TensorMap* map, u32 from, int channel, int column, int row, int frame) {
     asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2,%3,%4,%5}], [%1];" ::"l"(map), "r"(from),
                  "r"(channel), "r"(column), "r"(row), "r"(frame) : "memory");
 }
+__device__ __forceinline__ void store_2d(const TensorMap* map, u32 from, int channel, int row) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2,%3}], [%1];" ::"l"(map), "r"(from), "r"(channel), "r"(row) : "memory");
+}
 __device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Waits until shared memory has been read, or until everything is written.
-__device__ __forceinline__ void store_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+// Waits until shared memory has been read but for the last `LEFT` groups, or until everything is written.
+template <int LEFT = 0> __device__ __forceinline__ void store_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(LEFT) : "memory"); }
 __device__ __forceinline__ void store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
 // Four matrices of 8 rows of 16 bytes, each lane naming a row, between shared memory and the layout of products.
@@ -53,7 +71,7 @@ __device__ __forceinline__ u64 descriptor(u32 address, u32 group, u32 span = 16)
     return (u64)((address & 0x3FFFF) >> 4) | (u64)(span >> 4) << 16 | (u64)(group >> 4) << 32 | (u64)1 << 62;
 }
 
-// d (64 x N) += a (64 x 16) · b (N x 16)ᵀ; operands in shared memory. The wide one reads b as it lies,
+// d (64 x N) += a (64 x 16) · b (N x 16)ᵀ; operands in shared memory. The widest has a form that reads b as it lies,
 // 16 rows of N.
 #define WGMMA_16(type) \
     asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type " {" \
@@ -83,14 +101,14 @@ __device__ __forceinline__ u64 descriptor(u32 address, u32 group, u32 span = 16)
           "+f"(d[49]),"+f"(d[50]),"+f"(d[51]),"+f"(d[52]),"+f"(d[53]),"+f"(d[54]),"+f"(d[55]),"+f"(d[56]), \
           "+f"(d[57]),"+f"(d[58]),"+f"(d[59]),"+f"(d[60]),"+f"(d[61]),"+f"(d[62]),"+f"(d[63]) \
         : "l"(a), "l"(b))
-#define WGMMA_256(type) \
+#define WGMMA_256(type, lies) \
     asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" \
         "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26," \
         "%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51," \
         "%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76," \
         "%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100," \
         "%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120," \
-        "%121,%122,%123,%124,%125,%126,%127}, %128, %129, 1, 1, 1, 0, 1;" \
+        "%121,%122,%123,%124,%125,%126,%127}, %128, %129, 1, 1, 1, 0, " lies ";" \
         : "+f"(d[0]),"+f"(d[1]),"+f"(d[2]),"+f"(d[3]),"+f"(d[4]),"+f"(d[5]),"+f"(d[6]),"+f"(d[7]),"+f"(d[8]), \
           "+f"(d[9]),"+f"(d[10]),"+f"(d[11]),"+f"(d[12]),"+f"(d[13]),"+f"(d[14]),"+f"(d[15]),"+f"(d[16]), \
           "+f"(d[17]),"+f"(d[18]),"+f"(d[19]),"+f"(d[20]),"+f"(d[21]),"+f"(d[22]),"+f"(d[23]),"+f"(d[24]), \
@@ -114,7 +132,10 @@ __device__ __forceinline__ u64 descriptor(u32 address, u32 group, u32 span = 16)
 WGMMA(16)
 WGMMA(64)
 WGMMA(128)
-WGMMA(256)
+__device__ __forceinline__ void wgmma(f16, float (&d)[128], u64 a, u64 b) { WGMMA_256("f16", "0"); }
+__device__ __forceinline__ void wgmma(bf16, float (&d)[128], u64 a, u64 b) { WGMMA_256("bf16", "0"); }
+__device__ __forceinline__ void wgmma_as_it_lies(f16, float (&d)[128], u64 a, u64 b) { WGMMA_256("f16", "1"); }
+__device__ __forceinline__ void wgmma_as_it_lies(bf16, float (&d)[128], u64 a, u64 b) { WGMMA_256("bf16", "1"); }
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

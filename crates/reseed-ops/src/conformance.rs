@@ -200,7 +200,15 @@ fn group_norm(ops: &dyn Ops, &(thw, channels, groups): &(Thw, usize, usize), see
     Ok(())
 }
 
-const LINEAR: &[(usize, usize, usize)] = &[(1, 1, 1), (7, 5, 33), (130, 64, 192), (57, 96, 16)];
+const LINEAR: &[(usize, usize, usize)] = &[
+    //rows d_in d_out
+    (1, 1, 1),
+    (7, 5, 33),
+    (130, 64, 192),
+    (57, 96, 16),
+    (300, 328, 520), // tiles of rows and columns, none of them whole
+    (1, 64, 256),
+];
 
 fn linear(ops: &dyn Ops, &(rows, d_in, d_out): &(usize, usize, usize), seed: u64) -> Result<()> {
     let values = &mut Values::new(300 + seed);
@@ -221,6 +229,7 @@ const ATTENTION: &[(usize, usize, &[usize])] = &[
     (1, 96, &[600]),                              // more keys than a block
     (3, 384, &[59, 63, 60, 61, 58, 64, 120, 59]), // windows of a transformer: many, short, uneven
     (1, 128, &[530, 2, 1]),
+    (2, 256, &[129, 64, 300]), // blocks of queries and keys, whole and not
 ];
 
 fn attention(ops: &dyn Ops, &(heads, width, lengths): &(usize, usize, &[usize]), seed: u64) -> Result<()> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use reseed_model::plan::{Cut, slices};
 use reseed_model::{Half, Stream};
-use reseed_ops::{Hw, Ops, Thw};
+use reseed_ops::{CopyTime, Hw, Ops, Thw};
 
 use crate::error::Result;
 use crate::latent::Latent;
@@ -23,6 +23,7 @@ pub struct PhaseTimes {
     pub encode: Duration,
     pub upscale: Duration,
     pub decode: Duration,
+    pub streaming: CopyTime,
 }
 
 /// Runs batches through the networks.
@@ -51,7 +52,9 @@ impl Compute<'_> {
             if self.stopped() {
                 break;
             }
+            self.model.step.copy_time()?;
             let restored = timed(&mut times.upscale, || self.step(batch.number, condition))?;
+            times.streaming += self.model.step.copy_time()?;
             let mut batch = Some(batch);
             let mut decoder = self.decoder(restored.thw);
             for range in slices(restored.thw.t, self.settings.vae.slice) {

@@ -6,14 +6,14 @@ use reseed_model::weights::formula::uniform;
 use reseed_ops::{ConvData, ConvSpec, CpuOps, Epilogue, Ops, Past, Shape, Thw, cost};
 use serde_json::json;
 
-use crate::args::ConvArgs;
+use crate::args::bench::ConvBenchArgs;
 use crate::engine;
 use crate::failure::Result;
 
 /// Frames of a slice.
 const FRAMES: usize = 3;
 
-pub fn run(args: &ConvArgs) -> Result<()> {
+pub fn run(args: &ConvBenchArgs) -> Result<()> {
     let dtype = engine::cpu_precision(args.dtype)?.dtype();
     let cpu = CpuOps::new(dtype, Some(1))?;
     let rates = rates(&cpu, args)?;
@@ -41,7 +41,7 @@ pub fn run(args: &ConvArgs) -> Result<()> {
 }
 
 /// GFLOP/s of every run, slowest first; every product of the plain form counts.
-fn rates(cpu: &CpuOps, args: &ConvArgs) -> Result<Vec<f64>> {
+fn rates(cpu: &CpuOps, args: &ConvBenchArgs) -> Result<Vec<f64>> {
     let (c, frames) = (args.channels as usize, Thw::new(FRAMES, args.side as usize, args.side as usize));
     let spec = ConvSpec::same(c, c, Thw::new(3, 3, 3));
     let values = |name: &str, count: usize| uniform(name, count, 1).into_iter().map(|v| v as f32).collect::<Vec<_>>();

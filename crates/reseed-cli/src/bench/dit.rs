@@ -1,70 +1,110 @@
-//! `reseed bench dit`: layers of the transformer, with weights from a formula.
+//! `reseed bench dit`: the transformer's one step on a latent.
 
 use std::time::Instant;
 
-use reseed_model::dit::{Config, Dit};
-use reseed_model::weights::formula::{Formula, uniform};
-use reseed_ops::{Cost, Ops, ProfileOps, Shape, Tensor};
+use reseed_model::dit::{self, Config, Needs};
+use reseed_model::weights::formula::uniform;
+use reseed_model::{Dit, Text};
+use reseed_ops::{CopyTime, Cost, Ops, ProfileOps, Record, Shape, Thw};
 use serde_json::json;
 
-use crate::args::DitBenchArgs;
-use crate::engine::{self, SEED};
-use crate::failure::Result;
-use crate::model::TEXT_TOKENS;
-use crate::report;
+use crate::args::bench::DitBenchArgs;
+use crate::budget::SPARE;
+use crate::engine::{self, Device};
+use crate::failure::{Failure, Result};
+use crate::model::Weights;
+use crate::report::{self, MemoryWatch, bytes};
 
 pub fn run(args: &DitBenchArgs) -> Result<()> {
-    let device = engine::transformer_device(&args.compute)?.map_or_else(|| engine::device(&args.compute, None), Ok)?;
-    let ops = &*device.ops;
-    let layers = usize::from(args.layers);
-    let config = Config { layers, separate: (layers - 1).min(10), ..Config::b3() };
-    let dit = Dit::load(ops, &Formula::plain(config.tensors(), SEED))?;
-    let latent = args.latent;
-    let plan = dit.plan(ops, latent, TEXT_TOKENS)?;
-    let unit = |name: &str, shape: Shape| -> Result<Tensor> {
-        let values: Vec<f32> = uniform(name, shape.count(), 1).iter().map(|v| (v * 3f64.sqrt()) as f32).collect();
-        Ok(ops.upload(shape, &values)?)
-    };
-    let latents = unit("latents", Shape::from([2 * latent.t, latent.h, latent.w, config.latent]))?;
-    let text = unit("text", Shape::from([TEXT_TOKENS, config.text_width]))?;
-    let once = |ops: &dyn Ops| -> Result<f64> {
-        let start = Instant::now();
-        ops.download(&dit.velocity(ops, &latents, &text, &plan)?)?;
-        Ok(start.elapsed().as_secs_f64())
-    };
-    let profiler = ProfileOps::new(ops);
-    once(&profiler)?;
-    let mut times = (0..args.repeat).map(|_| once(ops)).collect::<Result<Vec<f64>>>()?;
-    times.sort_by(f64::total_cmp);
-    tell(args, ops, &times, &profiler);
-    Ok(())
+    let device = engine::device(&args.compute, args.max_vram)?;
+    let device = engine::transformer_device(&args.compute, args.max_vram, &device)?.unwrap_or(device);
+    let weights = Weights::open(&args.model, args.layers.map(usize::from))?;
+    let text = weights.text(Config::detect(weights.dit())?.text_width)?;
+    let case = dit::Case { source: weights.dit(), latent: args.latent, text: text.shape.dims()[0] };
+    let room = (device.room)()?.unwrap_or(usize::MAX);
+    let fits = |needs: &Needs| needs.weights + needs.weights / 64 + needs.arena + SPARE <= room;
+    let needs = case.most(&device.trace, fits)?;
+    let needs = needs.ok_or_else(|| Failure::Memory(format!("{} are too few for one layer", bytes(room))))?;
+    let dit = Dit::load_keeping(&*device.ops, weights.dit(), needs.resident)?;
+    device.ops.reserve(needs.arena + SPARE)?;
+    Case { args, device: &device, dit: &dit, needs }.time(&text)
 }
 
-fn tell(args: &DitBenchArgs, ops: &dyn Ops, times: &[f64], profiler: &ProfileOps) {
-    let median = times[times.len() / 2];
-    let mut cost = Cost::default();
-    profiler.records().iter().for_each(|r| cost += r.cost);
-    let gflops = cost.flops as f64 / median / 1e9;
-    let (layers, latent) = (args.layers, args.latent);
-    if args.compute.json {
-        say!(
-            "{}",
-            json!({
-                "event": "bench", "command": "dit", "device": ops.device(), "dtype": ops.precision().to_string(),
-                "layers": layers, "latent": latent.to_string(), "seconds": times, "median": median,
-                "gflops_per_second": gflops,
-            })
-        );
-    } else {
-        say!(
-            "dit 3b, {layers} layers, latent {latent} {} on {}: median {median:.3} s ({:.3} to {:.3}), {gflops:.0} GFLOP/s",
-            ops.precision(),
-            ops.device(),
-            times[0],
-            times[times.len() - 1],
-        );
+struct Case<'a> {
+    args: &'a DitBenchArgs,
+    device: &'a Device,
+    dit: &'a Dit,
+    needs: Needs,
+}
+
+impl Case<'_> {
+    fn time(&self, text: &Text) -> Result<()> {
+        let (ops, Thw { t, h, w }) = (&*self.device.ops, self.args.latent);
+        let both = Shape::from([2 * t, h, w, self.dit.config.latent]);
+        // Unit variance, as latents have; never zeros, which are faster than real data.
+        let values: Vec<f32> = uniform("bench", both.count(), 1).iter().map(|v| (v * 3f64.sqrt()) as f32).collect();
+        let (latents, text) = (ops.upload(both, &values)?, ops.upload(text.shape, &text.values)?);
+        let plan = self.dit.plan(ops, self.args.latent, text.rows())?;
+        let once = |ops: &dyn Ops| -> Result<f64> {
+            ops.finish()?;
+            let start = Instant::now();
+            self.dit.sample(ops, &latents, &text, &plan)?;
+            ops.finish()?;
+            Ok(start.elapsed().as_secs_f64())
+        };
+        let watch = MemoryWatch::start();
+        // The first pass takes memory and tries kernels; it is neither timed nor profiled.
+        once(ops)?;
+        let profiler = ProfileOps::new(ops);
+        once(&profiler)?;
+        ops.copy_time()?;
+        let mut times = (0..self.args.repeat).map(|_| once(ops)).collect::<Result<Vec<_>>>()?;
+        times.sort_by(f64::total_cmp);
+        self.tell(&times, &profiler.records()?, &watch, ops.copy_time()?);
+        Ok(())
     }
-    if args.compute.profile {
-        report::profile(&profiler.records(), args.compute.json);
+
+    fn tell(&self, times: &[f64], records: &[Record], watch: &MemoryWatch, copies: CopyTime) {
+        let mut cost = Cost::default();
+        records.iter().for_each(|r| cost += r.cost);
+        let median = times[times.len() / 2];
+        let (name, rate) = (self.dit.config.layout.name, cost.flops as f64 / median / 1e12);
+        let (ops, latent, args) = (&self.device.ops, self.args.latent, &self.args.compute);
+        let peak = self.device.card.as_ref().map(|card| card.peak_bytes());
+        let (Needs { layers, resident, .. }, copying) = (self.needs, copies.copying / times.len() as f64);
+        if args.json {
+            say!(
+                "{}",
+                json!({
+                    "event": "bench", "command": "dit", "model": name, "device": ops.device(),
+                    "latent": latent.to_string(), "dtype": ops.precision().to_string(), "seconds": times,
+                    "median": median, "flops": cost.flops, "tflops_per_second": rate,
+                    "peak_above_weights_bytes": watch.above_weights(), "card_peak_bytes": peak,
+                    "layers": layers, "resident_layers": resident, "copy_seconds": copying, "copies_hidden": copies.hidden(),
+                })
+            );
+        } else {
+            let (first, last) = (times[0], times[times.len() - 1]);
+            say!(
+                "dit {name} {latent} {} on {}: median {:.1} ms ({:.1} to {:.1}), {rate:.2} TFLOP/s",
+                ops.precision(),
+                ops.device(),
+                median * 1e3,
+                first * 1e3,
+                last * 1e3,
+            );
+            say!("{}", watch.line());
+            if let Some(peak) = peak {
+                let hidden = 100.0 * copies.hidden();
+                say!(
+                    "card: {} of its memory, {resident} of {layers} layers on it; copies {:.1} ms, {hidden:.0}% hidden",
+                    bytes(peak),
+                    copying * 1e3
+                );
+            }
+        }
+        if let Some(ceiling) = &self.device.ceiling {
+            report::profile(records, ceiling, args.json);
+        }
     }
 }

@@ -5,8 +5,8 @@ use reseed_ops::{DType, Result, Shape, Tensor};
 
 use super::CudaOps;
 use super::convolve::Convolution;
-use super::dit;
 use super::memory::ptr;
+use super::window_attention;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::params::{ConvArgs, int};
@@ -26,8 +26,8 @@ pub fn run(cuda: &CudaOps, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Res
     assert!(qkv.channels().is_multiple_of(3 * heads), "attention: {qkv:?} in {heads} heads");
     assert_eq!(lengths.iter().sum::<usize>(), tokens, "attention: lengths of {qkv:?}");
     assert_eq!(qkv.dtype(), cuda.dtype, "attention: input {qkv:?}");
-    if dit::windowed(width / heads) {
-        return dit::window_attention(cuda, qkv, heads, lengths);
+    if window_attention::takes(width / heads) {
+        return window_attention::run(cuda, qkv, heads, lengths);
     }
     let out = cuda.room("attention", Shape::from([tokens, width]), qkv.dtype())?;
     let fused = Fused { cuda, qkv, out: &out };
@@ -134,7 +134,7 @@ impl Sizes {
 
 /// Bytes that a head takes beside its operands.
 pub fn workspace(dtype: DType, longest: usize, d: usize) -> usize {
-    if dit::windowed(d) {
+    if window_attention::takes(d) {
         return 0;
     }
     let Sizes { rows, pitch, scores, bias } = Sizes::new(longest, d);

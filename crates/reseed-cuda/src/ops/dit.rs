@@ -1,4 +1,4 @@
-//! The ops of a transformer: norms and modulation, gates, activations, rotary queries and keys, rows, windows.
+//! The ops of a transformer: norms and modulation, gates, activations, rotary queries and keys, rows.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use reseed_ops::{Norm, Packed, Qkv, Result, Rotary, RotaryData, Rows, Shape, Ten
 
 use super::CudaOps;
 use super::group_norm;
-use super::memory::{ptr, stride_grid};
+use super::memory::ptr;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::params::{int, long};
@@ -14,10 +14,13 @@ use crate::store::Memory;
 
 /// Warps of a block, each of which has a row or a head to itself.
 const WARPS: usize = 8;
-/// Queries of a block of `window_attention`.
-const QUERIES: usize = 24;
-/// Widest head of `window_attention`.
+/// Widest head of `qk_norm_rope`.
 const WIDEST: usize = 128;
+
+/// A warp for every row.
+fn rows_grid(rows: usize) -> Grid {
+    Grid::new([rows.div_ceil(WARPS), 1, 1], 32 * WARPS)
+}
 
 /// Turns, then places.
 struct Turned {
@@ -53,11 +56,10 @@ pub fn rms_norm_modulate(cuda: &CudaOps, x: &Tensor, norm: &Norm) -> Result<Tens
     assert_eq!(x.channels(), norm.channels, "rms_norm_modulate: input {x:?}");
     let y = cuda.room("rms_norm_modulate", x.shape(), x.dtype())?;
     let (gain, shift) = group_norm::gain_and_shift(cuda, norm);
-    let (rows, channels) = (x.rows(), int(norm.channels));
-    let grid = Grid::new([rows.div_ceil(WARPS), 1, 1], 32 * WARPS);
+    let (rows, channels, grid) = (long(x.rows()), int(norm.channels), rows_grid(x.rows()));
     let name = format!("rms_norm_modulate_{}", x.dtype());
     // SAFETY: arguments follow kernels/dit.cu in order and type; y has the shape of x.
-    unsafe { cuda.driver.launch(&name, grid, args![ptr(&y), ptr(x), gain, shift, long(rows), channels, norm.eps]) }?;
+    unsafe { cuda.driver.launch(&name, grid, args![ptr(&y), ptr(x), gain, shift, rows, channels, norm.eps]) }?;
     Ok(y)
 }
 
@@ -65,9 +67,9 @@ pub fn gated_add(cuda: &CudaOps, x: Tensor, h: &Tensor, gate: &Vector) -> Result
     assert_eq!((x.shape(), x.dtype(), x.channels()), (h.shape(), h.dtype(), gate.len), "gated_add: {h:?} to {x:?}");
     let x = cuda.writable("gated_add", x)?;
     let (name, gates) = (format!("gated_add_{}", x.dtype()), kept(cuda, &gate.packed));
-    let (count, channels) = (long(x.count()), int(gate.len));
+    let (rows, channels) = (long(x.rows()), int(gate.len));
     // SAFETY: arguments follow kernels/dit.cu in order and type; shapes were checked above.
-    unsafe { cuda.driver.launch(&name, stride_grid(x.count()), args![ptr(&x), ptr(h), gates, count, channels]) }?;
+    unsafe { cuda.driver.launch(&name, rows_grid(x.rows()), args![ptr(&x), ptr(h), gates, rows, channels]) }?;
     Ok(x)
 }
 
@@ -77,24 +79,24 @@ pub fn swiglu(cuda: &CudaOps, x: &Tensor) -> Result<Tensor> {
     let y = cuda.room("swiglu", Shape::from([x.rows(), width]), x.dtype())?;
     let name = format!("swiglu_{}", x.dtype());
     // SAFETY: arguments follow kernels/dit.cu in order and type; y has half the columns of x.
-    unsafe { cuda.driver.launch(&name, stride_grid(y.count()), args![ptr(&y), ptr(x), long(y.count()), int(width)]) }?;
+    unsafe { cuda.driver.launch(&name, rows_grid(y.rows()), args![ptr(&y), ptr(x), long(y.rows()), int(width)]) }?;
     Ok(y)
 }
 
 pub fn gelu(cuda: &CudaOps, x: Tensor) -> Result<Tensor> {
     let x = cuda.writable("gelu", x)?;
-    let name = format!("gelu_{}", x.dtype());
+    let (name, rows, channels) = (format!("gelu_{}", x.dtype()), long(x.rows()), int(x.channels()));
     // SAFETY: arguments follow kernels/dit.cu in order and type.
-    unsafe { cuda.driver.launch(&name, stride_grid(x.count()), args![ptr(&x), long(x.count())]) }?;
+    unsafe { cuda.driver.launch(&name, rows_grid(x.rows()), args![ptr(&x), rows, channels]) }?;
     Ok(x)
 }
 
 pub fn axpby(cuda: &CudaOps, a: f32, x: &Tensor, b: f32, y: Tensor) -> Result<Tensor> {
     assert_eq!((x.shape(), x.dtype()), (y.shape(), y.dtype()), "axpby");
     let y = cuda.writable("axpby", y)?;
-    let name = format!("axpby_{}", y.dtype());
+    let (name, rows, channels) = (format!("axpby_{}", y.dtype()), long(y.rows()), int(y.channels()));
     // SAFETY: arguments follow kernels/dit.cu in order and type; shapes were checked above.
-    unsafe { cuda.driver.launch(&name, stride_grid(y.count()), args![ptr(&y), ptr(x), a, b, long(y.count())]) }?;
+    unsafe { cuda.driver.launch(&name, rows_grid(y.rows()), args![ptr(&y), ptr(x), a, b, rows, channels]) }?;
     Ok(y)
 }
 
@@ -102,9 +104,9 @@ pub fn gather_rows(cuda: &CudaOps, x: &Tensor, rows: &Rows) -> Result<Tensor> {
     assert!(rows.end <= x.rows(), "gather_rows: row {} of {x:?}", rows.end);
     let y = cuda.room("gather_rows", Shape::from([rows.count, x.channels()]), x.dtype())?;
     let (name, taken) = (format!("gather_rows_{}", x.dtype()), kept(cuda, &rows.packed));
-    let (count, per, channels) = (long(y.count()), int(rows.per), int(x.channels()));
+    let (count, per, channels) = (long(rows.count), int(rows.per), int(x.channels()));
     // SAFETY: arguments follow kernels/dit.cu in order and type; no row lies beyond x.
-    unsafe { cuda.driver.launch(&name, stride_grid(y.count()), args![ptr(&y), ptr(x), taken, count, per, channels]) }?;
+    unsafe { cuda.driver.launch(&name, rows_grid(rows.count), args![ptr(&y), ptr(x), taken, count, per, channels]) }?;
     Ok(y)
 }
 
@@ -116,10 +118,10 @@ pub fn qk_norm_rope(cuda: &CudaOps, streams: [Qkv; 2], rows: &Rows, rotary: &Rot
     assert_eq!(a.qkv.dtype(), b.qkv.dtype(), "qk_norm_rope: the two streams");
     assert!(rows.end <= a.qkv.rows() + b.qkv.rows(), "qk_norm_rope: row {} of the streams", rows.end);
     assert_eq!((rows.count, rows.per), (rotary.count, 1), "qk_norm_rope: rows and places");
+    assert!(d <= WIDEST, "qk_norm_rope: heads of {d} channels, of which {WIDEST} fit");
     assert!(6 * rotary.frequencies <= d, "qk_norm_rope: {} pairs an axis in {d} channels", rotary.frequencies);
     let y = cuda.room("qk_norm_rope", Shape::from([rows.count, width]), a.qkv.dtype())?;
     let heads = width / 3 / d;
-    let grid = Grid::new([(rows.count * 3 * heads).div_ceil(WARPS), 1, 1], 32 * WARPS);
     let [aq, ak, bq, bk] = [a.q_gain, a.k_gain, b.q_gain, b.k_gain].map(|gain| kept(cuda, &gain.packed));
     let Turned { turns, places } = cuda.unpack(&rotary.packed);
     let (order, count, first_rows) = (kept(cuda, &rows.packed), long(rows.count), long(a.qkv.rows()));
@@ -130,7 +132,7 @@ pub fn qk_norm_rope(cuda: &CudaOps, streams: [Qkv; 2], rows: &Rows, rotary: &Rot
     unsafe {
         cuda.driver.launch(
             &name,
-            grid,
+            rows_grid(rows.count),
             args![
                 ptr(&y),
                 first,
@@ -152,31 +154,4 @@ pub fn qk_norm_rope(cuda: &CudaOps, streams: [Qkv; 2], rows: &Rows, rotary: &Rot
         )
     }?;
     Ok(y)
-}
-
-/// Whether heads of this width have a kernel that takes all sequences at once.
-pub fn windowed(d: usize) -> bool {
-    d.is_multiple_of(32) && d <= WIDEST
-}
-
-/// Attention of every head of every sequence in one launch.
-pub fn window_attention(cuda: &CudaOps, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {
-    let (tokens, width) = (qkv.rows(), qkv.channels() / 3);
-    let out = cuda.room("attention", Shape::from([tokens, width]), qkv.dtype())?;
-    let ends = lengths.iter().scan(0, |end, &n| {
-        *end += int(n);
-        Some(*end)
-    });
-    let starts: Vec<i32> = [0].into_iter().chain(ends).collect();
-    let scratch = cuda.scratch("attention", starts.len(), reseed_ops::DType::F32)?;
-    let longest = lengths.iter().copied().max().unwrap_or(0);
-    let grid = Grid::new([longest.div_ceil(QUERIES), heads, lengths.len()], 128);
-    let (d, scale) = (width / heads, 1.0 / ((width / heads) as f32).sqrt());
-    let name = format!("window_attention_{}", qkv.dtype());
-    // SAFETY: arguments follow kernels/dit.cu in order and type; the scratch holds the starts, which end at the last token.
-    unsafe {
-        cuda.driver.copy_in(scratch.ptr(), bytemuck::cast_slice(&starts))?;
-        cuda.driver.launch(&name, grid, args![ptr(&out), ptr(qkv), scratch.ptr(), int(heads), int(d), scale])?;
-    }
-    Ok(out)
 }
