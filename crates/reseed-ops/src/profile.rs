@@ -183,7 +183,7 @@ impl Ops for ProfileOps<'_> {
     }
 
     fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
-        self.timed("fetch_linear", || self.inner.fetch_linear(parked), |linear| cost::fetch_linear(linear))
+        self.timed("fetch_linear", || self.inner.fetch_linear(parked), cost::fetch_linear)
     }
 
     fn copy_time(&self) -> Result<CopyTime> {

@@ -1,5 +1,7 @@
 //! Attention on tiles, streaming over the keys: scores exist for one block of queries and keys at a time.
 
+use std::ops::Range;
+
 use half::bf16;
 use rayon::prelude::*;
 
@@ -106,6 +108,14 @@ impl Keys {
     }
 }
 
+impl Keys {
+    /// The keys of a panel.
+    fn panel(&self, panel: usize, d: usize) -> &[bf16] {
+        let size = d / DEPTH * STEP;
+        &self.keys.elements()[panel * size..][..size]
+    }
+}
+
 static ZEROS: [bf16; PANEL] = [bf16::ZERO; PANEL];
 
 /// Two keys' channels, one beside the other.
@@ -125,6 +135,8 @@ struct Block {
     sums: Floats,
     top: [f32; QUERIES],
     total: [f32; QUERIES],
+    /// Rows of its tiles.
+    rows: usize,
 }
 
 impl Block {
@@ -135,6 +147,7 @@ impl Block {
             sums: Floats::zeros(0),
             top: [0.0; QUERIES],
             total: [0.0; QUERIES],
+            rows: 0,
         }
     }
 
@@ -144,46 +157,20 @@ impl Block {
         let side = SIDE.min(count);
         (self.top, self.total) = ([f32::NEG_INFINITY; QUERIES], [0.0; QUERIES]);
         // The last tile of queries overlaps the one before it.
-        let tops: Vec<usize> = (0..count).step_by(SIDE).map(|row| row.min(count - side)).collect();
+        let starts: Vec<usize> = (0..count).step_by(SIDE).map(|row| row.min(count - side) * 3 * width).collect();
+        self.rows = starts.len() * SIDE;
+        self.sums.at_least(self.rows * (d + GAP));
         let at = (head.first + first) * 3 * width + head.channel;
-        let queries = Rows {
-            values: &tokens.qkv[at..],
-            row: 3 * width,
-            starts: tops.iter().map(|top| top * 3 * width).collect(),
-        };
-        let starts: Vec<usize> = (0..tops.len()).map(|tile| tile * SIDE * (KEYS + GAP)).collect();
-        let rows = tops.len() * SIDE;
-        let sums = self.sums.at_least(rows * (d + SIDE));
+        let queries = Rows { values: &tokens.qkv[at..], row: 3 * width, starts };
         let tiles = Tiles::shaped(side);
         for block in (0..head.count).step_by(KEYS) {
-            let some = KEYS.min(head.count - block);
-            for panel in 0..some.div_ceil(PANEL) {
-                let b =
-                    &keys.keys.elements::<bf16>()[(block / PANEL + panel) * (d / DEPTH) * STEP..][..d / DEPTH * STEP];
-                queries.multiply(&tiles, b, &mut self.scores[panel * PANEL..], KEYS + GAP, true);
+            let some = block..head.count.min(block + KEYS);
+            for (slot, panel) in (block / PANEL..some.end.div_ceil(PANEL)).enumerate() {
+                let scores = &mut self.scores[slot * PANEL..];
+                queries.multiply(&tiles, keys.panel(panel, d), scores, KEYS + GAP, true);
             }
-            let weights = self.weights.elements_mut::<bf16>();
-            let pairs = self.scores.chunks_exact(KEYS + GAP).zip(weights.chunks_exact_mut(KEYS + GAP)).take(rows);
-            let running = self.top.iter_mut().zip(&mut self.total);
-            for (i, ((scores, weights), (top, total))) in pairs.zip(running).enumerate() {
-                let weights = &mut weights[..some.next_multiple_of(DEPTH)];
-                let sums = &mut sums[i * (d + SIDE)..][..d];
-                soften(
-                    tokens.level,
-                    &scores[..some],
-                    weights,
-                    [top, total],
-                    if block > 0 { sums } else { &mut [] },
-                    1.0 / (d as f32).sqrt(),
-                );
-            }
-            let weights = Rows { values: weights, row: KEYS + GAP, starts: starts.clone() };
-            let chunks = head.count.div_ceil(DEPTH);
-            for panel in 0..d / PANEL {
-                let b = &keys.values.elements::<bf16>()[(panel * chunks + block / DEPTH) * STEP..]
-                    [..some.div_ceil(DEPTH) * STEP];
-                weights.multiply(&tiles, b, &mut sums[panel * PANEL..], d + SIDE, block == 0);
-            }
+            self.soften(tokens, some.clone());
+            self.add_values(&tiles, keys, d, (some, head.count));
         }
         drop(tiles);
         for i in 0..count {
@@ -191,7 +178,33 @@ impl Block {
             let slot = tile * SIDE + i - (tile * SIDE).min(count - side);
             // SAFETY: heads differ in tokens or in channels, blocks of a head in tokens.
             let to = unsafe { tokens.out.piece((head.first + first + i) * width + head.channel, d) };
-            scale(tokens.level, &sums[slot * (d + SIDE)..][..d], to, 1.0 / self.total[slot]);
+            scale(tokens.level, &self.sums[slot * (d + GAP)..][..d], to, 1.0 / self.total[slot]);
+        }
+    }
+
+    /// Turns the scores of some keys into weights.
+    fn soften(&mut self, tokens: &Tokens, keys: Range<usize>) {
+        let (d, factor) = (tokens.d, 1.0 / (tokens.d as f32).sqrt());
+        let weights = self.weights.elements_mut::<bf16>().chunks_exact_mut(KEYS + GAP);
+        let pairs = self.scores.chunks_exact(KEYS + GAP).zip(weights).zip(self.sums.chunks_exact_mut(d + GAP));
+        let running = self.top.iter_mut().zip(&mut self.total);
+        for (((scores, weights), sums), running) in pairs.take(self.rows).zip(running) {
+            let weights = &mut weights[..keys.len().next_multiple_of(DEPTH)];
+            // What the first keys find in the sums is left over.
+            let sums = if keys.start > 0 { &mut sums[..d] } else { &mut [] };
+            soften(tokens.level, &scores[..keys.len()], weights, running.into(), sums, factor);
+        }
+    }
+
+    /// Adds the values of some of `count` keys by their weights.
+    fn add_values(&mut self, tiles: &Tiles, keys: &Keys, d: usize, (some, count): (Range<usize>, usize)) {
+        let starts = (0..self.rows).step_by(SIDE).map(|row| row * (KEYS + GAP)).collect();
+        let weights = Rows { values: self.weights.elements::<bf16>(), row: KEYS + GAP, starts };
+        let (chunks, first) = (count.div_ceil(DEPTH), some.start / DEPTH);
+        for panel in 0..d / PANEL {
+            let steps = &keys.values.elements::<bf16>()[(panel * chunks + first) * STEP..];
+            let steps = &steps[..some.len().div_ceil(DEPTH) * STEP];
+            weights.multiply(tiles, steps, &mut self.sums[panel * PANEL..], d + GAP, some.start == 0);
         }
     }
 }

@@ -87,12 +87,17 @@ thread_local! {
 pub fn sum_region<R>(window: &Window, taps: &[Tap], region: &Region, finish: impl FnOnce(Sums) -> R) -> R {
     SCRATCH.with_borrow_mut(|scratch| {
         let layout = Layout::new(window, region);
-        let pixel = region.panels.len() * PANEL + GAP;
+        let pixel = pixel(region);
         let input = scratch.input.at_least(taps[0].weights.chunks * layout.chunk);
         let sums = scratch.sums.at_least(layout.starts.len() * SIDE * pixel);
-        layout.sum(window, taps, region, input, sums, pixel);
+        layout.sum(window, taps, region, input, sums);
         finish(Sums { values: sums, pixel, line: layout.slots, width: PANEL })
     })
+}
+
+/// Floats between the sums of neighbouring pixels.
+fn pixel(region: &Region) -> usize {
+    region.panels.len() * PANEL + GAP
 }
 
 /// Where the input of a region stands, counted in elements, and how tiles cover its outputs.
@@ -138,7 +143,7 @@ impl Layout {
         }
     }
 
-    fn sum(&self, window: &Window, taps: &[Tap], region: &Region, input: &mut [bf16], sums: &mut [f32], pixel: usize) {
+    fn sum(&self, window: &Window, taps: &[Tap], region: &Region, input: &mut [bf16], sums: &mut [f32]) {
         let tiles = Tiles::shaped(SIDE);
         let offsets = self.offsets(window);
         let chunks = taps[0].weights.chunks;
@@ -158,7 +163,7 @@ impl Layout {
                         runs: &runs[..some.len() * offsets.len()],
                         b: tap.weights.steps(tap.part, panel, some.clone()),
                         c: &mut sums[slot * PANEL..],
-                        c_row: pixel,
+                        c_row: pixel(region),
                         columns: tap.weights.columns(panel),
                         fresh,
                     });
