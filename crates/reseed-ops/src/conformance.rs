@@ -263,6 +263,8 @@ fn blend_add(ops: &dyn Ops) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
     use crate::cpu::{CpuOps, Level};
     use crate::shape::DType;
@@ -275,8 +277,9 @@ mod tests {
             let levels = Level::ALL.iter().copied().filter(|&level| dtype == DType::Bf16 || level != Level::Amx);
             for level in levels.filter(|&level| level != Level::Reference) {
                 if !Level::available().any(|have| have == level) {
-                    eprintln!(
-                        "skipped: {level} {dtype}, which this machine does not have or its system does not allow"
+                    let _ = writeln!(
+                        std::io::stderr(),
+                        "skipped {level} {dtype}: this machine has no {level}, or its system does not allow it"
                     );
                     continue;
                 }

@@ -18,3 +18,13 @@ pub const DEPTH: usize = 32;
 pub const SIDE: usize = 16;
 /// Columns that are computed together: two tiles.
 pub const PANEL: usize = 2 * SIDE;
+
+/// Says why a test of tiles has nothing to test, and whether it has.
+#[cfg(test)]
+fn skipped() -> bool {
+    use std::io::Write;
+    if !available() {
+        let _ = writeln!(std::io::stderr(), "skipped: this machine has no AMX, or its system does not allow it");
+    }
+    !available()
+}

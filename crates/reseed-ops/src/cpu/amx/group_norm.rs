@@ -74,8 +74,7 @@ mod tests {
 
     #[test]
     fn silu_is_rounded_once() {
-        if !super::super::available() {
-            eprintln!("skipped: this machine has no AMX, or the system does not let us use it");
+        if crate::cpu::amx::skipped() {
             return;
         }
         let inputs: Vec<bf16> = (-4000..4000).map(|i| bf16::from_f32(i as f32 / 40.0)).collect();

@@ -320,8 +320,7 @@ mod tests {
 
     #[test]
     fn every_shape_of_block_sums_its_products() {
-        if !available() {
-            eprintln!("skipped: this machine has no AMX, or the system does not let us use it");
+        if crate::cpu::amx::skipped() {
             return;
         }
         for (tiles, rows, columns, fresh) in
