@@ -55,11 +55,10 @@ pub fn regions(output: Hw, window: &Window, panels: usize, frames: usize, thread
     let groups: Vec<_> = even_parts(output.w.div_ceil(SIDE), COLUMNS / SIDE).collect();
     let columns = groups.iter().map(|(first, last)| SIDE * (last - first)).max().unwrap_or(SIDE).min(output.w);
     let rows = (BYTES / pixel(panels.min(PANELS)) / columns).clamp(1, ROWS);
-    // Four regions a thread let the last ones finish together; small planes get there by splitting rows, then channels.
-    let wanted = (4 * threads).div_ceil(groups.len() * frames);
-    let rows = rows.min(output.h.div_ceil(wanted).max(256 / columns.max(1)).max(1));
-    let bands = output.h.div_ceil(rows);
-    let splits = wanted.div_ceil(bands).clamp(1, panels);
+    // Four regions a thread let the last ones finish together; small planes get there by splitting the channels, never
+    // the pixels, whose statistics must not depend on threads.
+    let planar = output.h.div_ceil(rows) * groups.len() * frames;
+    let splits = (4 * threads).div_ceil(planar).clamp(1, panels);
     let mut all = Vec::new();
     for (y0, y1) in even_parts(output.h, rows) {
         for &(first, last) in &groups {
