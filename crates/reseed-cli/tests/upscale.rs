@@ -54,7 +54,7 @@ fn replay(name: &str, options: &str) -> usize {
     sink.finish().unwrap();
 
     let noise = golden_path(&format!("{name}.safetensors"));
-    lab.succeed(&format!("upscale in out --model model --noise-file {} {options}", noise.display()));
+    lab.succeed(&format!("upscale in out --model model --dtype f32 --noise-file {} {options}", noise.display()));
     let (got, want) = (frames(&lab.path("out")).1, golden.frames("output"));
     assert_eq!((got.len(), got[0].size), (want.len(), want[0].size), "{name}");
     let codes = |frame: &Frame| -> Vec<u8> {
