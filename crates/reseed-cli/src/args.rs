@@ -2,6 +2,7 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "doc comments are the help texts, where brackets are shapes")]
 
 pub mod bench;
+pub mod estimate;
 pub mod models;
 pub mod upscale;
 pub mod video;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use reseed_ops::{Hw, Precision};
 
 pub use bench::{Bench, BenchArgs};
+pub use estimate::{Estimate, EstimateArgs};
 pub use upscale::{ImageArgs, JobArgs, UpscaleArgs};
 
 /// Restores and upscales video with SeedVR2-family models.
@@ -54,12 +56,6 @@ pub enum VaeCommand {
     Decode(TensorArgs),
     /// Encode and decode an image, a y4m video or a folder of images, and measure what is lost.
     Roundtrip(RoundtripArgs),
-}
-
-#[derive(Subcommand)]
-pub enum Estimate {
-    /// Memory and arithmetic of the video autoencoder.
-    Vae(EstimateArgs),
 }
 
 /// Which half of the autoencoder.
@@ -149,23 +145,6 @@ pub struct PlanArgs {
     pub max_vram: Option<usize>,
 }
 
-#[derive(Args)]
-pub struct EstimateArgs {
-    /// Which half.
-    pub direction: Direction,
-    /// Size of the pictures, width x height.
-    #[arg(long, value_parser = size, value_name = "WxH")]
-    pub size: Hw,
-    /// Number of pictures.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    pub frames: u32,
-    /// The VAE: a safetensors file, or formula:tiny, formula:full.
-    #[arg(long, value_name = "FILE", default_value = "formula:full")]
-    pub weights: String,
-    #[command(flatten)]
-    pub run: RunArgs,
-}
-
 /// A bare number is that of a card.
 fn device(text: &str) -> Result<String, String> {
     let number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -188,7 +167,7 @@ pub(crate) fn size(text: &str) -> Result<Hw, String> {
     }
 }
 
-fn memory(text: &str) -> Result<usize, String> {
+pub(crate) fn memory(text: &str) -> Result<usize, String> {
     let wrong = || format!("`{text}` is not a size such as 6G, 7.5G or 900M");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {

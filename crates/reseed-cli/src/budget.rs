@@ -1,9 +1,9 @@
 //! How a clip runs within the memory there is.
 
 use reseed_model::budget::{Job, Plan};
-use reseed_model::plan::{Cut, Tile, Tiling};
+use reseed_model::plan::{Cut, Tile, Tiling, slices};
 use reseed_model::{Config, Half, Stream};
-use reseed_ops::{Error, Hw, Ops};
+use reseed_ops::{Cost, Error, Hw, Ops};
 
 use crate::args::PlanArgs;
 use crate::engine::{self, Device};
@@ -35,12 +35,22 @@ pub struct Planned {
     pub tiles: Option<Vec<Tile>>,
     pub workers: usize,
     factor: usize,
+    frames: usize,
 }
 
 impl Planned {
     /// Frames of a slice of the half's input.
     pub fn step(&self) -> usize {
         self.plan.slice * self.factor
+    }
+
+    /// Arithmetic and traffic of the whole clip. The plan ran its first slices and its last, which stand for all.
+    pub fn cost(&self) -> Cost {
+        let (all, Cost { flops, bytes }) = (slices(self.frames, self.step()), self.plan.ledger.cost);
+        let seen = all.iter().enumerate().filter(|(i, _)| *i < 4 || i + 1 == all.len());
+        let seen = seen.map(|(_, slice)| slice.len() as u64).sum::<u64>().max(1);
+        let frames = self.frames as u64;
+        Cost { flops: flops * frames / seen, bytes: bytes * frames / seen }
     }
 
     /// A stream that starts.
@@ -54,8 +64,8 @@ impl Planned {
 pub enum Sharing {
     /// All run at the same time.
     Together,
-    /// One after the other, beside something that takes as much.
-    Turns,
+    /// One after the other, and in turn with something that takes so many bytes.
+    Turns(usize),
 }
 
 /// Plans that fit, with slices of one length and their memory taken.
@@ -63,7 +73,10 @@ pub fn reserve(device: &Device, args: &PlanArgs, clips: &[Clip], sharing: Sharin
     for _ in 0..TRIES {
         let planned = plan(device, args, clips, sharing)?;
         let each = planned.iter().map(|p| p.plan.ledger.arena + SPARE);
-        let all = if sharing == Sharing::Together { each.sum() } else { each.max().unwrap_or(0) };
+        let all = match sharing {
+            Sharing::Together => each.sum(),
+            Sharing::Turns(other) => each.max().unwrap_or(0).max(other),
+        };
         match device.ops.reserve(all) {
             // Someone else took the memory: there is less room now, and the next plan is smaller.
             Err(Error::OutOfMemory { .. }) => continue,
@@ -76,8 +89,12 @@ pub fn reserve(device: &Device, args: &PlanArgs, clips: &[Clip], sharing: Sharin
 
 /// Plans that fit, with slices of one length.
 pub fn plan(device: &Device, args: &PlanArgs, clips: &[Clip], sharing: Sharing) -> Result<Vec<Planned>> {
-    let parts = if sharing == Sharing::Together { clips.len() } else { 2 };
-    let room = (device.room)()?.map_or(usize::MAX, |room| room / parts);
+    let parts = if sharing == Sharing::Together { clips.len() } else { 1 };
+    plan_within(device, args, clips, (device.room)()?.map_or(usize::MAX, |room| room / parts))
+}
+
+/// Plans that take at most `room` each, with slices of one length.
+pub fn plan_within(device: &Device, args: &PlanArgs, clips: &[Clip], room: usize) -> Result<Vec<Planned>> {
     let slice = args.slice.map(usize::from).or(device.slice);
     let each = |slice| clips.iter().map(|clip| fitting(device, args, clip, slice, room)).collect::<Result<Vec<_>>>();
     let planned = each(slice)?;
@@ -117,7 +134,7 @@ fn planned(device: &Device, clip: &Clip, tiling: Option<Tiling>, slice: Option<u
     let area = |tile: &Tile| Hw::new(tile.rows.len(), tile.columns.len());
     let plane = tiles.iter().flatten().map(area).max_by_key(|area| area.count()).unwrap_or(plane);
     let plan = Job { half, factor, plane, frames }.plan(&*device.trace, slice, room)?;
-    Ok(Planned { plan, tiles, workers, factor })
+    Ok(Planned { plan, tiles, workers, factor, frames })
 }
 
 /// How many tiles run at the same time. Only tiles of at most 128 pixels a side leave a device idle between their layers
