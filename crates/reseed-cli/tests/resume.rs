@@ -15,7 +15,7 @@ use serde_json::Value;
 
 const SIZE: Size = Size { h: 32, w: 48 };
 /// Of y4m and folders.
-const FRAMES: usize = 90;
+const FRAMES: usize = 60;
 /// Of videos: more than a segment when they are interrupted.
 const LONG: usize = 190;
 
@@ -189,7 +189,7 @@ fn only_the_same_job_goes_on() {
     refused(words, "frames of it are finished; --resume goes on, --overwrite starts anew");
     refused(&format!("{words} --resume --batch-size 9"), "cannot be resumed: --batch-size was 5 and is 9;");
     refused(&words.replace("--scale 1", "--scale 1.5 --resume"), "--scale was 1 and is 1.5;");
-    refused(&words.replace("--scale 1", "--size 48x32 --resume"), "--scale was 1 and is not given;");
+    refused(&words.replace("--scale 1", "--size 48x32 --resume"), "--size was not given and is 48x32;");
     refused(&format!("{words} --resume --dtype bf16"), "--dtype was not given and is bf16;");
     fs::write(job.lab.path("other.y4m"), fs::read(job.lab.path("in.y4m")).unwrap()).unwrap();
     refused(&words.replace("in.y4m", "other.y4m --resume"), "input was in.y4m (");
