@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod models;
 pub mod upscale;
+pub mod video;
 
 use std::path::PathBuf;
 
@@ -32,7 +33,7 @@ pub enum Command {
     /// Measure this machine.
     #[command(subcommand)]
     Bench(Bench),
-    /// Restore and upscale a y4m video, a folder of images or an image.
+    /// Restore and upscale a video, a folder of videos or of images, or an image.
     Upscale(Box<UpscaleArgs>),
     /// Restore and upscale one image.
     Image(Box<ImageArgs>),
@@ -115,7 +116,7 @@ pub struct RunArgs {
 #[derive(Args, Clone)]
 pub struct ComputeArgs {
     /// Where to compute: cpu, cuda or cuda:N.
-    #[arg(long, default_value = "cpu")]
+    #[arg(long, alias = "cuda_device", default_value = "cpu", value_parser = device)]
     pub device: String,
     /// Type of the activations; sums are always f32. f32 on the cpu and f16 on cuda unless given, and bf16 where values
     /// leave the range of f16.
@@ -163,6 +164,12 @@ pub struct EstimateArgs {
     pub weights: String,
     #[command(flatten)]
     pub run: RunArgs,
+}
+
+/// A bare number is that of a card.
+fn device(text: &str) -> Result<String, String> {
+    let number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    Ok(if number { format!("cuda:{text}") } else { text.to_owned() })
 }
 
 fn pair(text: &str, what: &str) -> Result<(usize, usize), String> {

@@ -49,6 +49,11 @@ impl Work {
         Ok(work)
     }
 
+    /// Whether it goes on with what an earlier run left.
+    pub fn goes_on(&self) -> bool {
+        self.past.is_some()
+    }
+
     fn take_up(&mut self, mut journal: Journal, past: Past, leftovers: Leftovers) -> Result<()> {
         let (output, frames) = (self.output.display(), past.frames());
         if past.has_work() && leftovers.resume {

@@ -7,6 +7,7 @@ macro_rules! say {
 }
 
 mod args;
+mod batch;
 mod bench;
 mod budget;
 mod clip;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use reseed_media::video::Options;
+use reseed_media::video::{Clip, Options};
 use reseed_media::{Info, Kind, Size, Source};
 use reseed_model::Half;
 use reseed_model::plan::{Cut, Tiling, whole_frames};
@@ -15,7 +15,8 @@ use serde_json::json;
 
 use crate::args::upscale::{ColorMode, OverlapMode};
 use crate::args::{ImageArgs, JobArgs, PlanArgs, UpscaleArgs};
-use crate::budget::{self, Clip, Sharing};
+use crate::batch;
+use crate::budget::{self, Sharing};
 use crate::ending;
 use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
@@ -26,6 +27,8 @@ use crate::progress::Progress;
 use crate::report::{self, MemoryWatch};
 use crate::vae::refuse_same_file;
 
+/// The model that gives back what it is given: everything but networks.
+const IDENTITY: &str = "identity";
 /// Of every VAE of the family.
 const PIXELS_A_LATENT: usize = 8;
 
@@ -34,6 +37,15 @@ pub fn run(args: &UpscaleArgs, typed: TypedSettings) -> Result<()> {
         let (overlap, batch) = (args.overlap, args.batch_size);
         return Err(Failure::Usage(format!("--overlap {overlap} must be smaller than --batch-size {batch}")));
     }
+    let ignored = args.video.public.given();
+    if !ignored.is_empty() {
+        report::warn(&format!("{}: chosen by the engine itself, and ignored", ignored.join(", ")));
+    }
+    batch::each(&args.input, &args.output, |input, output| one(args, input, output, typed.clone()))
+}
+
+/// One file, or one folder of images.
+fn one(args: &UpscaleArgs, input: &Path, output: &Path, mut typed: TypedSettings) -> Result<()> {
     let settings = Settings {
         batching: Batching {
             size: args.batch_size.into(),
@@ -48,10 +60,9 @@ pub fn run(args: &UpscaleArgs, typed: TypedSettings) -> Result<()> {
         lead_in: args.prepend_frames.into(),
         ..settings(&args.job)?
     };
-    let source = open(&args.input, &args.output)?;
-    let (input, output) = (&args.input, &args.output);
+    let source = open(input, output, args.video.clip()?)?;
+    let options = args.video.options();
     let leftovers = Leftovers { resume: args.resume, overwrite: args.overwrite };
-    let mut typed = typed;
     if input != Path::new("-") {
         typed = typed.with_input("input", input)?;
     }
@@ -59,27 +70,44 @@ pub fn run(args: &UpscaleArgs, typed: TypedSettings) -> Result<()> {
         typed = typed.with_input("noise", path)?;
     }
     let work = Work::begin(input, output, &source.info().kind, leftovers, typed)?;
-    Job { name: "upscale", args: &args.job, input, output }.run(source, settings, work)
+    if !args.overwrite && !work.goes_on() {
+        refuse_existing(output)?;
+    }
+    if let Kind::Video(video) = &source.info().kind {
+        video.losses(output, &options).iter().for_each(|line| report::warn(line));
+    }
+    Job { name: "upscale", args: &args.job, input, output, options }.run(source, settings, work)
 }
 
 pub fn image(args: &ImageArgs) -> Result<()> {
     let settings = settings(&args.job)?;
-    let source = open(&args.input, &args.output)?;
+    let source = open(&args.input, &args.output, Clip::default())?;
     if source.info().kind != Kind::Image {
         let path = args.input.display();
         return Err(Failure::Usage(format!("{path}: is not one image; use `reseed upscale` for videos and folders")));
     }
     let (input, output) = (&args.input, &args.output);
     let work = Work::begin(input, output, &Kind::Image, Leftovers::default(), TypedSettings::default())?;
-    Job { name: "image", args: &args.job, input, output }.run(source, settings, work)
+    if !args.overwrite {
+        refuse_existing(output)?;
+    }
+    Job { name: "image", args: &args.job, input, output, options: Options::default() }.run(source, settings, work)
 }
 
-fn open(input: &Path, output: &Path) -> Result<Box<dyn Source>> {
+/// A file that is there is replaced only where somebody asks for it.
+fn refuse_existing(output: &Path) -> Result<()> {
+    match output.is_file() {
+        true => Err(Failure::Usage(format!("{}: is there already; --overwrite replaces it", output.display()))),
+        false => Ok(()),
+    }
+}
+
+fn open(input: &Path, output: &Path, clip: Clip) -> Result<Box<dyn Source>> {
     report::make_way_for(output);
     if input != Path::new("-") {
         refuse_same_file(input, output)?;
     }
-    reseed_media::open(input).map_err(Failure::input)
+    reseed_media::open_clip(input, clip).map_err(Failure::input)
 }
 
 fn settings(args: &JobArgs) -> Result<Settings> {
@@ -125,6 +153,7 @@ struct Job<'a> {
     args: &'a JobArgs,
     input: &'a Path,
     output: &'a Path,
+    options: Options,
 }
 
 impl Job<'_> {
@@ -132,27 +161,36 @@ impl Job<'_> {
     fn run(&self, mut source: Box<dyn Source>, settings: Settings, mut work: Work) -> Result<()> {
         ending::catch_ctrl_c();
         let info = settings.output(source.info())?;
-        let weights = Weights::open(&self.args.model)?;
+        let weights = match self.args.model.as_str() {
+            IDENTITY => None,
+            name => Some(Weights::open(name)?),
+        };
         let device = engine::device(&self.args.compute, None)?;
         let transformer = engine::transformer_device(&self.args.compute)?;
         let dit_ops = transformer.as_ref().map_or(&*device.ops, |device| &*device.ops);
-        let sink = work.sink(&info, &Options::default())?;
-        let networks = weights.load(&*device.ops, dit_ops)?;
-        let settings = self.planned(settings, &device, &networks, source.info())?;
+        let sink = work.sink(&info, &self.options)?;
+        let networks = weights.as_ref().map(|weights| weights.load(&*device.ops, dit_ops)).transpose()?;
+        let settings = match &networks {
+            Some(networks) => self.planned(settings, &device, networks, source.info())?,
+            None => settings,
+        };
         let describe = |typed: TypedSettings| {
             let typed = typed.with("device", device.ops.device()).with("type", device.ops.precision());
-            weights
-                .described(typed.with("plan", format!("{:?}", settings.vae)).with("version", env!("CARGO_PKG_VERSION")))
+            let typed = typed.with("plan", format!("{:?}", settings.vae)).with("version", env!("CARGO_PKG_VERSION"));
+            weights.as_ref().map_or(Ok(typed.clone()), |weights| weights.described(typed.clone()))
         };
         let from = work.start(describe, &info)?;
         let watch = MemoryWatch::start();
 
         let profilers = self.args.compute.profile.then(|| (ProfileOps::new(&*device.ops), ProfileOps::new(dit_ops)));
         let (vae_ops, networks): (&dyn Ops, _) = match &profilers {
-            Some((vae, dit)) => (vae, networks.through(dit)),
+            Some((vae, dit)) => (vae, networks.map(|networks| networks.through(dit))),
             None => (&*device.ops, networks),
         };
-        let upscaler = Upscaler::new(vae_ops, networks.model(), settings);
+        let upscaler = match &networks {
+            Some(networks) => Upscaler::new(vae_ops, networks.model(), settings),
+            None => Upscaler::identity(settings),
+        };
         let progress = Progress::new(self.name, source.info().frames, self.args.compute.json);
         let progress = progress.going_on_from(from.frames).on(device.card.clone());
         let report =
@@ -172,8 +210,8 @@ impl Job<'_> {
         let pictures = whole_frames(settings.batching.size, config.temporal_factor());
         let latents = vae.encoder.frames_out(pictures, true);
         let latent = vae.encoder.plane_out(plane);
-        let encode = Clip { half: &vae.encoder, config, cut: Cut::Pictures, plane, frames: pictures };
-        let decode = Clip { half: &vae.decoder, config, cut: Cut::Latents, plane: latent, frames: latents };
+        let encode = budget::Clip { half: &vae.encoder, config, cut: Cut::Pictures, plane, frames: pictures };
+        let decode = budget::Clip { half: &vae.decoder, config, cut: Cut::Latents, plane: latent, frames: latents };
         let JobArgs { tile, tile_overlap: overlap, slice, .. } = *self.args;
         let plan = PlanArgs { tile, overlap, slice, max_vram: None };
         // One half at a time, beside the transformer.

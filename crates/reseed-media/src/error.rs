@@ -30,11 +30,8 @@ pub enum Error {
         /// The system's reason.
         cause: io::Error,
     },
-    /// Neither name nor content is of a kind read here.
-    #[error(
-        "{path}: not a PNG, JPEG, WebP or TIFF picture nor a Y4M video; \
-         pipe other videos in with `ffmpeg -i FILE -strict -1 -f yuv4mpegpipe - | ... -`"
-    )]
+    /// Neither name nor content is that of a picture.
+    #[error("{path}: not a PNG, JPEG, WebP or TIFF picture")]
     UnknownInput {
         /// The file.
         path: PathBuf,
@@ -68,7 +65,7 @@ pub enum Error {
         size: Size,
     },
     /// A folder that holds nothing to read.
-    #[error("{path}: no images in this folder; put .png, .jpg, .webp or .tiff files in it")]
+    #[error("{path}: no images in this folder, nor videos; put .png, .jpg, .webp or .tiff files in it")]
     EmptyFolder {
         /// The folder.
         path: PathBuf,
@@ -84,6 +81,20 @@ pub enum Error {
         other: PathBuf,
         /// Its size.
         other_size: Size,
+    },
+    /// A folder that could be two things.
+    #[error("{picture} is an image and {video} a video; put images and videos in folders of their own")]
+    MixedKinds {
+        /// A video in it.
+        video: PathBuf,
+        /// A picture in it.
+        picture: PathBuf,
+    },
+    /// A part was asked for of what has no times.
+    #[error("{path}: an image has no start and no end; leave out --start and --end")]
+    NoTimes {
+        /// The picture.
+        path: PathBuf,
     },
     /// A Y4M header that cannot be understood.
     #[error("{path}: the Y4M header {problem}; make it again with `ffmpeg -i VIDEO -pix_fmt yuv420p FILE.y4m`")]

@@ -10,6 +10,7 @@ use crate::frame::{Frame, Rate, Size};
 use crate::partial::Partial;
 use crate::picture::{self, Codec};
 use crate::stream::{Info, Kind, Sink, Source};
+use crate::video::is_video_name;
 
 /// The pictures of a folder; other files, hidden ones and folders within are passed over.
 pub(crate) struct FolderSource {
@@ -79,6 +80,21 @@ impl Source for FolderSource {
 }
 
 fn picture_names(folder: &Path) -> Result<Vec<OsString>> {
+    names(folder, |path| Codec::from_extension(path).is_some())
+}
+
+/// The videos of a folder, in natural name order; none where it is a folder of pictures. One that holds both is refused.
+pub fn videos_in(folder: &Path) -> Result<Vec<OsString>> {
+    let (videos, pictures) = (names(folder, is_video_name)?, picture_names(folder)?);
+    match (videos.first(), pictures.first()) {
+        (Some(video), Some(picture)) => {
+            Err(Error::MixedKinds { video: folder.join(video), picture: folder.join(picture) })
+        }
+        _ => Ok(videos),
+    }
+}
+
+fn names(folder: &Path, wanted: impl Fn(&Path) -> bool) -> Result<Vec<OsString>> {
     let cannot_read = |cause| Error::Read { path: folder.to_owned(), cause };
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(cannot_read)? {
@@ -86,7 +102,7 @@ fn picture_names(folder: &Path) -> Result<Vec<OsString>> {
         let Some(name) = path.file_name() else { continue };
         // macOS leaves a hidden `._name.png` beside each file it copies to a foreign disk.
         let hidden = name.as_encoded_bytes().starts_with(b".");
-        if !hidden && Codec::from_extension(&path).is_some() && !path.is_dir() {
+        if !hidden && wanted(&path) && !path.is_dir() {
             names.push(name.to_owned());
         }
     }

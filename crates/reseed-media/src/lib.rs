@@ -30,6 +30,7 @@ mod partial;
 mod picture;
 mod planes;
 mod stream;
+mod trim;
 pub mod video;
 pub mod y4m;
 
@@ -38,6 +39,7 @@ use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 pub use error::{Error, HeaderProblem, Result};
+pub use folder::videos_in;
 pub use frame::{Depth, Frame, Rate, Samples, Size};
 pub use partial::{discard, discard_unfinished};
 pub use stream::{Info, Kind, Sink, Source};
@@ -51,13 +53,29 @@ const PIPE: &str = "-";
 /// input. A file is what its content says it is; its extension only helps to explain what is wrong with it. What is
 /// neither a picture nor Y4M is left to ffmpeg.
 pub fn open(path: &Path) -> Result<Box<dyn Source>> {
+    open_clip(path, Clip::default())
+}
+
+/// Opens a part of what [`open`] opens.
+pub fn open_clip(path: &Path, clip: Clip) -> Result<Box<dyn Source>> {
+    let native = open_native(path)?;
+    match native {
+        Some(source) if clip == Clip::default() => Ok(source),
+        Some(source) if source.info().kind == Kind::Image => Err(Error::NoTimes { path: path.to_owned() }),
+        Some(source) => Ok(Box::new(trim::Trimmed::new(source, clip)?)),
+        None => video::open(path, clip),
+    }
+}
+
+/// What needs no ffmpeg.
+fn open_native(path: &Path) -> Result<Option<Box<dyn Source>>> {
     if path == Path::new(PIPE) {
-        return Ok(Box::new(y4m::Reader::new(io::stdin(), "standard input")?));
+        return Ok(Some(Box::new(y4m::Reader::new(io::stdin(), "standard input")?)));
     }
     let cannot_read = |cause| Error::Read { path: path.to_owned(), cause };
     let metadata = fs::metadata(path).map_err(cannot_read)?;
     if metadata.is_dir() {
-        return Ok(Box::new(folder::FolderSource::open(path)?));
+        return Ok(Some(Box::new(folder::FolderSource::open(path)?)));
     }
     let mut file = File::open(path).map_err(cannot_read)?;
     let mut head = Vec::new();
@@ -66,17 +84,17 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>> {
     if head.starts_with(y4m::MAGIC) {
         return if metadata.is_file() {
             let file = File::open(path).map_err(cannot_read)?;
-            Ok(Box::new(y4m::Reader::seekable(file, path)?))
+            Ok(Some(Box::new(y4m::Reader::seekable(file, path)?)))
         } else {
-            Ok(Box::new(y4m::Reader::new(Cursor::new(head).chain(file), path)?))
+            Ok(Some(Box::new(y4m::Reader::new(Cursor::new(head).chain(file), path)?)))
         };
     }
     if Codec::from_content(&head).is_some() {
-        return Ok(Box::new(picture::PictureSource::open(path)?));
+        return Ok(Some(Box::new(picture::PictureSource::open(path)?)));
     }
     match extension_name(path) {
         Some(named) => Err(Error::NotAsNamed { path: path.to_owned(), named }),
-        None => video::open(path, Clip::default()),
+        None => Ok(None),
     }
 }
 

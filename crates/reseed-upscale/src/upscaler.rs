@@ -10,7 +10,7 @@ use reseed_media::{Sink, Source};
 use reseed_model::Vae;
 use reseed_ops::Ops;
 
-use crate::compute::{Compute, PhaseTimes};
+use crate::compute::{Compute, PhaseTimes, pass};
 use crate::error::{Error, Result};
 use crate::latent::Latent;
 use crate::memory;
@@ -83,8 +83,7 @@ impl Progress for () {
 
 /// Restores and upscales clips.
 pub struct Upscaler<'a> {
-    ops: &'a dyn Ops,
-    model: Model<'a>,
+    networks: Option<(&'a dyn Ops, Model<'a>)>,
     settings: Settings,
 }
 
@@ -92,7 +91,12 @@ impl<'a> Upscaler<'a> {
     /// A job's device, networks and settings.
     pub fn new(ops: &'a dyn Ops, model: Model<'a>, settings: Settings) -> Upscaler<'a> {
         assert!(settings.batching.size > 0 && settings.vae.slice > 0, "batches and slices have frames");
-        Upscaler { ops, model, settings }
+        Upscaler { networks: Some((ops, model)), settings }
+    }
+
+    /// A job without networks: pictures are resized and come out as they went in. For everything around them.
+    pub fn identity(settings: Settings) -> Upscaler<'a> {
+        Upscaler { networks: None, settings }
     }
 
     /// Runs the job: every frame of `source` goes restored to `sink`, which is finished behind the last. Whatever goes
@@ -132,8 +136,8 @@ impl<'a> Upscaler<'a> {
         let (done, first, before) = (from.batches, from.first_held(), from.frames);
         let reader = Reader { settings, done, first, stop: &stop };
         let prepare = Prepare { view: &view, latents: settings.vae.slice, done };
-        let compute =
-            Compute { ops: self.ops, model: self.model, settings, view: &view, done, phase: &phase, stop: &stop };
+        let (view, phase, stop) = (&view, &phase, &stop);
+        let compute = self.networks.map(|(ops, model)| Compute { ops, model, settings, view, done, phase, stop });
         let post = Post::new(settings, &view, info.depth, &stop).from(from, progress.wants_points());
         let (batches, batches_in) = sync_channel(1);
         let (slices, slices_in) = sync_channel(SLICES_AHEAD);
@@ -143,7 +147,10 @@ impl<'a> Upscaler<'a> {
             let failed = |_: &Error| stop.store(true, Ordering::Relaxed);
             let read = scope.spawn(move || reader.run(source, &batches).inspect_err(failed));
             let resize = scope.spawn(move || prepare.run(batches_in, slices));
-            let compute = scope.spawn(move || compute.run(&slices_in, &decoded).inspect_err(failed));
+            let compute = scope.spawn(move || match compute {
+                Some(compute) => compute.run(&slices_in, &decoded).inspect_err(failed),
+                None => Ok(pass(&slices_in, &decoded)),
+            });
             let post = scope.spawn(move || post.run(&decoded_in, &frames));
             let write = Write { sink, progress, phase: &phase, stop: &stop };
             let written = write.run(&frames_in).inspect_err(failed);

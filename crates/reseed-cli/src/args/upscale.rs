@@ -5,16 +5,19 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use reseed_ops::Hw;
 
+use super::video::VideoArgs;
 use super::{ComputeArgs, plane, size};
 
 #[derive(Args)]
 pub struct UpscaleArgs {
-    /// A y4m video (- for stdin), a folder of images in name order, or an image.
+    /// A video of any kind (- for y4m on stdin), a folder of videos, a folder of images in name order, or an image.
     pub input: PathBuf,
-    /// What to write: y4m (- for stdout), a folder or an image, as the input is.
+    /// What to write: .mp4, .mkv, .mov, .webm or .y4m (- for stdout), a folder, or an image as the input is.
     pub output: PathBuf,
     #[command(flatten)]
     pub job: JobArgs,
+    #[command(flatten)]
+    pub video: VideoArgs,
     /// Frames that go through the model together; best 4n+1. More are steadier and take more memory.
     #[arg(long, alias = "batch_size", value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub batch_size: u16,
@@ -36,7 +39,7 @@ pub struct UpscaleArgs {
     /// Go on where an interrupted run with the same options stopped.
     #[arg(long)]
     pub resume: bool,
-    /// Throw away what an interrupted run left, and start anew.
+    /// Replace an output that is there already, or what an interrupted run left of it.
     #[arg(long, conflicts_with = "resume")]
     pub overwrite: bool,
 }
@@ -49,6 +52,9 @@ pub struct ImageArgs {
     pub output: PathBuf,
     #[command(flatten)]
     pub job: JobArgs,
+    /// Replace an output that is there already.
+    #[arg(long)]
+    pub overwrite: bool,
 }
 
 /// Options of every job.

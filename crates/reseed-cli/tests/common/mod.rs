@@ -1,6 +1,8 @@
 //! A folder to work in, the binary to run there, and the files that go in and come out.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod video;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;

@@ -38,7 +38,7 @@ pub(super) fn probe(tools: &Tools, path: &Path, clip: Clip) -> Result<Info> {
     let rate = rate(stream);
     let pipe = Pipe::for_format(text(&frame, "pix_fmt").or(text(stream, "pix_fmt")).unwrap_or_default());
     let base = fraction(&stream["time_base"]).unwrap_or(Rate { num: 1, den: 90_000 });
-    let seconds = number(&facts["format"]["duration"]).or(number(&stream["duration"]));
+    let seconds = length(stream).or(number(&facts["format"]["duration"]));
     file.check_whole(&facts["format"], clip)?;
     let tags = Tags::of(&frame, stream, size, &pipe);
     let layout = pipe.pixels.layout(tags.range, tags.matrix, tags.location.as_deref());
@@ -91,11 +91,12 @@ impl File<'_> {
         let exact = text(format, "format_name").is_some_and(|name| name.contains("mov") || name.contains("matroska"));
         let Some(promised) = number(&format["duration"]).filter(|_| exact) else { return Ok(()) };
         let needed = clip.end.map_or(promised, |end| end.as_secs_f64().min(promised));
-        let from = number(&format["start_time"]).unwrap_or(0.0) + needed - SLACK;
+        let end = number(&format["start_time"]).unwrap_or(0.0) + needed;
+        let from = end - SLACK;
         if needed < 2.0 * SLACK {
             return Ok(());
         }
-        let packets = self.ask(&format!("-show_entries packet=pts_time -read_intervals {from}%+{SLACK}"));
+        let packets = self.ask(&format!("-show_entries packet=pts_time -read_intervals {from}%{end}"));
         let packets = packets.unwrap_or_default();
         let packets: &[Value] = packets["packets"].as_array().map_or(&[], Vec::as_slice);
         match packets.iter().filter_map(|packet| number(&packet["pts_time"])).reduce(f64::max) {
@@ -143,6 +144,15 @@ fn frame_count(stream: &Value, seconds: Option<f64>, rate: Rate, clip: Clip) -> 
         }
         _ => None,
     }
+}
+
+/// Seconds from a stream's first frame to its end.
+fn length(stream: &Value) -> Option<f64> {
+    number(&stream["duration"]).or_else(|| {
+        let mut parts = text(&stream["tags"], "DURATION")?.splitn(3, ':').map(str::parse::<f64>);
+        let (h, m, s) = (parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?);
+        Some(3600.0 * h + 60.0 * m + s - number(&stream["start_time"]).unwrap_or(0.0))
+    })
 }
 
 fn track(stream: &Value) -> Option<Track> {

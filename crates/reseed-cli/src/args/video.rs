@@ -1,0 +1,173 @@
+//! What can be typed about video files, and what people bring along from the public command line.
+
+use std::time::Duration;
+
+use clap::Args;
+use reseed_media::video::{Clip, Codec, Options};
+
+use crate::failure::{Failure, Result};
+
+/// Options of video files.
+#[derive(Args)]
+pub struct VideoArgs {
+    /// Begin here: seconds, or h:m:s.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub start: Option<Duration>,
+    /// End before this: seconds, or h:m:s.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub end: Option<Duration>,
+    /// h264, hevc, av1, ffv1 or prores, or in hardware such as hevc-nvenc (also -qsv, -amf, -videotoolbox). Unless given
+    /// h264, hevc for more than 8 bits, and av1 in webm.
+    #[arg(long, value_name = "CODEC")]
+    pub codec: Option<Codec>,
+    /// Constant quality: lower is better and larger. The codec's own unless given: 18 for h264, 20 for hevc, 28 for av1.
+    #[arg(long, value_name = "N")]
+    pub crf: Option<u32>,
+    /// An option of ffmpeg's encoder, such as preset=slow; may be given several times.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub encoder_arg: Vec<(String, String)>,
+    /// Leave out audio.
+    #[arg(long, alias = "no-copy-audio-streams")]
+    pub no_audio: bool,
+    /// Leave out subtitles.
+    #[arg(long, alias = "no-copy-subtitle-streams")]
+    pub no_subtitles: bool,
+    /// Leave out chapters.
+    #[arg(long)]
+    pub no_chapters: bool,
+    /// Leave out titles and other tags.
+    #[arg(long)]
+    pub no_metadata: bool,
+    /// Leave out fonts and other attachments.
+    #[arg(long)]
+    pub no_attachments: bool,
+    #[command(flatten)]
+    pub public: PublicArgs,
+}
+
+impl VideoArgs {
+    /// The part that is wanted.
+    pub fn clip(&self) -> Result<Clip> {
+        match (self.start, self.end) {
+            (start, Some(end)) if start.unwrap_or_default() >= end => {
+                Err(Failure::Usage("--end must be later than --start".into()))
+            }
+            (start, end) => Ok(Clip { start, end }),
+        }
+    }
+
+    /// How it is written.
+    pub fn options(&self) -> Options {
+        Options {
+            codec: self.codec,
+            crf: self.crf,
+            encoder_args: self.encoder_arg.clone(),
+            audio: !self.no_audio,
+            subtitles: !self.no_subtitles,
+            chapters: !self.no_chapters,
+            metadata: !self.no_metadata,
+            attachments: !self.no_attachments,
+        }
+    }
+}
+
+/// Options of the public command line that set what is decided here without being asked: taken, so that a command can be
+/// pasted, and without effect.
+#[derive(Args)]
+pub struct PublicArgs {
+    #[arg(long = "vae_encode_tiled", hide = true)]
+    encode_tiled: bool,
+    #[arg(long = "vae_decode_tiled", hide = true)]
+    decode_tiled: bool,
+    #[arg(long = "swap_io_components", hide = true)]
+    swap_io: bool,
+    #[arg(long = "vae_encode_tile_size", hide = true)]
+    encode_tile_size: Option<String>,
+    #[arg(long = "vae_encode_tile_overlap", hide = true)]
+    encode_tile_overlap: Option<String>,
+    #[arg(long = "vae_decode_tile_size", hide = true)]
+    decode_tile_size: Option<String>,
+    #[arg(long = "vae_decode_tile_overlap", hide = true)]
+    decode_tile_overlap: Option<String>,
+    #[arg(long = "blocks_to_swap", hide = true)]
+    blocks_to_swap: Option<String>,
+    #[arg(long = "chunk_size", hide = true)]
+    chunk_size: Option<String>,
+    #[arg(long = "dit_offload_device", hide = true)]
+    dit_offload: Option<String>,
+    #[arg(long = "vae_offload_device", hide = true)]
+    vae_offload: Option<String>,
+    #[arg(long = "tensor_offload_device", hide = true)]
+    tensor_offload: Option<String>,
+    #[arg(long = "attention_mode", hide = true)]
+    attention: Option<String>,
+    #[arg(long = "video_backend", hide = true)]
+    video_backend: Option<String>,
+}
+
+impl PublicArgs {
+    /// Those that were given.
+    pub fn given(&self) -> Vec<&'static str> {
+        let all = [
+            ("--vae_encode_tiled", self.encode_tiled),
+            ("--vae_decode_tiled", self.decode_tiled),
+            ("--swap_io_components", self.swap_io),
+            ("--vae_encode_tile_size", self.encode_tile_size.is_some()),
+            ("--vae_encode_tile_overlap", self.encode_tile_overlap.is_some()),
+            ("--vae_decode_tile_size", self.decode_tile_size.is_some()),
+            ("--vae_decode_tile_overlap", self.decode_tile_overlap.is_some()),
+            ("--blocks_to_swap", self.blocks_to_swap.is_some()),
+            ("--chunk_size", self.chunk_size.is_some()),
+            ("--dit_offload_device", self.dit_offload.is_some()),
+            ("--vae_offload_device", self.vae_offload.is_some()),
+            ("--tensor_offload_device", self.tensor_offload.is_some()),
+            ("--attention_mode", self.attention.is_some()),
+            ("--video_backend", self.video_backend.is_some()),
+        ];
+        all.into_iter().filter_map(|(name, given)| given.then_some(name)).collect()
+    }
+}
+
+/// 90, 1:30 or 0:01:30.5.
+fn time(text: &str) -> std::result::Result<Duration, String> {
+    let wrong = || format!("`{text}` is not a time such as 90, 1:30 or 0:01:30.5");
+    let parts: Vec<&str> = text.split(':').collect();
+    let (seconds, whole) = parts.split_last().filter(|(_, whole)| whole.len() <= 2).ok_or_else(wrong)?;
+    let digits = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
+    let mut total: f64 = seconds.parse().ok().filter(|_| digits(seconds)).ok_or_else(wrong)?;
+    for (part, unit) in whole.iter().rev().zip([60.0, 3600.0]) {
+        total += unit * f64::from(part.parse::<u32>().map_err(|_| wrong())?);
+    }
+    // A microsecond is as fine as times are told to ffmpeg.
+    let micros = (total * 1e6).round();
+    if micros < 1e15 { Ok(Duration::from_micros(micros as u64)) } else { Err(wrong()) }
+}
+
+fn pair(text: &str) -> std::result::Result<(String, String), String> {
+    let is_name = |name: &str| {
+        let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "-_:".contains(c));
+        plain && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+    };
+    match text.split_once('=') {
+        Some((name, value)) if is_name(name) => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("`{text}` is not NAME=VALUE, such as preset=slow")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_people_write_them() {
+        let micros = |text| time(text).map(|time| time.as_micros());
+        assert_eq!(["90", "1:30", "0:01:30.5", "0"].map(micros), [90_000_000, 90_000_000, 90_500_000, 0].map(Ok));
+        assert!(["", "-1", "1:2:3:4", "a", "1::2", "nan", "inf", "1:-2", "9e99"].iter().all(|t| time(t).is_err()));
+    }
+
+    #[test]
+    fn encoder_options_have_a_name_and_a_value() {
+        assert_eq!(pair("x265-params=a=b"), Ok(("x265-params".into(), "a=b".into())));
+        assert!(["preset", "=slow", "-i=file", "a b=c"].iter().all(|text| pair(text).is_err()));
+    }
+}

@@ -1,0 +1,164 @@
+//! Videos that cannot be read or written: one clear line, the right exit code, nothing left behind and nothing lost.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+
+use common::video::{make, run};
+use common::{Lab, Outcome, outcome};
+
+const FAILED: i32 = 1;
+const USAGE: i32 = 2;
+const INPUT: i32 = 3;
+
+const PLAIN: &str = "--model identity --scale 1 --color none";
+const FILM: &str =
+    "-f lavfi -i testsrc2=size=64x48:rate=25:duration=8 -c:v libx264 -preset ultrafast -g 25 -pix_fmt yuv420p";
+
+/// A folder with a film of eight seconds.
+fn lab() -> Lab {
+    let lab = Lab::new();
+    make(&lab.path(""), &format!("{FILM} -movflags +faststart"), "in.mp4");
+    lab
+}
+
+fn one_line(done: &Outcome, words: &str, code: i32, needed: &[&str]) {
+    assert_eq!(done.code, Some(code), "reseed {words}: {}", done.stderr);
+    assert!(done.stderr.starts_with("reseed: ") && done.stderr.lines().count() == 1, "reseed {words}: {}", done.stderr);
+    for needed in needed {
+        assert!(done.stderr.contains(needed), "reseed {words}: no `{needed}` in: {}", done.stderr);
+    }
+}
+
+fn refused(lab: &Lab, words: &str, code: i32, needed: &[&str]) {
+    let before = lab.names();
+    let words = format!("upscale {words} {PLAIN}");
+    one_line(&lab.run(&words), &words, code, needed);
+    assert_eq!(lab.names(), before, "reseed {words} left something behind");
+}
+
+#[test]
+fn what_is_not_a_video() {
+    let lab = Lab::new();
+    fs::write(lab.path("letter.mp4"), "Dear friend, this is no film.").unwrap();
+    refused(&lab, "letter.mp4 out.mp4", INPUT, &["letter.mp4: ffmpeg cannot read it", "Invalid data"]);
+    fs::write(lab.path("empty.mkv"), "").unwrap();
+    refused(&lab, "empty.mkv out.mp4", INPUT, &["empty.mkv: ffmpeg cannot read it"]);
+    refused(&lab, "none.mp4 out.mp4", INPUT, &["none.mp4: cannot read"]);
+    make(&lab.path(""), "-f lavfi -i sine=duration=1 -c:a aac", "song.mp4");
+    refused(&lab, "song.mp4 out.mp4", INPUT, &["song.mp4: there is no video in it"]);
+    fs::write(lab.path("letter.png"), "Dear friend").unwrap();
+    refused(&lab, "letter.png out.png", INPUT, &["letter.png: named as PNG"]);
+    fs::create_dir(lab.path("nothing")).unwrap();
+    refused(&lab, "nothing out", INPUT, &["nothing: no images in this folder, nor videos"]);
+}
+
+#[test]
+fn a_film_whose_end_is_missing() {
+    let lab = lab();
+    make(&lab.path(""), "-i in.mp4 -c copy", "in.mkv");
+    for name in ["in.mp4", "in.mkv"] {
+        let bytes = fs::read(lab.path(name)).unwrap();
+        fs::write(lab.path(name), &bytes[..bytes.len() * 6 / 10]).unwrap();
+        refused(&lab, &format!("{name} out.mp4"), INPUT, &[name, "its header says 8.0 s", "end is missing", "--end"]);
+        let part = format!("upscale {name} part-{name} {PLAIN} --end 3");
+        lab.succeed(&part);
+    }
+    fs::write(lab.path("half.mp4"), &fs::read(lab.path("part-in.mp4")).unwrap()[..600]).unwrap();
+    refused(&lab, "half.mp4 out.mp4", INPUT, &["half.mp4: ffmpeg cannot read it"]);
+}
+
+#[test]
+fn a_part_in_which_there_is_nothing() {
+    let lab = lab();
+    refused(&lab, "in.mp4 out.mp4 --start 100", INPUT, &["in.mp4: there are no frames in it"]);
+    refused(&lab, "in.mp4 out.mp4 --start 3 --end 2", USAGE, &["--end must be later than --start"]);
+}
+
+#[test]
+fn an_output_that_is_there_already() {
+    let lab = lab();
+    let before = fs::read(lab.path("in.mp4")).unwrap();
+    refused(&lab, "in.mp4 in.mp4", USAGE, &["in.mp4 is both input and output"]);
+    fs::write(lab.path("out.mp4"), "older").unwrap();
+    refused(&lab, "in.mp4 out.mp4 --end 1", USAGE, &["out.mp4: is there already; --overwrite replaces it"]);
+    assert_eq!(fs::read(lab.path("out.mp4")).unwrap(), b"older");
+    lab.succeed(&format!("upscale in.mp4 out.mp4 {PLAIN} --end 1 --overwrite"));
+    assert!(fs::read(lab.path("out.mp4")).unwrap().len() > 1000);
+    assert!(fs::read(lab.path("in.mp4")).unwrap() == before);
+}
+
+#[test]
+fn codecs_and_containers_that_do_not_go_together() {
+    let lab = lab();
+    refused(&lab, "in.mp4 out.webm --codec h264", FAILED, &["out.webm", "does not hold h264, only av1"]);
+    refused(&lab, "in.mp4 out.mp4 --codec prores", FAILED, &["out.mp4", "does not hold prores"]);
+    refused(&lab, "in.mp4 out.avi", USAGE, &["out.avi", ".mkv"]);
+    refused(&lab, "in.mp4 nowhere/out.mp4", FAILED, &["the folder nowhere does not exist"]);
+    let unknown = lab.run(&format!("upscale in.mp4 out.mp4 {PLAIN} --codec mpeg7"));
+    assert_eq!(unknown.code, Some(USAGE));
+    assert!(unknown.stderr.contains("`mpeg7` is none of h264, hevc, av1, ffv1 and prores"), "{}", unknown.stderr);
+    refused(&lab, "in.mp4 out.mp4 --encoder-arg preset=warp", FAILED, &["out.mp4: ffmpeg died while writing it"]);
+}
+
+#[test]
+fn no_ffmpeg() {
+    let lab = lab();
+    let mut command = lab.command(&format!("upscale in.mp4 out.mp4 {PLAIN}"));
+    command.env("RESEED_FFMPEG", lab.path("nowhere"));
+    let line = ["ffmpeg was not found; install it with `", "RESEED_FFMPEG"];
+    one_line(&outcome(command), "without ffmpeg", INPUT, &line);
+    assert_eq!(lab.names(), ["in.mp4"]);
+}
+
+/// A program named ffmpeg that is one, until it is asked for something that matches `pattern`.
+#[cfg(unix)]
+fn mortal(lab: &Lab, pattern: &str, death: &str) -> std::path::PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = lab.path("tools");
+    fs::create_dir(&folder).unwrap();
+    let scripts = [
+        ("ffmpeg", format!("#!/bin/sh\ncase \"$*\" in {pattern}) {death};; *) exec ffmpeg \"$@\";; esac\n")),
+        ("ffprobe", "#!/bin/sh\nexec ffprobe \"$@\"\n".to_owned()),
+    ];
+    for (name, script) in scripts {
+        fs::write(folder.join(name), script).unwrap();
+        fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    folder
+}
+
+#[cfg(unix)]
+fn dies(pattern: &str, death: &str, code: i32, needed: &[&str]) {
+    let lab = lab();
+    let tools = mortal(&lab, pattern, death);
+    let words = format!("upscale in.mp4 out.mp4 {PLAIN} --batch-size 200");
+    let mut command = lab.command(&words);
+    command.env("RESEED_FFMPEG", tools);
+    one_line(&outcome(command), &words, code, needed);
+    assert_eq!(lab.names(), ["in.mp4", "tools"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_encoder_that_dies_half_way() {
+    let death = "head -c 100000 > /dev/null; echo 'No space left on device' >&2; exit 1";
+    dies("*pipe:0*", death, FAILED, &["out.mp4: ffmpeg died while writing it: No space left on device"]);
+    dies("*pipe:0*", "kill -9 $$", FAILED, &["out.mp4: ffmpeg died while writing it", "signal"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_joiner_that_dies() {
+    dies("*concat*", "echo 'Out of luck' >&2; exit 1", FAILED, &["out.mp4: ffmpeg died while writing it: Out of luck"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_decoder_that_dies_half_way() {
+    let death = "ffmpeg \"$@\" 2>&1 >&3 | head -n 20 >&2; echo 'Power cut' >&2; exit 1";
+    let death = format!("( {} ) 3>&1", death);
+    dies("*pipe:1*", &death, INPUT, &["in.mp4: ffmpeg died while reading it: Power cut"]);
+    run("ffprobe", std::path::Path::new("/"), ["-version"]);
+}

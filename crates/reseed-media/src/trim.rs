@@ -1,0 +1,71 @@
+//! A part of a source that cannot seek by itself.
+
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::frame::{Frame, Rate};
+use crate::stream::{Info, Source};
+use crate::video::Clip;
+
+/// The frames of a source that are shown from one time on and before another.
+pub(crate) struct Trimmed {
+    source: Box<dyn Source>,
+    info: Info,
+    /// Frames that may still come.
+    left: Option<usize>,
+}
+
+impl Trimmed {
+    pub fn new(mut source: Box<dyn Source>, clip: Clip) -> Result<Trimmed> {
+        let mut info = source.info().clone();
+        let start = clip.start.map_or(0, |time| first_at(time, info.rate));
+        let end = clip.end.map(|time| first_at(time, info.rate));
+        source.skip(start)?;
+        let left = end.map(|end| end.saturating_sub(start));
+        let all = info.frames.map(|frames| frames.saturating_sub(start));
+        info.frames = all.map(|frames| left.map_or(frames, |left| frames.min(left))).or(left);
+        info.names = info.names.into_iter().skip(start).take(left.unwrap_or(usize::MAX)).collect();
+        Ok(Trimmed { source, info, left })
+    }
+}
+
+/// The first frame that is not shown before `time`.
+fn first_at(time: Duration, rate: Rate) -> usize {
+    let frames = time.as_micros() * u128::from(rate.num);
+    frames.div_ceil(1_000_000 * u128::from(rate.den)).try_into().unwrap_or(usize::MAX)
+}
+
+impl Source for Trimmed {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn next(&mut self) -> Result<Option<Frame>> {
+        match &mut self.left {
+            Some(0) => return Ok(None),
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        self.source.next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn frames_are_taken_from_the_start_on_and_before_the_end() {
+        let rate = crate::sample().info().rate;
+        let at = |frame: u32| Some(Duration::from_secs_f64(f64::from(frame * rate.den) / f64::from(rate.num)));
+        let mut whole = crate::sample();
+        let all: Vec<Frame> = std::iter::from_fn(|| whole.next().unwrap()).collect();
+        let mut part = Trimmed::new(crate::sample(), Clip { start: at(2), end: at(5) }).unwrap();
+        assert_eq!(part.info().frames, Some(3));
+        let frames: Vec<Frame> = std::iter::from_fn(|| part.next().unwrap()).collect();
+        assert!(frames == all[2..5]);
+        let rest = Trimmed::new(crate::sample(), Clip { start: at(7), end: None }).unwrap();
+        assert_eq!(rest.info().frames, Some(2));
+    }
+}
