@@ -188,7 +188,7 @@ pub(crate) fn size(text: &str) -> Result<Hw, String> {
     }
 }
 
-fn memory(text: &str) -> Result<usize, String> {
+pub(crate) fn memory(text: &str) -> Result<usize, String> {
     let wrong = || format!("`{text}` is not a size such as 6G, 7.5G or 900M");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {

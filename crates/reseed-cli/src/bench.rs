@@ -1,14 +1,14 @@
 //! `reseed bench vae`: how fast this machine is.
 
+pub mod color;
 pub mod dit;
 
 use std::time::Instant;
 
-use reseed_cuda::CopyTime;
 use reseed_model::plan::{Cut, slices, whole_frames};
 use reseed_model::weights::formula::uniform;
 use reseed_model::{Config, Half, Vae};
-use reseed_ops::{Cost, Hw, Incoming, Ops, ProfileOps};
+use reseed_ops::{CopyTime, Cost, Hw, Incoming, Ops, ProfileOps, Record};
 use serde_json::json;
 
 use crate::args::{BenchArgs, Direction};
@@ -91,15 +91,15 @@ impl Case<'_> {
             },
             peak: card.peak_bytes(),
         });
-        self.tell(&walls, pictures, &profiler, &watch, card);
+        self.tell(&walls, pictures, &profiler.records()?, &watch, card);
         Ok(())
     }
 
-    fn tell(&self, times: &[f64], pictures: usize, profiler: &ProfileOps, watch: &MemoryWatch, card: Option<Card>) {
+    fn tell(&self, times: &[f64], pictures: usize, records: &[Record], watch: &MemoryWatch, card: Option<Card>) {
         let median = times[times.len() / 2];
         let name = if self.direction == Direction::Encode { "encode" } else { "decode" };
         let mut cost = Cost::default();
-        profiler.records().iter().for_each(|r| cost += r.cost);
+        records.iter().for_each(|r| cost += r.cost);
         let gflops = cost.flops as f64 / median / 1e9;
         let size = format!("{}x{}", self.args.size.w, self.args.size.h);
         if self.args.run.compute.json {
@@ -127,16 +127,16 @@ impl Case<'_> {
             );
             say!("{}", watch.line());
             if let Some(Card { seconds, copies, peak }) = card {
-                let CopyTime { copying, waiting } = copies;
                 say!(
-                    "card: {seconds:.3} s, {} of its memory; copies {copying:.3} s, of which {:.0}% hidden",
+                    "card: {seconds:.3} s, {} of its memory; copies {:.3} s, of which {:.0}% hidden",
                     bytes(peak),
-                    100.0 * (1.0 - waiting / copying.max(1e-9)).max(0.0),
+                    copies.copying,
+                    100.0 * copies.hidden(),
                 );
             }
         }
-        if self.args.run.compute.profile {
-            report::profile(&profiler.records(), self.args.run.compute.json);
+        if let Some(ceiling) = &self.device.ceiling {
+            report::profile(records, ceiling, self.args.run.compute.json);
         }
     }
 }

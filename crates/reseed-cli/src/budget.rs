@@ -54,8 +54,8 @@ impl Planned {
 pub enum Sharing {
     /// All run at the same time.
     Together,
-    /// One after the other, beside something that takes as much.
-    Turns,
+    /// One after the other, and in turn with something that takes so many bytes.
+    Turns(usize),
 }
 
 /// Plans that fit, with slices of one length and their memory taken.
@@ -63,7 +63,10 @@ pub fn reserve(device: &Device, args: &PlanArgs, clips: &[Clip], sharing: Sharin
     for _ in 0..TRIES {
         let planned = plan(device, args, clips, sharing)?;
         let each = planned.iter().map(|p| p.plan.ledger.arena + SPARE);
-        let all = if sharing == Sharing::Together { each.sum() } else { each.max().unwrap_or(0) };
+        let all = match sharing {
+            Sharing::Together => each.sum(),
+            Sharing::Turns(other) => each.max().unwrap_or(0).max(other),
+        };
         match device.ops.reserve(all) {
             // Someone else took the memory: there is less room now, and the next plan is smaller.
             Err(Error::OutOfMemory { .. }) => continue,
@@ -76,8 +79,12 @@ pub fn reserve(device: &Device, args: &PlanArgs, clips: &[Clip], sharing: Sharin
 
 /// Plans that fit, with slices of one length.
 pub fn plan(device: &Device, args: &PlanArgs, clips: &[Clip], sharing: Sharing) -> Result<Vec<Planned>> {
-    let parts = if sharing == Sharing::Together { clips.len() } else { 2 };
-    let room = (device.room)()?.map_or(usize::MAX, |room| room / parts);
+    let parts = if sharing == Sharing::Together { clips.len() } else { 1 };
+    plan_within(device, args, clips, (device.room)()?.map_or(usize::MAX, |room| room / parts))
+}
+
+/// Plans that take at most `room` each, with slices of one length.
+pub fn plan_within(device: &Device, args: &PlanArgs, clips: &[Clip], room: usize) -> Result<Vec<Planned>> {
     let slice = args.slice.map(usize::from).or(device.slice);
     let each = |slice| clips.iter().map(|clip| fitting(device, args, clip, slice, room)).collect::<Result<Vec<_>>>();
     let planned = each(slice)?;

@@ -9,7 +9,7 @@ use reseed_model::plan::Tiling;
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_ops::{CheckOps, CpuOps, Hw, Level, Ops, Precision, TraceOps};
+use reseed_ops::{Ceiling, CheckOps, CpuOps, Hw, Level, Ops, Precision, TraceOps};
 
 use crate::args::{ComputeArgs, PlanArgs};
 use crate::failure::{Failure, Result};
@@ -32,36 +32,46 @@ pub struct Device {
     pub lanes: usize,
     /// The card, if it is one.
     pub card: Option<Arc<CudaOps>>,
+    /// The most that it can do, measured where a profile is asked for.
+    pub ceiling: Option<Ceiling>,
 }
 
-/// A device of its own for the transformer, where it computes in another type: f16 costs it 15 dB, so that it takes bf16
-/// there.
-pub fn transformer_device(args: &ComputeArgs) -> Result<Option<Device>> {
-    let f16 = args.dtype == Some(Precision::F16) || args.dtype.is_none() && args.device != "cpu";
-    f16.then(|| device(&ComputeArgs { dtype: Some(Precision::Bf16), ..args.clone() }, None)).transpose()
+/// The transformer's device, where it computes in another type than the autoencoder's `device`: f16 costs it 15 dB, so
+/// that it takes bf16 there. On a card the two share all memory.
+pub fn transformer_device(args: &ComputeArgs, max_vram: Option<usize>, device: &Device) -> Result<Option<Device>> {
+    let args = ComputeArgs { dtype: Some(Precision::Bf16), ..args.clone() };
+    match (&device.card, device.ops.precision()) {
+        (Some(card), Precision::F16) => card_device(card.with_precision(Precision::Bf16)?, &args, max_vram).map(Some),
+        (None, Precision::F16) => cpu(&args, max_vram).map(Some),
+        _ => Ok(None),
+    }
 }
 
 /// The device that was asked for, in the type that was asked for or that suits it best.
 pub fn device(args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {
-    let check = check()?;
     let number = match args.device.as_str() {
-        "cpu" => return cpu(args, max_vram, check),
+        "cpu" => return cpu(args, max_vram),
         "cuda" => Some(0),
         word => word.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
     };
     let unknown = || Failure::Usage(format!("--device {}: the devices are cpu, cuda and cuda:N", args.device));
-    let cuda = Arc::new(CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(Precision::F16))?);
+    card_device(CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(Precision::F16))?, args, max_vram)
+}
+
+fn card_device(cuda: CudaOps, args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {
+    let cuda = Arc::new(cuda);
     let card = cuda.clone();
     let room = move || Ok(Some(card.room_for_tensors(max_vram)?));
     let trace = cuda.tracer();
-    let ops: Arc<dyn Ops> = match check {
+    let ceiling = args.profile.then(|| Ceiling::measure(&*cuda)).transpose()?;
+    let ops: Arc<dyn Ops> = match check()? {
         true => checked(CpuOps::new(cuda.dtype(), args.threads.map(usize::from))?, cuda.clone()),
         false => cuda.clone(),
     };
-    Ok(Device { trace, room: Box::new(room), slice: None, lanes: 1, card: Some(cuda), ops })
+    Ok(Device { trace, room: Box::new(room), slice: None, lanes: 1, card: Some(cuda), ceiling, ops })
 }
 
-fn cpu(args: &ComputeArgs, max_vram: Option<usize>, check: bool) -> Result<Device> {
+fn cpu(args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {
     if max_vram.is_some() {
         return Err(Failure::Usage(
             "--max-vram is for --device cuda; on the cpu --slice and --tile save memory".into(),
@@ -74,12 +84,13 @@ fn cpu(args: &ComputeArgs, max_vram: Option<usize>, check: bool) -> Result<Devic
     }
     let cpu = Arc::new(CpuOps::new(precision.dtype(), threads)?);
     let (lanes, tracer) = (cpu.threads(), cpu.clone());
+    let ceiling = args.profile.then(|| Ceiling::measure(&*cpu)).transpose()?;
     let trace = Box::new(move || tracer.trace());
-    let ops: Arc<dyn Ops> = match check {
+    let ops: Arc<dyn Ops> = match check()? {
         true => checked(CpuOps::at(Level::Reference, precision.dtype(), threads)?, cpu),
         false => cpu,
     };
-    Ok(Device { trace, room: Box::new(|| Ok(None)), slice: Some(1), lanes, card: None, ops })
+    Ok(Device { trace, room: Box::new(|| Ok(None)), slice: Some(1), lanes, card: None, ceiling, ops })
 }
 
 /// Whether `RESEED_CHECK` asks for every op to be compared.

@@ -19,6 +19,7 @@ mod failure;
 mod job;
 mod model;
 mod models;
+mod outline;
 mod progress;
 mod report;
 mod roundtrip;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Vae(VaeCommand::Roundtrip(args)) => roundtrip::run(&args),
         Command::Estimate(Estimate::Vae(args)) => estimate::run(&args),
         Command::Bench(Bench::Vae(args)) => bench::run(&args),
+        Command::Bench(Bench::Color(args)) => bench::color::run(&args),
         Command::Bench(Bench::Dit(args)) => bench::dit::run(&args),
         Command::Upscale(args) => upscale::run(&args, Settings::typed(&Cli::command(), &matches)),
         Command::Image(args) => upscale::image(&args),

@@ -49,6 +49,11 @@ impl Weights {
         present.fold(Ok(settings), |settings, (name, path)| settings?.with_input(name, path))
     }
 
+    /// The autoencoder's.
+    pub fn vae(&self) -> &dyn Source {
+        &*self.vae
+    }
+
     /// The transformer's.
     pub fn dit(&self) -> &dyn Source {
         &*self.dit
@@ -62,9 +67,9 @@ impl Weights {
         }
     }
 
-    /// Brings the networks onto their devices.
-    pub fn load<'a>(&self, vae_ops: &dyn Ops, dit_ops: &'a dyn Ops) -> Result<Networks<'a>> {
-        Ok(Networks::load((vae_ops, &*self.vae), (dit_ops, &*self.dit), |width| self.text(width))?)
+    /// Brings the networks onto their devices, `resident` of the transformer's layers to stay.
+    pub fn load<'a>(&self, vae_ops: &dyn Ops, dit_ops: &'a dyn Ops, resident: usize) -> Result<Networks<'a>> {
+        Ok(Networks::load((vae_ops, &*self.vae), (dit_ops, &*self.dit, resident), |width| self.text(width))?)
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use reseed_ops::{Cost, Record};
+use reseed_ops::{Ceiling, Cost, Record};
 use serde_json::{Value, json};
 
 use reseed_upscale::memory;
@@ -75,8 +75,8 @@ impl MemoryWatch {
     }
 }
 
-/// Time per op family, then per stage and op, longest first.
-pub fn profile(records: &[Record], as_json: bool) {
+/// Time per op family, then per stage and op, longest first, and what part that is of what the device can do.
+pub fn profile(records: &[Record], ceiling: &Ceiling, as_json: bool) {
     if as_json {
         for r in records {
             let (flops, bytes) = (r.cost.flops, r.cost.bytes);
@@ -84,7 +84,8 @@ pub fn profile(records: &[Record], as_json: bool) {
             say!(
                 "{}",
                 json!({"event": "profile", "stage": r.stage, "op": r.op, "calls": r.calls, "seconds": seconds,
-                       "flops": flops, "bytes": bytes, "gflops_per_second": rate(flops, r.time)})
+                       "flops": flops, "bytes": bytes, "gflops_per_second": rate(flops, r.time),
+                       "of_ceiling": ceiling.share(r.cost, r.time)})
             );
         }
         return;
@@ -99,13 +100,29 @@ pub fn profile(records: &[Record], as_json: bool) {
     let mut families: Vec<_> = families.into_iter().collect();
     families.sort_by_key(|(_, (_, time, _))| std::cmp::Reverse(*time));
     let total: Duration = records.iter().map(|r| r.time).sum();
-    say!("{:<38} {:>6} {:>10} {:>6} {:>10} {:>9} {:>8}", "op", "calls", "ms", "%", "GFLOP", "GFLOP/s", "GB/s");
+    let Ceiling { flops, bytes } = *ceiling;
+    say!(
+        "measured ceilings: {:.2} TFLOP/s in a matrix product, {:.0} GB/s in a sum of vectors",
+        flops / 1e12,
+        bytes / 1e9
+    );
+    say!(
+        "{:<38} {:>6} {:>10} {:>6} {:>10} {:>9} {:>8} {:>9}",
+        "op",
+        "calls",
+        "ms",
+        "%",
+        "GFLOP",
+        "GFLOP/s",
+        "GB/s",
+        "% ceiling"
+    );
     for (op, (calls, time, cost)) in families {
-        row(op, calls, time, cost, total);
+        row(op, calls, time, cost, total, ceiling);
     }
     say!("");
     for r in records {
-        row(&format!("{} {}", r.stage, r.op), r.calls, r.time, r.cost, total);
+        row(&format!("{} {}", r.stage, r.op), r.calls, r.time, r.cost, total, ceiling);
     }
 }
 
@@ -113,14 +130,15 @@ fn rate(count: u64, time: Duration) -> f64 {
     count as f64 / 1e9 / time.as_secs_f64().max(1e-9)
 }
 
-fn row(name: &str, calls: usize, time: Duration, cost: Cost, total: Duration) {
+fn row(name: &str, calls: usize, time: Duration, cost: Cost, total: Duration, ceiling: &Ceiling) {
     say!(
-        "{name:<38} {calls:>6} {:>10.1} {:>6.1} {:>10.2} {:>9.1} {:>8.1}",
+        "{name:<38} {calls:>6} {:>10.1} {:>6.1} {:>10.2} {:>9.1} {:>8.1} {:>9.0}",
         time.as_secs_f64() * 1e3,
         100.0 * time.as_secs_f64() / total.as_secs_f64().max(1e-9),
         cost.flops as f64 / 1e9,
         rate(cost.flops, time),
         rate(cost.bytes, time),
+        100.0 * ceiling.share(cost, time),
     );
 }
 

@@ -76,8 +76,8 @@ fn roundtrip(mut source: Box<dyn Source>, input: &Path, output: &Path, weights: 
     }
     sink.finish().map_err(Failure::output)?;
     progress.finish();
-    if let Some(profiler) = &profiler {
-        report::profile(&profiler.records(), args.compute.json);
+    if let Some((profiler, ceiling)) = profiler.as_ref().zip(device.ceiling.as_ref()) {
+        report::profile(&profiler.records()?, ceiling, args.compute.json);
     }
     tell(&quality, &progress, &watch, output, args, &*device.ops);
     Ok(())

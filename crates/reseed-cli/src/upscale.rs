@@ -4,27 +4,27 @@ use std::path::Path;
 
 use reseed_media::video::{Clip, Options};
 use reseed_media::{Info, Kind, Size, Source};
-use reseed_model::Half;
-use reseed_model::plan::{Cut, Tiling, whole_frames};
+use reseed_model::dit::Needs;
+use reseed_model::plan::Tiling;
 use reseed_ops::{Hw, Ops, ProfileOps};
 use reseed_upscale::batch::Batching;
 use reseed_upscale::join::Overlap;
 use reseed_upscale::noise::Noise;
-use reseed_upscale::{Color, Error, Networks, Report, Settings, Target, Upscaler, VaePlan};
+use reseed_upscale::{Error, Report, Settings, Target, Upscaler, VaePlan};
 use serde_json::json;
 
-use crate::args::upscale::{ColorMode, OverlapMode};
+use crate::args::upscale::OverlapMode;
 use crate::args::{ImageArgs, JobArgs, PlanArgs, UpscaleArgs};
 use crate::batch;
-use crate::budget::{self, Sharing};
 use crate::ending;
 use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::job::settings::Settings as TypedSettings;
 use crate::job::{Leftovers, Work};
 use crate::model::Weights;
+use crate::outline::Outline;
 use crate::progress::Progress;
-use crate::report::{self, MemoryWatch};
+use crate::report::{self, MemoryWatch, bytes};
 use crate::vae::refuse_same_file;
 
 /// The model that gives back what it is given: everything but networks.
@@ -128,14 +128,7 @@ fn settings(args: &JobArgs) -> Result<Settings> {
             None => Noise::Seed(args.seed),
         },
         latent_noise: args.latent_noise,
-        color: match args.color {
-            ColorMode::Lab => Color::Lab,
-            ColorMode::Wavelet => Color::Wavelet,
-            ColorMode::WaveletAdaptive => Color::WaveletAdaptive,
-            ColorMode::Hsv => Color::Hsv,
-            ColorMode::Adain => Color::Adain,
-            ColorMode::None => Color::None,
-        },
+        color: args.color.into(),
         vae: VaePlan { tiling: tiling(args)?, ..Settings::default().vae },
         ..Settings::default()
     })
@@ -165,14 +158,22 @@ impl Job<'_> {
             IDENTITY => None,
             name => Some(Weights::open(name)?),
         };
-        let device = engine::device(&self.args.compute, None)?;
-        let transformer = engine::transformer_device(&self.args.compute)?;
-        let dit_ops = transformer.as_ref().map_or(&*device.ops, |device| &*device.ops);
+        let device = engine::device(&self.args.compute, self.args.max_vram)?;
+        let other = engine::transformer_device(&self.args.compute, self.args.max_vram, &device)?;
+        let transformer = other.as_ref().unwrap_or(&device);
+        let (dit_ops, padded) = (&*transformer.ops, settings.geometry(source.info())?.padded);
+        let (plan, batch) = (plan_args(self.args), settings.batching.size);
+        let outline =
+            weights.as_ref().map(|weights| Outline { weights, device: &device, transformer, plan, padded, batch });
+        let share = outline.as_ref().map(Outline::share).transpose()?;
         let sink = work.sink(&info, &self.options)?;
-        let networks = weights.as_ref().map(|weights| weights.load(&*device.ops, dit_ops)).transpose()?;
-        let settings = match &networks {
-            Some(networks) => self.planned(settings, &device, networks, source.info())?,
-            None => settings,
+        let (networks, settings) = match (&outline, &share) {
+            (Some(outline), Some(share)) => {
+                let networks = outline.weights.load(&*device.ops, dit_ops, share.step.resident)?;
+                let settings = outline.reserve(settings, share, networks.model().vae)?;
+                (Some(networks), settings)
+            }
+            _ => (None, settings),
         };
         let describe = |typed: TypedSettings| {
             let typed = typed.with("device", device.ops.device()).with("type", device.ops.precision());
@@ -196,30 +197,11 @@ impl Job<'_> {
         let report =
             upscaler.resume(from, &mut *source, sink, &mut work.watch(progress)).map_err(|e| self.failure(e))?;
         work.finish();
-        if let Some((vae, dit)) = &profilers {
-            report::profile(&[vae.records(), dit.records()].concat(), self.args.compute.json);
+        if let Some(((vae, dit), ceiling)) = profilers.as_ref().zip(device.ceiling.as_ref()) {
+            report::profile(&[vae.records()?, dit.records()?].concat(), ceiling, self.args.compute.json);
         }
-        self.tell(&report, &info, &watch, &device);
+        self.tell(&report, &info, &watch, &device, share.map(|share| share.step));
         Ok(())
-    }
-
-    /// The settings with the plan of the VAE that fits, and its memory taken.
-    fn planned(&self, settings: Settings, device: &Device, networks: &Networks, input: &Info) -> Result<Settings> {
-        let (vae, padded) = (networks.model().vae, settings.geometry(input)?.padded);
-        let (config, plane) = (&vae.config, Hw::new(padded.h, padded.w));
-        let pictures = whole_frames(settings.batching.size, config.temporal_factor());
-        let latents = vae.encoder.frames_out(pictures, true);
-        let latent = vae.encoder.plane_out(plane);
-        let encode = budget::Clip { half: &vae.encoder, config, cut: Cut::Pictures, plane, frames: pictures };
-        let decode = budget::Clip { half: &vae.decoder, config, cut: Cut::Latents, plane: latent, frames: latents };
-        let JobArgs { tile, tile_overlap: overlap, slice, .. } = *self.args;
-        let plan = PlanArgs { tile, overlap, slice, max_vram: None };
-        // One half at a time, beside the transformer.
-        let [encode, decode] = &budget::reserve(device, &plan, &[encode, decode], Sharing::Turns)?[..] else {
-            unreachable!("two plans")
-        };
-        let (slice, encode, decode) = (encode.plan.slice, encode.plan.keeping.clone(), decode.plan.keeping.clone());
-        Ok(Settings { vae: VaePlan { slice, encode, decode, ..settings.vae }, ..settings })
     }
 
     fn failure(&self, error: Error) -> Failure {
@@ -229,7 +211,8 @@ impl Job<'_> {
         }
     }
 
-    fn tell(&self, report: &Report, info: &Info, watch: &MemoryWatch, device: &Device) {
+    fn tell(&self, report: &Report, info: &Info, watch: &MemoryWatch, device: &Device, step: Option<Needs>) {
+        let card = device.card.as_ref().map(|card| card.peak_bytes());
         let (seconds, device) = (report.times.total.as_secs_f64(), &device.ops);
         if self.args.compute.json {
             let times = phases(report).into_iter().map(|(name, seconds)| (name.replace('-', "_"), json!(seconds)));
@@ -238,6 +221,9 @@ impl Job<'_> {
                 "frames": report.frames, "batches": report.batches, "shots": report.shots,
                 "width": info.size.w, "height": info.size.h, "seconds": seconds, "fps": report.fps(),
                 "phases": times.collect::<serde_json::Map<_, _>>(), "output": self.output.to_string_lossy(),
+                "layers": step.map(|step| step.layers), "resident_layers": step.map(|step| step.resident),
+                "card_peak_bytes": card,
+                "streaming_seconds": report.streaming.copying, "streaming_hidden": report.streaming.hidden(),
             });
             done.as_object_mut().expect("an object").extend(watch.json().as_object().expect("an object").clone());
             say!("{done}");
@@ -251,7 +237,25 @@ impl Job<'_> {
         }
         say!("{:<13} {seconds:>9.2} s, {:.2} fps on {}", "total", report.fps(), device.device());
         say!("{}", watch.line());
+        if let Some(peak) = card {
+            say!("card: {} of its memory", bytes(peak));
+        }
+        if let Some(Needs { layers, resident, hosted, .. }) = step.filter(|step| step.resident < step.layers) {
+            say!(
+                "{resident} of {layers} layers stayed on the card, {} of others came anew for every batch: {:.2} s of \
+                 copies, {:.0}% hidden",
+                bytes(hosted),
+                report.streaming.copying,
+                100.0 * report.streaming.hidden(),
+            );
+        }
     }
+}
+
+/// The options of a job that plans of the autoencoder want.
+pub fn plan_args(args: &JobArgs) -> PlanArgs {
+    let JobArgs { tile, tile_overlap: overlap, slice, max_vram, .. } = *args;
+    PlanArgs { tile, overlap, slice, max_vram }
 }
 
 /// 1 batch, 2 batches.

@@ -184,7 +184,7 @@ impl Run<'_> {
             progress.advance(pictures);
         }
         progress.finish();
-        let records = profiler.map(|profiler| profiler.records());
+        let records = profiler.map(|profiler| profiler.records()).transpose()?;
         Ok(Done { run: self, total, seconds: progress.elapsed().as_secs_f64(), fps: progress.fps(), watch, records })
     }
 }
@@ -202,8 +202,8 @@ struct Done<'a> {
 impl Done<'_> {
     fn tell(&self, output: &Path, shape: Shape) {
         let Done { run, total, seconds, fps, watch, records } = self;
-        if let Some(records) = records {
-            report::profile(records, run.args.compute.json);
+        if let Some((records, ceiling)) = records.as_ref().zip(run.device.ceiling.as_ref()) {
+            report::profile(records, ceiling, run.args.compute.json);
         }
         if run.args.compute.json {
             let mut done = json!({

@@ -3,11 +3,11 @@
 //
 //   x, past  (frames, H, W, C) E through tensor maps, zero outside        w  [phase][tap][Co][C] E        bias f32
 //   y        through a tensor map for each phase, and as it is for few channels; with `add` what is there is added
-//   partial  [frame][group][slot] (mean, sum of squared deviations) of 2 x 16 pixels and a group's channels each, or null
+//   partial  [frame][group][slot] (sum, sum of squares) of 2 x 16 pixels and a group's channels each, or null
 //   grid     as many blocks as multiprocessors, each walks over tiles of 16 x 16 pixels by BN channels
 //   block    two warpgroups multiply, 8 rows of pixels each; one thread of a third one copies
-//   needs    C a multiple of 64, stride S in space, Co a multiple of 8 or (few) at most 16; groups of 4, 8 or 16 channels;
-//            weights beyond Co are read and dropped
+//   needs    C a multiple of 8, stride S in space, Co a multiple of 8 or (few) at most 16; groups of 4, 8 or 16 channels;
+//            channels beyond C are zeros, weights beyond Co are read and dropped
 //   differs  from the reference by the order of the sums and one rounding
 //
 // A pixel's 64 channels are one 128-byte row of the swizzle, and the swizzle follows the address alone. So a tap that
@@ -19,7 +19,7 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-constexpr int TILE = 16, HALO_BK = 64, A_STAGES = 2, B_STAGES = 4;
+constexpr int TILE = 16, HALO_BK = 64;
 constexpr int OUT_WARP = 8192, OUT_HALF = 4096;                         // bytes of a warp's output, and of 64 channels of it
 
 struct Phases { TensorMap of[4]; };
@@ -59,70 +59,97 @@ __device__ __forceinline__ const float* bias_of(const ConvArgs& c, const Tile& t
     return bias + tile.channel;
 }
 
-// Joins the statistics of `n` values with those of `others`: mean and sum of squared deviations.
-__device__ __forceinline__ void join(float& mean, float& square, float n, float other_mean, float other_square, float others) {
-    const float share = others / fmaxf(n + others, 1.f), delta = other_mean - mean;
-    mean += delta * share, square += other_square + delta * delta * n * share;
-}
-
-// Two lanes each join one half of their chunks with the other's, N chunks a half.
+// Two lanes each add one half of their chunks to the other's, N chunks a half.
 template <int N>
-__device__ __forceinline__ void halve(float (&mean)[16], float (&square)[16], float& n, int lane) {
+__device__ __forceinline__ void halve(float (&sum)[16], float (&square)[16], int lane) {
     const bool upper = lane & N * 2;
-    const float others = __shfl_xor_sync(~0u, n, N * 2);
     #pragma unroll
     for (int j = 0; j < N; j++) {
-        const float other_mean = __shfl_xor_sync(~0u, upper ? mean[j] : mean[j + N], N * 2);
+        const float other_sum = __shfl_xor_sync(~0u, upper ? sum[j] : sum[j + N], N * 2);
         const float other_square = __shfl_xor_sync(~0u, upper ? square[j] : square[j + N], N * 2);
-        if (upper) mean[j] = mean[j + N], square[j] = square[j + N];
-        join(mean[j], square[j], n, other_mean, other_square, others);
+        sum[j] = (upper ? sum[j + N] : sum[j]) + other_sum, square[j] = (upper ? square[j + N] : square[j]) + other_square;
     }
-    n += others;
 }
 
-// Statistics of what a warp has made: 2 rows of 16 pixels by 128 channels, in groups of `width`; pixels outside hold
-// zeros. The lanes of different pixels halve the channels among themselves at every step, so that a step costs half of the
-// one before.
-__device__ __forceinline__ void group_sums(const float (&v)[2][64], int outside, int width, float2* out, int slots, int lane) {
-    float mean[16], square[16], n = 8.f - 2.f * outside;
-    const float one = 1.f / fmaxf(n, 1.f);
+// Sums of what a warp has made and of its squares: 2 rows of 16 pixels by 128 channels, in groups of `width`; pixels outside
+// hold zeros. The lanes of different pixels halve the channels among themselves at every step, so that a step costs half of
+// the one before. What cancels when a variance is made of them is less than what rounding to E has changed.
+__device__ __forceinline__ void group_sums(const float (&v)[2][64], int width, float2* out, int slots, int lane) {
+    float sum[16], square[16];
     #pragma unroll
     for (int j = 0; j < 16; j++) {
-        float sum = 0.f, squares = 0.f;
-        #pragma unroll
-        for (int i = 0; i < 8; i++) sum += v[i / 4][j * 4 + i % 4];
-        sum *= one;
+        sum[j] = square[j] = 0.f;
         #pragma unroll
         for (int i = 0; i < 8; i++) {
-            const float d = v[i / 4][j * 4 + i % 4] - sum;
-            squares += d * d;
+            const float x = v[i / 4][j * 4 + i % 4];
+            sum[j] += x, square[j] += x * x;
         }
-        mean[j] = sum, square[j] = fmaxf(squares - 2.f * outside * sum * sum, 0.f);
     }
-    halve<8>(mean, square, n, lane);
-    halve<4>(mean, square, n, lane);
-    halve<2>(mean, square, n, lane);
+    halve<8>(sum, square, lane);
+    halve<4>(sum, square, lane);
+    halve<2>(sum, square, lane);
     // Left: chunks `first` and `first` + 1 of eight channels, a pair of each in every one of four lanes.
     const int first = lane / 4 * 2;
     #pragma unroll
     for (int distance = 1; distance <= 2; distance *= 2) {
         if (distance * 2 >= width) break;
         #pragma unroll
-        for (int j = 0; j < 2; j++) join(mean[j], square[j], n, __shfl_xor_sync(~0u, mean[j], distance), __shfl_xor_sync(~0u, square[j], distance), n);
-        n += n;
+        for (int j = 0; j < 2; j++) sum[j] += __shfl_xor_sync(~0u, sum[j], distance), square[j] += __shfl_xor_sync(~0u, square[j], distance);
     }
-    if (width == 16) join(mean[0], square[0], n, mean[1], square[1], n);
+    if (width == 16) sum[0] += sum[1], square[0] += square[1];
     if (lane % 4 == 0 || (width == 4 && lane % 4 == 2)) {
         #pragma unroll
         for (int j = 0; j < 2; j++)
-            if (width < 16 || j == 0) out[(i64)((first + j) * 8 + lane % 4 * 2) / width * slots] = {mean[j], square[j]};
+            if (width < 16 || j == 0) out[(i64)((first + j) * 8 + lane % 4 * 2) / width * slots] = {sum[j], square[j]};
+    }
+}
+
+// Sums begin with the bias of their channels; those of channels that are not there with zero.
+template <int K>
+__device__ __forceinline__ void begin(float (&sums)[2][64], const ConvArgs& c, const Tile& tile, int row, int column, const float* bias, int lane) {
+    #pragma unroll
+    for (int s = 0; s < 4; s++) {                                      // pixels (s % 2, s / 2 * 8) from row, column
+        if (K != 2 && s > 0) break;                                    // the same for all
+        const float* shift = bias_of<K>(c, tile, row + s % 2, column + s / 2 * 8, bias) + lane % 4 * 2;
+        #pragma unroll
+        for (int j = 0; j < 16; j++) {
+            const float2 b = tile.channel + j * 8 < c.c_out ? __ldg((const float2*)(shift + j * 8)) : float2{0.f, 0.f};
+            #pragma unroll
+            for (int same = s; same < (K == 2 ? s + 1 : 4); same++)
+                sums[same / 2][j * 4 + same % 2 * 2] = b.x, sums[same / 2][j * 4 + same % 2 * 2 + 1] = b.y;
+        }
+    }
+}
+
+// Rounds what a warp has made into shared memory, where with ADD lies what is added first.
+template <class E, bool ADD>
+__device__ __forceinline__ void round_out(float (&sums)[2][64], u32 output, int lane) {
+    #pragma unroll
+    for (int s = 0; s < 4; s++) {
+        const u32 pixels = output + (s % 2 * 16 + s / 2 * 8 + lane % 8) * ROW;
+        u32 v[4][4];
+        #pragma unroll
+        for (int n = 0; n < 4 && ADD; n++) load_matrices(v[n], pixels + n / 2 * OUT_HALF + (((n % 2 * 4 + lane / 8) ^ (lane % 8)) << 4));
+        #pragma unroll
+        for (int n = 0; n < 4; n++) {                                  // chunks of eight channels, four at a time
+            #pragma unroll
+            for (int j = 0; j < 4; j++) {
+                float* sum = &sums[s / 2][(n * 4 + j) * 4 + s % 2 * 2];
+                if (ADD) sum[0] += wide(E{(u16)v[n][j]}), sum[1] += wide(E{(u16)(v[n][j] >> 16)});
+                v[n][j] = pack<E>(sum[0], sum[1]);
+            }
+            store_matrices(v[n], pixels + n / 2 * OUT_HALF + (((n % 2 * 4 + lane / 8) ^ (lane % 8)) << 4));
+        }
     }
 }
 
 template <class E, int K, int S, int BN>
 __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, const TensorMap& map_w, const Phases& maps_y, E* y, const float* bias, int add,
                           float2* partial, int groups, const ConvArgs& c) {
-    constexpr int B_BYTES = BN * ROW, PLANES = S * S;
+    // Weights of many channels come tap by tap; those of few for all taps at once, since their products take no longer than
+    // the waiting.
+    constexpr int TOGETHER = BN < 128 ? K * K : 1, A_STAGES = BN < 128 ? 4 : 2, B_STAGES = BN < 128 ? 2 : 4;
+    constexpr int B_TAP = BN * ROW, B_BYTES = TOGETHER * B_TAP, PLANES = S * S;
     constexpr int HALO = TILE + (K - 1) / S, A_BYTES = HALO * HALO * ROW, A_STAGE = (A_BYTES + 1023) / 1024 * 1024;
     extern __shared__ unsigned char memory[];
     const u32 a_tiles = (shared_address(memory) + 1023) & ~1023u, b_tiles = a_tiles + A_STAGES * A_STAGE, outputs = b_tiles + B_STAGES * B_BYTES;
@@ -136,7 +163,7 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
-    const int slabs = c.c_in / HALO_BK, taps = c.taps_t * K * K;
+    const int slabs = (c.c_in + HALO_BK - 1) / HALO_BK, taps = c.taps_t * K * K;
     const int columns = (c.out_w + TILE - 1) / TILE, rows = (c.out_h + TILE - 1) / TILE;
     const int tiles = columns * rows * ((c.c_out + BN - 1) / BN) * c.phases * c.out_frames;
     Ring<A_STAGES> a;
@@ -156,11 +183,12 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
                 copy_4d(a_tiles + a.at * A_STAGE, frame < 0 ? &map_past : &map_x, a_full + 8 * a.at, channel, column + plane.x, row + plane.y,
                         frame < 0 ? frame + c.past_frames : frame);
                 a.next();
-                for (int s = 0; s < plane.count; s++) {
+                for (int s = 0; s < plane.count; s += TOGETHER) {
                     barrier_wait(b_empty + 8 * b.at, b.parity ^ 1);
                     barrier_expect(b_full + 8 * b.at, B_BYTES);
-                    copy_2d(b_tiles + b.at * B_BYTES, &map_w, b_full + 8 * b.at, channel,
-                            (tile.phase * taps + dt * K * K + plane.tap(s)) * c.c_out + tile.channel);
+                    for (int i = 0; i < TOGETHER; i++)
+                        copy_2d(b_tiles + b.at * B_BYTES + i * B_TAP, &map_w, b_full + 8 * b.at, channel,
+                                (tile.phase * taps + dt * K * K + plane.tap(s + i)) * c.c_out + tile.channel);
                     b.next();
                 }
             }
@@ -183,21 +211,31 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
     int made = 0;
     for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
         const Tile tile = tile_of<BN>(c, i);
-        float sums[2][BN / 2] = {};                                    // 8 x 8 pixels each, left and right
+        const int row = tile.row + group * 8 + warp * 2, column = tile.column + lane / 4;
+        float sums[2][BN / 2];                                         // 8 x 8 pixels each, left and right
+        if constexpr (BN == 128) {
+            begin<K>(sums, c, tile, row, column, bias, lane);
+        } else {
+            #pragma unroll
+            for (int j = 0; j < BN; j++) sums[j % 2][j / 2] = 0.f;
+        }
         int used_a = -1, used_b = -1;
         for (int k = 0; k < c.taps_t * slabs * PLANES; k++) {
             const Plane<K, S> plane(k % PLANES);
             barrier_wait(a_full + 8 * a.at, a.parity);
             const u32 pixels = a_tiles + a.at * A_STAGE + group * 8 * HALO * ROW;
-            for (int s = 0; s < plane.count; s++) {
+            for (int s = 0; s < plane.count; s += TOGETHER) {
                 barrier_wait(b_full + 8 * b.at, b.parity);
-                const u32 at = pixels + (plane.row(s) * HALO + plane.column(s)) * ROW, weights = b_tiles + b.at * B_BYTES;
                 wgmma_fence();
                 #pragma unroll
-                for (int q = 0; q < ROW; q += 32) {
-                    const u64 w = descriptor(weights + q, 8 * ROW);
-                    wgmma(E{}, sums[0], descriptor(at + q, HALO * ROW), w);
-                    wgmma(E{}, sums[1], descriptor(at + 8 * ROW + q, HALO * ROW), w);
+                for (int i = 0; i < TOGETHER; i++) {
+                    const u32 at = pixels + (plane.row(s + i) * HALO + plane.column(s + i)) * ROW, weights = b_tiles + b.at * B_BYTES + i * B_TAP;
+                    #pragma unroll
+                    for (int q = 0; q < ROW; q += 32) {
+                        const u64 w = descriptor(weights + q, 8 * ROW);
+                        wgmma(E{}, sums[0], descriptor(at + q, HALO * ROW), w);
+                        wgmma(E{}, sums[1], descriptor(at + 8 * ROW + q, HALO * ROW), w);
+                    }
                 }
                 wgmma_commit();
                 if (BN == 128 && made > 0 && k == 0 && s == 0 && lane == 0) {  // the output before this one has left
@@ -216,7 +254,6 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
         }
         wgmma_wait<0>();
         if (speaks) barrier_arrive(b_empty + 8 * used_b), barrier_arrive(a_empty + 8 * used_a);
-        const int row = tile.row + group * 8 + warp * 2, column = tile.column + lane / 4;
         const i64 frame = tile.t * c.frame_step + c.frame_start;
         if constexpr (BN < 128) {                                      // channels that fill no chunk, let alone a tile
             #pragma unroll
@@ -235,31 +272,7 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
         } else {
             if (add) barrier_wait(y_full, made & 1);
             __syncwarp();
-            int outside = 0;
-            #pragma unroll
-            for (int s = 0; s < 4; s++) {
-                const int r = row + s % 2, q = column + s / 2 * 8;
-                const bool inside = r < c.out_h && q < c.out_w;
-                const float* shift = bias_of<K>(c, tile, r, q, bias) + lane % 4 * 2;
-                const u32 pixels = output + (s % 2 * 16 + s / 2 * 8 + lane % 8) * ROW;
-                outside += !inside;
-                #pragma unroll
-                for (int n = 0; n < 4; n++) {                          // chunks of eight channels, four at a time
-                    const u32 at = pixels + n / 2 * OUT_HALF + (((n % 2 * 4 + lane / 8) ^ (lane % 8)) << 4);
-                    u32 v[4] = {};
-                    if (add) load_matrices(v, at);
-                    #pragma unroll
-                    for (int j = 0; j < 4; j++) {
-                        const int channel = (n * 4 + j) * 8;
-                        float* sum = &sums[s / 2][(n * 4 + j) * 4 + s % 2 * 2];
-                        const float2 b = tile.channel + channel < c.c_out ? __ldg((const float2*)(shift + channel)) : float2{0.f, 0.f};
-                        sum[0] += b.x + wide(E{(u16)v[j]}), sum[1] += b.y + wide(E{(u16)(v[j] >> 16)});
-                        v[j] = pack<E>(sum[0], sum[1]);
-                        if (!inside) sum[0] = sum[1] = 0.f;
-                    }
-                    store_matrices(v, at);
-                }
-            }
+            add ? round_out<E, true>(sums, output, lane) : round_out<E, false>(sums, output, lane);
             asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
             __syncwarp();
             if (lane == 0) {
@@ -268,9 +281,14 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
                 store_commit();
             }
             if (partial) {
+                if (tile.row + TILE > c.out_h || tile.column + TILE > c.out_w) {
+                    #pragma unroll
+                    for (int i = 0; i < 128; i++)
+                        if (row + i / 2 % 2 >= c.out_h || column + i / 64 * 8 >= c.out_w) sums[i / 64][i % 64] = 0.f;
+                }
                 const int width = c.c_out / groups, slots = c.phases * rows * 8 * columns;
                 const int slot = (tile.phase * rows * 8 + row / 2) * columns + tile.column / TILE;
-                group_sums(sums, outside, width, partial + (frame * groups + tile.channel / width) * slots + slot, slots, lane);
+                group_sums(sums, width, partial + (frame * groups + tile.channel / width) * slots + slot, slots, lane);
             }
             made++;
         }

@@ -7,13 +7,6 @@
 
 template <int N> struct Count { static constexpr int value = N; };
 
-// Neighbouring values of a row.
-template <class E, int N> struct alignas(N * sizeof(E) > 16 ? 16 : N * sizeof(E)) Some {
-    E at[N];
-    __device__ __forceinline__ static Some load(const E* from) { return *(const Some*)from; }
-    __device__ __forceinline__ void store(E* to) const { *(Some*)to = *this; }
-};
-
 // Walks over a row, eight channels a lane where rows are whole eights.
 template <class F>
 __device__ __forceinline__ void along_row(int channels, F body) {

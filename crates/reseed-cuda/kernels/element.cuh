@@ -26,8 +26,12 @@ template <> __device__ __forceinline__ bf16 narrow<bf16>(float v) {
 }
 #endif
 
-// Eight elements at once, 16 bytes for the narrow types.
-template <class E> struct alignas(8 * sizeof(E) > 16 ? 16 : 8 * sizeof(E)) Eight { E at[8]; };
+// Neighbouring values, read and written at once where that is 16 bytes or less.
+template <class E, int N> struct alignas(N * sizeof(E) > 16 ? 16 : N * sizeof(E)) Some {
+    E at[N];
+    __device__ __forceinline__ static Some load(const E* from) { return *(const Some*)from; }
+    __device__ __forceinline__ void store(E* to) const { *(Some*)to = *this; }
+};
 
 // d += a · b, one warp, 16x8x16; f32 rounded to tf32, 16x8x8. Turing has f16 alone, and half as deep.
 template <class E> __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1);

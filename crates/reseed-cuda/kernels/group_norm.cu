@@ -7,45 +7,38 @@
 //            pixel, so that nothing cancels
 #include "element.cuh"
 
-constexpr int NORM_PIXELS = 256;                                        // pixels of a block of group_norm
-
-template <class E>
+// A thread reads LANES channels at once.
+template <class E, int LANES>
 __device__ void group_stats(float* partial, const E* x, int pixels, int channels, int chunk) {
-    __shared__ float sums[2][2048];
+    __shared__ float sums[2][256 * LANES];
     const int first = blockIdx.x * chunk, count = min(chunk, pixels - first);
     const E* base = x + ((i64)blockIdx.y * pixels + first) * channels;
     float* out = partial + ((i64)blockIdx.y * gridDim.x + blockIdx.x) * channels * 2;
-    const int lanes = channels % 8 == 0 ? 8 : 1;                       // channels a thread reads at once
-    for (int c0 = 0; c0 < channels; c0 += 256 * lanes) {
-        const int width = min(256, (channels - c0) / lanes), rows = 256 / width;
-        const int row = threadIdx.x / width, c = c0 + threadIdx.x % width * lanes;
-        float origin[8], sum[8] = {}, square[8] = {};
+    for (int c0 = 0; c0 < channels; c0 += 256 * LANES) {
+        const int width = min(256, (channels - c0) / LANES), rows = 256 / width;
+        const int row = threadIdx.x / width, c = c0 + threadIdx.x % width * LANES;
         if (row < rows) {
-            for (int j = 0; j < lanes; j++) origin[j] = wide(base[c + j]);
+            const auto origin = Some<E, LANES>::load(base + c);
+            float sum[LANES] = {}, square[LANES] = {};
             #pragma unroll 4                                           // loads in flight
             for (int p = row; p < count; p += rows) {
-                const E* at = base + (i64)p * channels + c;
-                if (lanes == 8) {
-                    const Eight<E> v = *(const Eight<E>*)at;
-                    #pragma unroll
-                    for (int j = 0; j < 8; j++) {
-                        const float d = wide(v.at[j]) - origin[j];
-                        sum[j] += d, square[j] += d * d;
-                    }
-                } else {
-                    const float d = wide(*at) - origin[0];
-                    sum[0] += d, square[0] += d * d;
+                const auto v = Some<E, LANES>::load(base + (i64)p * channels + c);
+                #pragma unroll
+                for (int j = 0; j < LANES; j++) {
+                    const float d = wide(v.at[j]) - wide(origin.at[j]);
+                    sum[j] += d, square[j] += d * d;
                 }
             }
-            for (int j = 0; j < lanes; j++) {
-                sums[0][(row * width + threadIdx.x % width) * lanes + j] = sum[j];
-                sums[1][(row * width + threadIdx.x % width) * lanes + j] = square[j];
+            #pragma unroll
+            for (int j = 0; j < LANES; j++) {
+                sums[0][(row * width + threadIdx.x % width) * LANES + j] = sum[j];
+                sums[1][(row * width + threadIdx.x % width) * LANES + j] = square[j];
             }
         }
         __syncthreads();
-        for (int i = threadIdx.x; i < width * lanes; i += 256) {
+        for (int i = threadIdx.x; i < width * LANES; i += 256) {
             float s = 0.f, q = 0.f;
-            for (int r = 0; r < rows; r++) s += sums[0][r * width * lanes + i], q += sums[1][r * width * lanes + i];
+            for (int r = 0; r < rows; r++) s += sums[0][r * width * LANES + i], q += sums[1][r * width * LANES + i];
             out[(c0 + i) * 2] = wide(base[c0 + i]) + s / count;
             out[(c0 + i) * 2 + 1] = fmaxf(q - s * s / count, 0.f);
         }
@@ -55,6 +48,11 @@ __device__ void group_stats(float* partial, const E* x, int pixels, int channels
 
 // Set by statistics that are not finite, cleared by who reads it.
 __device__ int not_finite;
+
+__device__ __forceinline__ void leave_stats(float* out, float mean, float variance) {
+    out[0] = mean, out[1] = variance;
+    if (!(fabsf(mean) + variance < __int_as_float(0x7f800000))) not_finite = 1;
+}
 
 struct Running { double count, mean, square; };
 
@@ -73,10 +71,7 @@ __device__ __forceinline__ void finish_stats(float* out, Running mine) {
         __syncthreads();
         if (threadIdx.x < half) all[threadIdx.x] = join(all[threadIdx.x], all[threadIdx.x + half]);
     }
-    if (threadIdx.x == 0) {
-        out[0] = (float)all[0].mean, out[1] = (float)(all[0].square / all[0].count);
-        if (!(fabsf(out[0]) + out[1] < __int_as_float(0x7f800000))) not_finite = 1;
-    }
+    if (threadIdx.x == 0) leave_stats(out, (float)all[0].mean, (float)(all[0].square / all[0].count));
 }
 
 extern "C" __global__ void __launch_bounds__(128)
@@ -91,51 +86,53 @@ group_stats_combine(float* stats, const float* partial, int blocks, int channels
     finish_stats(stats + ((i64)frame * groups + group) * 2, mine);
 }
 
-// From what conv_halo leaves: [frame][group][slot], slots of 2 rows by 16 columns of each of `phases` planes of h x w pixels,
-// a plane's rows filled up to a multiple of 16.
-extern "C" __global__ void __launch_bounds__(128)
-group_stats_join(float* stats, const float2* partial, int h, int w, int phases, int width) {
-    const int columns = (w + 15) / 16, rows = (h + 15) / 16 * 8, slots = phases * rows * columns;
+// From what conv_halo leaves: [frame][group][slot] sums and sums of squares of parts of `count` values.
+extern "C" __global__ void __launch_bounds__(1024)
+group_stats_join(float* stats, const float2* partial, int slots, i64 count) {
+    __shared__ double2 all[1024];
     const i64 group = (i64)blockIdx.y * gridDim.x + blockIdx.x;
-    Running mine = {0., 0., 0.};
+    double2 mine = {0., 0.};
     #pragma unroll 4
-    for (int i = threadIdx.x; i < slots; i += 128) {
-        const int high = min(2, h - i / columns % rows * 2), wide = min(16, w - i % columns * 16);
+    for (int i = threadIdx.x; i < slots; i += 1024) {
         const float2 at = partial[group * slots + i];
-        mine = join(mine, {(double)(max(high, 0) * wide * width), at.x, at.y});
+        mine.x += at.x, mine.y += at.y;
     }
-    finish_stats(stats + group * 2, mine);
+    all[threadIdx.x] = mine;
+    for (int half = 512; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) all[threadIdx.x].x += all[threadIdx.x + half].x, all[threadIdx.x].y += all[threadIdx.x + half].y;
+    }
+    if (threadIdx.x == 0) {
+        const double mean = all[0].x / count, square = all[0].y / count;
+        leave_stats(stats + group * 2, (float)mean, (float)(square > mean * mean ? square - mean * mean : square * 0.));
+    }
 }
 
 __device__ __forceinline__ float activate(float z, int silu) { return silu ? __fdividef(z, 1.f + __expf(-z)) : z; }
 
-// Threads keep eight channels each and walk down the pixels of their block.
-template <class E>
-__device__ void group_norm(E* y, const E* x, const float* stats, const float* gain, const float* shift, int pixels, int channels, int groups, float eps, int silu) {
+// Threads keep LANES channels each and walk down the `chunk` pixels of their block.
+template <class E, int LANES>
+__device__ void group_norm(E* y, const E* x, const float* stats, const float* gain, const float* shift, int pixels, int channels, int groups, int chunk, float eps, int silu) {
     const i64 frame = (i64)blockIdx.y * pixels * channels;
     const float* s = stats + (i64)blockIdx.y * groups * 2;
-    const int width = channels / groups, lanes = channels % 8 == 0 ? 8 : 1;
-    const int first = blockIdx.x * NORM_PIXELS, last = min(first + NORM_PIXELS, pixels);
-    for (int c0 = 0; c0 < channels; c0 += 256 * lanes) {
-        const int span = min(256, (channels - c0) / lanes), rows = 256 / span;
-        const int c = c0 + threadIdx.x % span * lanes, row = threadIdx.x / span;
+    const int width = channels / groups, first = blockIdx.x * chunk, last = min(first + chunk, pixels);
+    for (int c0 = 0; c0 < channels; c0 += 256 * LANES) {
+        const int span = min(256, (channels - c0) / LANES), rows = 256 / span;
+        const int c = c0 + threadIdx.x % span * LANES, row = threadIdx.x / span;
         if (row >= rows) continue;
-        float mean[8], slope[8], bias[8];
-        for (int j = 0; j < lanes; j++) {
+        float mean[LANES], slope[LANES], bias[LANES];
+        #pragma unroll
+        for (int j = 0; j < LANES; j++) {
             const int g = (c + j) / width;
             mean[j] = s[2 * g], slope[j] = gain[c + j] / sqrtf(s[2 * g + 1] + eps), bias[j] = shift[c + j];
         }
-        #pragma unroll 8
+        #pragma unroll 4
         for (int p = first + row; p < last; p += rows) {
             const i64 at = frame + (i64)p * channels + c;
-            if (lanes == 8) {
-                Eight<E> v = *(const Eight<E>*)(x + at);
-                #pragma unroll
-                for (int j = 0; j < 8; j++) v.at[j] = narrow<E>(activate((wide(v.at[j]) - mean[j]) * slope[j] + bias[j], silu));
-                *(Eight<E>*)(y + at) = v;
-            } else {
-                y[at] = narrow<E>(activate((wide(x[at]) - mean[0]) * slope[0] + bias[0], silu));
-            }
+            auto v = Some<E, LANES>::load(x + at);
+            #pragma unroll
+            for (int j = 0; j < LANES; j++) v.at[j] = narrow<E>(activate((wide(v.at[j]) - mean[j]) * slope[j] + bias[j], silu));
+            v.store(y + at);
         }
     }
 }
@@ -143,12 +140,14 @@ __device__ void group_norm(E* y, const E* x, const float* stats, const float* ga
 #define GROUP_NORM(E, suffix)                                                                                           \
     extern "C" __global__ void __launch_bounds__(256) group_stats_##suffix(float* partial, const E* x, int pixels,     \
                                                                            int channels, int chunk) {                   \
-        group_stats<E>(partial, x, pixels, channels, chunk);                                                            \
+        channels % 8 == 0 ? group_stats<E, 8>(partial, x, pixels, channels, chunk)                                      \
+                          : group_stats<E, 1>(partial, x, pixels, channels, chunk);                                     \
     }                                                                                                                   \
-    extern "C" __global__ void __launch_bounds__(256)                                                                   \
+    extern "C" __global__ void __launch_bounds__(256, 4)                                                                \
     group_norm_##suffix(E* y, const E* x, const float* stats, const float* gain, const float* shift, int pixels,       \
-                        int channels, int groups, float eps, int silu) {                                                \
-        group_norm<E>(y, x, stats, gain, shift, pixels, channels, groups, eps, silu);                                   \
+                        int channels, int groups, int chunk, float eps, int silu) {                                     \
+        channels % 8 == 0 ? group_norm<E, 8>(y, x, stats, gain, shift, pixels, channels, groups, chunk, eps, silu)      \
+                          : group_norm<E, 1>(y, x, stats, gain, shift, pixels, channels, groups, chunk, eps, silu);     \
     }
 GROUP_NORM(f16, f16)
 GROUP_NORM(bf16, bf16)

@@ -22,6 +22,18 @@ __device__ __forceinline__ Spot linear_tile(int i, int pairs, int columns, u32 r
     return {((band * BAND + within % height) * 2 + (int)rank) * LINEAR_ROWS, within / height * LINEAR_COLUMNS};
 }
 
+// Adds what lies where the result goes: rows `row` and `row` + 8, two of every eight columns.
+template <class E>
+__device__ __forceinline__ void add_old(float (&sums)[LINEAR_COLUMNS / 2], const E* y, int row, int column, int m, int n) {
+    #pragma unroll
+    for (int j = 0; j < LINEAR_COLUMNS / 4; j++) {
+        const int at = column + j / 2 * 8, r = row + j % 2 * 8;
+        if (at >= n || r >= m) continue;
+        const auto old = Some<E, 2>::load(y + (i64)r * n + at);
+        sums[j * 2] += wide(old.at[0]), sums[j * 2 + 1] += wide(old.at[1]);
+    }
+}
+
 template <class E>
 __device__ void linear(const TensorMap& map_x, const TensorMap& map_w, const TensorMap& map_y, const E* y, const float* bias, int add, int m, int n, int k) {
     extern __shared__ unsigned char memory[];
@@ -58,7 +70,13 @@ __device__ void linear(const TensorMap& map_x, const TensorMap& map_w, const Ten
         const u32 output = outputs + warp * 2 * BLOCK_OUT;
         for (int i = blockIdx.x / 2; i < pairs * columns; i += gridDim.x / 2) {
             const Spot tile = linear_tile(i, pairs, columns, rank);
-            float sums[LINEAR_COLUMNS / 2] = {};
+            float sums[LINEAR_COLUMNS / 2];                            // they begin with the bias
+            #pragma unroll
+            for (int j = 0; j < LINEAR_COLUMNS / 8; j++) {
+                const int at = tile.column + j * 8 + lane % 4 * 2;
+                const float2 b = at < n ? __ldg((const float2*)(bias + at)) : float2{0.f, 0.f};
+                sums[j * 4] = sums[j * 4 + 2] = b.x, sums[j * 4 + 1] = sums[j * 4 + 3] = b.y;
+            }
             int used = -1;
             for (int step = 0; step < steps; step++) {
                 barrier_wait(full + 8 * ring.at, ring.parity);
@@ -75,10 +93,9 @@ __device__ void linear(const TensorMap& map_x, const TensorMap& map_w, const Ten
             wgmma_wait<0>();
             if (speaks) arrive_both(empty + 8 * used);
             const int row = tile.row + warp * 16;
+            if (add) add_old(sums, y, row + lane / 4, tile.column + lane % 4 * 2, m, n);
             #pragma unroll
             for (int part = 0; part < 4; part++) {                     // 64 columns at a time, in one of two buffers
-                const int column = tile.column + part * 64;
-                if (column >= n) break;
                 const u32 to = output + part % 2 * BLOCK_OUT + lane % 16 * ROW;
                 if (lane == 0) store_wait_read<1>();
                 __syncwarp();
@@ -87,20 +104,14 @@ __device__ void linear(const TensorMap& map_x, const TensorMap& map_w, const Ten
                     u32 v[4];
                     #pragma unroll
                     for (int j = 0; j < 4; j++) {
-                        const int at = column + pair * 16 + j / 2 * 8 + lane % 4 * 2, r = row + j % 2 * 8 + lane / 4;
                         const float* sum = &sums[(part * 8 + pair * 2 + j / 2) * 4 + j % 2 * 2];
-                        float2 b = at < n ? __ldg((const float2*)(bias + at)) : float2{0.f, 0.f};
-                        if (add && at < n && r < m) {
-                            const u32 old = *(const u32*)(y + (i64)r * n + at);
-                            b.x += wide(E{(u16)old}), b.y += wide(E{(u16)(old >> 16)});
-                        }
-                        v[j] = pack<E>(sum[0] + b.x, sum[1] + b.y);
+                        v[j] = pack<E>(sum[0], sum[1]);
                     }
                     store_matrices(v, to + (((pair * 2 + lane / 16) ^ (lane % 8)) << 4));
                 }
                 asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
                 __syncwarp();
-                if (lane == 0) store_2d(&map_y, output + part % 2 * BLOCK_OUT, column, row), store_commit();
+                if (lane == 0) store_2d(&map_y, output + part % 2 * BLOCK_OUT, tile.column + part * 64, row), store_commit();
             }
         }
         if (lane == 0) store_wait();

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use reseed_ops::Result;
+use reseed_ops::{CopyTime, Result};
 
 use crate::driver::Driver;
 use crate::event::{Event, Lane};
@@ -21,15 +21,6 @@ struct Log {
     copied: Vec<Span>,
     waited: Vec<Span>,
     seconds: CopyTime,
-}
-
-/// Seconds of copies.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct CopyTime {
-    /// That the bus was busy, both directions added.
-    pub copying: f64,
-    /// That kernels waited for copies.
-    pub waiting: f64,
 }
 
 impl Copies {

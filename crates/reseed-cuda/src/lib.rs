@@ -30,6 +30,5 @@ mod pinned;
 mod store;
 mod tensor_map;
 
-pub use copies::CopyTime;
 pub use driver::{DeviceInfo, devices};
 pub use ops::{CudaOps, Moment};

@@ -10,6 +10,7 @@ mod convolve;
 mod dit;
 mod fold;
 mod group_norm;
+mod layers;
 mod linear;
 mod memory;
 mod parked;
@@ -20,14 +21,14 @@ mod window_attention;
 mod workspace;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvSpec, DType, Epilogue, Error, Incoming, Linear, Norm, Ops, Packed, Past, Placement,
-    Precision, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, TraceOps, Upsample,
-    UpsampleData, UpsampleSpec, Vector, merge,
+    Activation, Conv, ConvData, ConvSpec, CopyTime, DType, Epilogue, Error, Incoming, Lap, Linear, Norm, Ops, Packed,
+    Past, Placement, Precision, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, TraceOps,
+    Upsample, UpsampleData, UpsampleSpec, Vector, merge,
 };
 
-use crate::copies::CopyTime;
 use crate::driver::{DeviceInfo, Driver};
 use crate::event::{Event, Lane};
 use crate::kernels::Kernels;
@@ -96,11 +97,6 @@ impl CudaOps {
         Ok(there.min(allowed))
     }
 
-    /// How long copies beside kernels took since the last call, once they are done.
-    pub fn copy_time(&self) -> Result<CopyTime> {
-        self.store.copies.take()
-    }
-
     /// The moment when the kernels queued so far are done.
     pub fn moment(&self) -> Result<Moment> {
         Ok(Moment(Event::record(&self.driver, Lane::Compute)?))
@@ -128,6 +124,25 @@ impl Moment {
     }
 }
 
+/// Time between two points of the queue of kernels.
+struct CardLap {
+    driver: Arc<Driver>,
+    start: Arc<Event>,
+    end: Arc<Event>,
+}
+
+impl Lap for CardLap {
+    fn end(&mut self) -> Result<()> {
+        self.end = Event::record(&self.driver, Lane::Compute)?;
+        Ok(())
+    }
+
+    fn time(&self) -> Result<Duration> {
+        self.end.wait()?;
+        Ok(Duration::from_secs_f64(self.start.seconds_to(&self.end)?))
+    }
+}
+
 impl Ops for CudaOps {
     fn device(&self) -> String {
         self.driver.label.clone()
@@ -143,6 +158,11 @@ impl Ops for CudaOps {
 
     fn finish(&self) -> Result<()> {
         self.driver.synchronize()
+    }
+
+    fn lap(&self) -> Result<Box<dyn Lap>> {
+        let start = Event::record(&self.driver, Lane::Compute)?;
+        Ok(Box::new(CardLap { driver: self.driver.clone(), end: start.clone(), start }))
     }
 
     fn reserve(&self, bytes: usize) -> Result<()> {
@@ -161,6 +181,18 @@ impl Ops for CudaOps {
 
     fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
         parked::fetch(self, parked)
+    }
+
+    fn park_linear(&self, linear: &Linear) -> Result<Linear> {
+        layers::park_linear(self, linear)
+    }
+
+    fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
+        layers::fetch_linear(self, parked)
+    }
+
+    fn copy_time(&self) -> Result<CopyTime> {
+        self.store.copies.take()
     }
 
     fn send(&self, x: &Tensor) -> Result<Box<dyn Incoming>> {

@@ -100,7 +100,7 @@ impl Store {
         let mut shelf = self.shelf();
         let found = match shelf.place(bytes) {
             Some(found) => Some(found),
-            None if shelf.grow(&self.driver, bytes.next_multiple_of(CHUNK))? => shelf.place(bytes),
+            None if shelf.grow(&self.driver, Arena::around(bytes).next_multiple_of(CHUNK))? => shelf.place(bytes),
             None => None,
         };
         let Some((chunk, start)) = found else { return Ok(None) };

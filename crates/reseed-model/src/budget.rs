@@ -1,5 +1,7 @@
 //! Which plan runs a clip inside a budget: the model itself, on the device that only counts, says what each one takes.
 
+use std::collections::BTreeSet;
+
 use reseed_ops::{Hw, Ledger, Ops, Shape, Thw, TraceOps};
 
 use crate::error::Result;
@@ -30,90 +32,156 @@ pub struct Plan {
     pub ledger: Ledger,
 }
 
-impl Plan {
-    /// Whether the result waits for nothing but arithmetic.
-    fn is_resident(&self) -> bool {
-        self.keeping.parked.is_empty()
-    }
-}
-
-/// Latent frames of a slice, frames at once, in how many levels, and whether in strips, the fastest first.
-const CANDIDATES: &[(usize, usize, usize, bool)] = &[
-    (2, 2, 2, false),
-    (2, 2, 1, false),
-    (1, 2, 1, false),
-    (1, 2, 2, false),
-    (1, 1, 1, false),
-    (1, 1, 2, false),
-    (1, 1, 2, true),
-];
-
+/// What plans differ in beside the pasts that are parked.
 #[derive(Clone, Copy)]
 struct Candidate {
+    /// Latent frames of a slice.
     slice: usize,
-    at_once: usize,
-    levels: usize,
+    /// Frames at once, in how many levels.
+    at_once: (usize, usize),
+    /// Pasts on their way.
+    ahead: usize,
     strips: bool,
 }
 
+const fn candidate(slice: usize, at_once: (usize, usize), ahead: usize) -> Candidate {
+    Candidate { slice, at_once, ahead, strips: false }
+}
+
+const CANDIDATES: &[Candidate] = &[
+    candidate(2, (2, 2), 1),
+    candidate(2, (2, 2), 2),
+    candidate(2, (2, 1), 1),
+    candidate(2, (2, 1), 2),
+    candidate(1, (2, 1), 1),
+    candidate(1, (2, 1), 2),
+    candidate(1, (2, 2), 1),
+    candidate(1, (1, 1), 1),
+    candidate(1, (1, 2), 1),
+    // Strips keep the card waiting: for when nothing else fits.
+    Candidate { strips: true, ..candidate(1, (1, 2), 1) },
+];
+
 impl Job<'_> {
-    /// The plan with slices of `slice` latent frames, or of any length, that takes at most `budget` bytes and copies
-    /// least; where none fits, the one that takes least.
+    /// The plan with slices of `slice` latent frames, or of any length, that takes at most `budget` bytes and the least
+    /// time; where none fits, the one that takes the least memory.
     pub fn plan(&self, device: &dyn Fn() -> TraceOps, slice: Option<usize>, budget: usize) -> Result<Plan> {
-        let mut best: Option<Plan> = None;
-        for &(length, at_once, levels, strips) in CANDIDATES {
-            let candidate = Candidate { slice: slice.unwrap_or(length), at_once, levels, strips };
-            let plan = self.smallest(device, candidate, budget)?;
-            let fits = |plan: &Plan| plan.ledger.arena <= budget;
-            let better = |best: &Plan| match (fits(&plan), fits(best)) {
-                // Strips keep the card waiting, whatever they save.
-                (true, true) => plan.ledger.copied < best.ledger.copied && !strips,
-                (fits, _) => fits || plan.ledger.arena < best.ledger.arena,
-            };
-            if best.as_ref().is_none_or(better) {
-                best = Some(plan);
-            }
-            if best.as_ref().is_some_and(|best| fits(best) && best.is_resident()) {
+        let mut found: Vec<(Search, Plan)> = Vec::new();
+        for candidate in CANDIDATES {
+            let search = Search { job: self, device, candidate: with_slice(candidate, slice), budget };
+            let fits = |(_, plan): &&(Search, Plan)| search.fits(plan);
+            if candidate.strips && found.iter().any(|found| fits(&found)) {
                 break;
+            }
+            let fastest = found.iter().filter(fits).map(|(_, plan)| plan.ledger.time).min();
+            let plan = search.run(fastest)?;
+            found.push((search, plan));
+        }
+        found.sort_by_key(|(search, plan)| match search.fits(plan) {
+            true => (0, plan.ledger.time),
+            false => (plan.ledger.arena, 0),
+        });
+        let mut best: Option<Plan> = None;
+        for (search, plan) in found.into_iter().take(IMPROVED) {
+            let plan = search.swapped(plan)?;
+            if best.as_ref().is_none_or(|best| search.better(&plan, best)) {
+                best = Some(plan);
             }
         }
         Ok(best.expect("there are candidates"))
     }
+}
 
-    /// The plan that parks the fewest layers and fits, or parks all. Parking one more never takes more memory, so that the
-    /// number is found by halves.
-    fn smallest(&self, device: &dyn Fn() -> TraceOps, candidate: Candidate, budget: usize) -> Result<Plan> {
-        let trace = |parked: usize| self.trace(&device(), candidate, parked);
-        let mut plan = trace(0)?;
-        if plan.ledger.arena <= budget {
-            return Ok(plan);
+/// How many of the candidates that were found to be the fastest are improved.
+const IMPROVED: usize = 3;
+
+fn with_slice(candidate: &Candidate, slice: Option<usize>) -> Candidate {
+    Candidate { slice: slice.unwrap_or(candidate.slice), ..*candidate }
+}
+
+/// Looks for the pasts to park.
+struct Search<'a> {
+    job: &'a Job<'a>,
+    device: &'a dyn Fn() -> TraceOps,
+    candidate: Candidate,
+    budget: usize,
+}
+
+impl Search<'_> {
+    fn fits(&self, plan: &Plan) -> bool {
+        plan.ledger.arena <= self.budget
+    }
+
+    /// Whether `plan` is the one to take of two. A hundredth of the time is worth no memory.
+    fn better(&self, plan: &Plan, other: &Plan) -> bool {
+        let (a, b) = (&plan.ledger, &other.ledger);
+        match (self.fits(plan), self.fits(other)) {
+            (true, true) => a.time < b.time - b.time / 100 || a.time < b.time + b.time / 100 && a.arena < b.arena,
+            (fits, _) => fits || a.arena < b.arena,
         }
-        let (mut too_few, mut enough) = (0, self.half.deep_slots(usize::MAX).len());
-        plan = trace(enough)?;
-        while plan.ledger.arena <= budget && enough - too_few > 1 {
-            let middle = (too_few + enough) / 2;
-            let other = trace(middle)?;
-            match other.ledger.arena <= budget {
-                true => (enough, plan) = (middle, other),
-                false => too_few = middle,
+    }
+
+    /// A fast plan, unless `fastest` is less time than any could take; all is parked where nothing fits.
+    fn run(&self, fastest: Option<u64>) -> Result<Plan> {
+        let resident = self.trace(BTreeSet::new())?;
+        if self.fits(&resident) {
+            return Ok(resident);
+        }
+        let parked = self.trace((0..self.job.half.slots()).collect())?;
+        let least = parked.ledger.time - parked.ledger.waited;
+        if !self.fits(&parked) || fastest.is_some_and(|time| time < least) {
+            return Ok(parked);
+        }
+        self.fetched(parked)
+    }
+
+    /// Keeps pasts on the device while they fit, those first that save most copies.
+    fn fetched(&self, mut plan: Plan) -> Result<Plan> {
+        let alone = |&slot: &usize| self.moved(&plan, &[slot]).map(|plan| (plan.ledger.copied, plan.ledger.time, slot));
+        let mut alone = plan.keeping.parked.iter().map(alone).collect::<Result<Vec<_>>>()?;
+        alone.sort();
+        for (.., slot) in alone {
+            let other = self.moved(&plan, &[slot])?;
+            if self.fits(&other) && other.ledger.time <= plan.ledger.time {
+                plan = other;
             }
         }
         Ok(plan)
     }
 
+    /// Parks a past in place of another where that is faster.
+    fn swapped(&self, mut plan: Plan) -> Result<Plan> {
+        let slots = 0..self.job.half.slots();
+        let (parked, here): (Vec<usize>, Vec<usize>) = slots.partition(|slot| plan.keeping.parked.contains(slot));
+        for slot in parked {
+            for &other in &here {
+                let swapped = self.moved(&plan, &[slot, other])?;
+                if self.fits(&swapped) && swapped.ledger.time < plan.ledger.time {
+                    plan = swapped;
+                }
+            }
+        }
+        Ok(plan)
+    }
+
+    /// The plan with these pasts kept elsewhere than now.
+    fn moved(&self, plan: &Plan, slots: &[usize]) -> Result<Plan> {
+        self.trace(&plan.keeping.parked ^ &slots.iter().copied().collect())
+    }
+
     /// Runs the clip on the tracing device. All slices between the third and the last are alike.
-    fn trace(&self, ops: &TraceOps, candidate: Candidate, parked: usize) -> Result<Plan> {
-        let Candidate { slice, at_once, levels, strips } = candidate;
-        let keeping = Keeping { at_once, levels, parked: self.half.deep_slots(parked), strips };
+    fn trace(&self, parked: BTreeSet<usize>) -> Result<Plan> {
+        let Candidate { slice, at_once: (at_once, levels), ahead, strips } = self.candidate;
+        let (job, ops, keeping) = (self.job, (self.device)(), Keeping { at_once, levels, parked, ahead, strips });
         let mut state = State::kept(keeping.clone());
-        let all = slices(self.frames, slice * self.factor);
+        let all = slices(job.frames, slice * job.factor);
         for (i, frames) in all.iter().enumerate().filter(|(i, _)| *i < 4 || i + 1 == all.len()) {
             if i + 1 == all.len() {
                 state.end_with_next();
             }
-            let thw = Thw { t: frames.len(), h: self.plane.h, w: self.plane.w };
-            let x = ops.upload(Shape::clip(thw, self.half.channels_in()), &[])?;
-            self.half.run(ops, x, &mut state)?;
+            let thw = Thw { t: frames.len(), h: job.plane.h, w: job.plane.w };
+            let x = ops.upload(Shape::clip(thw, job.half.channels_in()), &[])?;
+            job.half.run(&ops, x, &mut state)?;
         }
         Ok(Plan { slice, keeping, ledger: ops.ledger() })
     }

@@ -3,12 +3,14 @@
 mod block;
 mod config;
 mod load;
+mod needs;
 mod rope;
 mod time;
 mod windows;
 
 pub use block::Block;
 pub use config::{Activation, B3, B7, Config, Layout, Rope};
+pub use needs::{Case, Needs};
 
 use reseed_ops::{Linear, Norm, Ops, Rotary, Rows, Shape, Tensor, Thw};
 
@@ -71,13 +73,25 @@ pub struct Plan {
 impl Dit {
     /// Loads the network. The time embedding is spent while loading and stays behind.
     pub fn load(ops: &dyn Ops, source: &dyn Source) -> Result<Dit> {
+        Dit::load_keeping(ops, source, usize::MAX)
+    }
+
+    /// The same with `resident` layers on the device, evenly spread; the others wait in the host's memory and come one by
+    /// one, each while the one before it computes.
+    pub fn load_keeping(ops: &dyn Ops, source: &dyn Source, resident: usize) -> Result<Dit> {
         let config = Config::detect(source)?;
         let w = Loader::new(ops, source, &config);
         let (d, out) = (config.width, PATCH * PATCH * config.latent);
+        let resident = resident.min(config.layers);
+        let stays = |i: usize| (i + 1) * resident / config.layers > i * resident / config.layers;
+        let block = |i: usize| {
+            let block = Block::load(&w, i)?;
+            if stays(i) { Ok(block) } else { block.park(ops) }
+        };
         Ok(Dit {
             video_in: w.patch_in()?,
             text_in: w.linear(&["txt_in".into()], [d, config.text_width], true)?,
-            blocks: (0..config.layers).map(|i| Block::load(&w, i)).collect::<Result<_>>()?,
+            blocks: (0..config.layers).map(block).collect::<Result<_>>()?,
             head_norm: config.layout.modulated_head.then(|| w.head_norm()).transpose()?,
             video_out: w.linear(&["vid_out.proj".into()], [out, d], true)?,
             config,
@@ -111,12 +125,17 @@ impl Dit {
     /// x, y = in(latents), in(text);  x, y ← block(x, y) for each layer;  v = out(n(x) ⊙ s + b)
     pub fn velocity(&self, ops: &dyn Ops, latents: &Tensor, text: &Tensor, plan: &Plan) -> Result<Tensor> {
         ops.stage("in");
+        let mut ahead = self.fetch(ops, 0)?;
         let mut x = self.patch_in(ops, latents, plan)?;
         let mut y = ops.linear(text, &self.text_in, None)?;
         for (i, block) in self.blocks.iter().enumerate() {
             ops.stage(&format!("blocks.{i}"));
             let windows = if i % 2 == 0 { &plan.regular } else { &plan.shifted };
-            (x, y) = block.forward(ops, x, y, windows)?;
+            let fetched = if block.parked { ahead.take() } else { None };
+            if ahead.is_none() {
+                ahead = self.fetch(ops, i + 1)?;
+            }
+            (x, y) = fetched.as_ref().unwrap_or(block).forward(ops, x, y, windows)?;
         }
         ops.stage("out");
         let x = match &self.head_norm {
@@ -124,6 +143,11 @@ impl Dit {
             None => x,
         };
         self.patch_out(ops, &x, plan)
+    }
+
+    /// The next parked layer from layer `first` on, on its way to the device.
+    fn fetch(&self, ops: &dyn Ops, first: usize) -> Result<Option<Block>> {
+        self.blocks[first..].iter().find(|block| block.parked).map(|block| block.fetch(ops)).transpose()
     }
 
     /// A token is a cell of pixels, each its noise and its condition.

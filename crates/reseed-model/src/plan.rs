@@ -1,5 +1,6 @@
 //! Slices in time and tiles in space, as integers and weights. No tensor is touched here.
 
+use std::collections::BTreeSet;
 use std::f64::consts::PI;
 use std::ops::Range;
 
@@ -13,7 +14,9 @@ pub struct Keeping {
     /// How many levels of the decoder these are.
     pub levels: usize,
     /// Layers whose past waits in the host's memory.
-    pub parked: Range<usize>,
+    pub parked: BTreeSet<usize>,
+    /// How many such pasts are on their way before their layer runs, and behind it.
+    pub ahead: usize,
     /// Whether convolutions read such a past from there, some rows at a time, and it never is on the device as a whole.
     pub strips: bool,
 }
@@ -21,7 +24,7 @@ pub struct Keeping {
 impl Default for Keeping {
     /// Two frames together, which are as many as a layer keeps: its past is then its last input, and nothing is copied.
     fn default() -> Keeping {
-        Keeping { at_once: 2, levels: 2, parked: 0..0, strips: false }
+        Keeping { at_once: 2, levels: 2, parked: BTreeSet::new(), ahead: 1, strips: false }
     }
 }
 

@@ -9,8 +9,6 @@ pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use state::State;
 
-use std::ops::Range;
-
 use reseed_ops::{Hw, Ops, Tensor};
 
 use crate::config::Config;
@@ -29,9 +27,8 @@ pub trait Half: Send + Sync {
     fn frames_out(&self, frames: usize, starts: bool) -> usize;
     /// Size of the output plane.
     fn plane_out(&self, plane: Hw) -> Hw;
-    /// The slots of `count` layers that keep a past, those with the most arithmetic for it first; all of them if there are
-    /// fewer.
-    fn deep_slots(&self, count: usize) -> Range<usize>;
+    /// Slots of layers, of which all or fewer keep a past.
+    fn slots(&self) -> usize;
     /// Runs one slice and moves the clip's state on.
     fn run(&self, ops: &dyn Ops, slice: Tensor, state: &mut State) -> Result<Tensor>;
 }

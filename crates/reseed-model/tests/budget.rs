@@ -23,27 +23,46 @@ fn decode(plane: Hw, frames: usize, budget: usize) -> Plan {
     job.plan(&device, None, budget).unwrap()
 }
 
+/// What is left of `--max-vram` beside the weights and the driver's own memory.
+const BESIDE: usize = 940 << 20;
+
 #[test]
 fn what_fits_is_kept_on_the_device() {
     let plan = decode(Hw::new(720, 1280), 17, 12 * GIB);
     assert!(plan.keeping.parked.is_empty() && plan.ledger.copied == 0, "{plan:?}");
-    assert!(plan.ledger.arena <= 12 * GIB, "{plan:?}");
+    assert!(plan.ledger.arena <= 19 * GIB / 2, "{plan:?}");
 }
 
 #[test]
 fn small_budgets_are_met_by_parking() {
-    // What is left of 6, 4, 12, 8 and 16 GiB beside the weights and the driver's own memory.
     let cases = [
-        (Hw::new(720, 1280), 17, 5 * GIB),
-        (Hw::new(720, 1280), 17, 3 * GIB),
-        (Hw::new(1080, 1920), 17, 11 * GIB),
-        (Hw::new(1080, 1920), 17, 7 * GIB),
-        (Hw::new(2160, 3840), 5, 15 * GIB),
+        (Hw::new(720, 1280), 17, 6),
+        (Hw::new(720, 1280), 17, 4),
+        (Hw::new(1080, 1920), 17, 12),
+        (Hw::new(1080, 1920), 17, 8),
+        (Hw::new(2160, 3840), 5, 15),
     ];
-    for (plane, frames, budget) in cases {
+    for (plane, frames, limit) in cases {
+        let budget = limit * GIB - BESIDE;
         let plan = decode(plane, frames, budget);
-        assert!(plan.ledger.arena <= budget && !plan.keeping.parked.is_empty(), "{plane:?} in {budget}: {plan:?}");
+        assert!(plan.ledger.arena <= budget && !plan.keeping.parked.is_empty(), "{plane:?} in {limit}: {plan:?}");
     }
+}
+
+// What waits for the bus is what is left when kernels have hidden what they can.
+#[test]
+fn parking_some_pasts_costs_less_than_parking_all() {
+    for (plane, limit) in [(Hw::new(720, 1280), 6), (Hw::new(1080, 1920), 12)] {
+        let (free, held) = (decode(plane, 17, usize::MAX), decode(plane, 17, limit * GIB - BESIDE));
+        assert!(held.ledger.time * 10 <= free.ledger.time * 17, "{plane:?} in {limit}: {held:?}, else {free:?}");
+    }
+}
+
+#[test]
+fn more_memory_never_takes_longer() {
+    let plane = Hw::new(720, 1280);
+    let times: Vec<u64> = (3..=10).map(|budget| decode(plane, 17, budget * GIB).ledger.time).collect();
+    assert!(times.is_sorted_by(|a, b| b <= &(a + a / 50)), "{times:?}");
 }
 
 #[test]
@@ -58,7 +77,8 @@ fn frames_at_once_and_parking_change_nothing_but_rounding() {
                 let mut state = State::kept(Keeping {
                     at_once,
                     levels: 1 + at_once % 2,
-                    parked: 0..usize::MAX,
+                    parked: (0..100).filter(|slot| at_once != 3 || slot % 2 == 0).collect(),
+                    ahead: 1 + at_once % 2,
                     strips: at_once == 1,
                 });
                 let mut parts = Vec::new();

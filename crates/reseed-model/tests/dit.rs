@@ -69,7 +69,7 @@ fn a_device_that_computes_nothing_reads_nothing_and_counts_the_same() {
         let cpu = best(DType::F32);
         let profile = ProfileOps::new(&cpu);
         velocity(&profile, &Dit::load(&profile, &source).unwrap(), LATENT);
-        let flops: u64 = profile.records().iter().map(|record| record.cost.flops).sum();
+        let flops: u64 = profile.records().unwrap().iter().map(|record| record.cost.flops).sum();
 
         source.reads = Default::default();
         let trace = TraceOps::new(DType::F32, DType::F32, Box::new(|_| 0));
@@ -90,7 +90,7 @@ fn a_token_costs_what_is_published() {
         let profile = ProfileOps::new(&trace);
         let latent = Thw::new(1, 90, 160);
         velocity(&profile, &dit, latent);
-        let linear: u64 = profile.records().iter().filter(|r| r.op == "linear").map(|r| r.cost.flops).sum();
+        let linear: u64 = profile.records().unwrap().iter().filter(|r| r.op == "linear").map(|r| r.cost.flops).sum();
         // Six tokens of text take part; the last layer's text is not followed to its end.
         let tokens = (latent.count() / 4 + 6) as f64;
         let per_token = linear as f64 / tokens;

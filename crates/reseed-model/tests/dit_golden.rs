@@ -7,8 +7,12 @@
 
 mod common;
 
+use common::distant::Distant;
 use common::dit::{Golden, NAMES};
+use common::golden_path;
 use reseed_model::Dit;
+use reseed_model::weights::Source;
+use reseed_model::weights::safetensors::Safetensors;
 use reseed_ops::{CpuOps, DType, Level, relative_error};
 
 /// Sums of a few hundred f32 products, a dozen times in a row.
@@ -34,4 +38,37 @@ fn every_case_at_every_blocked_level() {
 #[test]
 fn every_case_at_the_reference_level() {
     check(Level::Reference);
+}
+
+/// What passes between layers: the ways in, and what the second gate of each stream of a layer leaves.
+#[test]
+fn every_layer_leaves_what_is_stored() {
+    let cpu = CpuOps::new(DType::F32, None).unwrap();
+    for name in ["3b_clip_5", "7b_clip_5"] {
+        let (golden, ops) = (Golden::open(name), Distant::new(&cpu));
+        golden.run(&ops, &Dit::load(&ops, &golden.source()).unwrap());
+        let results = std::mem::take(&mut ops.log().results);
+        let of = |stage: &str, op: &str| -> Vec<Vec<f32>> {
+            let found = results.iter().filter(|(s, o, _)| (s.as_str(), *o) == (stage, op));
+            found.map(|(_, _, values)| values.clone()).collect()
+        };
+        let taps = Safetensors::open(&golden_path(&format!("dit/{name}_taps"))).unwrap();
+        let mut seen = vec![("vid_in".to_string(), of("in", "linear").swap_remove(0))];
+        seen.push(("txt_in".to_string(), of("in", "linear").swap_remove(1)));
+        for layer in 0..golden.config.layers {
+            // Text comes first; of the last layer's nothing is left.
+            let mut gates = of(&format!("blocks.{layer}"), "gated_add");
+            seen.push((format!("block{layer}.vid"), gates.pop().unwrap()));
+            if layer + 1 < golden.config.layers {
+                seen.push((format!("block{layer}.txt"), gates.swap_remove(1)));
+            }
+        }
+        for (tap, values) in &seen {
+            let error = relative_error(&taps.read(tap).unwrap(), values);
+            println!("{name} {tap}: {error:.2e}");
+            assert!(error <= ALLOWED, "{name} {tap}: relative error {error:.2e}, allowed {ALLOWED:.2e}");
+        }
+        let stored = taps.shapes().keys().filter(|tap| *tap != "time");
+        assert!(stored.eq(seen.iter().map(|(tap, _)| tap).collect::<std::collections::BTreeSet<_>>()));
+    }
 }

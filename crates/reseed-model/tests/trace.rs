@@ -45,7 +45,7 @@ fn multiplications(side: Side, latents: &[usize]) -> (f64, f64) {
     let vae = load(&ops, &config);
     let clip = side.input(&config, latents.iter().sum(), plane);
     let flops = |op: &dyn Fn(&str) -> bool| -> u64 {
-        ops.records().iter().filter(|record| op(record.op)).map(|record| record.cost.flops).sum()
+        ops.records().unwrap().iter().filter(|record| op(record.op)).map(|record| record.cost.flops).sum()
     };
     let weighted = || flops(&|op| ["conv", "upsample", "linear"].contains(&op));
     let attention = || flops(&|op| op == "attention");

@@ -18,6 +18,11 @@ pub struct Arena {
 }
 
 impl Arena {
+    /// Bytes of a piece of memory that has room for a part of `bytes`.
+    pub fn around(bytes: usize) -> usize {
+        SMALL_REGION + bytes.next_multiple_of(ALIGN)
+    }
+
     /// Bytes that have been needed so far.
     pub fn high(&self) -> usize {
         SMALL_REGION + self.large.high
@@ -106,6 +111,13 @@ mod tests {
         assert_eq!(arena.take(700, ALL), Some(c));
         assert_eq!(arena.take(2000, ALL), Some(a));
         assert_eq!(arena.high, 4096);
+    }
+
+    #[test]
+    fn a_piece_around_a_part_has_room_for_it() {
+        for bytes in [1, SMALL, SMALL + 1, 317 << 20] {
+            assert!(Arena::default().take(bytes, Arena::around(bytes)).is_some(), "{bytes}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::error::Result;
-use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+use crate::ops::{Activation, CopyTime, Epilogue, Ops, Past, Placement, Qkv, Read, Stats, Summed};
 use crate::packing::{Rotary, RotaryData, Rows};
 use crate::precision::Precision;
 use crate::shape::{DType, Shape};
@@ -228,6 +228,22 @@ impl Ops for CheckOps<'_> {
     fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
         let (a, b) = parts(parked);
         self.compare("fetch", self.reference.fetch(&a)?, self.device.fetch(&b)?, 0)
+    }
+
+    fn park_linear(&self, linear: &Linear) -> Result<Linear> {
+        let both = unpack::<Linear>(&linear.packed);
+        let packed = pack(self.reference.park_linear(&both.reference)?, self.device.park_linear(&both.device)?);
+        Ok(Linear { packed, ..linear.clone() })
+    }
+
+    fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
+        let both = unpack::<Linear>(&parked.packed);
+        let packed = pack(self.reference.fetch_linear(&both.reference)?, self.device.fetch_linear(&both.device)?);
+        Ok(Linear { packed, ..parked.clone() })
+    }
+
+    fn copy_time(&self) -> Result<CopyTime> {
+        self.device.copy_time()
     }
 
     fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {

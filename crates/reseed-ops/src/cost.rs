@@ -72,6 +72,11 @@ pub fn linear(linear: &Linear, x: &Tensor, y: &Tensor) -> Cost {
     Cost { flops: 2 * (x.rows() * weights) as u64, bytes: moved(&[x, y], weights) }
 }
 
+/// A parked linear layer on its way back.
+pub fn fetch_linear(linear: &Linear) -> Cost {
+    Cost { flops: 0, bytes: moved(&[], linear.d_in * linear.d_out) }
+}
+
 /// Attention over sequences of `lengths` tokens.
 pub fn attention(qkv: &Tensor, out: &Tensor, lengths: &[usize]) -> Cost {
     let flops = lengths.iter().map(|&n| 4 * (n * n * out.channels()) as u64).sum();

@@ -18,6 +18,7 @@
 #![deny(missing_docs)]
 
 mod arena;
+mod ceiling;
 mod check;
 pub mod conformance;
 pub mod cost;
@@ -35,18 +36,19 @@ mod trace;
 mod weights;
 
 pub use arena::Arena;
+pub use ceiling::Ceiling;
 pub use check::{CheckOps, Disagreement, Tell, relative_error};
 pub use cost::Cost;
 pub use cpu::{CpuOps, Level};
 pub use error::{Error, Result};
 pub use merge::merge;
-pub use ops::{Activation, Epilogue, Incoming, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+pub use ops::{Activation, CopyTime, Epilogue, Incoming, Lap, Ops, Past, Placement, Qkv, Read, Stats, Summed};
 pub use packing::{Rotary, RotaryData, Rows};
 pub use precision::Precision;
 pub use profile::{ProfileOps, Record};
 pub use shape::{DType, Hw, Shape, Thw};
 pub use tensor::{Storage, Tensor};
-pub use trace::{Ledger, TraceOps, Work, Workspace, strip_rows};
+pub use trace::{Ledger, Pace, TraceOps, Work, Workspace, strip_rows};
 pub use weights::{
     BORDER_CLASSES, Conv, ConvData, ConvSpec, Linear, Merged, Moment, Norm, Packed, Upsample, UpsampleData,
     UpsampleSpec, Vector, border_class,

@@ -1,5 +1,7 @@
 //! The narrow waist: the one vocabulary that models speak and devices implement.
 
+use std::time::{Duration, Instant};
+
 use crate::error::Result;
 use crate::packing::{Rotary, RotaryData, Rows};
 use crate::precision::Precision;
@@ -74,6 +76,55 @@ impl Incoming for Vec<f32> {
     fn wait(self: Box<Self>, into: &mut Vec<f32>) -> Result<()> {
         *into = *self;
         Ok(())
+    }
+}
+
+/// A stretch of a device's time.
+pub trait Lap: Send {
+    /// Ends it behind what has been asked for so far.
+    fn end(&mut self) -> Result<()>;
+
+    /// How long it took, once it is over.
+    fn time(&self) -> Result<Duration>;
+}
+
+/// A lap on the host's clock, for devices that are done when a call returns.
+struct HostLap {
+    start: Instant,
+    time: Duration,
+}
+
+impl Lap for HostLap {
+    fn end(&mut self) -> Result<()> {
+        self.time = self.start.elapsed();
+        Ok(())
+    }
+
+    fn time(&self) -> Result<Duration> {
+        Ok(self.time)
+    }
+}
+
+/// Seconds of copies between the host and a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CopyTime {
+    /// That the bus was busy, both directions added.
+    pub copying: f64,
+    /// That the device waited for copies.
+    pub waiting: f64,
+}
+
+impl CopyTime {
+    /// The share of the copying that the device did not wait for.
+    pub fn hidden(&self) -> f64 {
+        if self.copying > 0.0 { (1.0 - self.waiting / self.copying).max(0.0) } else { 1.0 }
+    }
+}
+
+impl std::ops::AddAssign for CopyTime {
+    fn add_assign(&mut self, other: CopyTime) {
+        self.copying += other.copying;
+        self.waiting += other.waiting;
     }
 }
 
@@ -155,6 +206,11 @@ pub trait Ops: Send + Sync {
         Ok(())
     }
 
+    /// Starts a lap behind what has been asked for so far.
+    fn lap(&self) -> Result<Box<dyn Lap>> {
+        Ok(Box::new(HostLap { start: Instant::now(), time: Duration::ZERO }))
+    }
+
     /// Takes that much memory for tensors and workspace at once, where the device keeps memory of its own.
     fn reserve(&self, _bytes: usize) -> Result<()> {
         Ok(())
@@ -170,6 +226,22 @@ pub trait Ops: Send + Sync {
     /// Brings a parked tensor back while the device goes on; the first op that reads it waits for the copy.
     fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
         Ok(parked.clone())
+    }
+
+    /// The same layer with its matrix in the host's memory, from which [`Ops::fetch_linear`] brings it.
+    fn park_linear(&self, linear: &Linear) -> Result<Linear> {
+        Ok(linear.clone())
+    }
+
+    /// Brings a parked layer back while the device goes on, into memory like that of tensors; the first op that uses it
+    /// waits for the copy.
+    fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
+        Ok(parked.clone())
+    }
+
+    /// How long copies beside the device's work took since the last call, once they are done.
+    fn copy_time(&self) -> Result<CopyTime> {
+        Ok(CopyTime::default())
     }
 
     /// Brings a convolution onto the device.

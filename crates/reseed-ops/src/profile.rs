@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::cost::{self, Cost};
 use crate::error::Result;
-use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+use crate::ops::{Activation, CopyTime, Epilogue, Incoming, Lap, Ops, Past, Placement, Qkv, Read, Stats, Summed};
 use crate::packing::{Rotary, RotaryData, Rows};
 use crate::precision::Precision;
 use crate::shape::{DType, Shape};
@@ -28,10 +28,31 @@ pub struct Record {
     pub cost: Cost,
 }
 
+/// Laps of one op in one stage that may be under way.
+const OPEN: usize = 256;
+
+#[derive(Default)]
+struct Entry {
+    calls: usize,
+    time: Duration,
+    cost: Cost,
+    /// Laps that are not in `time` yet: nothing waits for the device while it is timed.
+    open: Vec<Box<dyn Lap>>,
+}
+
+impl Entry {
+    fn close(&mut self, laps: usize) -> Result<()> {
+        for lap in self.open.drain(..laps) {
+            self.time += lap.time()?;
+        }
+        Ok(())
+    }
+}
+
 #[derive(Default)]
 struct Log {
     stage: String,
-    records: HashMap<(String, &'static str), (usize, Duration, Cost)>,
+    entries: HashMap<(String, &'static str), Entry>,
 }
 
 /// Runs everything on `inner` and keeps the books.
@@ -46,19 +67,16 @@ impl<'a> ProfileOps<'a> {
         ProfileOps { inner, log: Mutex::default() }
     }
 
-    /// What has been timed so far, longest first.
-    pub fn records(&self) -> Vec<Record> {
-        let log = self.log();
-        let record = |(key, value): (&(String, &'static str), &(usize, Duration, Cost))| Record {
-            stage: key.0.clone(),
-            op: key.1,
-            calls: value.0,
-            time: value.1,
-            cost: value.2,
-        };
-        let mut records: Vec<Record> = log.records.iter().map(record).collect();
+    /// What has been timed so far, longest first, once the device is done with it.
+    pub fn records(&self) -> Result<Vec<Record>> {
+        let mut records = Vec::new();
+        for ((stage, op), entry) in &mut self.log().entries {
+            entry.close(entry.open.len())?;
+            let Entry { calls, time, cost, .. } = *entry;
+            records.push(Record { stage: stage.clone(), op, calls, time, cost });
+        }
         records.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| (&a.stage, a.op).cmp(&(&b.stage, b.op))));
-        records
+        Ok(records)
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
@@ -66,16 +84,18 @@ impl<'a> ProfileOps<'a> {
     }
 
     fn timed<T>(&self, op: &'static str, run: impl FnOnce() -> Result<T>, cost: impl FnOnce(&T) -> Cost) -> Result<T> {
-        let start = Instant::now();
+        let mut lap = self.inner.lap()?;
         let result = run()?;
-        self.inner.finish()?;
-        let time = start.elapsed();
+        lap.end()?;
         let mut log = self.log();
         let key = (log.stage.clone(), op);
-        let record = log.records.entry(key).or_default();
-        record.0 += 1;
-        record.1 += time;
-        record.2 += cost(&result);
+        let entry = log.entries.entry(key).or_default();
+        entry.calls += 1;
+        entry.cost += cost(&result);
+        entry.open.push(lap);
+        if entry.open.len() == OPEN {
+            entry.close(OPEN / 2)?;
+        }
         Ok(result)
     }
 }
@@ -134,6 +154,18 @@ impl Ops for ProfileOps<'_> {
         self.timed("download", || self.inner.download(x), |_| cost::elementwise(&[x, x], 0))
     }
 
+    fn send(&self, x: &Tensor) -> Result<Box<dyn Incoming>> {
+        self.timed("send", || self.inner.send(x), |_| cost::elementwise(&[x], 0))
+    }
+
+    fn lap(&self) -> Result<Box<dyn Lap>> {
+        self.inner.lap()
+    }
+
+    fn finish(&self) -> Result<()> {
+        self.inner.finish()
+    }
+
     fn reserve(&self, bytes: usize) -> Result<()> {
         self.inner.reserve(bytes)
     }
@@ -144,6 +176,18 @@ impl Ops for ProfileOps<'_> {
 
     fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
         self.timed("fetch", || self.inner.fetch(parked), |y| cost::elementwise(&[y], 0))
+    }
+
+    fn park_linear(&self, linear: &Linear) -> Result<Linear> {
+        self.inner.park_linear(linear)
+    }
+
+    fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
+        self.timed("fetch_linear", || self.inner.fetch_linear(parked), |linear| cost::fetch_linear(linear))
+    }
+
+    fn copy_time(&self) -> Result<CopyTime> {
+        self.inner.copy_time()
     }
 
     fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {

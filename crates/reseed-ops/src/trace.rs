@@ -1,16 +1,20 @@
 //! The device that computes nothing: shapes, live bytes, peak bytes, arithmetic. With it a model plans its own memory.
 
-use std::any::Any;
-use std::sync::{Arc, Mutex, MutexGuard};
+mod book;
 
-use crate::arena::Arena;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+pub use book::{Ledger, Pace};
+
 use crate::cost::{self, Cost};
 use crate::error::Result;
 use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Qkv, Read, Stats, Summed};
 use crate::packing::{Rotary, RotaryData, Rows};
 use crate::shape::{DType, Shape};
-use crate::tensor::{Storage, Tensor};
+use crate::tensor::Tensor;
 use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec, Vector};
+use book::{Book, Counted, Parked, lock};
 
 /// An op as far as the memory that a device needs beside its operands depends on it.
 pub enum Work<'a> {
@@ -40,102 +44,16 @@ pub struct TraceOps {
     book: Arc<Mutex<Book>>,
 }
 
-/// What has been counted.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Ledger {
-    /// Bytes of tensors alive now.
-    pub live: usize,
-    /// Most bytes alive at once, workspace included.
-    pub peak: usize,
-    /// Bytes of one piece of memory that holds them all, gaps between them included.
-    pub arena: usize,
-    /// Most bytes parked in the host's memory at once.
-    pub parked: usize,
-    /// Bytes copied to be parked and fetched.
-    pub copied: usize,
-    /// Bytes of weights.
-    pub weights: usize,
-    /// Arithmetic and traffic so far.
-    pub cost: Cost,
-    /// Ops so far.
-    pub ops: usize,
-}
-
-/// The ledger and where tensors would lie.
-#[derive(Default)]
-struct Book {
-    ledger: Ledger,
-    arena: Arena,
-    parked: usize,
-}
-
-impl Book {
-    fn take(&mut self, bytes: usize) -> usize {
-        let ledger = &mut self.ledger;
-        ledger.live += bytes;
-        ledger.peak = ledger.peak.max(ledger.live);
-        let at = self.arena.take(bytes, usize::MAX).expect("an arena without end");
-        ledger.arena = self.arena.high();
-        at
-    }
-
-    fn give(&mut self, at: usize, bytes: usize) {
-        self.ledger.live -= bytes;
-        self.arena.give(at, bytes);
-    }
-}
-
-/// A tensor's place.
-struct Counted {
-    at: usize,
-    bytes: usize,
-    book: Arc<Mutex<Book>>,
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        lock(&self.book).give(self.at, self.bytes);
-    }
-}
-
-/// A tensor in the host's memory.
-struct Parked {
-    bytes: usize,
-    book: Arc<Mutex<Book>>,
-}
-
-impl Drop for Parked {
-    fn drop(&mut self) {
-        lock(&self.book).parked -= self.bytes;
-    }
-}
-
-impl Storage for Parked {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-}
-
-impl Storage for Counted {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-}
-
-fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
-    book.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
 impl TraceOps {
     /// A device whose activations are of `dtype`, whose weights are of `weights`, and whose ops need `workspace`.
     pub fn new(dtype: DType, weights: DType, workspace: Workspace) -> TraceOps {
-        TraceOps { dtype, weights, workspace, book: Arc::default() }
+        TraceOps { dtype, weights, workspace, book: Arc::new(Mutex::new(Book::new(Pace::default()))) }
+    }
+
+    /// The same at another pace.
+    pub fn paced(self, pace: Pace) -> TraceOps {
+        lock(&self.book).pace = pace;
+        self
     }
 
     /// What has been counted so far.
@@ -144,10 +62,16 @@ impl TraceOps {
     }
 
     fn alloc(&self, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-        let shape = shape.into();
+        self.filled(shape.into(), dtype, |_| 0)
+    }
+
+    /// A tensor that is filled when `ready` says.
+    fn filled(&self, shape: Shape, dtype: DType, ready: impl FnOnce(&mut Book) -> u64) -> Tensor {
         let bytes = shape.count() * dtype.bytes();
-        let at = lock(&self.book).take(bytes);
-        Tensor::new(shape, dtype, Arc::new(Counted { at, bytes, book: self.book.clone() }))
+        let mut book = lock(&self.book);
+        let at = book.take(bytes);
+        let counted = Counted { at, bytes, ready: ready(&mut book), leaving: 0.into(), book: self.book.clone() };
+        Tensor::new(shape, dtype, Arc::new(counted))
     }
 
     /// `x` itself when its memory may be overwritten.
@@ -162,19 +86,33 @@ impl TraceOps {
         })
     }
 
-    /// What of a parked past is on the device while an op reads it: two strips, or all of it.
-    fn brought(&self, past: Past, x: &Tensor, strips: bool) -> Option<Tensor> {
-        let parked = past.frames().filter(|frames| frames.is_on::<Parked>())?;
-        let (thw, rows) = (parked.thw(), 2 * (strip_rows(parked) + 2));
-        let rows = if strips && x.thw().t == 1 { rows.min(thw.h) } else { thw.h };
-        lock(&self.book).ledger.copied += parked.bytes();
-        Some(self.alloc(Shape::clip(crate::Thw { h: rows, ..thw }, parked.channels()), parked.dtype()))
+    /// Runs an op that reads a past. One that is on its way is waited for; of one that is parked, two strips or all of it
+    /// are on the device until the op is done.
+    fn behind(&self, past: Past, x: &Tensor, strips: bool, cost: Cost) -> Option<Tensor> {
+        let past = past.frames();
+        let Some(past) = past.filter(|past| past.is_on::<Parked>()) else {
+            let mut book = lock(&self.book);
+            book.wait(past.map_or(0, |past| past.storage::<Counted>().ready));
+            book.run(cost);
+            return None;
+        };
+        let (thw, parked) = (past.thw(), past.storage::<Parked>().ready);
+        let strips = strips && x.thw().t == 1;
+        let rows = if strips { thw.h.min(2 * (strip_rows(past) + 2)) } else { thw.h };
+        let shape = Shape::clip(crate::Thw { h: rows, ..thw }, past.channels());
+        let brought = self.filled(shape, past.dtype(), |book| book.bring(past.bytes(), parked));
+        let (mut book, there) = (lock(&self.book), brought.storage::<Counted>().ready);
+        if !strips {
+            book.wait(there);
+        }
+        book.run(cost);
+        book.wait(there);
+        drop(book);
+        Some(brought)
     }
 
     fn count(&self, cost: Cost) {
-        let ledger = &mut lock(&self.book).ledger;
-        ledger.cost += cost;
-        ledger.ops += 1;
+        lock(&self.book).run(cost);
     }
 
     fn work(&self, work: Work) {
@@ -182,7 +120,7 @@ impl TraceOps {
         if bytes > 0 {
             let mut book = lock(&self.book);
             let at = book.take(bytes);
-            book.give(at, bytes);
+            book.give(at, bytes, 0);
         }
     }
 
@@ -258,15 +196,29 @@ impl Ops for TraceOps {
         let thw = x.thw();
         let (frame, shape) = (x.bytes() / thw.t, Shape::clip(crate::Thw { t: keep, ..thw }, x.channels()));
         let mut book = lock(&self.book);
-        book.parked += keep * frame;
-        book.ledger.parked = book.ledger.parked.max(book.parked);
-        book.ledger.copied += keep.min(thw.t) * frame;
-        Ok(Tensor::new(shape, x.dtype(), Arc::new(Parked { bytes: keep * frame, book: self.book.clone() })))
+        book.park(keep * frame);
+        let ready = book.leave(keep.min(thw.t) * frame);
+        x.storage::<Counted>().leaving.store(ready, Ordering::Relaxed);
+        Ok(Tensor::new(shape, x.dtype(), Arc::new(Parked { bytes: keep * frame, ready, book: self.book.clone() })))
     }
 
     fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
-        lock(&self.book).ledger.copied += parked.bytes();
-        Ok(self.alloc(parked.shape(), parked.dtype()))
+        let ready = parked.storage::<Parked>().ready;
+        Ok(self.filled(parked.shape(), parked.dtype(), |book| book.bring(parked.bytes(), ready)))
+    }
+
+    fn park_linear(&self, linear: &Linear) -> Result<Linear> {
+        let bytes = linear.d_in * linear.d_out * self.weights.bytes();
+        let mut book = lock(&self.book);
+        book.ledger.weights -= bytes;
+        book.ledger.hosted += bytes;
+        Ok(linear.clone())
+    }
+
+    fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
+        let matrix = self.alloc([parked.d_out, parked.d_in], self.weights);
+        lock(&self.book).ledger.copied += matrix.bytes();
+        Ok(Linear { packed: Arc::new(matrix), ..parked.clone() })
     }
 
     fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
@@ -276,19 +228,18 @@ impl Ops for TraceOps {
             Some(residual) => self.writable(residual),
             None => self.alloc(Shape::clip(spec.output(x.thw(), past.starts()), spec.c_out), x.dtype()),
         };
-        let _past = self.brought(past, x, spec.stride == crate::Thw::new(1, 1, 1));
         let folded = |t: &usize| past.starts() && spec.folded(*t) > 1;
         self.work(Work::Conv(spec, (0..y.thw().t).filter(folded).count()));
-        self.count(cost::conv(spec, past, x, &y, residual));
+        let plain = spec.stride == crate::Thw::new(1, 1, 1);
+        let _past = self.behind(past, x, plain, cost::conv(spec, past, x, &y, residual));
         Ok(Summed { stats: self.stats(&y, epilogue.groups), tensor: y })
     }
 
     fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
         let spec = &upsample.spec;
         let y = self.alloc(Shape::clip(spec.output(x.thw(), past.starts()), spec.channels), x.dtype());
-        let _past = self.brought(past, x, false);
         self.work(Work::Upsample(spec, if past.starts() { x.thw().t } else { 0 }));
-        self.count(cost::upsample(spec, past, x, &y));
+        let _past = self.behind(past, x, false, cost::upsample(spec, past, x, &y));
         Ok(Summed { stats: self.stats(&y, groups), tensor: y })
     }
 
@@ -298,7 +249,7 @@ impl Ops for TraceOps {
             return Ok(x);
         }
         let kept = match past {
-            Some(past) if past.thw().t == keep && thw.t < keep => self.writable(past),
+            Some(past) if past.thw().t == keep => self.writable(past),
             _ => self.alloc(Shape::clip(crate::Thw { t: keep, ..thw }, x.channels()), x.dtype()),
         };
         self.count(cost::tail(&kept));

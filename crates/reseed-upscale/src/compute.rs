@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use reseed_model::plan::{Cut, slices};
 use reseed_model::{Half, Stream};
-use reseed_ops::{Hw, Ops, Thw};
+use reseed_ops::{CopyTime, Hw, Ops, Thw};
 
 use crate::error::Result;
 use crate::latent::Latent;
@@ -24,6 +24,7 @@ pub struct PhaseTimes {
     pub encode: Duration,
     pub upscale: Duration,
     pub decode: Duration,
+    pub streaming: CopyTime,
 }
 
 /// Sends slices on as they are, until there are none or nobody wants more.
@@ -74,7 +75,9 @@ impl Compute<'_> {
                 break;
             }
             self.phase.set(Phase::Upscale);
+            self.model.step.copy_time()?;
             let restored = timed(&mut times.upscale, || self.step(batch.number, condition))?;
+            times.streaming += self.model.step.copy_time()?;
             self.phase.set(Phase::Decode);
             let mut batch = Some(batch);
             let mut decoder = self.decoder(restored.thw);

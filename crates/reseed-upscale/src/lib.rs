@@ -55,6 +55,7 @@ pub mod shot;
 mod size;
 mod upscaler;
 mod view;
+mod wide;
 
 pub use color::Color;
 pub use error::{Error, Result};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use reseed_model::dit::Plan;
 use reseed_model::weights::Source;
 use reseed_model::{Dit, Text, Vae};
-use reseed_ops::{Ops, Shape, Tensor, Thw};
+use reseed_ops::{CopyTime, Ops, Shape, Thw};
 
 use crate::error::{Error, Result};
 use crate::latent::Latent;
@@ -21,11 +21,11 @@ pub struct Networks<'a> {
 }
 
 impl<'a> Networks<'a> {
-    /// Loads the VAE onto one device and the transformer onto another. `text` is asked for once the width that the
-    /// transformer needs is known.
+    /// Loads the VAE onto one device and the transformer onto another, on which so many of its layers stay; the others
+    /// come when they are wanted. `text` is asked for once the width that the transformer needs is known.
     pub fn load(
         (vae_ops, vae): (&dyn Ops, &dyn Source),
-        (dit_ops, dit): (&'a dyn Ops, &dyn Source),
+        (dit_ops, dit, resident): (&'a dyn Ops, &dyn Source, usize),
         text: impl FnOnce(usize) -> reseed_model::Result<Text>,
     ) -> Result<Networks<'a>> {
         let config = reseed_model::Config::detect(vae)?;
@@ -39,7 +39,7 @@ impl<'a> Networks<'a> {
         }
         let text = text(sizes.text_width)?;
         let vae = Vae::load(vae_ops, vae)?;
-        let transformer = Transformer::new(dit_ops, Dit::load(dit_ops, dit)?, &text)?;
+        let transformer = Transformer::new(dit_ops, Dit::load_keeping(dit_ops, dit, resident)?, text);
         Ok(Networks { vae, transformer })
     }
 
@@ -60,16 +60,15 @@ impl<'a> Networks<'a> {
 pub struct Transformer<'a> {
     ops: &'a dyn Ops,
     dit: Dit,
-    text: Tensor,
+    text: Text,
     /// Of the last latent's size: most batches of a job have one size.
     plan: Mutex<Option<(Thw, Arc<Plan>)>>,
 }
 
 impl<'a> Transformer<'a> {
     /// A loaded transformer.
-    pub fn new(ops: &'a dyn Ops, dit: Dit, text: &Text) -> reseed_model::Result<Transformer<'a>> {
-        let text = ops.upload(text.shape, &text.values)?;
-        Ok(Transformer { ops, dit, text, plan: Mutex::new(None) })
+    pub fn new(ops: &'a dyn Ops, dit: Dit, text: Text) -> Transformer<'a> {
+        Transformer { ops, dit, text, plan: Mutex::new(None) }
     }
 
     fn plan(&self, thw: Thw) -> reseed_model::Result<Arc<Plan>> {
@@ -79,7 +78,7 @@ impl<'a> Transformer<'a> {
             _ => {
                 // The old one goes first, so that there is never room needed for two.
                 *last = None;
-                let plan = Arc::new(self.dit.plan(self.ops, thw, self.text.rows())?);
+                let plan = Arc::new(self.dit.plan(self.ops, thw, self.text.shape.dims()[0])?);
                 *last = Some((thw, plan.clone()));
                 Ok(plan)
             }
@@ -93,7 +92,13 @@ impl Step for Transformer<'_> {
         let plan = self.plan(thw)?;
         let both = Shape::clip(Thw { t: 2 * thw.t, ..thw }, condition.channels());
         let latents = self.ops.upload(both, &[&noise.values[..], &condition.values].concat())?;
-        let restored = self.dit.sample(self.ops, &latents, &self.text, &plan)?;
+        // A few kilobytes a batch, so that between batches all of the device's memory is the autoencoder's.
+        let text = self.ops.upload(self.text.shape, &self.text.values)?;
+        let restored = self.dit.sample(self.ops, &latents, &text, &plan)?;
         Ok(Latent { thw, values: self.ops.download(&restored)? })
+    }
+
+    fn copy_time(&self) -> reseed_model::Result<CopyTime> {
+        Ok(self.ops.copy_time()?)
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use reseed_ops::CopyTime;
+
 /// Time that each stage worked, not counting its waits. Stages run at the same time, so their sum may exceed the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
@@ -24,7 +26,7 @@ pub struct Times {
 }
 
 /// What a finished job has to tell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Report {
     /// Frames written.
     pub frames: usize,
@@ -34,6 +36,8 @@ pub struct Report {
     pub shots: usize,
     /// Where the time went.
     pub times: Times,
+    /// Copies between host and device during the transformer's steps: its layers, where they do not stay on the device.
+    pub streaming: CopyTime,
     /// Most bytes of host memory that the process has taken, where the system tells.
     pub peak_memory: Option<usize>,
 }

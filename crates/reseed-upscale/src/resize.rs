@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use rayon::prelude::*;
 use reseed_media::Size;
 
+use crate::wide::wide;
+
 /// Rows that one thread makes at a time: enough that the rows which two bands share do not matter.
 const BAND: usize = 32;
 
@@ -109,6 +111,12 @@ impl<const C: usize> Resizer<C> {
     }
 }
 
+wide! {
+    fn add(values: &[f32], weight: f32, sums: &mut [f32]) {
+        sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += weight * value);
+    }
+}
+
 /// The input rows that the current output row needs, already resampled along their columns.
 struct Window<'a, const C: usize> {
     resizer: &'a Resizer<C>,
@@ -137,7 +145,7 @@ impl<const C: usize> Window<'_, C> {
         }
         out.fill(0.0);
         for (values, weight) in self.rows.iter().zip(weights) {
-            out.iter_mut().zip(values).for_each(|(sum, value)| *sum += weight * value);
+            add(values, *weight, out);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use reseed_media::{Sink, Source};
 use reseed_model::Vae;
-use reseed_ops::Ops;
+use reseed_ops::{CopyTime, Ops};
 
 use crate::compute::{Compute, PhaseTimes, pass};
 use crate::error::{Error, Result};
@@ -35,6 +35,11 @@ pub trait Step: Send + Sync {
     /// The restored latent for a batch: `condition` is what its frames were encoded to, `noise` what the step starts
     /// from; all three have one shape.
     fn run(&self, condition: &Latent, noise: &Latent) -> reseed_model::Result<Latent>;
+
+    /// How long copies between host and device took since the last call.
+    fn copy_time(&self) -> reseed_model::Result<CopyTime> {
+        Ok(CopyTime::default())
+    }
 }
 
 impl<F: Fn(&Latent, &Latent) -> reseed_model::Result<Latent> + Send + Sync> Step for F {
@@ -60,7 +65,8 @@ pub trait Progress {
     /// What the networks are doing. Told several times a second.
     fn working(&mut self, _phase: Phase) {}
 
-    /// Whether the job shall compute no further than the slice in hand. What is finished is still written. Asked several times a second.
+    /// Whether the job shall compute no further than the slice in hand. What is finished is still written. Asked several
+    /// times a second.
     fn cancelled(&mut self) -> bool {
         false
     }
@@ -163,7 +169,8 @@ impl<'a> Upscaler<'a> {
             }
             (report.shots, report.batches) = (shots, batches);
             (report.times.read, report.times.resize, report.times.post_process) = (time, resize, post);
-            let PhaseTimes { encode, upscale, decode } = computed;
+            let PhaseTimes { encode, upscale, decode, streaming } = computed;
+            report.streaming = streaming;
             (report.times.encode, report.times.upscale, report.times.decode) = (encode, upscale, decode);
             Ok(report)
         })

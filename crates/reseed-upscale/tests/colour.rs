@@ -26,7 +26,7 @@ fn corrected(golden: &Golden, color: Color) -> Vec<Vec<f32>> {
 fn stored_error(golden: &Golden, method: &str) -> Distance {
     let stored = &golden.case["float64"][method];
     let number = |key: &str| stored[key].as_f64().unwrap();
-    Distance { max: number("max"), mean: number("mean"), far: number("over_1e_3") }
+    Distance { max: number("max"), mean: number("mean") }
 }
 
 #[test]
@@ -37,17 +37,17 @@ fn every_method_is_the_stored_one() {
             let off = distance(&corrected(&golden, *color), &golden.pictures(method));
             let stored = stored_error(&golden, method);
             println!("{name} {method}: {off:?}, double precision {stored:?}");
-            // Rounding of another order of the same sums is as large as the stored result's own. Where ranks are matched
-            // it also swaps neighbours in rank: two pixels that are equal but for rounding exchange values that stand
-            // side by side in the style's distribution. Some thirty pairs of a slice are that close, and few of those
-            // values are a thousandth apart: one value in ten thousand may be.
+            // Rounding of another order of the same sums is as large as the stored result's own.
             assert!(off.mean <= 4.0 * stored.mean, "{name} {method}: {off:?}");
-            match color {
-                Color::Lab | Color::Hsv | Color::WaveletAdaptive => {
-                    assert!(off.far <= 1e-4, "{name} {method}: {off:?}")
-                }
-                _ => assert!(off.max <= 4.0 * stored.max, "{name} {method}: {off:?}"),
-            }
+            let allowed = match color {
+                // Rounding swaps neighbours in rank; `colour_ranks` bounds what that does to each pixel.
+                Color::Lab => continue,
+                // A saturation is one division of one difference, correctly rounded everywhere: ranks are the same, and
+                // what is left are some eight roundings of values up to one.
+                Color::Hsv | Color::WaveletAdaptive => 8.0 * f64::from(f32::EPSILON),
+                _ => 4.0 * stored.max,
+            };
+            assert!(off.max <= allowed, "{name} {method}: {off:?}, allowed {allowed:.1e}");
         }
     }
 }

@@ -3,7 +3,8 @@
 use clap::{Args, Subcommand};
 use reseed_ops::{Hw, Thw};
 
-use super::{ComputeArgs, Direction, RunArgs, size};
+use super::upscale::ColorMode;
+use super::{ComputeArgs, Direction, RunArgs, memory, size};
 
 #[derive(Subcommand)]
 pub enum Bench {
@@ -11,6 +12,8 @@ pub enum Bench {
     Vae(BenchArgs),
     /// Time one step of the diffusion transformer.
     Dit(DitBenchArgs),
+    /// Time what the processor does with frames: resizing and the correction of colours.
+    Color(ColorBenchArgs),
 }
 
 #[derive(Args)]
@@ -44,8 +47,36 @@ pub struct DitBenchArgs {
     /// Timed runs; the median counts.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
+    /// Memory of the card that may be taken, such as 6G; layers that find no place come from the host's.
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub max_vram: Option<usize>,
     #[command(flatten)]
     pub compute: ComputeArgs,
+}
+
+#[derive(Args)]
+pub struct ColorBenchArgs {
+    /// How colours are corrected.
+    #[arg(long, value_enum, default_value_t = ColorMode::Lab)]
+    pub color: ColorMode,
+    /// Size of the input, width x height.
+    #[arg(long, value_parser = size, value_name = "WxH", default_value = "640x360")]
+    pub from: Hw,
+    /// Size of the result, width x height.
+    #[arg(long, value_parser = size, value_name = "WxH", default_value = "1280x720")]
+    pub size: Hw,
+    /// Frames of a batch.
+    #[arg(long, default_value_t = 17, value_parser = clap::value_parser!(u32).range(1..))]
+    pub frames: u32,
+    /// Timed runs; the median counts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+    /// Threads; all cores unless given.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub threads: Option<u16>,
+    /// One JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
 }
 
 fn latent(text: &str) -> Result<Thw, String> {

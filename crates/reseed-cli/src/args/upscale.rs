@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use reseed_ops::Hw;
 
 use super::video::VideoArgs;
-use super::{ComputeArgs, plane, size};
+use super::{ComputeArgs, memory, plane, size};
 
 #[derive(Args)]
 pub struct UpscaleArgs {
@@ -98,6 +98,10 @@ pub struct JobArgs {
     /// is free unless given.
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
     pub slice: Option<u16>,
+    /// Memory of the card that may be taken, such as 6G; what is free, less a margin, unless given. Where the model does
+    /// not fit, its layers wait in the host's memory; the result is the same.
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub max_vram: Option<usize>,
     #[command(flatten)]
     pub compute: ComputeArgs,
 }

@@ -2,40 +2,47 @@
 
 use std::time::Instant;
 
-use reseed_model::Dit;
+use reseed_model::dit::{self, Config, Needs};
 use reseed_model::weights::formula::uniform;
-use reseed_ops::{Cost, Ops, ProfileOps, Shape, Thw};
+use reseed_model::{Dit, Text};
+use reseed_ops::{CopyTime, Cost, Ops, ProfileOps, Record, Shape, Thw};
 use serde_json::json;
 
 use crate::args::bench::DitBenchArgs;
+use crate::budget::SPARE;
 use crate::engine::{self, Device};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::model::Weights;
 use crate::report::{self, MemoryWatch, bytes};
 
 pub fn run(args: &DitBenchArgs) -> Result<()> {
-    let device = match engine::transformer_device(&args.compute)? {
-        Some(device) => device,
-        None => engine::device(&args.compute, None)?,
-    };
+    let device = engine::device(&args.compute, args.max_vram)?;
+    let device = engine::transformer_device(&args.compute, args.max_vram, &device)?.unwrap_or(device);
     let weights = Weights::open(&args.model)?;
-    let dit = Dit::load(&*device.ops, weights.dit())?;
-    Case { args, device: &device, dit: &dit }.time(&weights)
+    let text = weights.text(Config::detect(weights.dit())?.text_width)?;
+    let case = dit::Case { source: weights.dit(), latent: args.latent, text: text.shape.dims()[0] };
+    let room = (device.room)()?.unwrap_or(usize::MAX);
+    let fits = |needs: &Needs| needs.weights + needs.weights / 64 + needs.arena + SPARE <= room;
+    let needs = case.most(&device.trace, fits)?;
+    let needs = needs.ok_or_else(|| Failure::Memory(format!("{} are too few for one layer", bytes(room))))?;
+    let dit = Dit::load_keeping(&*device.ops, weights.dit(), needs.resident)?;
+    device.ops.reserve(needs.arena + SPARE)?;
+    Case { args, device: &device, dit: &dit, needs }.time(&text)
 }
 
 struct Case<'a> {
     args: &'a DitBenchArgs,
     device: &'a Device,
     dit: &'a Dit,
+    needs: Needs,
 }
 
 impl Case<'_> {
-    fn time(&self, weights: &Weights) -> Result<()> {
+    fn time(&self, text: &Text) -> Result<()> {
         let (ops, Thw { t, h, w }) = (&*self.device.ops, self.args.latent);
         let both = Shape::from([2 * t, h, w, self.dit.config.latent]);
         // Unit variance, as latents have; never zeros, which are faster than real data.
         let values: Vec<f32> = uniform("bench", both.count(), 1).iter().map(|v| (v * 3f64.sqrt()) as f32).collect();
-        let text = weights.text(self.dit.config.text_width)?;
         let (latents, text) = (ops.upload(both, &values)?, ops.upload(text.shape, &text.values)?);
         let plan = self.dit.plan(ops, self.args.latent, text.rows())?;
         let once = |ops: &dyn Ops| -> Result<f64> {
@@ -50,19 +57,21 @@ impl Case<'_> {
         once(ops)?;
         let profiler = ProfileOps::new(ops);
         once(&profiler)?;
+        ops.copy_time()?;
         let mut times = (0..self.args.repeat).map(|_| once(ops)).collect::<Result<Vec<_>>>()?;
         times.sort_by(f64::total_cmp);
-        self.tell(&times, &profiler, &watch);
+        self.tell(&times, &profiler.records()?, &watch, ops.copy_time()?);
         Ok(())
     }
 
-    fn tell(&self, times: &[f64], profiler: &ProfileOps, watch: &MemoryWatch) {
+    fn tell(&self, times: &[f64], records: &[Record], watch: &MemoryWatch, copies: CopyTime) {
         let mut cost = Cost::default();
-        profiler.records().iter().for_each(|r| cost += r.cost);
+        records.iter().for_each(|r| cost += r.cost);
         let median = times[times.len() / 2];
         let (name, rate) = (self.dit.config.layout.name, cost.flops as f64 / median / 1e12);
         let (ops, latent, args) = (&self.device.ops, self.args.latent, &self.args.compute);
         let peak = self.device.card.as_ref().map(|card| card.peak_bytes());
+        let (Needs { layers, resident, .. }, copying) = (self.needs, copies.copying / times.len() as f64);
         if args.json {
             say!(
                 "{}",
@@ -71,6 +80,7 @@ impl Case<'_> {
                     "latent": latent.to_string(), "dtype": ops.precision().to_string(), "seconds": times,
                     "median": median, "flops": cost.flops, "tflops_per_second": rate,
                     "peak_above_weights_bytes": watch.above_weights(), "card_peak_bytes": peak,
+                    "layers": layers, "resident_layers": resident, "copy_seconds": copying, "copies_hidden": copies.hidden(),
                 })
             );
         } else {
@@ -85,11 +95,16 @@ impl Case<'_> {
             );
             say!("{}", watch.line());
             if let Some(peak) = peak {
-                say!("card: {} of its memory", bytes(peak));
+                let hidden = 100.0 * copies.hidden();
+                say!(
+                    "card: {} of its memory, {resident} of {layers} layers on it; copies {:.1} ms, {hidden:.0}% hidden",
+                    bytes(peak),
+                    copying * 1e3
+                );
             }
         }
-        if args.profile {
-            report::profile(&profiler.records(), args.json);
+        if let Some(ceiling) = &self.device.ceiling {
+            report::profile(records, ceiling, args.json);
         }
     }
 }

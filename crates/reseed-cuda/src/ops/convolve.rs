@@ -151,8 +151,8 @@ impl Convolution {
             * (args.out_w as usize).div_ceil(STEM_PLANE)
             * args.out_frames as usize;
         let pixels = 3 * (STEM_PLANE + 2) * (STEM_PLANE + 2) * STEM_IN as usize;
-        let shared = (args.c_out as usize * STEM_PITCH + pixels) * dtype.bytes() + STEM_PITCH * size_of::<i32>();
-        let grid = Grid { blocks: [tiles.min(2 * cuda.driver.multiprocessors), 1, 1], threads: [256, 1], shared };
+        let shared = (args.c_out as usize * STEM_PITCH + pixels) * dtype.bytes();
+        let grid = Grid { blocks: [tiles.min(cuda.driver.multiprocessors), 1, 1], threads: [256, 1], shared };
         // SAFETY: arguments follow kernels/conv_stem.cu in order and type; the caller's promise.
         unsafe { cuda.driver.launch(&format!("conv_stem_{dtype}"), grid, args![y, x, past, w, bias, args]) }
     }
@@ -200,10 +200,10 @@ impl Convolution {
         // The copying unit and the epilogue want rows that start on 16 bytes.
         let even = a.x_pitch % 8 == 0 && a.w_pitch % 8 == 0 && a.y_pitch % 8 == 0 && a.c_out % 8 == 0;
         let aligned = [self.x, self.w, self.past, self.y].iter().all(|p| p.0.is_multiple_of(16));
-        if !(half && aligned && a.c_in % HALO_DEPTH as i32 == 0) {
+        if !(half && aligned && a.c_in % 8 == 0) {
             return None;
         }
-        let (few, many) = (a.c_out <= HALO_FEW as i32, a.c_out >= HALO_CHANNELS as i32 && even);
+        let (few, many) = (a.c_out <= HALO_FEW as i32, a.c_out > HALO_FEW as i32 && even);
         let halo = |taps, stride| Some(Halo { taps, stride, few: !many });
         let stride = (a.stride_t, a.stride_h, a.stride_w);
         match (a.taps_h, a.taps_w, a.pad_h, a.pad_w, a.phases) {
@@ -301,8 +301,8 @@ mod tests {
         for no in [
             ConvArgs { stride_h: 2, ..three },
             ConvArgs { stride_t: 2, ..three },
-            ConvArgs { c_in: 96, x_pitch: 96, w_pitch: 96, ..three },
-            ConvArgs { c_out: 64, y_pitch: 64, ..three },
+            ConvArgs { c_in: 100, x_pitch: 100, w_pitch: 100, ..three },
+            ConvArgs { c_out: 20, y_pitch: 20, ..three },
             ConvArgs { c_out: 132, y_pitch: 132, ..three },
             ConvArgs { phases: 1, ..two },
         ] {

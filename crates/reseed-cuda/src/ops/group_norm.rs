@@ -9,13 +9,15 @@ use super::convolve::Convolution;
 use super::memory::ptr;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
-use crate::params::{ConvArgs, int};
+use crate::params::{int, long};
 use crate::store::{Lent, Memory};
 
 /// Pixels of which one block takes the statistics.
 pub const CHUNK: usize = 512;
-/// Values that one block normalises.
-const BLOCK: usize = 256;
+/// Fewest pixels that one block normalises, for it begins with the slopes of its channels.
+const FEWEST: usize = 64;
+/// Blocks of it that a multiprocessor has at the same time. There are no more, so that all end together.
+const RESIDENT: usize = 4;
 
 /// Gain and shift, `[2][channels]` of f32.
 struct Weights(Memory);
@@ -64,7 +66,8 @@ pub struct Sums<'a> {
     op: &'static str,
     y: &'a Tensor,
     groups: usize,
-    left: Option<(Lent, ConvArgs)>,
+    /// Where the kernel leaves them, and in how many slots a frame and group.
+    left: Option<(Lent, usize)>,
 }
 
 impl<'a> Sums<'a> {
@@ -79,23 +82,18 @@ impl<'a> Sums<'a> {
         let Some(slots) = launch.sums(cuda, groups) else { return Ok(Sums { op, y, groups, left: None }) };
         let partial = cuda.scratch(op, y.thw().t * groups * slots * 2, DType::F32)?;
         (launch.partial, launch.groups) = (partial.ptr(), groups);
-        Ok(Sums { op, y, groups, left: Some((partial, launch.args)) })
+        Ok(Sums { op, y, groups, left: Some((partial, slots)) })
     }
 
     /// Behind the launches.
     pub fn stats(self, cuda: &CudaOps) -> Result<Stats> {
-        let Some((partial, a)) = self.left else { return cuda.stats(self.op, self.y, self.groups) };
+        let Some((partial, slots)) = self.left else { return cuda.stats(self.op, self.y, self.groups) };
         let frames = self.y.thw().t;
         let stats = cuda.room(self.op, Shape::from([frames, self.groups, 2]), DType::F32)?;
-        let (grid, width) = (Grid::new([self.groups, frames, 1], 128), a.c_out / int(self.groups));
+        let grid = Grid::new([self.groups, frames, 1], 1024);
+        let count = long(self.y.count() / (frames * self.groups));
         // SAFETY: arguments follow kernels/group_norm.cu in order and type; every slot of every frame has been left.
-        unsafe {
-            cuda.driver.launch(
-                "group_stats_join",
-                grid,
-                args![ptr(&stats), partial.ptr(), a.out_h, a.out_w, a.phases, width],
-            )
-        }?;
+        unsafe { cuda.driver.launch("group_stats_join", grid, args![ptr(&stats), partial.ptr(), int(slots), count]) }?;
         Ok(stats)
     }
 }
@@ -115,7 +113,8 @@ pub fn run(cuda: &CudaOps, mut x: Tensor, given: Option<Stats>, norm: &Norm, act
     };
     let (gain, shift) = gain_and_shift(cuda, norm);
     let pixels = thw.h * thw.w;
-    let grid = Grid::new([pixels.div_ceil(BLOCK), thw.t, 1], 256);
+    let chunk = pixels.div_ceil((RESIDENT * cuda.driver.multiprocessors / thw.t).max(1)).max(FEWEST);
+    let (grid, chunk) = (Grid::new([pixels.div_ceil(chunk), thw.t, 1], 256), int(chunk));
     let (pixels, channels, groups) = (int(pixels), int(channels), int(norm.groups));
     let silu = i32::from(act == Activation::Silu);
     let name = format!("group_norm_{}", x.dtype());
@@ -124,7 +123,7 @@ pub fn run(cuda: &CudaOps, mut x: Tensor, given: Option<Stats>, norm: &Norm, act
         cuda.driver.launch(
             &name,
             grid,
-            args![ptr(&y), ptr(&x), ptr(&stats), gain, shift, pixels, channels, groups, norm.eps, silu],
+            args![ptr(&y), ptr(&x), ptr(&stats), gain, shift, pixels, channels, groups, chunk, norm.eps, silu],
         )
     }?;
     Ok(y)

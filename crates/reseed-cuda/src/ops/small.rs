@@ -18,7 +18,7 @@ pub fn tail(cuda: &CudaOps, mut past: Option<Tensor>, mut x: Tensor, keep: usize
         assert_eq!(plane(past), plane(&x), "tail: past {past:?}, input {x:?}");
     }
     // Frames move towards the front, one by one, so that a past may make room for itself.
-    let in_place = past.as_mut().is_some_and(|past| past.thw().t == keep && thw.t < keep && past.is_unique());
+    let in_place = past.as_mut().is_some_and(|past| past.thw().t == keep && past.is_unique());
     let kept = match &past {
         Some(past) if in_place => past.clone(),
         _ => cuda.room("tail", Shape::clip(Thw { t: keep, ..thw }, x.channels()), x.dtype())?,

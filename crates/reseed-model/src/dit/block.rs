@@ -11,6 +11,10 @@ use crate::error::Result;
 /// One layer's weights, plain data.
 pub struct Block {
     heads: usize,
+    /// Whether both streams have the same matrices.
+    shared: bool,
+    /// Whether its matrices are in the host's memory.
+    pub(super) parked: bool,
     video: Branch,
     video_rest: Rest,
     text: Branch,
@@ -60,7 +64,35 @@ impl Block {
             (false, true) => Some(rest.clone()),
             (false, false) => Some(Rest::load(w, i, text)?),
         };
-        Ok(Block { heads: w.config.heads, video: branch, video_rest: rest, text: text_branch, text_rest })
+        let (heads, parked) = (w.config.heads, false);
+        Ok(Block { heads, shared, parked, video: branch, video_rest: rest, text: text_branch, text_rest })
+    }
+
+    /// The same layer with its matrices in the host's memory.
+    pub(super) fn park(&self, ops: &dyn Ops) -> Result<Block> {
+        Ok(Block { parked: true, ..self.with_matrices(|matrix| Ok(ops.park_linear(matrix)?))? })
+    }
+
+    /// A parked layer on its way back.
+    pub(super) fn fetch(&self, ops: &dyn Ops) -> Result<Block> {
+        Ok(Block { parked: false, ..self.with_matrices(|matrix| Ok(ops.fetch_linear(matrix)?))? })
+    }
+
+    /// The same layer with every matrix replaced, those that both streams share once.
+    fn with_matrices(&self, each: impl Fn(&Linear) -> Result<Linear>) -> Result<Block> {
+        let (video, video_rest) = (self.video.with_matrices(&each)?, self.video_rest.with_matrices(&each)?);
+        let (text, text_rest) = match self.shared {
+            true => {
+                let rest = self.text_rest.as_ref().map(|_| video_rest.clone());
+                (Branch { norm: self.text.norm.clone(), ..video.clone() }, rest)
+            }
+            false => {
+                let rest = self.text_rest.as_ref().map(|rest| rest.with_matrices(&each)).transpose()?;
+                (self.text.with_matrices(&each)?, rest)
+            }
+        };
+        let Block { heads, shared, parked, .. } = *self;
+        Ok(Block { heads, shared, parked, video, video_rest, text, text_rest })
     }
 
     /// a = attention(qkv(x), qkv(y)) within windows, each with all of y;  x ← rest(x, a),  y ← rest(y, mean of a)
@@ -93,6 +125,10 @@ impl Branch {
         })
     }
 
+    fn with_matrices(&self, each: impl Fn(&Linear) -> Result<Linear>) -> Result<Branch> {
+        Ok(Branch { qkv: each(&self.qkv)?, ..self.clone() })
+    }
+
     /// (n(x) ⊙ s + b) W
     fn qkv(&self, ops: &dyn Ops, x: &Tensor) -> Result<Tensor> {
         let h = ops.rms_norm_modulate(x, &self.norm)?;
@@ -115,6 +151,11 @@ impl Rest {
             mlp: Mlp::load(w, &format!("blocks.{i}.mlp.{branch}"))?,
             mlp_gate: w.gate(&ada, Slot::Mlp)?,
         })
+    }
+
+    fn with_matrices(&self, each: impl Fn(&Linear) -> Result<Linear>) -> Result<Rest> {
+        let mlp = Mlp { up: each(&self.mlp.up)?, down: each(&self.mlp.down)?, ..self.mlp };
+        Ok(Rest { out: each(&self.out)?, mlp, ..self.clone() })
     }
 
     /// x ← x + g₁ ⊙ out(a)

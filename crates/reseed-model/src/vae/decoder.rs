@@ -1,5 +1,3 @@
-use std::ops::Range;
-
 use reseed_ops::{Epilogue, Hw, Ops, Summed, Tensor};
 
 use super::Half;
@@ -48,7 +46,13 @@ impl Decoder {
         Ok(Decoder { config: config.clone(), conv_in, mid, levels, head, slots: w.next_slot() })
     }
 
-    fn resnets(&self, i: usize, ops: &dyn Ops, mut x: Summed, state: &mut State) -> Result<Summed> {
+    /// The step up to level `i`, and its residual blocks.
+    fn level(&self, i: usize, ops: &dyn Ops, mut x: Summed, state: &mut State) -> Result<Summed> {
+        if let Some((before, up)) = i.checked_sub(1).and_then(|i| Some((&self.levels[i], self.levels[i].up.as_ref()?)))
+        {
+            ops.stage(&before.name);
+            x = up.forward(ops, x, state, self.config.groups)?;
+        }
         ops.stage(&self.levels[i].name);
         for resnet in &self.levels[i].resnets {
             x = resnet.forward(ops, x, state)?;
@@ -56,29 +60,18 @@ impl Decoder {
         Ok(x)
     }
 
-    fn up(&self, i: usize, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
-        ops.stage(&self.levels[i].name);
-        match &self.levels[i].up {
-            Some(up) => up.forward(ops, x, state, self.config.groups),
-            None => Ok(x),
+    /// From the step up to level `i` to pictures, some frames at a time. A step that makes frames makes those of one part,
+    /// so that all of them never exist together.
+    fn finish(&self, i: usize, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
+        if i == self.levels.len() {
+            ops.stage("decoder.conv_out");
+            return Ok(Summed { tensor: self.head.forward(ops, x, state)?, stats: None });
         }
-    }
-
-    /// From the step up behind level `last` to pictures, some frames at a time. Where that step makes frames, it is taken in
-    /// parts of its own, so that all of its frames never exist together.
-    fn finish(&self, last: usize, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
-        let (at_once, first) = (state.at_once().0, self.levels[last].end);
-        let step = if self.config.up_time(last) { at_once.div_ceil(2) } else { at_once };
+        let (at_once, first) = (state.at_once().0, self.levels[i - 1].end);
+        let step = if self.config.up_time(i - 1) { at_once.div_ceil(2) } else { at_once };
         state.in_parts(ops, x, step, &(first..self.slots), |x, state| {
-            let x = self.up(last, ops, x, state)?;
-            state.in_parts(ops, x, at_once, &(first + 1..self.slots), |mut x, state| {
-                for i in last + 1..self.levels.len() {
-                    x = self.resnets(i, ops, x, state)?;
-                    x = self.up(i, ops, x, state)?;
-                }
-                ops.stage("decoder.conv_out");
-                Ok(Summed { tensor: self.head.forward(ops, x, state)?, stats: None })
-            })
+            let x = self.level(i, ops, x, state)?;
+            self.finish(i + 1, ops, x, state)
         })
     }
 }
@@ -113,17 +106,14 @@ impl Half for Decoder {
         let made = (0..self.levels.len()).rfind(|&i| self.config.up_time(i)).unwrap_or(0);
         let last = made.max(self.levels.len().saturating_sub(1 + state.at_once().1));
         for i in 0..=last {
-            if i > 0 {
-                x = self.up(i - 1, ops, x, state)?;
-            }
-            x = self.resnets(i, ops, x, state)?;
+            x = self.level(i, ops, x, state)?;
         }
-        let pictures = self.finish(last, ops, x, state)?;
+        let pictures = self.finish(last + 1, ops, x, state)?;
         state.advance(frames);
         Ok(pictures.tensor)
     }
 
-    fn deep_slots(&self, count: usize) -> Range<usize> {
-        0..count.min(self.slots)
+    fn slots(&self) -> usize {
+        self.slots
     }
 }

@@ -108,7 +108,7 @@ impl Half for Encoder {
         Ok(moments)
     }
 
-    fn deep_slots(&self, count: usize) -> Range<usize> {
-        self.slots.saturating_sub(count)..self.slots
+    fn slots(&self) -> usize {
+        self.slots
     }
 }

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
@@ -17,8 +17,8 @@ pub struct State {
     seen: Seen,
     ends: bool,
     keeping: Keeping,
-    /// The input of the layer whose past was parked last: while it lives, nobody waits for its copy.
-    leaving: Option<Tensor>,
+    /// The inputs of the layers whose pasts were parked last: while they live, nobody waits for their copies.
+    leaving: VecDeque<Tensor>,
     /// Layers that run again before those behind them do.
     again: Range<usize>,
 }
@@ -36,6 +36,14 @@ impl Kept {
     fn tensor(&self) -> &Tensor {
         match self {
             Kept::Here(tensor) | Kept::Parked(_, Some(tensor)) | Kept::Parked(tensor, None) => tensor,
+        }
+    }
+
+    /// The same on the device.
+    fn brought(self, ops: &dyn Ops) -> Result<Tensor> {
+        match self {
+            Kept::Here(tensor) | Kept::Parked(_, Some(tensor)) => Ok(tensor),
+            Kept::Parked(parked, None) => Ok(ops.fetch(&parked)?),
         }
     }
 }
@@ -75,11 +83,11 @@ impl State {
         self.pasts.values().map(|kept| kept.tensor().bytes()).sum()
     }
 
-    /// A layer's past, on the device; that of the next layer is on its way.
+    /// A layer's past, on the device; those of the next layers are on their way.
     pub(crate) fn past(&mut self, ops: &dyn Ops, slot: usize) -> Result<Past<'_>> {
         if self.seen != Seen::Nothing && !self.keeping.strips {
             self.bring(ops, slot)?;
-            if let Some(next) = self.next(slot) {
+            for next in self.next(slot) {
                 self.bring(ops, next)?;
             }
         }
@@ -97,16 +105,15 @@ impl State {
         Ok(())
     }
 
-    /// The parked layer that runs behind `slot`.
-    fn next(&self, slot: usize) -> Option<usize> {
-        let parked = |range: Range<usize>| {
-            let mut pasts = self.pasts.range(range);
-            pasts.find_map(|(&slot, kept)| matches!(kept, Kept::Parked(_, None)).then_some(slot))
+    /// The parked layers that run behind `slot` and whose pasts should be on their way.
+    fn next(&self, slot: usize) -> Vec<usize> {
+        let (behind, before) = match self.again.contains(&slot) {
+            true => (slot + 1..self.again.end, self.again.start..slot),
+            false => (slot + 1..usize::MAX, 0..0),
         };
-        match self.again.contains(&slot) {
-            true => parked(slot + 1..self.again.end).or_else(|| parked(self.again.start..slot)),
-            false => parked(slot + 1..usize::MAX),
-        }
+        let order = self.pasts.range(behind).chain(self.pasts.range(before));
+        let parked = order.filter(|(_, kept)| matches!(kept, Kept::Parked(..)));
+        parked.map(|(&slot, _)| slot).take(self.keeping.ahead).collect()
     }
 
     /// Replaces a layer's past by the tail of the past and `x`.
@@ -116,19 +123,33 @@ impl State {
         } else if frames > 0 {
             let past = self.pasts.remove(&slot).filter(|_| self.seen != Seen::Nothing);
             let kept = match past {
-                Some(Kept::Here(past)) => Kept::Here(ops.tail(Some(past), x, frames)?),
-                None if !self.keeping.parked.contains(&slot) => Kept::Here(ops.tail(None, x, frames)?),
+                past if self.keeping.parked.contains(&slot) => Kept::Parked(self.park(ops, past, x, frames)?, None),
                 past => {
-                    let past = past.as_ref().map(|(Kept::Parked(past, _) | Kept::Here(past))| past);
-                    let parked = ops.park(past, &x, frames)?;
-                    // Strips are for when there is no room to be patient.
-                    self.leaving = Some(x).filter(|_| !self.keeping.strips);
-                    Kept::Parked(parked, None)
+                    let past = past.map(|past| past.brought(ops)).transpose()?;
+                    Kept::Here(ops.tail(past, x, frames)?)
                 }
             };
             self.pasts.insert(slot, kept);
         }
         Ok(())
+    }
+
+    /// Parks the tail of a past and `x`.
+    fn park(&mut self, ops: &dyn Ops, past: Option<Kept>, x: Tensor, frames: usize) -> Result<Tensor> {
+        let (past, x) = match past {
+            Some(Kept::Here(past)) => (None, ops.tail(Some(past), x, frames)?),
+            // The past's own memory takes what leaves, and that of `x`, which is larger, is free at once.
+            Some(Kept::Parked(_, Some(past))) if x.thw().t > frames => (None, ops.tail(Some(past), x, frames)?),
+            Some(Kept::Parked(past, _)) => (Some(past), x),
+            None => (None, x),
+        };
+        let parked = ops.park(past.as_ref(), &x, frames)?;
+        // Strips are for when there is no room to be patient.
+        if !self.keeping.strips {
+            self.leaving.push_back(x);
+            self.leaving.drain(..self.leaving.len().saturating_sub(self.keeping.ahead));
+        }
+        Ok(parked)
     }
 
     /// Frames that run together in the levels next to the pictures, and how many of the decoder's these are.
@@ -146,8 +167,12 @@ impl State {
         forward: impl Fn(Summed, &mut State) -> Result<Summed>,
     ) -> Result<Summed> {
         let (frames, seen, outer) = (x.tensor.thw().t, self.seen, self.again.clone());
-        let mut all: Option<Summed> = None;
         let (mut start, mut end) = (0, if self.starts() { 1 } else { step.min(frames) });
+        if end == frames {
+            // Nothing else holds it then, and layers may work in its memory.
+            return forward(x, self);
+        }
+        let mut all: Option<Summed> = None;
         while start < frames {
             self.again = if end < frames { slots.clone() } else { outer.clone() };
             let y = forward(x.frames(start, end - start), self)?;
@@ -164,7 +189,7 @@ impl State {
 
     /// Marks the end of a slice of `frames` latent frames.
     pub(crate) fn advance(&mut self, frames: usize) {
-        self.leaving = None;
+        self.leaving.clear();
         self.see(frames);
     }
 

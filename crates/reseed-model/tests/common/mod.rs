@@ -1,6 +1,7 @@
 //! Models and clips from the formula, and golden cases: inputs and outputs of the published model.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod distant;
 pub mod dit;
 pub mod files;
 pub mod gguf;

@@ -25,7 +25,7 @@ pub fn apply(content: &mut [Vec<f32>], style: &[Vec<f32>], size: Size) {
             if saturation(wavelet) - wanted <= CLEARLY {
                 return wavelet;
             }
-            let hsv = with_saturation(content, matched.get(i * size.pixels() + pixel));
+            let hsv = with_saturation(content, matched[i * size.pixels() + pixel]);
             let share = 1.0 / (1.0 + (-SLOPE * (saturation(content) - wanted - EVEN)).exp());
             [0, 1, 2].map(|c| wavelet[c] * (1.0 - share) + hsv[c] * share)
         });

@@ -3,7 +3,7 @@
 
 use rayon::prelude::*;
 
-use super::rank::{Ranked, Values, Wanted};
+use super::rank::{CHUNK, Matcher, Steps};
 use super::{map_pixels_with, rgb, unit};
 
 const BANDS: usize = 12;
@@ -14,7 +14,7 @@ const NOTHING: f32 = 1e-10;
 
 pub fn apply(content: &mut [Vec<f32>], style: &[Vec<f32>]) {
     let matched = matched_saturations(content, style);
-    map_pixels_with(content, style, |rgb, pixel, _| with_saturation(rgb, matched.get(pixel)));
+    map_pixels_with(content, style, |rgb, pixel, _| with_saturation(rgb, matched[pixel]));
 }
 
 /// A pixel in [-1, 1] with another saturation.
@@ -29,14 +29,17 @@ pub fn saturation(rgb: [f32; 3]) -> f32 {
 }
 
 /// For every pixel of the content, the saturation that it takes from the style.
-pub fn matched_saturations(content: &[Vec<f32>], style: &[Vec<f32>]) -> Values {
+pub fn matched_saturations(content: &[Vec<f32>], style: &[Vec<f32>]) -> Vec<f32> {
     let (content, style) = (Tones::of(content), Tones::of(style));
-    let matched = Values::new(&content.saturations);
+    let mut matched = content.saturations.clone();
+    let mut matcher = Matcher::default();
     for band in 0..BANDS {
-        let values: Vec<Ranked> = content.inside(band).map(|(i, s)| Ranked::new(s, i)).collect();
-        let target: Vec<Wanted> = style.inside(band).map(|(_, s)| Wanted::new(s)).collect();
+        let (pixels, mut values): (Vec<usize>, Vec<f32>) = content.inside(band).unzip();
+        let target: Vec<f32> = style.inside(band).map(|(_, s)| s).collect();
         if values.len() > FEW && target.len() > FEW {
-            matched.match_ranks(values, target);
+            let target: Vec<&[f32]> = target.chunks(CHUNK).collect();
+            matcher.run(values.chunks_mut(CHUNK).collect(), &target, Steps::new(0.0, 1.0), 1.0);
+            pixels.into_iter().zip(values).for_each(|(pixel, value)| matched[pixel] = value);
         }
     }
     matched

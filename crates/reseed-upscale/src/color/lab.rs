@@ -5,9 +5,10 @@
 use rayon::prelude::*;
 use reseed_media::Size;
 
-use super::rank::{Ranked, Values, Wanted};
+use super::rank::{CHUNK, Matcher, Steps};
 use super::root::{cube_root, to_the_2_4, to_the_inverse_2_4};
-use super::{RUN, unit, wavelet};
+use super::{unit, wavelet};
+use crate::wide::wide;
 
 type Matrix = [[f32; 3]; 3];
 
@@ -24,62 +25,90 @@ const KAPPA: f32 = 903.296_3;
 /// How far L\* moves towards the style.
 const LIGHTNESS_SHARE: f32 = 0.2;
 
+/// What L\*, a\* and b\* of any colour lie between.
+const RANGES: [Steps; 3] = [Steps::new(0.0, 100.5), Steps::new(-128.0, 128.0), Steps::new(-128.0, 128.0)];
+
 pub fn apply(content: &mut [Vec<f32>], mut style: Vec<Vec<f32>>, size: Size) {
     wavelet::apply(content, &style, size);
-    map_blocks(content, to_lab);
-    map_blocks(&mut style, to_lab);
+    rayon::join(|| map_chunks(content, to_planes), || map_chunks(&mut style, to_planes));
+    let mut matcher = Matcher::default();
     for (channel, share) in [LIGHTNESS_SHARE, 1.0, 1.0].into_iter().enumerate() {
-        match_channel(content, &style, channel, share);
+        let values = chunks_mut(content).map(|chunk| plane_mut(chunk, channel)).collect();
+        let target: Vec<&[f32]> = style.iter().flat_map(|f| f.chunks(3 * CHUNK)).map(|c| plane(c, channel)).collect();
+        matcher.run(values, &target, RANGES[channel], share);
     }
-    map_blocks(content, from_lab);
+    map_chunks(content, to_pixels);
 }
 
-fn match_channel(content: &mut [Vec<f32>], style: &[Vec<f32>], channel: usize, share: f32) {
-    let pixels = content[0].len() / 3;
-    let count = content.len() * pixels;
-    let (mut values, mut target) = (Vec::with_capacity(count), Vec::with_capacity(count));
-    for (frame, (content, style)) in content.iter().zip(style).enumerate() {
-        let pixel = |(i, pixel): (usize, &[f32])| Ranked::new(pixel[channel], frame * pixels + i);
-        values.par_extend(content.par_chunks_exact(3).enumerate().map(pixel));
-        target.par_extend(style.par_chunks_exact(3).map(|pixel| Wanted::new(pixel[channel])));
-    }
-    let matched = Values::zeros(count);
-    matched.match_ranks(values, target);
-    content.par_iter_mut().enumerate().for_each(|(frame, picture)| {
-        picture.par_chunks_mut(3 * RUN).enumerate().for_each(|(run, values)| {
-            for (i, pixel) in values.chunks_exact_mut(3).enumerate() {
-                let matched = matched.get(frame * pixels + run * RUN + i);
-                pixel[channel] = (1.0 - share) * pixel[channel] + share * matched;
-            }
-        });
-    });
+/// Pixels of a slice in chunks; none reaches over two frames.
+fn chunks_mut(frames: &mut [Vec<f32>]) -> impl Iterator<Item = &mut [f32]> {
+    frames.iter_mut().flat_map(|frame| frame.chunks_mut(3 * CHUNK))
+}
+
+/// One channel of a chunk of planes.
+fn plane(chunk: &[f32], channel: usize) -> &[f32] {
+    let pixels = chunk.len() / 3;
+    &chunk[channel * pixels..][..pixels]
+}
+
+fn plane_mut(chunk: &mut [f32], channel: usize) -> &mut [f32] {
+    let pixels = chunk.len() / 3;
+    &mut chunk[channel * pixels..][..pixels]
 }
 
 /// Pixels that are converted together, plane by plane, so that vectors run over pixels.
 const BLOCK: usize = 64;
 type Block = [[f32; BLOCK]; 3];
 
-fn map_blocks(frames: &mut [Vec<f32>], convert: fn(&mut Block)) {
-    let convert = |pixels: &mut [f32]| {
-        let mut block: Block = [[0.0; BLOCK]; 3];
-        for (i, pixel) in pixels.chunks_exact(3).enumerate() {
-            (0..3).for_each(|c| block[c][i] = pixel[c]);
-        }
-        convert(&mut block);
-        for (i, pixel) in pixels.chunks_exact_mut(3).enumerate() {
-            (0..3).for_each(|c| pixel[c] = block[c][i]);
-        }
-    };
-    frames.par_iter_mut().for_each(|frame| {
-        frame.par_chunks_mut(3 * RUN).for_each(|run| run.chunks_mut(3 * BLOCK).for_each(convert));
+/// Runs `convert` over every chunk, which it reads from a copy.
+fn map_chunks(frames: &mut [Vec<f32>], convert: fn(&[f32], &mut [f32])) {
+    let chunks: Vec<&mut [f32]> = chunks_mut(frames).collect();
+    chunks.into_par_iter().for_each_init(Vec::new, |copy, chunk| {
+        copy.clear();
+        copy.extend_from_slice(chunk);
+        convert(copy, chunk);
     });
 }
 
+wide! {
+    /// Pixels of RGB to planes of Lab.
+    fn to_planes(pixels: &[f32], planes: &mut [f32]) {
+        let mut block: Block = [[0.0; BLOCK]; 3];
+        let count = planes.len() / 3;
+        for (i, pixels) in pixels.chunks(3 * BLOCK).enumerate() {
+            for (j, pixel) in pixels.chunks_exact(3).enumerate() {
+                (0..3).for_each(|c| block[c][j] = pixel[c]);
+            }
+            to_lab(&mut block);
+            let (at, filled) = (i * BLOCK, pixels.len() / 3);
+            (0..3).for_each(|c| planes[c * count + at..][..filled].copy_from_slice(&block[c][..filled]));
+        }
+    }
+}
+
+wide! {
+    /// The other way.
+    fn to_pixels(planes: &[f32], pixels: &mut [f32]) {
+        let mut block: Block = [[0.0; BLOCK]; 3];
+        let count = planes.len() / 3;
+        for (i, pixels) in pixels.chunks_mut(3 * BLOCK).enumerate() {
+            let (at, filled) = (i * BLOCK, pixels.len() / 3);
+            (0..3).for_each(|c| block[c][..filled].copy_from_slice(&planes[c * count + at..][..filled]));
+            from_lab(&mut block);
+            for (j, pixel) in pixels.chunks_exact_mut(3).enumerate() {
+                (0..3).for_each(|c| pixel[c] = block[c][j]);
+            }
+        }
+    }
+}
+
+#[inline(always)]
 fn mix(matrix: &Matrix, [x, y, z]: &Block) -> Block {
     matrix.map(|[a, b, c]| std::array::from_fn(|i| a * x[i] + b * y[i] + c * z[i]))
 }
 
 /// sRGB in [-1, 1] to CIE L\*a\*b\*.
+#[inline(always)]
 fn to_lab(block: &mut Block) {
     let linear = |v: f32| if v > 0.04045 { to_the_2_4((v + 0.055) / 1.055) } else { v / 12.92 };
     block.iter_mut().for_each(|plane| plane.iter_mut().for_each(|v| *v = linear(unit(*v))));
@@ -95,6 +124,7 @@ fn to_lab(block: &mut Block) {
 }
 
 /// CIE L\*a\*b\* to sRGB, clamped to [-1, 1].
+#[inline(always)]
 fn from_lab(block: &mut Block) {
     let [l, a, b] = block;
     let fy = l.map(|l| (l + 16.0) / 116.0);

@@ -1,141 +1,205 @@
 //! Gives values the distribution of others: the i-th smallest becomes the i-th smallest of the target. Equal values rank
 //! in the order of their pixels.
 //!
-//! Sorting is by counting, eleven bits at a time from the lowest up, in chunks that run in parallel. Every chunk knows
-//! where its items go, so that the result does not depend on threads; atomics only let them write side by side.
+//! Values are whole steps of 2⁻²⁴ of their range, which is less than rounding has left of them. Nothing is compared. A
+//! chunk's values are dealt into buckets by the upper half of their bits; bucket by bucket, the lower halves are counted,
+//! which says every value's rank; and a chunk takes its results back out of the buckets in the order in which it dealt. All
+//! of this happens in a core's cache and gives the same for any number of threads.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use rayon::prelude::*;
 
-const DIGIT_BITS: u32 = 11;
-const DIGITS: usize = 1 << DIGIT_BITS;
-/// Items that a thread counts at a time, at least.
-const CHUNK: usize = 1 << 15;
+use crate::wide::wide;
 
-/// Bits that sort as unsigned integers the way their values sort.
-fn ordered(value: f32) -> u32 {
-    let bits = (value + 0.0).to_bits(); // -0 equals 0
-    if bits >> 31 == 0 { bits | 1 << 31 } else { !bits }
+/// Values of a chunk: it and its buckets fit into a core's second-level cache.
+pub const CHUNK: usize = 1 << 16;
+const HALF: u32 = 12;
+const BUCKETS: usize = 1 << HALF;
+const LAST: f32 = ((1 << (2 * HALF)) - 1) as f32;
+/// Buckets with fewer values than this are sorted rather than counted.
+const FEW: usize = 256;
+
+/// A range that values lie in, as whole numbers.
+#[derive(Clone, Copy)]
+pub struct Steps {
+    low: f32,
+    /// Steps of one.
+    scale: f32,
 }
 
-fn value(ordered: u32) -> f32 {
-    f32::from_bits(if ordered >> 31 == 1 { ordered & !(1 << 31) } else { !ordered })
-}
-
-/// Something to be sorted, in memory that threads share.
-pub trait Item: Default + Send + Sync {
-    /// What it is sorted by.
-    fn key(&self) -> u32;
-    /// Makes it a copy of another.
-    fn set(&self, other: &Self);
-}
-
-/// A value to be ranked and the number of its pixel.
-#[derive(Default)]
-pub struct Ranked(AtomicU64);
-
-impl Ranked {
-    /// The value of a pixel.
-    pub fn new(value: f32, pixel: usize) -> Ranked {
-        debug_assert!(u32::try_from(pixel).is_ok(), "a slice has fewer than 2³² pixels");
-        Ranked(AtomicU64::new(u64::from(ordered(value)) << 32 | pixel as u64))
+impl Steps {
+    /// From `low` to `high`.
+    pub const fn new(low: f32, high: f32) -> Steps {
+        Steps { low, scale: LAST / (high - low) }
     }
 
-    fn pixel(&self) -> usize {
-        self.0.load(Relaxed) as u32 as usize
-    }
-}
-
-impl Item for Ranked {
-    fn key(&self) -> u32 {
-        (self.0.load(Relaxed) >> 32) as u32
+    #[inline(always)]
+    fn key(self, value: f32) -> u32 {
+        let steps = ((value - self.low) * self.scale).max(0.0).min(LAST);
+        // SAFETY: a number between 0 and LAST, for the larger of 0 and what is no number is 0. A checked conversion would
+        // be done value by value.
+        unsafe { steps.to_int_unchecked::<i32>() as u32 }
     }
 
-    fn set(&self, other: &Ranked) {
-        self.0.store(other.0.load(Relaxed), Relaxed);
+    #[inline(always)]
+    fn value(self, key: u32) -> f32 {
+        self.low + key as i32 as f32 / self.scale
     }
 }
 
-/// A value of the target.
-#[derive(Default)]
-pub struct Wanted(AtomicU32);
-
-impl Wanted {
-    /// A value.
-    pub fn new(value: f32) -> Wanted {
-        Wanted(AtomicU32::new(ordered(value)))
+wide! {
+    fn keys_of(values: &[f32], steps: Steps, keys: &mut [u32]) {
+        keys.iter_mut().zip(values).for_each(|(key, value)| *key = steps.key(*value));
     }
 }
 
-impl Item for Wanted {
-    fn key(&self) -> u32 {
-        self.0.load(Relaxed)
-    }
-
-    fn set(&self, other: &Wanted) {
-        self.0.store(other.key(), Relaxed);
-    }
-}
-
-/// The items by their keys; those with equal keys stay in their order.
-fn sorted<T: Item>(mut items: Vec<T>) -> Vec<T> {
-    let chunk = items.len().div_ceil(4 * rayon::current_num_threads()).max(CHUNK);
-    let mut other: Vec<T> = items.par_iter().map(|_| T::default()).collect();
-    for shift in (0..u32::BITS).step_by(DIGIT_BITS as usize) {
-        let digit = |item: &T| (item.key() >> shift) as usize % DIGITS;
-        let count = |chunk: &[T]| {
-            let mut counts = vec![0; DIGITS];
-            chunk.iter().for_each(|item| counts[digit(item)] += 1);
-            counts
-        };
-        let mut places: Vec<Vec<usize>> = items.par_chunks(chunk).map(count).collect();
-        let mut next = 0;
-        for digit in 0..DIGITS {
-            for counts in &mut places {
-                next += std::mem::replace(&mut counts[digit], next);
-            }
+wide! {
+    /// Moves values `share` of the way to those of other keys.
+    fn move_to(keys: &[u32], steps: Steps, share: f32, values: &mut [f32]) {
+        for (value, key) in values.iter_mut().zip(keys) {
+            *value = (1.0 - share) * *value + share * steps.value(*key);
         }
-        items.par_chunks(chunk).zip(&mut places).for_each(|(chunk, places)| {
-            for item in chunk {
-                let place = &mut places[digit(item)];
-                other[*place].set(item);
+    }
+}
+
+/// A chunk's keys, bucket after bucket, within a bucket in the order of their pixels. Buckets are worked on by any thread,
+/// each by one: atomics only let them write side by side.
+#[derive(Default)]
+struct Dealt {
+    keys: Vec<AtomicU32>,
+    starts: Vec<u32>,
+}
+
+impl Dealt {
+    fn deal(&mut self, values: &[f32], steps: Steps, keys: &mut Vec<u32>) {
+        keys.resize(values.len(), 0);
+        keys_of(values, steps, keys);
+        self.starts.clear();
+        self.starts.resize(BUCKETS + 1, 0);
+        keys.iter().for_each(|key| self.starts[(key >> HALF) as usize] += 1);
+        // Where each bucket ends; dealt from its last to its first, it is left with where it starts.
+        let mut end = 0;
+        self.starts.iter_mut().for_each(|start| {
+            end += *start;
+            *start = end;
+        });
+        self.keys.resize_with(keys.len(), AtomicU32::default);
+        for &key in keys.iter().rev() {
+            let place = &mut self.starts[(key >> HALF) as usize];
+            *place -= 1;
+            self.keys[*place as usize].store(key, Relaxed);
+        }
+    }
+
+    fn bucket(&self, bucket: usize) -> &[AtomicU32] {
+        &self.keys[self.starts[bucket] as usize..self.starts[bucket + 1] as usize]
+    }
+
+    /// Moves every value `share` of the way to what stands at its key's place. The buckets are spent.
+    fn take_back(&mut self, values: &mut [f32], steps: Steps, share: f32, keys: &mut Vec<u32>) {
+        keys.resize(values.len(), 0);
+        keys_of(values, steps, keys);
+        for key in keys.iter_mut() {
+            let place = &mut self.starts[(*key >> HALF) as usize];
+            *key = self.keys[*place as usize].load(Relaxed);
+            *place += 1;
+        }
+        move_to(keys, steps, share, values);
+    }
+}
+
+/// For every bucket, how many keys lie in those before it; one more at the end.
+fn ranks(chunks: &[Dealt]) -> Vec<usize> {
+    let mut ranks = vec![0; BUCKETS + 1];
+    for chunk in chunks {
+        ranks.iter_mut().zip(&chunk.starts).for_each(|(rank, start)| *rank += *start as usize);
+    }
+    ranks
+}
+
+fn lower(key: &AtomicU32) -> usize {
+    key.load(Relaxed) as usize % BUCKETS
+}
+
+/// Adds up how often each lower half stands in a bucket.
+fn count(chunks: &[Dealt], bucket: usize, counts: &mut [u32]) {
+    for chunk in chunks {
+        chunk.bucket(bucket).iter().for_each(|key| counts[lower(key)] += 1);
+    }
+}
+
+/// All keys in their order.
+fn sort(chunks: &[Dealt], all: &mut Vec<u32>) {
+    let ranks = ranks(chunks);
+    all.resize(ranks[BUCKETS], 0);
+    let (mut rest, mut buckets) = (&mut all[..], Vec::new());
+    for (bucket, count) in ranks.windows(2).map(|pair| pair[1] - pair[0]).enumerate().filter(|(_, count)| *count > 0) {
+        let (keys, more) = rest.split_at_mut(count);
+        buckets.push((bucket, keys));
+        rest = more;
+    }
+    let sort = |counts: &mut Vec<u32>, (bucket, out): (usize, &mut [u32])| {
+        if out.len() < FEW {
+            let keys = chunks.iter().flat_map(|chunk| chunk.bucket(bucket));
+            out.iter_mut().zip(keys).for_each(|(to, key)| *to = key.load(Relaxed));
+            return out.sort_unstable();
+        }
+        count(chunks, bucket, counts);
+        let mut at = 0;
+        for (low, count) in counts.iter_mut().enumerate() {
+            let count = std::mem::take(count) as usize;
+            out[at..at + count].fill((bucket * BUCKETS + low) as u32);
+            at += count;
+        }
+    };
+    buckets.into_par_iter().for_each_init(|| vec![0; BUCKETS], sort);
+}
+
+/// Replaces every key by that of its rank in `target`.
+fn replace(chunks: &[Dealt], target: &[u32]) {
+    let ranks = ranks(chunks);
+    let (last, last_wanted) = ((ranks[BUCKETS] - 1).max(1) as u64, target.len() as u64 - 1);
+    let wanted = |rank: usize| if last == last_wanted { rank } else { (rank as u64 * last_wanted / last) as usize };
+    let replace = |places: &mut Vec<u32>, bucket: usize| {
+        count(chunks, bucket, places);
+        let mut next = 0;
+        places.iter_mut().for_each(|place| next += std::mem::replace(place, next));
+        for chunk in chunks {
+            for key in chunk.bucket(bucket) {
+                let place = &mut places[lower(key)];
+                key.store(target[wanted(ranks[bucket] + *place as usize)], Relaxed);
                 *place += 1;
             }
-        });
-        std::mem::swap(&mut items, &mut other);
-    }
-    items
+        }
+        places.fill(0);
+    };
+    let filled = (0..BUCKETS).into_par_iter().filter(|&bucket| ranks[bucket] < ranks[bucket + 1]);
+    filled.for_each_init(|| vec![0; BUCKETS], replace);
 }
 
-/// One number per pixel of a slice, written in any order by any thread.
-pub struct Values(Vec<AtomicU32>);
+/// Matches ranks, time after time in the same memory.
+#[derive(Default)]
+pub struct Matcher {
+    values: Vec<Dealt>,
+    target: Vec<Dealt>,
+    sorted: Vec<u32>,
+}
 
-impl Values {
-    /// A number for each pixel.
-    pub fn new(values: &[f32]) -> Values {
-        Values(values.par_iter().map(|value| AtomicU32::new(value.to_bits())).collect())
-    }
-
-    /// Nought for each of `count` pixels.
-    pub fn zeros(count: usize) -> Values {
-        Values((0..count).into_par_iter().map(|_| AtomicU32::new(0)).collect())
-    }
-
-    /// The number of a pixel.
-    pub fn get(&self, pixel: usize) -> f32 {
-        f32::from_bits(self.0[pixel].load(Relaxed))
-    }
-
-    /// Writes, for every value, the one of its rank in `target`; where their numbers n and m differ, value i of n gets
-    /// the one of rank floor(i (m-1) / (n-1)). Values come in the order of their pixels.
-    pub fn match_ranks(&self, values: Vec<Ranked>, target: Vec<Wanted>) {
-        let (values, target) = rayon::join(|| sorted(values), || sorted(target));
-        let (last, last_wanted) = ((values.len() - 1).max(1) as u64, target.len() as u64 - 1);
-        let rank = |i: usize| if last == last_wanted { i } else { (i as u64 * last_wanted / last) as usize };
-        values.par_iter().enumerate().for_each(|(i, ranked)| {
-            self.0[ranked.pixel()].store(value(target[rank(i)].key()).to_bits(), Relaxed);
-        });
+impl Matcher {
+    /// Moves every value `share` of the way to the one of its rank in the target; where their numbers n and m differ, value
+    /// i of n has the rank floor(i (m-1) / (n-1)). Both come in chunks of at most [`CHUNK`], in the order of their pixels.
+    pub fn run(&mut self, values: Vec<&mut [f32]>, target: &[&[f32]], steps: Steps, share: f32) {
+        self.target.resize_with(target.len(), Dealt::default);
+        let pairs = self.target.par_iter_mut().zip(target);
+        pairs.for_each_init(Vec::new, |keys, (dealt, chunk)| dealt.deal(chunk, steps, keys));
+        sort(&self.target, &mut self.sorted);
+        self.values.resize_with(values.len(), Dealt::default);
+        let pairs = self.values.par_iter_mut().zip(&values);
+        pairs.for_each_init(Vec::new, |keys, (dealt, chunk)| dealt.deal(chunk, steps, keys));
+        replace(&self.values, &self.sorted);
+        let pairs = self.values.par_iter_mut().zip(values);
+        pairs.for_each_init(Vec::new, |keys, (dealt, chunk)| dealt.take_back(chunk, steps, share, keys));
     }
 }
 
@@ -144,10 +208,12 @@ mod tests {
     use super::*;
 
     fn matched(values: &[f32], target: &[f32]) -> Vec<f32> {
-        let result = Values::new(values);
-        let ranked = values.iter().enumerate().map(|(i, v)| Ranked::new(*v, i)).collect();
-        result.match_ranks(ranked, target.iter().map(|v| Wanted::new(*v)).collect());
-        (0..values.len()).map(|i| result.get(i)).collect()
+        let mut matched = values.to_vec();
+        // Steps of an eighth.
+        let steps = Steps::new(-1_048_576.0, LAST / 8.0 - 1_048_576.0);
+        let target: Vec<&[f32]> = target.chunks(CHUNK).collect();
+        Matcher::default().run(matched.chunks_mut(CHUNK).collect(), &target, steps, 1.0);
+        matched
     }
 
     #[test]
@@ -162,19 +228,23 @@ mod tests {
     }
 
     #[test]
-    fn many_chunks_sort_like_one() {
-        let values: Vec<f32> = (0..5 * CHUNK + 77).map(|i| ((i * 7919 % 10007) as f32 - 5000.0) / 64.0).collect();
-        let items = sorted(values.iter().enumerate().map(|(i, v)| Ranked::new(*v, i)).collect());
-        let mut want: Vec<usize> = (0..values.len()).collect();
-        want.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
-        assert!(items.iter().map(Ranked::pixel).eq(want));
+    fn many_chunks_rank_like_one_sort() {
+        let scattered = |factor: usize| move |i: usize| ((i * factor % 100_003) as f32 - 50_000.0) / 8.0;
+        let values: Vec<f32> = (0..2 * CHUNK + 77).map(scattered(7919)).collect();
+        let target: Vec<f32> = (0..2 * CHUNK + 77).map(scattered(104_729)).map(|v| 3.0 * v).collect();
+        let mut order: Vec<usize> = (0..values.len()).collect();
+        order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
+        let mut wanted = target.clone();
+        wanted.sort_by(f32::total_cmp);
+        let got = matched(&values, &target);
+        assert!(order.into_iter().zip(wanted).all(|(pixel, wanted)| got[pixel] == wanted));
     }
 
     #[test]
-    fn values_survive_their_order() {
-        for v in [-f32::MAX, -1.5, -f32::MIN_POSITIVE, 0.0, 1e-30, 7.25, f32::MAX] {
-            assert_eq!(value(ordered(v)), v);
-        }
-        assert!(ordered(-2.0) < ordered(-1.0) && ordered(-1.0) < ordered(0.0) && ordered(0.0) < ordered(1e-9));
+    fn the_ends_of_a_range_stay_what_they_are() {
+        let steps = Steps::new(0.0, 1.0);
+        assert_eq!([0.0, 1.0].map(|v| steps.value(steps.key(v))), [0.0, 1.0]);
+        let off = |v: f32| (steps.value(steps.key(v)) - v).abs();
+        assert!((0..1000).all(|i| off(i as f32 / 999.0) <= 1.5 / LAST));
     }
 }

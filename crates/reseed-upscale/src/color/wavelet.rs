@@ -5,6 +5,7 @@ use rayon::prelude::*;
 use reseed_media::Size;
 
 use super::RUN;
+use crate::wide::wide;
 
 /// Distances of the taps of the five blurs.
 const REACHES: [usize; 5] = [1, 2, 4, 8, 16];
@@ -55,9 +56,7 @@ impl Low {
             || vec![0.0; line],
             |down, (y, out)| {
                 let (before, here, after) = (row(y.saturating_sub(reach)), row(y), row((y + reach).min(h - 1)));
-                for (((to, b), x), a) in down.iter_mut().zip(before).zip(here).zip(after) {
-                    *to = (b + 2.0 * x + a) / 4.0;
-                }
+                blend(before, here, after, down);
                 across(down, out, reach, w);
             },
         );
@@ -77,8 +76,14 @@ fn across(row: &[f32], out: &mut [f32], reach: usize, w: usize) {
     (inside.end..w).for_each(|x| edge(x, out));
     let middle = 3 * inside.len();
     let (before, here, after) = (&row[..middle], &row[shift.min(row.len())..], &row[(2 * shift).min(row.len())..]);
-    let out = &mut out[shift.min(row.len())..];
-    for (((to, b), x), a) in out.iter_mut().zip(before).zip(here).zip(after) {
-        *to = (b + 2.0 * x + a) / 4.0;
+    blend(before, here, after, &mut out[shift.min(row.len())..]);
+}
+
+wide! {
+    /// One quarter, two quarters, one quarter.
+    fn blend(before: &[f32], here: &[f32], after: &[f32], to: &mut [f32]) {
+        for (((to, b), x), a) in to.iter_mut().zip(before).zip(here).zip(after) {
+            *to = (b + 2.0 * x + a) / 4.0;
+        }
     }
 }

@@ -1,0 +1,78 @@
+//! `reseed bench color`: what a processor does with frames beside the networks.
+
+use std::time::Instant;
+
+use rayon::ThreadPoolBuilder;
+use reseed_media::{Frame, Samples, Size};
+use reseed_ops::Hw;
+use reseed_upscale::{Color, Geometry, Target, View};
+use serde_json::json;
+
+use crate::args::bench::ColorBenchArgs;
+use crate::args::upscale::ColorMode;
+use crate::failure::{Failure, Result};
+
+pub fn run(args: &ColorBenchArgs) -> Result<()> {
+    let pool = ThreadPoolBuilder::new().num_threads(args.threads.map_or(0, usize::from)).build();
+    let pool = pool.map_err(|error| Failure::Failed(format!("threads: {error}")))?;
+    let [from, to] = [args.from, args.size].map(|Hw { h, w }| Size { h, w });
+    let view = View::new(Geometry::new(from, Target::Exact(to), None)?);
+    let frames: Vec<Frame> = (0..args.frames as usize).map(|i| frame(from, i)).collect();
+    let (mut resizing, mut correcting) = (Vec::new(), Vec::new());
+    for _ in 0..args.repeat {
+        let start = Instant::now();
+        let style: Vec<Vec<f32>> = pool.install(|| frames.iter().map(|frame| view.cropped(frame)).collect());
+        resizing.push(start.elapsed().as_secs_f64());
+        let mut content: Vec<Vec<f32>> = style.iter().map(|picture| restored(picture)).collect();
+        let start = Instant::now();
+        pool.install(|| Color::from(args.color).apply(&mut content, style, to));
+        correcting.push(start.elapsed().as_secs_f64());
+    }
+    let [resize, correct] = [resizing, correcting].map(|mut times| {
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2] * 1e3 / f64::from(args.frames)
+    });
+    let threads = pool.current_num_threads();
+    match args.json {
+        true => say!(
+            "{}",
+            json!({"event": "bench", "command": "color", "size": to.to_string(), "frames": args.frames,
+                   "threads": threads, "resize_ms": resize, "color_ms": correct})
+        ),
+        false => say!(
+            "{} frames {from} to {to}, {threads} threads: resize {resize:.1} ms a frame, colours {correct:.1} ms a frame",
+            args.frames
+        ),
+    }
+    Ok(())
+}
+
+/// Waves and grain: no two frames and no two rows alike.
+fn frame(size: Size, number: usize) -> Frame {
+    let sample = |i: usize| {
+        let (x, y, c) = (i / 3 % size.w, i / 3 / size.w, i % 3);
+        let wave = ((x + 7 * number) as f32 / (37.0 + 9.0 * c as f32)).sin() * (y as f32 / 23.0).cos();
+        let grain = (i + number).wrapping_mul(2_654_435_761) >> 13 & 15;
+        (120.0 + 100.0 * wave) as u8 + grain as u8
+    };
+    Frame { size, samples: Samples::U8((0..3 * size.pixels()).map(sample).collect()), alpha: None }
+}
+
+/// A picture as a network might have made it: other contrast, other grain.
+fn restored(picture: &[f32]) -> Vec<f32> {
+    let grain = |i: usize| (i.wrapping_mul(2_246_822_519) >> 11 & 255) as f32 / 2560.0;
+    picture.iter().enumerate().map(|(i, value)| 0.9 * value + grain(i)).collect()
+}
+
+impl From<ColorMode> for Color {
+    fn from(mode: ColorMode) -> Color {
+        match mode {
+            ColorMode::Lab => Color::Lab,
+            ColorMode::Wavelet => Color::Wavelet,
+            ColorMode::WaveletAdaptive => Color::WaveletAdaptive,
+            ColorMode::Hsv => Color::Hsv,
+            ColorMode::Adain => Color::Adain,
+            ColorMode::None => Color::None,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Layers that wait in the host's memory: the same result, with two of them on the device at most.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use common::distant::Distant;
+use common::dit::velocity;
+use reseed_model::Dit;
+use reseed_model::dit::{B3, B7, Case, Config, Layout};
+use reseed_model::weights::formula::Formula;
+use reseed_ops::{CpuOps, DType, Thw, TraceOps};
+
+const LAYOUTS: [Layout; 2] = [B3, B7];
+const LAYERS: usize = 5;
+const LATENT: Thw = Thw::new(2, 10, 14);
+
+fn trace() -> TraceOps {
+    TraceOps::new(DType::Bf16, DType::Bf16, Box::new(|_| 0))
+}
+
+/// Values of the matrices of a layer.
+fn matrices(config: &Config, layer: usize) -> usize {
+    let inside = |name: &str| name.starts_with(&format!("blocks.{layer}.")) && !name.contains(".norm_");
+    // Behind the last layer's attention its text is dead.
+    let dead =
+        |name: &str| layer + 1 == config.layers && (name.contains(".proj_out.txt.") || name.contains(".mlp.txt."));
+    let matrix = |(name, shape): &(String, reseed_ops::Shape)| shape.dims().len() == 2 && inside(name) && !dead(name);
+    config.tensors().iter().filter(|tensor| matrix(tensor)).map(|(_, shape)| shape.count()).sum()
+}
+
+#[test]
+fn layers_that_come_and_go_compute_the_same_bytes() {
+    let cpu = CpuOps::new(DType::F32, Some(2)).unwrap();
+    for layout in LAYOUTS {
+        let config = Config::tiny(layout, LAYERS);
+        let source = Formula::plain(config.tensors(), 1);
+        let want = velocity(&cpu, &Dit::load(&cpu, &source).unwrap(), LATENT);
+        for resident in [0, 1, 3, LAYERS, usize::MAX] {
+            let ops = Distant::new(&cpu);
+            let dit = Dit::load_keeping(&ops, &source, resident).unwrap();
+            for _ in 0..2 {
+                assert!(velocity(&ops, &dit, LATENT) == want, "{} with {resident} layers", layout.name);
+            }
+            let log = ops.log();
+            assert_eq!(log.fetched, 2 * log.parked, "every parked matrix comes once for every step");
+            assert_eq!(log.here, 0, "nothing that was fetched stays");
+            let largest = (0..LAYERS).map(|layer| matrices(&config, layer)).max().unwrap();
+            assert!(log.most <= 2 * largest, "{} values at once, {largest} in the largest layer", log.most);
+            if resident == 0 {
+                assert_eq!(log.parked, (0..LAYERS).map(|layer| matrices(&config, layer)).sum::<usize>());
+                assert!(log.most > largest, "one layer is ahead");
+            }
+            assert_eq!(log.parked == 0, resident >= LAYERS);
+        }
+    }
+}
+
+#[test]
+fn a_plan_knows_what_streaming_takes() {
+    for config in [Config::b3(), Config::b7()] {
+        let source = Formula::plain(config.tensors(), 1);
+        let case = Case { source: &source, latent: Thw::new(5, 90, 160), text: 58 };
+        let all = case.needs(&trace(), usize::MAX).unwrap();
+        let none = case.needs(&trace(), 0).unwrap();
+        assert_eq!((all.resident, all.hosted, none.resident), (config.layers, 0, 0));
+        assert_eq!(none.weights + none.hosted, all.weights);
+        let layers: Vec<usize> = (0..config.layers).map(|layer| 2 * matrices(&config, layer)).collect();
+        assert_eq!(none.hosted, layers.iter().sum::<usize>());
+        // Two layers at once, and a little for the gaps between them.
+        let two = 2 * layers.iter().max().unwrap();
+        assert!(none.peak > all.peak && none.peak <= all.peak + two, "{} {} {two}", all.peak, none.peak);
+        assert!(none.arena <= all.arena + two + two / 4, "{} {} {two}", all.arena, none.arena);
+
+        // The most that fits, and not one layer more.
+        let room = (none.weights + none.arena + all.weights + all.arena) / 2;
+        let most = case.most(&trace, |needs| needs.weights + needs.arena <= room).unwrap().unwrap();
+        let more = case.needs(&trace(), most.resident + 1).unwrap();
+        assert!(most.weights + most.arena <= room && more.weights + more.arena > room);
+        assert!(case.most(&trace, |needs| needs.weights + needs.arena < none.weights).unwrap().is_none());
+    }
+}

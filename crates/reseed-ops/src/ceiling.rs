@@ -1,0 +1,108 @@
+//! What a device can do at best, measured through its own ops.
+
+use std::time::Duration;
+
+use crate::cost::{self, Cost};
+use crate::error::Result;
+use crate::ops::Ops;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+use crate::weights::ConvData;
+
+/// The best rates of a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Ceiling {
+    /// Multiplications and additions a second, in a large matrix product.
+    pub flops: f64,
+    /// Bytes a second, read and written by a sum of long vectors.
+    pub bytes: f64,
+}
+
+/// A measurement that takes less than this is too short, and a larger one follows if there is one.
+const ENOUGH: Duration = Duration::from_millis(4);
+/// The best of this many counts.
+const REPEAT: usize = 5;
+
+/// Rows of a product, and its channels in and out.
+const PRODUCTS: [(usize, usize); 3] = [(256, 1024), (2048, 2048), (16384, 4096)];
+/// Rows of a vector, of this many values each.
+const ROWS: [usize; 3] = [1 << 7, 1 << 10, 1 << 13];
+const ROW: usize = 1 << 14;
+
+impl Ceiling {
+    /// Takes a few milliseconds, and memory that is given back.
+    pub fn measure(ops: &dyn Ops) -> Result<Ceiling> {
+        let (product, sum) = (grown(&PRODUCTS, |&size| product(ops, size))?, grown(&ROWS, |&rows| sum(ops, rows))?);
+        let seconds = |time: Duration| time.as_secs_f64().max(1e-9);
+        Ok(Ceiling { flops: product.0.flops as f64 / seconds(product.1), bytes: sum.0.bytes as f64 / seconds(sum.1) })
+    }
+
+    /// The part of what the device can do that was done, in arithmetic or traffic, whichever is more.
+    pub fn share(&self, cost: Cost, time: Duration) -> f64 {
+        (cost.flops as f64 / self.flops).max(cost.bytes as f64 / self.bytes) / time.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Measures larger and larger sizes until one takes long enough.
+fn grown<T>(sizes: &[T], measure: impl Fn(&T) -> Result<(Cost, Duration)>) -> Result<(Cost, Duration)> {
+    let mut best = measure(&sizes[0])?;
+    for size in &sizes[1..] {
+        if best.1 >= ENOUGH {
+            break;
+        }
+        best = measure(size)?;
+    }
+    Ok(best)
+}
+
+fn best(ops: &dyn Ops, mut run: impl FnMut() -> Result<Cost>) -> Result<(Cost, Duration)> {
+    let mut least = (run()?, Duration::MAX);
+    for _ in 0..REPEAT {
+        let mut lap = ops.lap()?;
+        least.0 = run()?;
+        lap.end()?;
+        least.1 = least.1.min(lap.time()?);
+    }
+    Ok(least)
+}
+
+/// Rows that are all alike but not constant, made on the device.
+fn rows(ops: &dyn Ops, count: usize, width: usize) -> Result<Tensor> {
+    let row: Vec<f32> = (0..width).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
+    let first = ops.upload(Shape::from([1, 1, 1, width]), &row)?;
+    Ok(ops.tail(None, first, count)?.reshape([count, width]))
+}
+
+fn product(ops: &dyn Ops, (count, width): (usize, usize)) -> Result<(Cost, Duration)> {
+    let weight = || ConvData { weight: vec![1.0 / width as f32; width * width], bias: vec![0.0; width] };
+    let (x, linear) = (rows(ops, count, width)?, ops.linear_weights(width, width, &|| Ok(weight()))?);
+    best(ops, || Ok(cost::linear(&linear, &x, &ops.linear(&x, &linear, None)?)))
+}
+
+fn sum(ops: &dyn Ops, count: usize) -> Result<(Cost, Duration)> {
+    let (x, mut y) = (rows(ops, count, ROW)?, Some(rows(ops, count, ROW)?));
+    best(ops, || {
+        let sum = ops.axpby(0.5, &x, 0.5, y.take().expect("it is put back"))?;
+        let cost = cost::elementwise(&[&x, &sum, &sum], 3);
+        y = Some(sum);
+        Ok(cost)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CpuOps, DType};
+
+    #[test]
+    fn work_at_the_ceiling_is_all_of_it() -> Result<()> {
+        let ceiling = Ceiling::measure(&CpuOps::new(DType::F32, Some(1))?)?;
+        assert!(ceiling.flops > 0.0 && ceiling.bytes > 0.0, "{ceiling:?}");
+        let second = Duration::from_secs(1);
+        let all = Cost { flops: ceiling.flops as u64, bytes: 0 };
+        assert!((ceiling.share(all, second) - 1.0).abs() < 1e-6);
+        let half = Cost { flops: 0, bytes: (ceiling.bytes / 2.0) as u64 };
+        assert!((ceiling.share(half, second) - 0.5).abs() < 1e-6);
+        Ok(())
+    }
+}

@@ -1,0 +1,185 @@
+//! What a traced run has taken: where its tensors would lie, and when its kernels and copies would be done.
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::arena::Arena;
+use crate::cost::Cost;
+use crate::tensor::Storage;
+
+/// What has been counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ledger {
+    /// Bytes of tensors alive now.
+    pub live: usize,
+    /// Most bytes alive at once, workspace included.
+    pub peak: usize,
+    /// Bytes of one piece of memory that holds them all, gaps between them included.
+    pub arena: usize,
+    /// Most bytes parked in the host's memory at once.
+    pub parked: usize,
+    /// Bytes copied to be parked and fetched.
+    pub copied: usize,
+    /// Bytes of weights on the device.
+    pub weights: usize,
+    /// Bytes of weights in the host's memory.
+    pub hosted: usize,
+    /// Arithmetic and traffic so far.
+    pub cost: Cost,
+    /// Ops so far.
+    pub ops: usize,
+    /// Nanoseconds that they take.
+    pub time: u64,
+    /// Nanoseconds of these that kernels wait for copies.
+    pub waited: u64,
+}
+
+/// What a device does in a nanosecond.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Multiplications and additions.
+    pub flops: u64,
+    /// Bytes that its kernels read and write.
+    pub bytes: u64,
+    /// Bytes that are copied from the host, and as many to it.
+    pub bus: u64,
+}
+
+impl Default for Pace {
+    /// A large card of today.
+    fn default() -> Pace {
+        Pace { flops: 650_000, bytes: 2_700, bus: 45 }
+    }
+}
+
+/// The ledger, where tensors would lie, and how far each lane of the device has come.
+pub struct Book {
+    pub ledger: Ledger,
+    pub pace: Pace,
+    arena: Arena,
+    parked: usize,
+    /// When the last copy from the host is done.
+    inward: u64,
+    /// When the last copy to the host is done.
+    outward: u64,
+    /// Parts that were given back before a copy had done with them, and when it will have.
+    busy: Vec<(Range<usize>, u64)>,
+}
+
+impl Book {
+    pub fn new(pace: Pace) -> Book {
+        let (ledger, arena) = (Ledger::default(), Arena::default());
+        Book { ledger, pace, arena, parked: 0, inward: 0, outward: 0, busy: Vec::new() }
+    }
+
+    pub fn take(&mut self, bytes: usize) -> usize {
+        let ledger = &mut self.ledger;
+        ledger.live += bytes;
+        ledger.peak = ledger.peak.max(ledger.live);
+        let at = self.arena.take(bytes, usize::MAX).expect("an arena without end");
+        ledger.arena = self.arena.high();
+        self.busy.retain(|&(_, done)| done > self.ledger.time);
+        let overlaps = |part: &Range<usize>| part.start < at + bytes && at < part.end;
+        let done = self.busy.iter().filter(|(part, _)| overlaps(part)).map(|&(_, done)| done).max();
+        self.wait(done.unwrap_or(0));
+        at
+    }
+
+    /// Gives back a part that copies use until `done`.
+    pub fn give(&mut self, at: usize, bytes: usize, done: u64) {
+        self.ledger.live -= bytes;
+        self.arena.give(at, bytes);
+        if done > self.ledger.time {
+            self.busy.push((at..at + bytes, done));
+        }
+    }
+
+    /// Counts an op.
+    pub fn run(&mut self, cost: Cost) {
+        self.ledger.cost += cost;
+        self.ledger.ops += 1;
+        self.ledger.time += (cost.flops / self.pace.flops).max(cost.bytes / self.pace.bytes);
+    }
+
+    /// Kernels wait until then.
+    pub fn wait(&mut self, until: u64) {
+        let waits = until.saturating_sub(self.ledger.time);
+        self.ledger.time += waits;
+        self.ledger.waited += waits;
+    }
+
+    /// Starts a copy from the host of what is there at `ready`; returns when it is done.
+    pub fn bring(&mut self, bytes: usize, ready: u64) -> u64 {
+        self.ledger.copied += bytes;
+        self.inward = self.inward.max(self.ledger.time).max(ready) + bytes as u64 / self.pace.bus;
+        self.inward
+    }
+
+    /// Starts a copy to the host; returns when it is done.
+    pub fn leave(&mut self, bytes: usize) -> u64 {
+        self.ledger.copied += bytes;
+        self.outward = self.outward.max(self.ledger.time) + bytes as u64 / self.pace.bus;
+        self.outward
+    }
+
+    /// Counts bytes of the host's memory.
+    pub fn park(&mut self, bytes: usize) {
+        self.parked += bytes;
+        self.ledger.parked = self.ledger.parked.max(self.parked);
+    }
+}
+
+/// A tensor's place.
+pub struct Counted {
+    pub at: usize,
+    pub bytes: usize,
+    /// When the copy that fills it is done.
+    pub ready: u64,
+    /// When the copy that reads it is done.
+    pub leaving: AtomicU64,
+    pub book: Arc<Mutex<Book>>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let done = self.ready.max(self.leaving.load(Ordering::Relaxed));
+        lock(&self.book).give(self.at, self.bytes, done);
+    }
+}
+
+/// A tensor in the host's memory, there from `ready` on.
+pub struct Parked {
+    pub bytes: usize,
+    pub ready: u64,
+    pub book: Arc<Mutex<Book>>,
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        lock(&self.book).parked -= self.bytes;
+    }
+}
+
+impl Storage for Parked {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+impl Storage for Counted {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+pub fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
+    book.lock().unwrap_or_else(PoisonError::into_inner)
+}
