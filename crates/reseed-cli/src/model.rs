@@ -54,8 +54,8 @@ impl Weights {
     pub fn described(&self, settings: Settings) -> Result<Settings> {
         let Some(folder) = &self.folder else { return Ok(settings) };
         let files = [("VAE", Some(&folder.vae)), ("transformer", Some(&folder.dit)), ("text", folder.text.as_ref())];
-        let present = files.into_iter().filter_map(|(name, path)| Some((name, path?)));
-        present.fold(Ok(settings), |settings, (name, path)| settings?.with_input(name, path))
+        let mut present = files.into_iter().filter_map(|(name, path)| Some((name, path?)));
+        present.try_fold(settings, |settings, (name, path)| settings.with_input(name, path))
     }
 
     /// The autoencoder's.

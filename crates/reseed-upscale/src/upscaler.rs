@@ -65,7 +65,8 @@ pub trait Progress {
     /// What the networks are doing. Told several times a second.
     fn working(&mut self, _phase: Phase) {}
 
-    /// Whether the job shall compute no further than the slice in hand. What is finished is still written. Asked several times a second.
+    /// Whether the job shall compute no further than the slice in hand. What is finished is still written. Asked several
+    /// times a second.
     fn cancelled(&mut self) -> bool {
         false
     }
