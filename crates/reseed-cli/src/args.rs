@@ -2,6 +2,7 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "doc comments are the help texts, where brackets are shapes")]
 
 pub mod bench;
+pub mod estimate;
 pub mod models;
 pub mod upscale;
 pub mod video;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use reseed_ops::{Hw, Precision};
 
 pub use bench::{Bench, BenchArgs};
+pub use estimate::{Estimate, EstimateArgs};
 pub use upscale::{ImageArgs, JobArgs, UpscaleArgs};
 
 /// Restores and upscales video with SeedVR2-family models.
@@ -54,12 +56,6 @@ pub enum VaeCommand {
     Decode(TensorArgs),
     /// Encode and decode an image, a y4m video or a folder of images, and measure what is lost.
     Roundtrip(RoundtripArgs),
-}
-
-#[derive(Subcommand)]
-pub enum Estimate {
-    /// Memory and arithmetic of the video autoencoder.
-    Vae(EstimateArgs),
 }
 
 /// Which half of the autoencoder.
@@ -147,23 +143,6 @@ pub struct PlanArgs {
     /// Memory of the card that may be taken, such as 6G; what is free, less a margin, unless given.
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub max_vram: Option<usize>,
-}
-
-#[derive(Args)]
-pub struct EstimateArgs {
-    /// Which half.
-    pub direction: Direction,
-    /// Size of the pictures, width x height.
-    #[arg(long, value_parser = size, value_name = "WxH")]
-    pub size: Hw,
-    /// Number of pictures.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    pub frames: u32,
-    /// The VAE: a safetensors file, or formula:tiny, formula:full.
-    #[arg(long, value_name = "FILE", default_value = "formula:full")]
-    pub weights: String,
-    #[command(flatten)]
-    pub run: RunArgs,
 }
 
 /// A bare number is that of a card.

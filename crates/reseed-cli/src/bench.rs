@@ -2,6 +2,7 @@
 
 pub mod color;
 pub mod dit;
+pub mod upscale;
 
 use std::time::Instant;
 

@@ -1,9 +1,9 @@
 //! How a clip runs within the memory there is.
 
 use reseed_model::budget::{Job, Plan};
-use reseed_model::plan::{Cut, Tile, Tiling};
+use reseed_model::plan::{Cut, Tile, Tiling, slices};
 use reseed_model::{Config, Half, Stream};
-use reseed_ops::{Error, Hw, Ops};
+use reseed_ops::{Cost, Error, Hw, Ops};
 
 use crate::args::PlanArgs;
 use crate::engine::{self, Device};
@@ -35,12 +35,22 @@ pub struct Planned {
     pub tiles: Option<Vec<Tile>>,
     pub workers: usize,
     factor: usize,
+    frames: usize,
 }
 
 impl Planned {
     /// Frames of a slice of the half's input.
     pub fn step(&self) -> usize {
         self.plan.slice * self.factor
+    }
+
+    /// Arithmetic and traffic of the whole clip. The plan ran its first slices and its last, which stand for all.
+    pub fn cost(&self) -> Cost {
+        let (all, Cost { flops, bytes }) = (slices(self.frames, self.step()), self.plan.ledger.cost);
+        let seen = all.iter().enumerate().filter(|(i, _)| *i < 4 || i + 1 == all.len());
+        let seen = seen.map(|(_, slice)| slice.len() as u64).sum::<u64>().max(1);
+        let frames = self.frames as u64;
+        Cost { flops: flops * frames / seen, bytes: bytes * frames / seen }
     }
 
     /// A stream that starts.
@@ -124,7 +134,7 @@ fn planned(device: &Device, clip: &Clip, tiling: Option<Tiling>, slice: Option<u
     let area = |tile: &Tile| Hw::new(tile.rows.len(), tile.columns.len());
     let plane = tiles.iter().flatten().map(area).max_by_key(|area| area.count()).unwrap_or(plane);
     let plan = Job { half, factor, plane, frames }.plan(&*device.trace, slice, room)?;
-    Ok(Planned { plan, tiles, workers, factor })
+    Ok(Planned { plan, tiles, workers, factor, frames })
 }
 
 /// How many tiles run at the same time. Only tiles of at most 128 pixels a side leave a device idle between their layers

@@ -1,5 +1,7 @@
 //! `reseed estimate vae`: the model runs on a device that computes nothing, and says what it would have taken.
 
+pub mod upscale;
+
 use reseed_model::plan::{Cut, padded_plane, slices, whole_frames};
 use reseed_model::{Config, Half, Vae};
 use reseed_ops::{Cost, Hw, Ledger, Precision};

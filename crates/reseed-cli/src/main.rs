@@ -42,6 +42,8 @@ fn main() -> ExitCode {
         Command::Vae(VaeCommand::Decode(args)) => vae::decode(&args),
         Command::Vae(VaeCommand::Roundtrip(args)) => roundtrip::run(&args),
         Command::Estimate(Estimate::Vae(args)) => estimate::run(&args),
+        Command::Estimate(Estimate::Upscale(args)) => estimate::upscale::run(&args),
+        Command::Bench(Bench::Upscale(args)) => bench::upscale::run(&args),
         Command::Bench(Bench::Vae(args)) => bench::run(&args),
         Command::Bench(Bench::Color(args)) => bench::color::run(&args),
         Command::Bench(Bench::Dit(args)) => bench::dit::run(&args),

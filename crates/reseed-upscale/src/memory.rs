@@ -1,4 +1,7 @@
-//! What the system says this process takes. Known on Linux only.
+//! What the system says this process takes, which is known on Linux only, and what a job's frames will take.
+
+use crate::settings::Settings;
+use crate::size::Geometry;
 
 /// Resident bytes now.
 pub fn resident() -> Option<usize> {
@@ -32,4 +35,16 @@ fn field(path: &str, key: &str) -> Option<usize> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib << 10)
+}
+
+/// Most bytes that the frames of a job take on the host at once, with slices of `slice` latent frames.
+pub fn of_frames(settings: &Settings, geometry: &Geometry, slice: usize) -> usize {
+    const VALUE: usize = size_of::<f32>();
+    let (batch, shared) = (settings.batching.size, settings.batching.shared());
+    // A batch of the input waits at each of five stages; a slice waits before and behind the networks and is in hand there.
+    let input = 5 * batch * 3 * geometry.input.pixels();
+    let slices = 8 * 4 * slice * 3 * geometry.padded.pixels() * VALUE;
+    // Results, what they are compared with, and as much again to rank them; frames of eight bits on their way out.
+    let results = (batch + shared) * geometry.output.pixels() * (3 * 3 * VALUE + 3);
+    input + slices + results
 }

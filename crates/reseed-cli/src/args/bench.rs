@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use reseed_ops::{Hw, Thw};
 
-use super::upscale::ColorMode;
+use super::upscale::{ColorMode, JobArgs};
 use super::{ComputeArgs, Direction, RunArgs, memory, size};
 
 #[derive(Subcommand)]
@@ -12,6 +12,8 @@ pub enum Bench {
     Vae(BenchArgs),
     /// Time one step of the diffusion transformer.
     Dit(DitBenchArgs),
+    /// Time a whole job, behind its first batch, with frames from memory.
+    Upscale(Box<JobBenchArgs>),
     /// Time what the processor does with frames: resizing and the correction of colours.
     Color(ColorBenchArgs),
 }
@@ -52,6 +54,21 @@ pub struct DitBenchArgs {
     pub max_vram: Option<usize>,
     #[command(flatten)]
     pub compute: ComputeArgs,
+}
+
+#[derive(Args)]
+pub struct JobBenchArgs {
+    #[command(flatten)]
+    pub job: JobArgs,
+    /// Size of the input, width x height.
+    #[arg(long, value_parser = size, value_name = "WxH", default_value = "640x360")]
+    pub from: Hw,
+    /// Frames of a batch.
+    #[arg(long, default_value_t = 17, value_parser = clap::value_parser!(u16).range(1..))]
+    pub batch_size: u16,
+    /// Batches, the first of which is not counted.
+    #[arg(long, default_value_t = 5)]
+    pub batches: u32,
 }
 
 #[derive(Args)]

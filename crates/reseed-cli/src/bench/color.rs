@@ -48,7 +48,7 @@ pub fn run(args: &ColorBenchArgs) -> Result<()> {
 }
 
 /// Waves and grain: no two frames and no two rows alike.
-fn frame(size: Size, number: usize) -> Frame {
+pub fn frame(size: Size, number: usize) -> Frame {
     let sample = |i: usize| {
         let (x, y, c) = (i / 3 % size.w, i / 3 / size.w, i % 3);
         let wave = ((x + 7 * number) as f32 / (37.0 + 9.0 * c as f32)).sin() * (y as f32 / 23.0).cos();
