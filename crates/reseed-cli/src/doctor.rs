@@ -17,6 +17,10 @@ pub fn run() -> Result<()> {
         Ok(cards) => cards.iter().for_each(card),
         Err(error) => say!("cuda    {error}"),
     }
+    match reseed_media::video::ffmpeg() {
+        Ok(path) => say!("ffmpeg  {}", path.display()),
+        Err(error) => say!("ffmpeg  {error}"),
+    }
     say!("memory  {}", memory::machine().map_or("unknown".into(), bytes));
     Ok(())
 }

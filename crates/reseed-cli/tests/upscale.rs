@@ -118,7 +118,7 @@ fn sizes_are_asked_for_in_four_ways() {
         ("--resolution 40 --max-resolution 50", Size { h: 34, w: 50 }),
         ("--size 33x21", Size { h: 21, w: 33 }),
     ] {
-        lab.succeed(&format!("image in.png out.png --model formula:tiny {options}"));
+        lab.succeed(&format!("image in.png out.png --overwrite --model formula:tiny {options}"));
         assert_eq!(frames(&lab.path("out.png")).0.size, size, "{options}");
     }
 }
@@ -167,7 +167,7 @@ fn a_seed_is_kept_and_makes_a_difference() {
     let lab = Lab::new();
     lab.film("in.png", SMALL, 1);
     let run = |options: &str| {
-        lab.succeed(&format!("image in.png out.png --model formula:tiny --scale 2 {options}"));
+        lab.succeed(&format!("image in.png out.png --overwrite --model formula:tiny --scale 2 {options}"));
         frames(&lab.path("out.png")).1
     };
     let first = run("");
@@ -201,7 +201,7 @@ fn mistakes_get_one_line_and_leave_nothing_behind() {
             "--overlap 5 must be smaller than --batch-size 5",
         ),
         ("upscale in.y4m in.y4m --model formula:tiny", 2, "is both input and output"),
-        ("upscale in.y4m out.mp4 --model formula:tiny", 2, "give a name ending in .y4m"),
+        ("upscale in.y4m out.avi --model formula:tiny", 2, "give a name ending in .mp4"),
         ("image in.y4m out.png --model formula:tiny", 2, "use `reseed upscale`"),
         ("image in.png out.png --model formula:tiny --tile 64x64 --tile-overlap 64x64", 2, "--tile-overlap 64x64 must"),
         ("upscale empty.y4m out.y4m --model formula:tiny", 3, "empty.y4m: there are no frames in it"),
