@@ -173,7 +173,10 @@ fn colours_come_back_within_a_code() {
         "-f lavfi -i gradients=size=256x96:rate=25:duration=0.12:c0=black:c1=white:x0=0:y0=0:x1=255:y1=0:speed=0.00001";
     for (name, picture) in [("bars", bars), ("ramp", ramp)] {
         for format in ["yuv420p", "yuv420p10le", "yuv422p10le", "yuv444p", "yuv420p12le"] {
-            for (range, space) in [("tv", "bt709"), ("pc", "bt709"), ("tv", "smpte170m"), ("tv", "bt2020nc")] {
+            let looks = [("tv", "bt709"), ("pc", "bt709"), ("tv", "smpte170m"), ("tv", "bt2020nc")];
+            // All looks at the depths that matter most, one at the others.
+            let looks = if ["yuv420p", "yuv420p10le"].contains(&format) { &looks[..] } else { &looks[..1] };
+            for (range, space) in looks.iter().copied() {
                 let (input, output) = (format!("{name}-{format}-{range}-{space}.mkv"), "out.mkv");
                 let convert = format!("-vf scale=out_range={range}:out_color_matrix={space},format={format}");
                 let tags = format!("-color_range {range} -colorspace {space}");
@@ -197,12 +200,12 @@ fn codes(bytes: &[u8], format: &str) -> Vec<i32> {
     }
 }
 
-/// Compares the first frame, 256x96, wherever both planes of chroma are the same two samples around.
+/// Compares the first frame, 256x96, away from edges in chroma: beside them lie colours that RGB does not have.
 fn within_a_code(before: &[i32], after: &[i32], format: &str) {
     assert_eq!(before.len(), after.len(), "{format}");
     let (w, h) = (256, 96);
     let (across, down) = (if format.contains("444") { 1 } else { 2 }, if format.contains("420") { 2 } else { 1 });
-    let (cw, ch, reach) = (w / across, h / down, if across == 1 { 0 } else { 2 });
+    let (cw, ch, reach) = (w / across, h / down, if across == 1 { 4 } else { 2 });
     let chroma = |plane: usize, x: usize, y: usize| w * h + plane * cw * ch + y * cw + x;
     let flat = |x: usize, y: usize| {
         let xs = x.saturating_sub(reach)..=(x + reach).min(cw - 1);
