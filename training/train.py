@@ -22,7 +22,7 @@ from data import Train, validation
 from model import Dit, NormSilu, Sizes, Vae
 from start import free, shapes, start
 
-LATEST_RATE, VECTOR_FAN, WARM_STEPS, AVERAGE = 0.02, 150, 300, 0.999
+LOWEST_RATE, VECTOR_FAN, WARM_STEPS, AVERAGE = 0.02, 150, 300, 0.999
 
 
 class Task:
@@ -31,10 +31,13 @@ class Task:
     def __init__(self, count, h, w, frames=1, scale=None, window=None):
         self.count, self.h, self.w, self.frames, self.scale, self.window = count, h, w, frames, scale, window
 
-    def loss(self, w, sizes, train, dtype, small):
-        count, h, width = (max(2, self.count // 8), self.h // 4 // 16 * 16, self.w // 4 // 16 * 16) if small else (
-            self.count, self.h, self.w)
-        t, vae = self.frames, Vae(w, sizes)
+    def shrunk(self):
+        """The same on a few small crops."""
+        side = lambda n: n // 4 // 16 * 16
+        return Task(max(2, self.count // 8), side(self.h), side(self.w), self.frames, self.scale, self.window)
+
+    def loss(self, w, sizes, train, dtype):
+        count, h, width, t, vae = self.count, self.h, self.w, self.frames, Vae(w, sizes)
         with torch.no_grad():
             x = train.stills(count, h, width) if t == 1 else train.moving(count, t, h, width)
             seen = x
@@ -83,7 +86,7 @@ class Stage:
 
     def __init__(self, name, weights, sizes, train, args, origin=None, done=0):
         tasks, parts, self.rate = STAGES[name]
-        self.sizes, self.train, self.args, self.cuda = sizes, train, args, train.device == "cuda"
+        self.sizes, self.train, self.cuda = sizes, train, train.device == "cuda"
         vae, dit = shapes(sizes)
         mine = [n for part in parts for n in (vae if part == "vae" else dit)]
         self.weights = {n: v.detach().clone().requires_grad_(n in mine) for n, v in weights.items()}
@@ -99,11 +102,12 @@ class Stage:
         if origin:
             checkpoint.load_moments(origin, self.optimizer, self.names, done)
         self.seen = [torch.zeros((), device=train.device) for _ in tasks]
-        self.steps = [self.recorded(i, task) for i, task in enumerate(tasks)]
+        self.dtype = torch.bfloat16 if self.cuda else torch.float32
+        self.steps = [self.recorded(i, task.shrunk() if args.small else task) for i, task in enumerate(tasks)]
 
     def step(self, i, task):
         self.optimizer.zero_grad(set_to_none=True)
-        loss = task.loss(self.weights, self.sizes, self.train, torch.bfloat16 if self.cuda else torch.float32, self.args.small)
+        loss = task.loss(self.weights, self.sizes, self.train, self.dtype)
         loss.backward()
         for p, mask in self.free.items():
             if p.grad is not None:
@@ -133,7 +137,7 @@ class Stage:
         """Turns through the tasks until the time is over; the rate rises quickly and falls as a cosine of time."""
         start, count, kept = time.time(), 0, self.copies()
         while (part := (time.time() - start) / (60 * minutes)) < 1:
-            rate = self.rate * max(LATEST_RATE, 0.5 + 0.5 * math.cos(math.pi * part))
+            rate = self.rate * max(LOWEST_RATE, 0.5 + 0.5 * math.cos(math.pi * part))
             for group in self.optimizer.param_groups:
                 group["lr"].fill_(rate * group["part"] * min(1, (count + 1) / WARM_STEPS))
             for step in self.steps:
@@ -171,8 +175,10 @@ class Stage:
 
 
 def first_weights(sizes, train):
+    """Seven stills for three clips: the code then serves both."""
     stills = train.stills(420, 64, 64)[:, None].expand(-1, 5, -1, -1, -1)
-    return start(sizes, torch.cat([stills, train.moving(180, 5, 64, 64).unflatten(0, (-1, 5))])[torch.randperm(600)] * 2 - 1)
+    moving = train.moving(180, 5, 64, 64).unflatten(0, (-1, 5))
+    return start(sizes, torch.cat([stills, moving])[torch.randperm(600)] * 2 - 1)
 
 
 def main():
@@ -209,7 +215,8 @@ def main():
         print(f"{name}: {steps} steps, held photographs {watch(judge, held)}", flush=True)
         del stage
     if (args.data / "val.tar").exists() and not args.small:
-        rows = evaluate.table(evaluate.Judge(weights, sizes), *({k: v.to(device) for k, v in s.items()} for s in validation(args.data / "val.tar")))
+        sets = [{k: v.to(device) for k, v in s.items()} for s in validation(args.data / "val.tar")]
+        rows = evaluate.table(evaluate.Judge(weights, sizes), *sets)
         evaluate.show(rows)
         (args.out / "figures.json").write_text(json.dumps(rows, indent=1))
     print(f"done after {time.time() - began:.0f}s", flush=True)
