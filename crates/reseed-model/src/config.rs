@@ -15,8 +15,12 @@ const SCALING_FACTOR: f32 = 0.9152;
 pub struct Config {
     /// Width of each level, full resolution first.
     pub channels: Vec<usize>,
-    /// Residual blocks of an encoder level; a decoder level has one more.
+    /// Residual blocks of an encoder level.
     pub layers: usize,
+    /// Residual blocks of a decoder level; in the public layout one more than the encoder's.
+    pub decoder_layers: usize,
+    /// Whether the lowest resolution attends over the whole frame between its two residual blocks.
+    pub attention: bool,
     /// Channels of the latent.
     pub latent: usize,
     /// Channels of a picture.
@@ -45,6 +49,8 @@ impl Config {
         Config {
             channels: channels.to_vec(),
             layers: 2,
+            decoder_layers: 3,
+            attention: true,
             latent: 16,
             image: 3,
             temporal_stages: 2,
@@ -70,6 +76,10 @@ impl Config {
         let levels = count(&|i| format!("encoder.down_blocks.{i}.resnets.0.conv1.weight"));
         let layers = count(&|j| format!("encoder.down_blocks.0.resnets.{j}.conv1.weight"));
         needed("encoder.down_blocks.0.resnets.0.conv1.weight", 5)?;
+        let any = |start: &str| source.shapes().keys().any(|name| name.starts_with(start));
+        let decoder_layers = (0..).take_while(|j| any(&format!("decoder.up_blocks.0.resnets.{j}."))).count();
+        needed("decoder.up_blocks.0.resnets.0.conv1.weight", 5)?;
+        let attention = ["encoder", "decoder"].iter().any(|half| any(&format!("{half}.mid_block.attentions.")));
         let mut channels = Vec::new();
         let mut temporal_stages = 0;
         for i in 0..levels {
@@ -80,7 +90,17 @@ impl Config {
         }
         let groups = metadata(source, "groups", GROUPS, |&g| g > 0 && channels.iter().all(|c| c % g == 0))?;
         let scaling_factor = metadata(source, "scaling_factor", SCALING_FACTOR, |s: &f32| s.is_finite() && *s > 0.0)?;
-        Ok(Config { channels, layers, latent, image, temporal_stages, groups, scaling_factor })
+        Ok(Config {
+            channels,
+            layers,
+            decoder_layers,
+            attention,
+            latent,
+            image,
+            temporal_stages,
+            groups,
+            scaling_factor,
+        })
     }
 
     /// Pixels per latent row or column.
@@ -119,14 +139,14 @@ impl Config {
             }
             previous = c;
         }
-        list.mid("encoder.mid_block", top);
+        list.mid("encoder.mid_block", top, self.attention);
         list.norm("encoder.conv_norm_out", top);
         list.conv("encoder.conv_out", 2 * self.latent, top, [3, 3, 3]);
         list.conv("decoder.conv_in", top, self.latent, [3, 3, 3]);
-        list.mid("decoder.mid_block", top);
+        list.mid("decoder.mid_block", top, self.attention);
         previous = top;
         for (i, &c) in self.channels.iter().rev().enumerate() {
-            for j in 0..=self.layers {
+            for j in 0..self.decoder_layers {
                 list.resnet(&format!("decoder.up_blocks.{i}.resnets.{j}"), if j == 0 { previous } else { c }, c);
             }
             if i + 1 < levels {
@@ -191,11 +211,13 @@ impl Tensors {
         }
     }
 
-    fn mid(&mut self, name: &str, c: usize) {
-        self.norm(&format!("{name}.attentions.0.group_norm"), c);
-        for linear in ["to_q", "to_k", "to_v", "to_out.0"] {
-            self.push(format!("{name}.attentions.0.{linear}.weight"), &[c, c]);
-            self.push(format!("{name}.attentions.0.{linear}.bias"), &[c]);
+    fn mid(&mut self, name: &str, c: usize, attention: bool) {
+        if attention {
+            self.norm(&format!("{name}.attentions.0.group_norm"), c);
+            for linear in ["to_q", "to_k", "to_v", "to_out.0"] {
+                self.push(format!("{name}.attentions.0.{linear}.weight"), &[c, c]);
+                self.push(format!("{name}.attentions.0.{linear}.bias"), &[c]);
+            }
         }
         self.resnet(&format!("{name}.resnets.0"), c, c);
         self.resnet(&format!("{name}.resnets.1"), c, c);
@@ -221,7 +243,9 @@ mod tests {
         odd.image = 4;
         odd.layers = 1;
         odd.temporal_stages = 1;
-        for config in [Config::tiny(), Config::full(), odd] {
+        let mut light = Config::tiny();
+        (light.layers, light.decoder_layers, light.attention, light.groups) = (2, 1, false, 1);
+        for config in [Config::tiny(), Config::full(), odd, light] {
             let source = Formula::new(config.tensors(), config.groups, 1);
             assert_eq!(Config::detect(&source).unwrap(), config);
         }

@@ -9,7 +9,7 @@ mod time;
 mod windows;
 
 pub use block::Block;
-pub use config::{Activation, B3, B7, Config, Layout, Rope};
+pub use config::{Activation, B3, B7, Config, Layout, Rope, Start};
 pub use needs::{Case, Needs};
 
 use reseed_ops::{Linear, Norm, Ops, Rotary, Rows, Shape, Tensor, Thw};

@@ -10,7 +10,7 @@ use reseed_ops::{CpuOps, DType, relative_error};
 /// Roundings to bf16 on the longest path, those of weights included.
 fn roundings(config: &Config, encode: bool, tiled: bool) -> usize {
     let levels = config.channels.len();
-    let blocks = 2 + levels * (config.layers + usize::from(!encode));
+    let blocks = 2 + levels * if encode { config.layers } else { config.decoder_layers };
     let input = 1;
     let conv = 2; // the kernel and the output
     let norm = 1;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use reseed_model::dit::Plan;
+use reseed_model::dit::{Plan, Start};
 use reseed_model::weights::Source;
 use reseed_model::{Dit, Text, Vae};
 use reseed_ops::{CopyTime, Ops, Shape, Thw};
@@ -91,7 +91,11 @@ impl Step for Transformer<'_> {
         let thw = condition.thw;
         let plan = self.plan(thw)?;
         let both = Shape::clip(Thw { t: 2 * thw.t, ..thw }, condition.channels());
-        let latents = self.ops.upload(both, &[&noise.values[..], &condition.values].concat())?;
+        let start = match self.dit.config.start {
+            Start::Noise => noise,
+            Start::Condition => condition,
+        };
+        let latents = self.ops.upload(both, &[&start.values[..], &condition.values].concat())?;
         // A few kilobytes a batch, so that between batches all of the device's memory is the autoencoder's.
         let text = self.ops.upload(self.text.shape, &self.text.values)?;
         let restored = self.dit.sample(self.ops, &latents, &text, &plan)?;

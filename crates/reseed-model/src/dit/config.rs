@@ -64,6 +64,15 @@ pub const B7: Layout = Layout {
     bare_last_text: false,
 };
 
+/// What the one step starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Noise, as in the public networks.
+    Noise,
+    /// The condition itself: what comes out is the condition less the velocity, whatever the seed.
+    Condition,
+}
+
 /// Sizes of a transformer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -83,19 +92,21 @@ pub struct Config {
     pub text_width: usize,
     /// Channels of the latent.
     pub latent: usize,
+    /// What the one step starts from; the file's metadata `start` says so.
+    pub start: Start,
 }
 
 impl Config {
     /// The public 3B checkpoint.
     pub fn b3() -> Config {
-        let (layout, text_width, latent) = (B3, 5120, 16);
-        Config { layout, width: 2560, heads: 20, hidden: 6912, layers: 32, separate: 10, text_width, latent }
+        let (layout, text_width, latent, start) = (B3, 5120, 16, Start::Noise);
+        Config { layout, width: 2560, heads: 20, hidden: 6912, layers: 32, separate: 10, text_width, latent, start }
     }
 
     /// The public 7B checkpoint.
     pub fn b7() -> Config {
-        let (layout, text_width, latent) = (B7, 5120, 16);
-        Config { layout, width: 3072, heads: 24, hidden: 12_288, layers: 36, separate: 36, text_width, latent }
+        let (layout, text_width, latent, start) = (B7, 5120, 16, Start::Noise);
+        Config { layout, width: 3072, heads: 24, hidden: 12_288, layers: 36, separate: 36, text_width, latent, start }
     }
 
     /// Small enough for tests: two heads, text 96 wide.
@@ -106,7 +117,7 @@ impl Config {
             Activation::SwiGlu => ((8 * width / 3).next_multiple_of(256), 2),
             Activation::Gelu => (4 * width, layers),
         };
-        Config { layout, width, heads, hidden, layers, separate, text_width: 96, latent: 16 }
+        Config { layout, width, heads, hidden, layers, separate, text_width: 96, latent: 16, start: Start::Noise }
     }
 
     /// Reads layout and sizes off a source and holds every tensor against them.
@@ -138,7 +149,8 @@ impl Config {
         let hidden = matrix(&format!("blocks.0.mlp.{first}.proj_in.weight"))?[0];
         let gated = has(&format!("blocks.0.mlp.{first}.proj_in_gate.weight"));
         let layout = if gated { B3 } else { B7 };
-        Ok(Config { layout, width, heads: heads.max(1), hidden, layers, separate, text_width, latent: latent.max(1) })
+        let (heads, latent, start) = (heads.max(1), latent.max(1), start(source)?);
+        Ok(Config { layout, width, heads, hidden, layers, separate, text_width, latent, start })
     }
 
     /// Values of a token as it comes in: noise, condition and a constant of each of its pixels.
@@ -209,6 +221,19 @@ impl Config {
     }
 }
 
+fn start(source: &dyn Source) -> Result<Start> {
+    match source.metadata("start") {
+        None | Some("noise") => Ok(Start::Noise),
+        Some("condition") => Ok(Start::Condition),
+        Some(other) => Err(Error::Metadata {
+            path: source.path().into(),
+            key: "start",
+            value: other.into(),
+            needed: "it must be noise or condition".into(),
+        }),
+    }
+}
+
 /// Files whose matrices are scaled by other tensors would load as if they were not.
 fn refuse_scaled(source: &dyn Source) -> Result<()> {
     const MARKS: [&str; 4] = [".comfy_quant", ".weight_scale", ".scale_weight", "scaled_fp8"];
@@ -257,6 +282,15 @@ mod tests {
         for config in configs {
             assert_eq!(Config::detect(&Formula::plain(config.tensors(), 1)).unwrap(), config);
         }
+    }
+
+    #[test]
+    fn a_file_may_say_what_the_step_starts_from() {
+        let source = |start| Formula::plain(Config::tiny(B3, 3).tensors(), 1).saying("start", start);
+        assert_eq!(Config::detect(&source("noise")).unwrap().start, Start::Noise);
+        assert_eq!(Config::detect(&source("condition")).unwrap().start, Start::Condition);
+        let refused = Config::detect(&source("zero")).unwrap_err().to_string();
+        assert!(refused.contains("`start` is \"zero\"; it must be noise or condition"), "{refused}");
     }
 
     #[test]

@@ -115,25 +115,29 @@ impl Attention {
     }
 }
 
-/// Residual block, attention, residual block at the lowest resolution.
+/// Residual block, attention if the model has it, residual block at the lowest resolution.
 pub struct Mid {
     first: Resnet,
-    attention: Attention,
+    attention: Option<Attention>,
     last: Resnet,
 }
 
 impl Mid {
     pub fn load(w: &Loader, name: &str, c: usize) -> Result<Self> {
+        let attention = || Attention::load(w, &format!("{name}.attentions.0"), c);
         Ok(Mid {
             first: Resnet::load(w, &format!("{name}.resnets.0"), c, c)?,
-            attention: Attention::load(w, &format!("{name}.attentions.0"), c)?,
+            attention: w.config.attention.then(attention).transpose()?,
             last: Resnet::load(w, &format!("{name}.resnets.1"), c, c)?,
         })
     }
 
     pub fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
         let x = self.first.forward(ops, x, state)?;
-        let x = self.attention.forward(ops, x)?;
+        let x = match &self.attention {
+            Some(attention) => attention.forward(ops, x)?,
+            None => x,
+        };
         self.last.forward(ops, x, state)
     }
 }

@@ -35,7 +35,7 @@ impl Decoder {
         for (i, &c) in config.channels.iter().rev().enumerate() {
             let name = format!("decoder.up_blocks.{i}");
             let resnet = |j| Resnet::load(w, &format!("{name}.resnets.{j}"), if j == 0 { previous } else { c }, c);
-            let resnets = (0..=config.layers).map(resnet).collect::<Result<_>>()?;
+            let resnets = (0..config.decoder_layers).map(resnet).collect::<Result<_>>()?;
             let end = w.next_slot();
             let up = || Upsampler::load(w, &format!("{name}.upsamplers.0"), c, config.up_time(i));
             let up = (i + 1 < config.channels.len()).then(up).transpose()?;

@@ -72,6 +72,12 @@ impl Formula {
         Formula { shapes: shapes.into_iter().collect(), metadata, seed, path: PathBuf::from("formula weights") }
     }
 
+    /// The same with a word of metadata more.
+    pub fn saying(mut self, key: &str, value: &str) -> Formula {
+        self.metadata.insert(key.into(), value.into());
+        self
+    }
+
     /// The same without a word about groups.
     pub fn plain(shapes: Vec<(String, Shape)>, seed: u64) -> Formula {
         Formula { metadata: BTreeMap::new(), ..Formula::new(shapes, 1, seed) }

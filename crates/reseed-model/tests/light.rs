@@ -1,0 +1,52 @@
+//! A VAE with less in it than the public one: fewer residual blocks, no attention, one group.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use common::{Side, formula, load, run_slices};
+use reseed_model::weights::Source;
+use reseed_model::weights::formula::Formula;
+use reseed_model::{Config, Result, Vae};
+use reseed_ops::{CpuOps, DType, Hw, Shape, relative_error};
+
+fn light() -> Config {
+    Config { layers: 1, decoder_layers: 1, attention: false, latent: 12, ..Config::with_channels(&[6, 10, 16, 16], 1) }
+}
+
+/// A model whose attention gives nothing.
+struct Mute(Formula);
+
+impl Source for Mute {
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn shapes(&self) -> &BTreeMap<String, Shape> {
+        self.0.shapes()
+    }
+
+    fn metadata(&self, key: &str) -> Option<&str> {
+        self.0.metadata(key)
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<f32>> {
+        let values = self.0.read(name)?;
+        Ok(if name.contains(".to_out.0.") { vec![0.0; values.len()] } else { values })
+    }
+}
+
+#[test]
+fn no_attention_is_attention_that_gives_nothing() {
+    let (ops, config) = (CpuOps::new(DType::F32, Some(1)).unwrap(), light());
+    let mute = Mute(formula(&Config { attention: true, ..config.clone() }));
+    let (without, with) = (load(&ops, &config), Vae::load(&ops, &mute).unwrap());
+    for side in Side::BOTH {
+        let clip = side.input(&config, 3, Hw::new(3, 5));
+        let [a, b] = [&without, &with].map(|vae| run_slices(&ops, vae, side, &clip, &[1, 2]));
+        // The norm behind the attention takes its sums from the tensor instead of from the convolution before it.
+        assert!(relative_error(&a, &b) < 1e-5, "{side:?}: {:.1e}", relative_error(&a, &b));
+    }
+}

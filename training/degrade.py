@@ -1,0 +1,103 @@
+"""What happens to pictures before the model sees them: blur, a smaller size, noise, a block codec; all batched on the device."""
+import functools
+
+import torch
+import torch.nn.functional as F
+
+LUMA = torch.tensor([
+    16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55,
+    14, 13, 16, 24, 40, 57, 69, 56, 14, 17, 22, 29, 51, 87, 80, 62,
+    18, 22, 37, 56, 68, 109, 103, 77, 24, 35, 55, 64, 81, 104, 113, 92,
+    49, 64, 78, 87, 103, 121, 120, 101, 72, 92, 95, 98, 112, 100, 103, 99,
+]).view(8, 8).float()
+CHROMA = torch.full((8, 8), 99.0)
+CHROMA[:4, :4] = torch.tensor([[17, 18, 24, 47], [18, 21, 26, 66], [24, 26, 56, 99], [47, 66, 99, 99]]).float()
+TO_YCC = torch.tensor([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]])
+
+
+@functools.cache
+def resampling(n_in, n_out, device):
+    """The matrix [n_out, n_in] of antialiased bicubic resampling, as the engine resizes."""
+    rows = torch.eye(n_in)[:, None, None, :]                                          # one picture a column
+    resized = F.interpolate(rows, size=(1, n_out), mode="bicubic", antialias=True, align_corners=False)
+    return resized[:, 0, 0].T.contiguous().to(device)
+
+
+def resize(x, h, w):
+    return resampling(x.shape[-2], h, x.device) @ x @ resampling(x.shape[-1], w, x.device).T
+
+
+def gaussian(n, sigma):
+    """Blur matrices [B, n, n], one a sigma; none where sigma is zero."""
+    i = torch.arange(n, device=sigma.device)
+    m = torch.exp(-(i[:, None] - i).square() / (2 * sigma.clamp(min=1e-2).square())[:, None, None])
+    return m / m.sum(-1, keepdim=True)
+
+
+@functools.cache
+def cosines(device):
+    k = torch.arange(8, dtype=torch.float64)
+    m = torch.cos((2 * k + 1) * k[:, None] * torch.pi / 16) / 2
+    m[0] /= 2 ** 0.5
+    return m.float().to(device)
+
+
+@functools.cache
+def constant(name, device):
+    return {"luma": LUMA, "chroma": CHROMA, "ycc": TO_YCC, "rgb": torch.linalg.inv(TO_YCC)}[name].to(device)
+
+
+def block_codec(x, quality):
+    """What JPEG's quantisation leaves of x [N, 3, H, W] in [0, 1] at a quality [N] from 1 to 100, colours at full resolution."""
+    n, _, h, w = x.shape
+    scale = torch.where(quality < 50, 50 / quality, 2 - quality / 50).clamp(min=0.01)
+    tables = torch.stack([constant(name, x.device) for name in ("luma", "chroma", "chroma")])
+    steps = (tables * scale[:, None, None, None]).round().clamp(1, 255)[:, :, None, None]
+    c = cosines(x.device)
+    y = torch.einsum("kc,nchw->nkhw", constant("ycc", x.device), x * 255)
+    y[:, 0] -= 128
+    y = F.pad(y, (0, -w % 8, 0, -h % 8), mode="replicate")
+    y = y.unflatten(-1, (-1, 8)).unflatten(-3, (-1, 8)).transpose(-3, -2)             # N C rows columns 8 8
+    y = c.T @ (((c @ y @ c.T) / steps).round() * steps) @ c
+    y = y.transpose(-3, -2).flatten(-2).flatten(-3, -2)[..., :h, :w].clone()
+    y[:, 0] += 128
+    return (torch.einsum("kc,nchw->nkhw", constant("rgb", x.device), y) / 255).clamp(0, 1)
+
+
+def bytes_of(x):
+    return (x.clamp(0, 1) * 255).round() / 255
+
+
+def small(x, scale, sigma, noise, quality):
+    """x [N, 3, H, W] in [0, 1] made `scale` times smaller. Each picture has its own blur (in pixels of x), noise (of 255) and
+    quality; a quality over 100 means no codec."""
+    h, w = x.shape[-2] // scale, x.shape[-1] // scale
+    down_h = resampling(x.shape[-2], h, x.device) @ gaussian(x.shape[-2], sigma)
+    down_w = resampling(x.shape[-1], w, x.device) @ gaussian(x.shape[-1], sigma)
+    y = down_h[:, None] @ x @ down_w[:, None].transpose(-1, -2)
+    y = bytes_of(y + torch.randn_like(y) * (noise / 255)[:, None, None, None])
+    coded = bytes_of(block_codec(y, quality.clamp(max=100)))
+    return torch.where((quality > 100)[:, None, None, None], y, coded)
+
+
+def random_small(x, t, scale, clean=0.4):
+    """x [B*T, ...] with degradations drawn once a clip; a part of the clips is only made smaller."""
+    b = x.shape[0] // t
+    draw = lambda: torch.rand(b, device=x.device)
+    dirty = draw() > clean
+    sigma = draw() * 0.5 * scale * dirty * (draw() > 0.3)
+    noise = draw().square() * 14 * dirty * (draw() > 0.2)
+    quality = torch.where(dirty & (draw() > 0.2), 35 + draw() * 60, 101.0)
+    return small(x, scale, *(v.repeat_interleave(t, output_size=b * t) for v in (sigma, noise, quality)))
+
+
+# The set degradation that figures are given for.
+SET = dict(sigma=0.3, noise=5.0, quality=65.0)
+
+
+def set_small(x, scale, seed=7):
+    """The set degradation: blur of 0.3 pixels of the small picture, noise of 5 and quality 65."""
+    ones = torch.ones(x.shape[0], device=x.device)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return small(x, scale, SET["sigma"] * scale * ones, SET["noise"] * ones, SET["quality"] * ones)

@@ -1,0 +1,233 @@
+"""Trains the model, stage by stage, each for so many minutes, from a checkpoint if there is one:
+
+    python train.py --out run vae-images:1 vae-clips:2 dit:1 end-to-end:5
+
+vae-images   the VAE on photographs
+vae-clips    the VAE on clips and photographs
+dit          the transformer on degraded photographs and clips, the VAE as it is
+end-to-end   both on degraded pictures, and the VAE on clean ones
+"""
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+
+import torch
+
+import checkpoint
+import degrade
+import evaluate
+from data import Train, validation
+from model import Dit, NormSilu, Sizes, Vae
+from start import free, shapes, start
+
+LOWEST_RATE, VECTOR_FAN, WARM_STEPS, AVERAGE = 0.02, 150, 300, 0.999
+
+
+class Task:
+    """A kind of batch: crops, whether they are restored and from what scale."""
+
+    def __init__(self, count, h, w, frames=1, scale=None, window=None):
+        self.count, self.h, self.w, self.frames, self.scale, self.window = count, h, w, frames, scale, window
+
+    def shrunk(self):
+        """The same on a few small crops."""
+        side = lambda n: n // 4 // 16 * 16
+        return Task(max(2, self.count // 8), side(self.h), side(self.w), self.frames, self.scale, self.window)
+
+    def loss(self, w, sizes, train, dtype):
+        count, h, width, t, vae = self.count, self.h, self.w, self.frames, Vae(w, sizes)
+        with torch.no_grad():
+            x = train.stills(count, h, width) if t == 1 else train.moving(count, t, h, width)
+            seen = x
+            if self.scale:
+                seen = degrade.resize(degrade.random_small(x, t, self.scale), h, width).clamp(0, 1)
+            seen = (seen * 2 - 1).to(dtype).contiguous(memory_format=torch.channels_last)
+            x = x * 2 - 1
+        latents = (t + 3) // 4
+        z = vae.encode(seen, t)
+        if self.scale:
+            z = Dit(w, sizes).restore(z, latents, self.window)
+        out = vae.decode(z, latents).float()
+        loss = distance(out, x)
+        if t > 1:
+            clip, truth = out.unflatten(0, (-1, t)), x.unflatten(0, (-1, t))
+            loss = loss + 0.5 * distance(clip[:, 1:] - clip[:, :-1], truth[:, 1:] - truth[:, :-1])
+        return loss
+
+
+def distance(a, b):
+    """Mean absolute difference, round at zero."""
+    return ((a - b).square() + 1e-5).sqrt().mean()
+
+
+STILLS, CLIPS = Task(64, 128, 128), Task(6, 128, 128, frames=9)
+RESTORE = [
+    Task(10, 320, 320, scale=4, window=(1, 12, 12)),
+    Task(10, 240, 432, scale=4),
+    Task(4, 192, 240, frames=5, scale=4),
+    Task(10, 240, 432, scale=2),
+    Task(10, 320, 320, scale=4),
+    Task(3, 128, 128, frames=17, scale=2),
+    Task(6, 128, 128, frames=9, scale=4),
+]
+# Stage: its batches in turn, what is trained, the highest rate (over the number of values a layer sums).
+STAGES = {
+    "vae-images": ([STILLS], ("vae",), 0.04),
+    "vae-clips": ([STILLS, CLIPS], ("vae",), 0.04),
+    "dit": (RESTORE, ("dit",), 0.08),
+    "end-to-end": ([*RESTORE[:3], STILLS, *RESTORE[3:], CLIPS], ("vae", "dit"), 0.03),
+}
+
+
+class Stage:
+    """One stage's parameters, optimiser and steps; on a GPU each step is a graph that is recorded once."""
+
+    def __init__(self, name, weights, sizes, train, args, origin=None, done=0):
+        tasks, parts, self.rate = STAGES[name]
+        self.sizes, self.train, self.cuda = sizes, train, train.device == "cuda"
+        vae, dit = shapes(sizes)
+        mine = [n for part in parts for n in (vae if part == "vae" else dit)]
+        self.weights = {n: v.detach().clone().requires_grad_(n in mine) for n, v in weights.items()}
+        self.names = {n: self.weights[n] for n in mine}
+        self.params = list(self.names.values())
+        self.average = [p.detach().clone() for p in self.params]
+        self.free = {p: free(n, p.shape).to(train.device) for n, p in self.names.items() if n in vae}
+        # What a step changes at a layer's output grows with what it sums over, so the rate falls with that.
+        fans = {p: p[0].numel() if p.dim() > 1 else VECTOR_FAN for p in self.params}
+        self.groups = [{"params": [p for p in self.params if fans[p] == fan], "lr": torch.tensor(1e-9, device=train.device),
+                        "part": 1 / fan} for fan in sorted(set(fans.values()))]
+        self.optimizer = torch.optim.Adam(self.groups, betas=(0.9, 0.99), eps=1e-8, capturable=self.cuda, fused=self.cuda)
+        if origin:
+            checkpoint.load_moments(origin, self.optimizer, self.names, done)
+        self.seen = [torch.zeros((), device=train.device) for _ in tasks]
+        self.dtype = torch.bfloat16 if self.cuda else torch.float32
+        self.steps = [self.recorded(i, task.shrunk() if args.small else task) for i, task in enumerate(tasks)]
+
+    def step(self, i, task):
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = task.loss(self.weights, self.sizes, self.train, self.dtype)
+        loss.backward()
+        for p, mask in self.free.items():
+            if p.grad is not None:
+                p.grad.mul_(mask)
+        torch.nn.utils.clip_grad_norm_([p for p in self.params if p.grad is not None], 0.5, foreach=True)
+        self.optimizer.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(self.average, self.params, 1 - AVERAGE)
+            self.seen[i].lerp_(loss.detach(), 0.02)
+
+    def recorded(self, i, task):
+        if not self.cuda:
+            return lambda: self.step(i, task)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self.step(i, task)
+        torch.cuda.current_stream().wait_stream(side)
+        self.optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step(i, task)
+        return graph.replay
+
+    def run(self, minutes, begun):
+        """Turns through the tasks until the time is over; the rate rises quickly and falls as a cosine of time."""
+        start, count, kept = time.time(), 0, self.copies()
+        while (part := (time.time() - start) / (60 * minutes)) < 1:
+            rate = self.rate * max(LOWEST_RATE, 0.5 + 0.5 * math.cos(math.pi * part))
+            for group in self.optimizer.param_groups:
+                group["lr"].fill_(rate * group["part"] * min(1, (count + 1) / WARM_STEPS))
+            for step in self.steps:
+                step()
+                count += 1
+            if count % (100 * len(self.steps)) == 0:
+                losses = [round(s.item(), 5) for s in self.seen]
+                print(f"  {begun + count} {time.time() - start:.0f}s rate {rate:.1e} {losses}", flush=True)
+                if not all(map(math.isfinite, losses)):
+                    print("  not finite: back to the last good weights at half the rate", flush=True)
+                    self.restore(kept)
+                    self.rate /= 2
+                else:
+                    kept = self.copies()
+        if self.cuda:
+            torch.cuda.synchronize()
+        return count
+
+    def tensors(self):
+        moments = [s[m] for s in self.optimizer.state.values() for m in ("exp_avg", "exp_avg_sq")]
+        return self.params, self.average, moments, self.seen
+
+    def copies(self):
+        return [[v.detach().clone() for v in group] for group in self.tensors()]
+
+    @torch.no_grad()
+    def restore(self, kept):
+        for group, values in zip(self.tensors(), kept):
+            for tensor, value in zip(group, values):
+                tensor.copy_(value)
+
+    def result(self):
+        average = dict(zip(self.names, self.average))
+        return {n: average.get(n, v).detach() for n, v in self.weights.items()}
+
+
+def first_weights(sizes, train):
+    """Seven stills for three clips: the code then serves both."""
+    stills = train.stills(420, 64, 64)[:, None].expand(-1, 5, -1, -1, -1)
+    moving = train.moving(180, 5, 64, 64).unflatten(0, (-1, 5))
+    return start(sizes, torch.cat([stills, moving])[torch.randperm(600)] * 2 - 1)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stages", nargs="*", help="stage:minutes")
+    parser.add_argument("--data", type=Path, default=Path("../../shared/data"))
+    parser.add_argument("--from", dest="origin", type=Path, help="checkpoint to go on from")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--small", action="store_true", help="small batches, to try the code on a CPU")
+    args = parser.parse_args()
+    began, device = time.time(), "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(args.seed)
+    torch.backends.cudnn.benchmark = True
+    train = Train(args.data / "train.tar", device)
+    steps = 0
+    if args.origin:
+        weights, sizes, steps = checkpoint.load(args.origin, device)
+    else:
+        sizes = Sizes()
+        weights = first_weights(sizes, train)
+    print(f"ready after {time.time() - began:.0f}s, torch {torch.__version__}, {len(train.photos)} photographs", flush=True)
+    if device == "cuda":
+        NormSilu.compile()
+    for i, (name, minutes) in enumerate(stage.split(":") for stage in args.stages):
+        stage = Stage(name, weights, sizes, train, args, args.origin if i == 0 else None, steps)
+        print(f"{name}: recorded after {time.time() - began:.0f}s", flush=True)
+        steps += stage.run(float(minutes), steps)
+        weights = stage.result()
+        checkpoint.save(args.out, weights, sizes, steps, stage.optimizer, stage.names)
+        judge = evaluate.Judge(weights, sizes)
+        held = train.held.permute(0, 3, 1, 2).float() / 255
+        held = held[:, :, :64, :64] if args.small else held
+        print(f"{name}: {steps} steps, held photographs {watch(judge, held)}", flush=True)
+        del stage
+    if (args.data / "val.tar").exists() and not args.small:
+        sets = [{k: v.to(device) for k, v in s.items()} for s in validation(args.data / "val.tar")]
+        rows = evaluate.table(evaluate.Judge(weights, sizes), *sets)
+        evaluate.show(rows)
+        (args.out / "figures.json").write_text(json.dumps(rows, indent=1))
+    print(f"done after {time.time() - began:.0f}s", flush=True)
+
+
+def watch(judge, held):
+    """Reconstruction and 4x restoration of the photographs held back, in dB, with bicubic beside it."""
+    up = evaluate.bicubic(degrade.bytes_of(degrade.resize(held, held.shape[-2] // 4, held.shape[-1] // 4)), held.shape[-2:])
+    one = lambda x, restore: torch.cat([judge.run(p[None], restore) for p in x])
+    return [round(evaluate.psnr(y, held), 2) for y in (one(held, False), one(up, True), up)]
+
+
+if __name__ == "__main__":
+    main()
