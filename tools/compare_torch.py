@@ -1,11 +1,12 @@
-"""Times `reseed bench vae` against PyTorch on the CPU, in turns, on the same model and shapes.
+"""Times `reseed bench` against PyTorch on the CPU, in turns, on the same networks and shapes.
 
     python -m venv venv && venv/bin/pip install torch numpy
     cargo build --release --locked
-    venv/bin/python tools/compare_torch.py --reference DIR [--dtype f32|bf16] [--rounds 3]
+    venv/bin/python tools/compare_torch.py --reference DIR [--dtype f32|bf16] [--rounds 3] [--only conv,dit,vae]
 
-DIR holds a PyTorch implementation of the VAE: `vae.py` with `Config`, `encode(w, x, cfg)` and `decode(w, z, cfg)`, and
-`weights.py` with `vae_weights(seed)`. The machine should be quiet; both sides run warm, in turns, and medians count.
+DIR holds PyTorch implementations: `vae.py` with `Config`, `encode(w, x, cfg)` and `decode(w, z, cfg)`, `dit.py` with
+`Config`, `dit_weights(seed, cfg)` and `forward(w, vid, txt, cfg)`, and `weights.py` with `vae_weights(seed)`. The machine
+should be quiet; both sides run warm, in turns, and medians count. The convolution runs on one thread.
 """
 import argparse
 import json
@@ -15,18 +16,81 @@ import sys
 import time
 
 CASES = [  # what, frames, height, width
-    ("decode", 5, 128, 128),
-    ("encode", 5, 128, 128),
+    ("decode", 5, 256, 256),
+    ("encode", 5, 256, 256),
     ("decode", 1, 512, 512),
     ("encode", 1, 512, 512),
 ]
+LATENT = (2, 20, 34)
+TEXT = 58
 
 
-def reseed(binary, what, frames, height, width, dtype):
-    command = [binary, "bench", "vae", what, "--size", f"{width}x{height}", "--frames", str(frames),
-               "--dtype", dtype, "--repeat", "1", "--json"]
+def reseed(args, *words):
+    command = [args.reseed, "bench", *words, "--dtype", args.dtype, "--json"]
     line = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[0]
     return json.loads(line)
+
+
+def rate(result):
+    return result.get("gflops_per_second") or 1e3 * result["tflops_per_second"]
+
+
+def in_turns(args, name, theirs, ours):
+    """One row: `theirs` runs once a call, `ours` returns its result."""
+    theirs()
+    times, results = [], []
+    for _ in range(args.rounds):
+        start = time.perf_counter()
+        theirs()
+        times.append(time.perf_counter() - start)
+        results.append(ours())
+    rates = statistics.median(rate(result) for result in results)
+    theirs, ours = statistics.median(times), statistics.median(result["median"] for result in results)
+    print(f"| {name} | {theirs:.3f} | {ours:.3f} | {theirs / ours:.2f} | {rates:.0f} |", flush=True)
+
+
+def vae_rows(args, torch, dtype):
+    import vae
+    import weights
+    w = {name: tensor.to(dtype) for name, tensor in weights.vae_weights(1).items()}
+    config = vae.Config()
+    for what, frames, height, width in CASES:
+        height, width = height * args.percent // 100, width * args.percent // 100
+        shape = (frames, 3, height, width) if what == "encode" else ((frames - 1) // 4 + 1, 16, height // 8, width // 8)
+        x = torch.randn(shape, dtype=dtype)
+        name = f"{what}, {frames} frames {width}x{height}" if frames > 1 else f"{what}, one image {width}x{height}"
+        words = ("vae", what, "--size", f"{width}x{height}", "--frames", str(frames), "--repeat", "1")
+        in_turns(args, name, lambda: getattr(vae, what)(w, x, config), lambda: reseed(args, *words))
+
+
+def dit_rows(args, torch, dtype):
+    import dit
+    config = dit.Config("3b", width=2560, heads=20, layers=2, mm_layers=1)
+    w = {name: tensor.to(dtype) for name, tensor in dit.dit_weights(1, config).items()}
+    frames, height, width = LATENT
+    x, text = torch.randn(frames, 33, height, width, dtype=dtype), torch.randn(TEXT, 5120, dtype=dtype)
+    latent = f"{frames}x{height}x{width}"
+    words = ("dit", "--model", "formula:3b", "--layers", "2", "--latent", latent, "--repeat", "3")
+    name = f"transformer 3B, two layers, latent {latent}"
+    in_turns(args, name, lambda: dit.forward(w, x, text, config), lambda: reseed(args, *words))
+
+
+def conv_rows(args, torch, dtype):
+    """The first two of five frames are Reseed's past."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    for channels, side in [(128, 128), (256, 64), (512, 32)]:
+        conv = torch.nn.Conv3d(channels, channels, 3, padding=(0, 1, 1)).to(dtype)
+        conv = conv.to(memory_format=torch.channels_last_3d)
+        x = torch.randn(1, channels, 5, side, side, dtype=dtype).to(memory_format=torch.channels_last_3d)
+        flops = 2 * 27 * channels * channels * 3 * side * side
+
+        def ours():
+            words = ("conv", "--channels", str(channels), "--side", str(side), "--repeat", "3")
+            result = reseed(args, *words)
+            return {**result, "median": flops / 1e9 / result["gflops_per_second"]}
+        in_turns(args, f"convolution {channels} > {channels} at {side}x{side}, one thread", lambda: conv(x), ours)
+    torch.set_num_threads(threads)
 
 
 def main():
@@ -35,34 +99,18 @@ def main():
     parser.add_argument("--reseed", default="target/release/reseed", metavar="FILE")
     parser.add_argument("--dtype", default="f32", choices=["f32", "bf16"])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="conv,dit,vae", help="which rows, of conv, dit and vae")
+    parser.add_argument("--percent", type=int, default=100, help="sides of the VAE's pictures, for slow machines")
     args = parser.parse_args()
     sys.path.insert(0, args.reference)
     import torch
-    import vae
-    import weights
     torch.set_grad_enabled(False)
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[args.dtype]
-    w = {name: tensor.to(dtype) for name, tensor in weights.vae_weights(1).items()}
-    config = vae.Config()
     print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, {args.dtype}; medians of {args.rounds} rounds\n")
     print("| case | PyTorch s | Reseed s | times faster | Reseed GFLOP/s |")
     print("|---|---|---|---|---|")
-    for what, frames, height, width in CASES:
-        shape = (frames, 3, height, width) if what == "encode" else ((frames - 1) // 4 + 1, 16, height // 8, width // 8)
-        x = torch.randn(shape, dtype=dtype)
-        run = getattr(vae, what)
-        run(w, x, config)
-        torch_times, reseed_times, rates = [], [], []
-        for _ in range(args.rounds):
-            start = time.perf_counter()
-            run(w, x, config)
-            torch_times.append(time.perf_counter() - start)
-            result = reseed(args.reseed, what, frames, height, width, args.dtype)
-            reseed_times.append(result["median"])
-            rates.append(result["gflops_per_second"])
-        theirs, ours = statistics.median(torch_times), statistics.median(reseed_times)
-        name = f"{what}, {frames} frames {width}x{height}" if frames > 1 else f"{what}, one image {width}x{height}"
-        print(f"| {name} | {theirs:.2f} | {ours:.2f} | {theirs / ours:.2f} | {statistics.median(rates):.0f} |", flush=True)
+    for rows in args.only.split(","):
+        {"conv": conv_rows, "dit": dit_rows, "vae": vae_rows}[rows](args, torch, dtype)
 
 
 if __name__ == "__main__":

@@ -114,8 +114,8 @@ pub struct ComputeArgs {
     /// Where to compute: cpu, cuda or cuda:N.
     #[arg(long, alias = "cuda_device", default_value = "cpu", value_parser = device)]
     pub device: String,
-    /// Type of the activations; sums are always f32. f32 on the cpu and f16 on cuda unless given, and bf16 where values
-    /// leave the range of f16.
+    /// Type of the activations; sums are always f32. Unless given: f16 on cuda, and bf16 where values leave the range of
+    /// f16; bf16 on a cpu with AMX, f32 on any other.
     #[arg(long, value_parser = precision, value_name = "f32|tf32|f16|bf16")]
     pub dtype: Option<Precision>,
     /// Threads; all cores unless given.
@@ -184,7 +184,7 @@ pub(crate) fn memory(text: &str) -> Result<usize, String> {
     }
 }
 
-fn precision(text: &str) -> Result<Precision, String> {
+pub(crate) fn precision(text: &str) -> Result<Precision, String> {
     match text {
         "f32" => Ok(Precision::F32),
         "tf32" => Ok(Precision::Tf32),

@@ -1,6 +1,7 @@
 //! `reseed bench vae`: how fast this machine is.
 
 pub mod color;
+pub mod conv;
 pub mod dit;
 pub mod upscale;
 

@@ -16,6 +16,8 @@ pub const SPARE: usize = 16 << 20;
 const TRIES: usize = 5;
 /// Nothing that cannot have so much is worth going on with.
 const SMALLEST: usize = 64 << 20;
+/// Most latent frames of a slice that a plan chooses.
+const LONGEST: usize = 2;
 /// Tiles of the last resort, in pixels.
 const TILES: [usize; 4] = [768, 512, 384, 256];
 
@@ -154,8 +156,25 @@ fn planned(device: &Device, clip: &Clip, tiling: Option<Tiling>, slice: Option<u
     let factor = if cut == Cut::Pictures { config.temporal_factor() } else { 1 };
     let area = |tile: &Tile| Hw::new(tile.rows.len(), tile.columns.len());
     let plane = tiles.iter().flatten().map(area).max_by_key(|area| area.count()).unwrap_or(plane);
-    let plan = Job { half, factor, plane, frames }.plan(&*device.trace, slice, room)?;
+    let job = Job { half, factor, plane, frames };
+    let canvas = canvas(device, clip, slice.unwrap_or(LONGEST) * factor, &tiles);
+    let tensors = room.saturating_sub(canvas);
+    let mut plan = job.plan(&*device.trace, slice, tensors)?;
+    let others = tiles.as_ref().map_or(0, |tiles| tiles.len() - 1) * plan.kept;
+    if plan.ledger.arena + others <= tensors {
+        plan.ledger.arena += others;
+    } else if others > 0 {
+        plan = job.plan_apart(&*device.trace, slice, tensors)?;
+    }
+    plan.ledger.arena += canvas;
     Ok(Planned { plan, tiles, workers, factor, frames })
+}
+
+/// Bytes of what tiles of a slice of so many frames are put together on.
+fn canvas(device: &Device, clip: &Clip, frames: usize, tiles: &Option<Vec<Tile>>) -> usize {
+    let (half, out) = (clip.half, clip.half.plane_out(clip.plane));
+    let values = half.frames_out(clip.frames.min(frames + 1), true) * out.count() * half.channels_out();
+    if tiles.is_some() { values * device.ops.dtype().bytes() } else { 0 }
 }
 
 /// How many tiles run at the same time. Only tiles of at most 128 pixels a side leave a device idle between their layers

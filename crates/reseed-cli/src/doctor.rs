@@ -1,21 +1,26 @@
 //! `reseed doctor`: what this machine offers.
 
 use reseed_cuda::DeviceInfo;
-use reseed_ops::{CpuOps, DType, Level, Ops};
+use reseed_ops::{CpuOps, Level, Ops};
 
 use crate::failure::Result;
 use crate::report::bytes;
 use reseed_upscale::memory;
 
 pub fn run() -> Result<()> {
-    let cpu = CpuOps::new(DType::F32, None)?;
+    let dtype = Level::detect()?.dtype();
+    let cpu = CpuOps::new(dtype, None)?;
     let levels: Vec<String> = Level::available().map(|level| level.to_string()).collect();
     say!("reseed  {}", env!("CARGO_PKG_VERSION"));
-    say!("device  {}", cpu.device());
+    say!("device  {}, {dtype} unless told otherwise", cpu.device());
     say!("levels  {} (cap with RESEED_CPU)", levels.join(", "));
     match reseed_cuda::devices() {
         Ok(cards) => cards.iter().for_each(card),
         Err(error) => say!("cuda    {error}"),
+    }
+    match reseed_media::video::ffmpeg() {
+        Ok(path) => say!("ffmpeg  {}", path.display()),
+        Err(error) => say!("ffmpeg  {error}"),
     }
     say!("memory  {}", memory::machine().map_or("unknown".into(), bytes));
     Ok(())

@@ -77,11 +77,7 @@ fn cpu(args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {
             "--max-vram is for --device cuda; on the cpu --slice and --tile save memory".into(),
         ));
     }
-    let (precision, threads) = (args.dtype.unwrap_or(Precision::F32), args.threads.map(usize::from));
-    if precision == Precision::Tf32 {
-        let reason = "--dtype tf32 needs tensor cores; use --device cuda, or --dtype f32, f16 or bf16";
-        return Err(Failure::Usage(reason.into()));
-    }
+    let (precision, threads) = (cpu_precision(args.dtype)?, args.threads.map(usize::from));
     let cpu = Arc::new(CpuOps::new(precision.dtype(), threads)?);
     let (lanes, tracer) = (cpu.threads(), cpu.clone());
     let ceiling = args.profile.then(|| Ceiling::measure(&*cpu)).transpose()?;
@@ -91,6 +87,18 @@ fn cpu(args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {
         false => cpu,
     };
     Ok(Device { trace, room: Box::new(|| Ok(None)), slice: Some(1), lanes, card: None, ceiling, ops })
+}
+
+/// What was asked for, or what suits the processor.
+pub fn cpu_precision(asked: Option<Precision>) -> Result<Precision> {
+    match asked {
+        Some(Precision::Tf32) => {
+            let reason = "--dtype tf32 needs tensor cores; use --device cuda, or --dtype f32, f16 or bf16";
+            Err(Failure::Usage(reason.into()))
+        }
+        Some(precision) => Ok(precision),
+        None => Ok(Level::detect()?.dtype().into()),
+    }
 }
 
 /// Whether `RESEED_CHECK` asks for every op to be compared.

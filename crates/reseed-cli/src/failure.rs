@@ -45,10 +45,14 @@ impl Failure {
         Failure::Input(error.to_string())
     }
 
-    /// Pictures that could not be written; a name that does not fit them is a slip of the pen.
+    /// Pictures that could not be written; a name, a codec or a size that does not fit them is a slip of the pen.
     pub fn output(error: reseed_media::Error) -> Failure {
+        use reseed_media::Error;
         match error {
-            reseed_media::Error::UnknownOutput { .. } => Failure::Usage(error.to_string()),
+            Error::UnknownOutput { .. }
+            | Error::WrongContainer { .. }
+            | Error::OddSize { .. }
+            | Error::NoEncoder { .. } => Failure::Usage(error.to_string()),
             error => Failure::Failed(error.to_string()),
         }
     }

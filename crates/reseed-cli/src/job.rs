@@ -98,6 +98,7 @@ impl Work {
 
     /// Now that everything is known that the result depends on: where the job starts.
     pub fn start(&mut self, settings: impl FnOnce(Settings) -> Result<Settings>, info: &Info) -> Result<Point> {
+        ending::kept(self.past.as_ref().map_or(0, Past::frames));
         if !self.keeps {
             return Ok(Point::default());
         }
@@ -105,7 +106,6 @@ impl Work {
         match (&self.past, &mut self.journal) {
             (Some(past), _) => {
                 self.compare(&past.settings)?;
-                ending::kept(past.frames());
                 past.point(&journal::folder(&self.output), 3 * info.size.pixels())
             }
             (None, Some(journal)) => journal.describe(&self.settings).map(|()| Point::default()),

@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Upscale(args)) => bench::upscale::run(&args),
         Command::Bench(Bench::Vae(args)) => bench::run(&args),
         Command::Bench(Bench::Color(args)) => bench::color::run(&args),
+        Command::Bench(Bench::Conv(args)) => bench::conv::run(&args),
         Command::Bench(Bench::Dit(args)) => bench::dit::run(&args),
         Command::Upscale(args) => upscale::run(&args, Settings::typed(&Cli::command(), &matches)),
         Command::Image(args) => upscale::image(&args),

@@ -24,19 +24,28 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// A folder's, a public model's that is on this machine, or those of a formula and a size.
-    pub fn open(name: &str) -> Result<Weights> {
+    /// A folder's, a public model's that is on this machine, or those of a formula and a size, of whose transformer `layers`
+    /// are enough.
+    pub fn open(name: &str, layers: Option<usize>) -> Result<Weights> {
         let Some(size) = name.strip_prefix("formula:") else {
+            if layers.is_some() {
+                return Err(Failure::Usage(format!("--layers is for formula: models; {name} has its own")));
+            }
             let path = Path::new(name);
             let folder = if path.is_dir() { Folder::open(path)? } else { models::folder(name)? };
             return Ok(Weights { vae: Box::new(folder.vae()?), dit: folder.dit()?, folder: Some(folder) });
         };
-        let (vae, dit) = match size {
+        let (vae, mut dit) = match size {
             "tiny" => (Config::tiny(), dit::Config::tiny(dit::B3, 4)),
             "3b" => (Config::full(), dit::Config::b3()),
             "7b" => (Config::full(), dit::Config::b7()),
             _ => return Err(Failure::Model(format!("formula:{size}: the sizes are tiny, 3b and 7b"))),
         };
+        if let Some(layers) = layers {
+            // The last layer of a network that shares weights at its end shares them still.
+            dit.separate = dit.separate.min(if dit.separate < dit.layers { layers - 1 } else { layers });
+            dit.layers = layers;
+        }
         let vae = Box::new(Formula::new(vae.tensors(), vae.groups, SEED));
         Ok(Weights { vae, dit: Box::new(Formula::plain(dit.tensors(), SEED)), folder: None })
     }
@@ -45,8 +54,8 @@ impl Weights {
     pub fn described(&self, settings: Settings) -> Result<Settings> {
         let Some(folder) = &self.folder else { return Ok(settings) };
         let files = [("VAE", Some(&folder.vae)), ("transformer", Some(&folder.dit)), ("text", folder.text.as_ref())];
-        let present = files.into_iter().filter_map(|(name, path)| Some((name, path?)));
-        present.fold(Ok(settings), |settings, (name, path)| settings?.with_input(name, path))
+        let mut present = files.into_iter().filter_map(|(name, path)| Some((name, path?)));
+        present.try_fold(settings, |settings, (name, path)| settings.with_input(name, path))
     }
 
     /// The autoencoder's.

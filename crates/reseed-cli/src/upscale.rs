@@ -172,7 +172,7 @@ impl Job<'_> {
         let info = settings.output(source.info())?;
         let weights = match self.args.model.as_str() {
             IDENTITY => None,
-            name => Some(Weights::open(name)?),
+            name => Some(Weights::open(name, None)?),
         };
         let device = engine::device(&self.args.compute, self.args.max_vram)?;
         let other = engine::transformer_device(&self.args.compute, self.args.max_vram, &device)?;

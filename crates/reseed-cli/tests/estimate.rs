@@ -22,10 +22,14 @@ fn number(event: &Value, key: &str) -> u64 {
 fn the_full_decoder_takes_the_memory_that_was_foretold() {
     let lab = Lab::new();
     lab.input("in", &common::Tensor::uniform(&[1, 16, 32, 32]));
-    let events = lab.succeed("vae decode in out --weights formula:full --threads 2 --json").events();
-    let taken = number(events.last().unwrap(), "peak_above_weights_bytes") as f64;
-    let foretold = number(&estimate("decode --size 256x256 --frames 1 --threads 2"), "peak_above_weights_bytes") as f64;
-    assert!((taken / foretold - 1.0).abs() < 0.1, "{taken} bytes taken, {foretold} foretold");
+    for dtype in ["f32", "bf16"] {
+        let options = format!("--weights formula:full --threads 2 --dtype {dtype}");
+        let events = lab.succeed(&format!("vae decode in out {options} --json")).events();
+        let taken = number(events.last().unwrap(), "peak_above_weights_bytes") as f64;
+        let foretold = estimate(&format!("decode --size 256x256 --frames 1 {options}"));
+        let foretold = number(&foretold, "peak_above_weights_bytes") as f64;
+        assert!((taken / foretold - 1.0).abs() < 0.1, "{dtype}: {taken} bytes taken, {foretold} foretold");
+    }
 }
 
 #[test]
@@ -65,7 +69,7 @@ fn bf16_takes_less_and_long_slices_take_more() {
     let peak = |options: &str| {
         number(&estimate(&format!("decode --size 128x128 --frames 17 {options}")), "peak_above_weights_bytes")
     };
-    assert!(peak("--dtype bf16") < peak(""));
+    assert!(peak("--dtype bf16") < peak("--dtype f32"));
     assert!(peak("--slice 2") > peak(""));
 }
 
@@ -92,4 +96,25 @@ fn what_no_machine_holds_is_said_not_tried() {
     assert_eq!(outcome.code, Some(5), "{}", outcome.stderr);
     assert!(outcome.stderr.starts_with("reseed: ") && outcome.stderr.lines().count() == 1, "{}", outcome.stderr);
     assert!(outcome.stderr.contains("shorter slices"), "{}", outcome.stderr);
+}
+
+#[test]
+fn whole_jobs_are_foretold_from_their_input() {
+    let lab = Lab::new();
+    lab.film("in.y4m", reseed_media::Size { h: 18, w: 26 }, 7);
+    let estimate = |options: &str| {
+        let words = format!("estimate upscale in.y4m --model formula:tiny --scale 2 --json {options}");
+        lab.succeed(&words).events().pop().unwrap()
+    };
+    let job = estimate("");
+    assert_eq!([number(&job, "frames"), number(&job, "batches")], [7, 2]);
+    assert_eq!([number(&job, "layers"), number(&job, "resident_layers")], [4, 4]);
+    assert!(job["seconds"].as_f64().unwrap() > 0.0 && number(&job, "host_bytes") > number(&job, "weights_bytes"));
+    let longer = estimate("--frames 35");
+    assert_eq!(number(&longer, "flops"), 7 * number(&estimate("--frames 5"), "flops"));
+    assert_eq!(number(&longer, "host_bytes"), number(&job, "host_bytes"), "memory does not grow with the clip");
+    assert_eq!(number(&estimate("--frames 13 --overlap 1"), "batches"), 3);
+    assert!(number(&estimate("--batch-size 9"), "host_bytes") > number(&job, "host_bytes"));
+    let text = lab.succeed("estimate upscale in.y4m --model formula:tiny --scale 2").text();
+    assert!(["time", "host", "arithmetic", "4 of 4 layers"].iter().all(|part| text.contains(part)), "{text}");
 }

@@ -14,7 +14,10 @@ use reseed_media::Size;
 use serde_json::Value;
 
 const SIZE: Size = Size { h: 32, w: 48 };
-const FRAMES: usize = 90;
+/// Of y4m and folders.
+const FRAMES: usize = 60;
+/// Of videos: more than a segment when they are interrupted.
+const LONG: usize = 190;
 
 /// Everything in a file or folder.
 fn content(path: &Path) -> Vec<(String, Vec<u8>)> {
@@ -34,11 +37,21 @@ fn last_line(lab: &Lab, output: &str) -> Value {
     serde_json::from_str(text.lines().last().unwrap()).unwrap()
 }
 
+/// A video, `in.mkv`, of so many frames.
+fn film(lab: &Lab, frames: usize) -> usize {
+    lab.film("film.y4m", SIZE, frames);
+    let mut ffmpeg = Command::new("ffmpeg");
+    ffmpeg.args(["-v", "error", "-i", "film.y4m", "-c:v", "ffv1", "in.mkv"]).current_dir(lab.path(""));
+    assert!(ffmpeg.status().unwrap().success());
+    frames
+}
+
 /// A job, and what it makes when nothing happens to it.
 struct Job {
     lab: Lab,
     words: String,
     output: &'static str,
+    frames: usize,
     whole: Vec<(String, Vec<u8>)>,
     batches: u64,
 }
@@ -46,12 +59,15 @@ struct Job {
 impl Job {
     fn new(input: &str, output: &'static str, options: &str) -> Job {
         let lab = Lab::new();
-        lab.film(input, SIZE, FRAMES);
+        let frames = match input {
+            "in.mkv" => film(&lab, LONG),
+            _ => lab.film(input, SIZE, FRAMES).1.len(),
+        };
         let words = format!("upscale {input} {output} --model formula:tiny --scale 1 --json {options}");
         let said = lab.succeed(&words);
         let whole = content(&lab.path(output));
         let batches = said.events().last().unwrap()["batches"].as_u64().unwrap();
-        let job = Job { lab, words, output, whole, batches };
+        let job = Job { lab, words, output, frames, whole, batches };
         job.clear();
         job
     }
@@ -61,7 +77,7 @@ impl Job {
         if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
     }
 
-    /// Ends a run by a signal once a third of the frames is written.
+    /// Ends a run by a signal once two thirds of the frames are written.
     fn interrupt(&self, signal: &str) -> (Option<i32>, String) {
         let mut command = self.lab.command(&self.words);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -69,7 +85,7 @@ impl Job {
         loop {
             let event: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
             assert_ne!(event["event"], "done", "the job is over before it can be interrupted");
-            if event["frame"].as_u64().unwrap() >= FRAMES as u64 / 3 {
+            if event["frame"].as_u64().unwrap() >= self.frames as u64 * 2 / 3 {
                 break;
             }
         }
@@ -113,6 +129,13 @@ fn after_kill() {
         assert_eq!(job.interrupt("-KILL").0, None);
         job.resume();
     }
+}
+
+#[test]
+fn after_a_kill_behind_the_first_segment_of_a_video() {
+    let job = Job::new("in.mkv", "out.mp4", "--overlap 1");
+    assert_eq!(job.interrupt("-KILL").0, None);
+    job.resume();
 }
 
 #[test]
@@ -166,11 +189,11 @@ fn only_the_same_job_goes_on() {
     refused(words, "frames of it are finished; --resume goes on, --overwrite starts anew");
     refused(&format!("{words} --resume --batch-size 9"), "cannot be resumed: --batch-size was 5 and is 9;");
     refused(&words.replace("--scale 1", "--scale 1.5 --resume"), "--scale was 1 and is 1.5;");
-    refused(&words.replace("--scale 1", "--size 48x32 --resume"), "--scale was 1 and is not given;");
+    refused(&words.replace("--scale 1", "--size 48x32 --resume"), "--size was not given and is 48x32;");
     refused(&format!("{words} --resume --dtype bf16"), "--dtype was not given and is bf16;");
     fs::write(job.lab.path("other.y4m"), fs::read(job.lab.path("in.y4m")).unwrap()).unwrap();
     refused(&words.replace("in.y4m", "other.y4m --resume"), "input was in.y4m (");
-    refused("upscale - out.y4m --model formula:tiny --resume", "a pipe cannot be gone on with");
+    refused("upscale in.y4m - --model formula:tiny --resume", "a pipe cannot be gone on with");
     // Options that change nothing are no reason to refuse, and those that want it start anew.
     job.lab.succeed(&format!("{words} --overwrite --threads 1"));
     assert!(content(&job.lab.path("out.y4m")) == job.whole);

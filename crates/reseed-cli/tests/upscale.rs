@@ -54,7 +54,7 @@ fn replay(name: &str, options: &str) -> usize {
     sink.finish().unwrap();
 
     let noise = golden_path(&format!("{name}.safetensors"));
-    lab.succeed(&format!("upscale in out --model model --noise-file {} {options}", noise.display()));
+    lab.succeed(&format!("upscale in out --model model --dtype f32 --noise-file {} {options}", noise.display()));
     let (got, want) = (frames(&lab.path("out")).1, golden.frames("output"));
     assert_eq!((got.len(), got[0].size), (want.len(), want[0].size), "{name}");
     let codes = |frame: &Frame| -> Vec<u8> {
@@ -118,7 +118,7 @@ fn sizes_are_asked_for_in_four_ways() {
         ("--resolution 40 --max-resolution 50", Size { h: 34, w: 50 }),
         ("--size 33x21", Size { h: 21, w: 33 }),
     ] {
-        lab.succeed(&format!("image in.png out.png --model formula:tiny {options}"));
+        lab.succeed(&format!("image in.png out.png --overwrite --model formula:tiny {options}"));
         assert_eq!(frames(&lab.path("out.png")).0.size, size, "{options}");
     }
 }
@@ -167,12 +167,23 @@ fn a_seed_is_kept_and_makes_a_difference() {
     let lab = Lab::new();
     lab.film("in.png", SMALL, 1);
     let run = |options: &str| {
-        lab.succeed(&format!("image in.png out.png --model formula:tiny --scale 2 {options}"));
+        lab.succeed(&format!("image in.png out.png --overwrite --model formula:tiny --scale 2 {options}"));
         frames(&lab.path("out.png")).1
     };
     let first = run("");
     assert!(first == run("--seed 42") && first != run("--seed 43"));
     assert!(first != run("--color none") && first != run("--latent-noise 0.5"));
+}
+
+/// A GGUF file with one tensor of one number.
+fn gguf_of(architecture: &str) -> Vec<u8> {
+    let word = |word: &str| [&(word.len() as u64).to_le_bytes()[..], word.as_bytes()].concat();
+    let mut file = [&b"GGUF"[..], &3u32.to_le_bytes(), &1u64.to_le_bytes(), &1u64.to_le_bytes()].concat();
+    file.extend([word("general.architecture"), 8u32.to_le_bytes().to_vec(), word(architecture)].concat());
+    file.extend([word("output.weight"), 1u32.to_le_bytes().to_vec(), 1u64.to_le_bytes().to_vec()].concat());
+    file.extend([0u32.to_le_bytes().to_vec(), 0u64.to_le_bytes().to_vec()].concat());
+    file.resize(file.len().next_multiple_of(32) + 32, 0);
+    file
 }
 
 #[test]
@@ -191,6 +202,14 @@ fn mistakes_get_one_line_and_leave_nothing_behind() {
     model(&lab, &golden);
     fs::rename(lab.path("model/pos_emb.safetensors"), lab.path("text")).unwrap();
     lab.write("noise", &[("noise0", &Tensor::uniform(&[1, 16, 4, 4]))], &[]);
+    fs::rename(lab.path("model"), lab.path("speechless")).unwrap();
+    model(&lab, &Golden::open("pipeline_7b_clip"));
+    let whole = fs::read(lab.path("model/dit.safetensors")).unwrap();
+    fs::write(lab.path("model/dit.safetensors"), &whole[..whole.len() * 2 / 3]).unwrap();
+    fs::rename(lab.path("model"), lab.path("cut")).unwrap();
+    model(&lab, &golden);
+    fs::remove_file(lab.path("model/dit.safetensors")).unwrap();
+    fs::write(lab.path("model/dit.gguf"), gguf_of("llama")).unwrap();
     let before = lab.names();
     for (words, code, line) in [
         ("upscale in.y4m out.y4m --model formula:tiny --scale 0.01", 2, "26x18 frames would become 0x0"),
@@ -201,7 +220,7 @@ fn mistakes_get_one_line_and_leave_nothing_behind() {
             "--overlap 5 must be smaller than --batch-size 5",
         ),
         ("upscale in.y4m in.y4m --model formula:tiny", 2, "is both input and output"),
-        ("upscale in.y4m out.mp4 --model formula:tiny", 2, "give a name ending in .y4m"),
+        ("upscale in.y4m out.avi --model formula:tiny", 2, "give a name ending in .mp4"),
         ("image in.y4m out.png --model formula:tiny", 2, "use `reseed upscale`"),
         ("image in.png out.png --model formula:tiny --tile 64x64 --tile-overlap 64x64", 2, "--tile-overlap 64x64 must"),
         ("upscale empty.y4m out.y4m --model formula:tiny", 3, "empty.y4m: there are no frames in it"),
@@ -216,7 +235,10 @@ fn mistakes_get_one_line_and_leave_nothing_behind() {
         ("upscale in.y4m out.y4m --model formula:tiny --noise-file in.png", 3, "not a safetensors file"),
         ("upscale in.y4m out.y4m --model formula:huge", 4, "the sizes are tiny, 3b and 7b"),
         ("upscale in.y4m out.y4m --model nothing", 4, "lacks its transformer"),
-        ("upscale in.y4m out.y4m --model model", 4, "text embedding"),
+        ("upscale in.y4m out.y4m --model speechless", 4, "text embedding"),
+        ("upscale in.y4m out.y4m --model cut", 4, "cut/dit.safetensors"),
+        ("upscale in.y4m out.y4m --model model", 4, "a GGUF file of architecture `llama`"),
+        ("upscale in.y4m out.y4m --model formula:tiny --max-vram 6G", 2, "--max-vram is for --device cuda"),
         ("upscale in.y4m out.y4m --model formula:tiny --device tpu", 2, "the devices are cpu, cuda and cuda:N"),
     ] {
         let said = lab.run(words);

@@ -21,7 +21,7 @@ fn direction(golden: &str) -> &str {
 fn assert_golden(name: &str) {
     let lab = Lab::new();
     let (options, want) = lab.golden(name);
-    let got = lab.tensor_of(&format!("vae {} in out {options}", direction(name)));
+    let got = lab.tensor_of(&format!("vae {} in out {options} --dtype f32", direction(name)));
     assert_eq!(got.dims, want.dims, "{name}");
     let error = relative_error(&want.values, &got.values);
     assert!(error < CLOSE, "{name}: {error:e}");
@@ -47,7 +47,8 @@ fn the_length_of_a_slice_changes_nothing_but_rounding() {
     for name in ["tiny_encode_17", "tiny_decode_17", "tiny_decode_tiled_uneven"] {
         let lab = Lab::new();
         let (options, _) = lab.golden(name);
-        let run = |slice| lab.tensor_of(&format!("vae {} in out {options} --slice {slice}", direction(name)));
+        let command = format!("vae {} in out {options} --dtype f32", direction(name));
+        let run = |slice| lab.tensor_of(&format!("{command} --slice {slice}"));
         let one = run(1);
         for slice in [2, 3, 1000] {
             let other = run(slice);
@@ -203,7 +204,7 @@ fn json_is_all_that_is_said_and_done_comes_last() {
 fn every_op_is_held_against_the_reference_on_request() {
     let lab = Lab::new();
     let (options, want) = lab.golden("tiny_decode_5");
-    let mut command = lab.command(&format!("vae decode in out {options}"));
+    let mut command = lab.command(&format!("vae decode in out {options} --dtype f32"));
     command.env("RESEED_CHECK", "1");
     let said = outcome(command);
     assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));

@@ -135,6 +135,38 @@ impl Samples {
         }
     }
 
+    /// Appends pixels whose red, green and blue are values in [0, 1], rounded to nearest and clamped.
+    pub(crate) fn extend_from_channels(&mut self, channels: [&[f32]; 3]) {
+        fn extend<T: Copy + Default>(samples: &mut Vec<T>, channels: [&[f32]; 3], code: impl Fn(&f32) -> T) {
+            let start = samples.len();
+            samples.resize(start + 3 * channels[0].len(), T::default());
+            // Rounded channel by channel and then brought together, which the processor does many at a time.
+            for (c, channel) in channels.into_iter().enumerate() {
+                let codes: Vec<T> = channel.iter().map(&code).collect();
+                let pixels = samples[start..].chunks_exact_mut(3);
+                pixels.zip(codes).for_each(|(pixel, code)| pixel[c] = code);
+            }
+        }
+        match self {
+            Samples::U8(samples) => extend(samples, channels, |v| (v * 255.0 + 0.5) as u8),
+            Samples::U16(samples) => extend(samples, channels, |v| (v * 65535.0 + 0.5) as u16),
+        }
+    }
+
+    /// Copies the pixels of `range` apart into red, green and blue as values in [0, 1].
+    pub(crate) fn copy_to_channels(&self, range: Range<usize>, channels: [&mut [f32]; 3]) {
+        fn copy<T: Copy + Into<f32>>(samples: &[T], white: f32, channels: [&mut [f32]; 3]) {
+            for (c, channel) in channels.into_iter().enumerate() {
+                let values = channel.iter_mut().zip(samples.chunks_exact(3));
+                values.for_each(|(value, pixel)| *value = pixel[c].into() / white);
+            }
+        }
+        match self {
+            Samples::U8(samples) => copy(&samples[range], 255.0, channels),
+            Samples::U16(samples) => copy(&samples[range], 65535.0, channels),
+        }
+    }
+
     /// Copies the samples of `range` into `unit` as values in [0, 1].
     pub fn copy_to_unit(&self, range: Range<usize>, unit: &mut [f32]) {
         fn scale<T: Copy + Into<f32>>(samples: &[T], white: f32, unit: &mut [f32]) {

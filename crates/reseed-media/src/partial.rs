@@ -18,10 +18,15 @@ pub fn discard_unfinished() {
     unfinished.iter().for_each(|path| remove(path));
 }
 
-/// Removes what a sink for `target` left behind under its temporary names. Only for who knows that they are a sink's.
+/// Removes what a sink for `target` left behind under its temporary name. Only for who knows that it is a sink's.
 pub fn discard(target: &Path) -> Result<()> {
-    remove(&sibling(target, ".")?);
-    remove(&sibling(target, "")?);
+    let (file, folder) = (sibling(target, ".")?, sibling(target, "")?);
+    if file.is_file() {
+        remove(&file);
+    }
+    if folder.is_dir() {
+        remove(&folder);
+    }
     Ok(())
 }
 

@@ -118,6 +118,11 @@ impl Video {
     }
 }
 
+/// The ffmpeg that would be used.
+pub fn ffmpeg() -> Result<PathBuf> {
+    Ok(tools::Tools::find()?.ffmpeg)
+}
+
 /// Opens a video through ffmpeg, whatever its kind.
 pub fn open(path: &Path, clip: Clip) -> Result<Box<dyn Source>> {
     let tools = tools::Tools::find()?;

@@ -30,6 +30,8 @@ pub struct Plan {
     pub keeping: Keeping,
     /// Of a run that uses it.
     pub ledger: Ledger,
+    /// Bytes on the device between slices.
+    pub kept: usize,
 }
 
 /// What plans differ in beside the pasts that are parked.
@@ -105,6 +107,19 @@ impl Job<'_> {
             let plan = if i < IMPROVED { search.improved(plan)? } else { plan };
             if best.as_ref().is_none_or(|(_, best)| search.better(&plan, best)) {
                 best = Some((search, plan));
+            }
+        }
+        Ok(best.expect("there are candidates"))
+    }
+
+    /// The same for a clip that leaves nothing on the device between slices, so that others can take turns with it.
+    pub fn plan_apart(&self, device: &dyn Fn() -> TraceOps, slice: Option<usize>, budget: usize) -> Result<Plan> {
+        let mut best: Option<Plan> = None;
+        for candidate in CANDIDATES {
+            let search = Search { job: self, device, candidate: with_slice(candidate, slice), budget };
+            let plan = search.trace((0..self.half.slots()).collect())?;
+            if best.as_ref().is_none_or(|best| search.better(&plan, best)) {
+                best = Some(plan);
             }
         }
         Ok(best.expect("there are candidates"))
@@ -214,6 +229,7 @@ impl Search<'_> {
         let (job, ops, keeping) = (self.job, (self.device)(), Keeping { at_once, levels, parked, ahead, strips });
         let mut state = State::kept(keeping.clone());
         let all = slices(job.frames, slice * job.factor);
+        let mut kept = 0;
         for (i, frames) in all.iter().enumerate().filter(|(i, _)| *i < most || i + 1 == all.len()) {
             if i + 1 == all.len() {
                 state.end_with_next();
@@ -221,7 +237,8 @@ impl Search<'_> {
             let thw = Thw { t: frames.len(), h: job.plane.h, w: job.plane.w };
             let x = ops.upload(Shape::clip(thw, job.half.channels_in()), &[])?;
             job.half.run(&ops, x, &mut state)?;
+            kept = kept.max(ops.ledger().live);
         }
-        Ok(Plan { slice, keeping, ledger: ops.ledger() })
+        Ok(Plan { slice, keeping, ledger: ops.ledger(), kept })
     }
 }

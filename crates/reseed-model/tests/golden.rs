@@ -44,3 +44,18 @@ fn full_size_at_the_best_level() {
 fn full_size_at_the_reference_level() {
     check(&CpuOps::at(Level::Reference, DType::F32, None).unwrap(), FULL, 3e-5);
 }
+
+#[test]
+fn full_size_in_bf16_keeps_40_decibels() {
+    let ops = CpuOps::new(DType::Bf16, None).unwrap();
+    for name in FULL {
+        let golden = Golden::open(name);
+        let result = golden.run(&ops, &Vae::load(&ops, &golden.source()).unwrap(), 1, 1);
+        let square = |(a, b): (&f32, &f32)| f64::from(a - b).powi(2);
+        let mean = golden.output.values.iter().zip(&result).map(square).sum::<f64>() / result.len() as f64;
+        // Pictures and latents lie within a range of four.
+        let decibels = 20.0 * (4.0 / mean.sqrt()).log10();
+        println!("{name} on {}: {decibels:.1} dB", ops.device());
+        assert!(decibels >= 40.0, "{name} on {}: {decibels:.1} dB", ops.device());
+    }
+}

@@ -216,6 +216,11 @@ fn linear(ops: &dyn Ops, &(rows, d_in, d_out): &(usize, usize, usize), seed: u64
     let linear = ops.linear_weights(d_in, d_out, &|| Ok(ConvData { weight: weight.clone(), bias: bias.clone() }))?;
     let x = ops.upload(Shape::from([rows, d_in]), &values.take(rows * d_in))?;
     ops.linear(&x, &linear, None)?;
+    // By way of the host, and back twice.
+    let parked = ops.park_linear(&linear)?;
+    for _ in 0..2 {
+        ops.linear(&x, &ops.fetch_linear(&parked)?, None)?;
+    }
     let residual = ops.upload(Shape::from([rows, d_out]), &values.take(rows * d_out))?;
     ops.linear(&x, &linear, Some(residual))?;
     Ok(())
@@ -263,6 +268,8 @@ fn blend_add(ops: &dyn Ops) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
     use crate::cpu::{CpuOps, Level};
     use crate::shape::DType;
@@ -271,7 +278,16 @@ mod tests {
     fn every_level_of_the_cpu_conforms() {
         for dtype in [DType::F32, DType::Bf16] {
             let reference = CpuOps::at(Level::Reference, dtype, Some(2)).unwrap();
-            for level in Level::available().filter(|&level| level != Level::Reference) {
+            // Tiles are for bf16 alone.
+            let levels = Level::ALL.iter().copied().filter(|&level| dtype == DType::Bf16 || level != Level::Amx);
+            for level in levels.filter(|&level| level != Level::Reference) {
+                if !Level::available().any(|have| have == level) {
+                    let _ = writeln!(
+                        std::io::stderr(),
+                        "skipped {level} {dtype}: this machine has no {level}, or its system does not allow it"
+                    );
+                    continue;
+                }
                 let device = CpuOps::at(level, dtype, Some(2)).unwrap();
                 let found = run(&reference, &device).unwrap();
                 let found: Vec<String> = found.iter().map(|d| d.to_string()).collect();

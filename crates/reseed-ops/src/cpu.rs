@@ -1,5 +1,6 @@
 //! The CPU device. Each op chooses by level; the reference level is the definition.
 
+mod amx;
 mod attention;
 mod blocked;
 mod conv;
@@ -7,6 +8,7 @@ mod elementwise;
 mod gather_rows;
 mod gemm;
 mod group_norm;
+mod kernel;
 mod level;
 mod leveled;
 mod linear;
@@ -15,6 +17,7 @@ mod memory;
 mod merged;
 mod pairs;
 mod panels;
+mod peak;
 mod qk_norm_rope;
 mod rms_norm_modulate;
 mod simd;
@@ -65,12 +68,23 @@ impl CpuOps {
         let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let threads = pool.map_err(|e| Error::Threads { threads, reason: e.to_string() })?;
+        let level = if dtype == DType::Bf16 { level } else { level.simd() };
         Ok(CpuOps { level, dtype, threads, memory: Arc::default() })
     }
 
-    /// The level in use.
+    /// The level in use: tiles are for bf16 alone.
     pub fn level(&self) -> Level {
         self.level
+    }
+
+    /// The level of kernels that know no tiles.
+    fn simd(&self) -> Level {
+        self.level.simd()
+    }
+
+    /// Whether products run on tiles.
+    fn tiles(&self) -> bool {
+        self.level == Level::Amx
     }
 
     /// The number of threads.
@@ -78,9 +92,15 @@ impl CpuOps {
         self.threads.current_num_threads()
     }
 
+    /// Floating-point operations a second that one core's multiply-adds reach when nothing comes from memory.
+    pub fn peak(&self) -> f64 {
+        self.install(|| peak::peak(self.level))
+    }
+
     /// A device that computes nothing and counts what this one would take.
     pub fn trace(&self) -> TraceOps {
-        TraceOps::new(self.dtype, DType::F32, workspace::of(self.threads()))
+        let packed = if self.tiles() { DType::Bf16 } else { DType::F32 };
+        TraceOps::new(self.dtype, packed, workspace::of(self.threads(), packed))
     }
 
     fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
@@ -107,7 +127,7 @@ impl CpuOps {
     /// Weights `[c_out, c_in, taps]` as panels whose rows are ordered (tap, channel).
     fn panels(&self, weight: &[f32], c_in: usize, c_out: usize) -> Weights {
         let taps = weight.len() / (c_in * c_out);
-        let (k, width) = (taps * c_in, panel_width(self.level));
+        let (k, width) = (taps * c_in, panel_width(self.simd()));
         self.install(|| {
             let dtype = narrowest(weight);
             let mut data = Values::zeros(c_out.div_ceil(width) * k * width, dtype);

@@ -111,8 +111,10 @@ impl<'a> Post<'a> {
     fn crop(&self, padded: &[f32], pictures: &mut Vec<Vec<f32>>) {
         let (from, to) = (self.view.geometry().padded, self.view.geometry().output);
         let crop = |picture: &[f32]| {
+            let mut cropped = Vec::with_capacity(3 * to.pixels());
             let lines = picture.chunks_exact(3 * from.w).take(to.h);
-            lines.flat_map(|line| &line[..3 * to.w]).copied().collect()
+            lines.for_each(|line| cropped.extend_from_slice(&line[..3 * to.w]));
+            cropped
         };
         pictures.par_extend(padded.par_chunks_exact(3 * from.pixels()).map(crop));
     }

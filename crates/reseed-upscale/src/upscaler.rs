@@ -65,7 +65,8 @@ pub trait Progress {
     /// What the networks are doing. Told several times a second.
     fn working(&mut self, _phase: Phase) {}
 
-    /// Whether the job shall compute no further than the slice in hand. What is finished is still written. Asked several times a second.
+    /// Whether the job shall compute no further than the slice in hand. What is finished is still written. Asked several
+    /// times a second.
     fn cancelled(&mut self) -> bool {
         false
     }
@@ -143,7 +144,7 @@ impl<'a> Upscaler<'a> {
         let prepare = Prepare { view: &view, latents: settings.vae.slice, done };
         let (view, phase, stop) = (&view, &phase, &stop);
         let compute = self.networks.map(|(ops, model)| Compute { ops, model, settings, view, done, phase, stop });
-        let post = Post::new(settings, &view, info.depth, &stop).from(from, progress.wants_points());
+        let post = Post::new(settings, view, info.depth, stop).from(from, progress.wants_points());
         let (batches, batches_in) = sync_channel(1);
         let (slices, slices_in) = sync_channel(SLICES_AHEAD);
         let (decoded, decoded_in) = sync_channel(SLICES_AHEAD);
@@ -157,7 +158,7 @@ impl<'a> Upscaler<'a> {
                 None => Ok(pass(&slices_in, &decoded)),
             });
             let post = scope.spawn(move || post.run(&decoded_in, &frames));
-            let write = Write { sink, progress, phase: &phase, stop: &stop };
+            let write = Write { sink, progress, phase, stop };
             let written = write.run(&frames_in).inspect_err(failed);
             drop(frames_in);
             let (read, resize, compute, post) = (join(read), join(resize), join(compute), join(post));

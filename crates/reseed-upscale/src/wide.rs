@@ -21,16 +21,36 @@ macro_rules! wide {
                 body($($arg),*)
             }
 
-            match reseed_ops::Level::available().last() {
-                // SAFETY: the level was detected on this machine.
+            match $crate::wide::width() {
+                // SAFETY: the width was detected on this machine.
                 #[cfg(target_arch = "x86_64")]
-                Some(reseed_ops::Level::Avx512) => unsafe { avx512($($arg),*) },
+                512 => unsafe { avx512($($arg),*) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                Some(reseed_ops::Level::Avx2) => unsafe { avx2($($arg),*) },
+                256 => unsafe { avx2($($arg),*) },
                 _ => body($($arg),*),
             }
         }
     };
 }
 pub(crate) use wide;
+
+/// Bits of the widest vectors that loops are compiled for and this machine has, where those are not everyone's.
+#[cfg(target_arch = "x86_64")]
+pub fn width() -> usize {
+    let wide = is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq");
+    match (wide, is_x86_feature_detected!("avx2")) {
+        (true, _) => 512,
+        (_, true) => 256,
+        _ => 128,
+    }
+}
+
+/// Bits of the vectors that every machine of its kind has.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn width() -> usize {
+    128
+}

@@ -1,10 +1,10 @@
 //! What can be typed behind `reseed bench`.
 
 use clap::{Args, Subcommand};
-use reseed_ops::{Hw, Thw};
+use reseed_ops::{Hw, Precision, Thw};
 
 use super::upscale::{ColorMode, JobArgs};
-use super::{ComputeArgs, Direction, RunArgs, memory, size};
+use super::{ComputeArgs, Direction, RunArgs, memory, precision, size};
 
 #[derive(Subcommand)]
 pub enum Bench {
@@ -16,6 +16,8 @@ pub enum Bench {
     Upscale(Box<JobBenchArgs>),
     /// Time what the processor does with frames: resizing and the correction of colours.
     Color(ColorBenchArgs),
+    /// Time a 3x3x3 convolution on one core of the processor, beside what that core can do.
+    Conv(ConvBenchArgs),
 }
 
 #[derive(Args)]
@@ -43,6 +45,9 @@ pub struct DitBenchArgs {
     /// A model folder, or formula:tiny, formula:3b, formula:7b.
     #[arg(long, value_name = "DIR", default_value = "formula:3b")]
     pub model: String,
+    /// So many layers of a formula's network; all unless given.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
+    pub layers: Option<u8>,
     /// Size of the latent: frames, rows and columns, the latter two even.
     #[arg(long, value_parser = latent, value_name = "TxHxW", default_value = "1x16x16")]
     pub latent: Thw,
@@ -91,6 +96,25 @@ pub struct ColorBenchArgs {
     /// Threads; all cores unless given.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
+    /// One JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct ConvBenchArgs {
+    /// Channels, in and out.
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub channels: u16,
+    /// Rows and columns.
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub side: u16,
+    /// Timed runs; the median counts.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+    /// Type of the activations; what suits the processor unless given.
+    #[arg(long, value_parser = precision, value_name = "f32|f16|bf16")]
+    pub dtype: Option<Precision>,
     /// One JSON object instead of text.
     #[arg(long)]
     pub json: bool,

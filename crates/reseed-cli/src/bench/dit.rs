@@ -18,7 +18,7 @@ use crate::report::{self, MemoryWatch, bytes};
 pub fn run(args: &DitBenchArgs) -> Result<()> {
     let device = engine::device(&args.compute, args.max_vram)?;
     let device = engine::transformer_device(&args.compute, args.max_vram, &device)?.unwrap_or(device);
-    let weights = Weights::open(&args.model)?;
+    let weights = Weights::open(&args.model, args.layers.map(usize::from))?;
     let text = weights.text(Config::detect(weights.dit())?.text_width)?;
     let case = dit::Case { source: weights.dit(), latent: args.latent, text: text.shape.dims()[0] };
     let room = (device.room)()?.unwrap_or(usize::MAX);

@@ -26,7 +26,7 @@ pub fn run(args: &JobBenchArgs) -> Result<()> {
     let settings = Settings { batching, detect_shots: false, ..settings(&args.job)? };
     let frames = batch * args.batches as usize;
     let mut film = Film::new(args.from, batch, frames);
-    let weights = Weights::open(&args.job.model)?;
+    let weights = Weights::open(&args.job.model, None)?;
     let device = engine::device(&args.job.compute, args.job.max_vram)?;
     let other = engine::transformer_device(&args.job.compute, args.job.max_vram, &device)?;
     let transformer = other.as_ref().unwrap_or(&device);
@@ -43,19 +43,22 @@ pub fn run(args: &JobBenchArgs) -> Result<()> {
     let first = clock.first.unwrap_or(clock.last);
     let fps = (frames - batch) as f64 / (clock.last - first).as_secs_f64().max(1e-9);
     let peak = device.card.as_ref().map(|card| card.peak_bytes());
-    tell(args, &report, fps, size, peak, &share, &watch);
+    tell(args, &Outcome { report, fps, size, peak, share }, &watch);
     Ok(())
 }
 
-fn tell(
-    args: &JobBenchArgs,
-    report: &Report,
+struct Outcome {
+    report: Report,
+    /// Behind the first batch.
     fps: f64,
     size: Size,
+    /// Bytes of the card's memory.
     peak: Option<usize>,
-    share: &Share,
-    w: &MemoryWatch,
-) {
+    share: Share,
+}
+
+fn tell(args: &JobBenchArgs, outcome: &Outcome, watch: &MemoryWatch) {
+    let Outcome { report, fps, size, peak, share } = outcome;
     let (phases, hidden) = (phases(report), report.streaming.hidden());
     if args.job.compute.json {
         let times = phases.into_iter().map(|(name, seconds)| (name.replace('-', "_"), json!(seconds)));
@@ -75,11 +78,11 @@ fn tell(
         report.fps()
     );
     phases.iter().for_each(|(name, seconds)| say!("{name:<13} {:>9.1} ms a frame", 1e3 * seconds / frames as f64));
-    say!("{}", w.line());
+    say!("{}", watch.line());
     if let Some(peak) = peak {
         let (stay, layers) = (share.step.resident, share.step.layers);
         let copying = report.streaming.copying;
-        say!("card: {} of its memory; {stay} of {layers} layers stay", bytes(peak));
+        say!("card: {} of its memory; {stay} of {layers} layers stay", bytes(*peak));
         say!("copies during steps: {copying:.2} s, {:.0}% hidden", 100.0 * hidden);
     }
 }

@@ -212,7 +212,7 @@ mod tests {
 
     fn frame(i: usize) -> Frame {
         let samples = |count: usize| Samples::U16((0..count).map(|k| (1000 * i + k) as u16).collect());
-        let alpha = (i % 3 == 0).then(|| samples(SIZE.pixels()));
+        let alpha = i.is_multiple_of(3).then(|| samples(SIZE.pixels()));
         Frame { size: SIZE, samples: samples(3 * SIZE.pixels()), alpha }
     }
 

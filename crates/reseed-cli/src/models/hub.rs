@@ -27,7 +27,7 @@ pub struct Hub {
     pub offline: bool,
     /// Before the second attempt in a row; doubled before each further one.
     pub pause: Duration,
-    agent: Agent,
+    pub agent: Agent,
 }
 
 /// How an attempt ended.

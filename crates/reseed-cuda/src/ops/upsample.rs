@@ -80,11 +80,11 @@ pub fn run(cuda: &CudaOps, past: Past, x: &Tensor, upsample: &Upsample, groups: 
         assert_eq!((frames.thw().h, frames.thw().w), (x.thw().h, x.thw().w), "upsample: past {frames:?}, input {x:?}");
         assert_eq!((frames.channels(), frames.dtype()), (spec.channels, x.dtype()), "upsample: past {frames:?}");
     }
+    let output = spec.output(x.thw(), past.starts());
+    let y = cuda.room("upsample", Shape::clip(output, spec.channels), x.dtype())?;
     let parked = past.frames().filter(|frames| frames.is_on::<Parked>());
     let here = parked.map(|parked| parked::fetch(cuda, parked)).transpose()?;
     let past = past.with(here.as_ref());
-    let output = spec.output(x.thw(), past.starts());
-    let y = cuda.room("upsample", Shape::clip(output, spec.channels), x.dtype())?;
     let mut layer =
         Layer { cuda, spec, weights: cuda.unpack(&upsample.packed), past, x, y: &y, partial: Ptr::NULL, groups: 0 };
     let runs = runs(spec, past, x.thw().t);

@@ -114,22 +114,22 @@ impl Yuv {
         let mut chroma = self.subsampling.as_ref().map(|subsampling| ChromaRows::new(self, subsampling, chroma));
 
         let mut samples = Samples::with_capacity(depth(self.bits), 3 * self.size.pixels());
-        let (mut y_row, mut rgb) = (vec![0.0; w], vec![0.0; 3 * w]);
+        let row = || vec![0.0; w];
+        let (mut y_row, mut r, mut g, mut b) = (row(), row(), row(), row());
         for (y, luma) in luma.chunks_exact(row_bytes).enumerate() {
             self.read_codes(luma, self.codes.black, self.codes.luma_span, &mut y_row);
             match &mut chroma {
-                None => rgb.chunks_exact_mut(3).zip(&y_row).for_each(|(rgb, y)| rgb.fill(*y)),
+                None => [&mut r, &mut g, &mut b].map(|row| row.copy_from_slice(&y_row)),
                 Some(chroma) => {
                     let (cb, cr) = chroma.row(y);
-                    for (x, rgb) in rgb.chunks_exact_mut(3).enumerate() {
-                        let luma = y_row[x];
-                        let r = luma + 2.0 * (1.0 - kr) * cr[x];
-                        let b = luma + 2.0 * (1.0 - kb) * cb[x];
-                        rgb.copy_from_slice(&[r, (luma - kr * r - kb * b) / kg, b]);
-                    }
+                    r.iter_mut().zip(&y_row).zip(cr).for_each(|((r, y), cr)| *r = y + 2.0 * (1.0 - kr) * cr);
+                    b.iter_mut().zip(&y_row).zip(cb).for_each(|((b, y), cb)| *b = y + 2.0 * (1.0 - kb) * cb);
+                    let rb = r.iter().zip(&b);
+                    g.iter_mut().zip(&y_row).zip(rb).for_each(|((g, y), (r, b))| *g = (y - kr * r - kb * b) / kg);
+                    [(); 3]
                 }
-            }
-            samples.extend_from_unit(&rgb);
+            };
+            samples.extend_from_channels([&r, &g, &b]);
         }
         Frame { size: self.size, samples, alpha: None }
     }
@@ -143,18 +143,17 @@ impl Yuv {
         let (kr, kg, kb) = (self.matrix.kr(), self.matrix.kg(), self.matrix.kb());
         let chroma_width = self.subsampling.as_ref().map_or(0, |subsampling| subsampling.size.w);
 
-        let mut rgb = vec![0.0; 3 * w];
-        let (mut y_row, mut cb_row, mut cr_row) = (vec![0.0; w], vec![0.0; w], vec![0.0; w]);
+        let row = || vec![0.0; w];
+        let (mut r, mut g, mut b) = (row(), row(), row());
+        let (mut y_row, mut cb_row, mut cr_row) = (row(), row(), row());
         // Already narrow, not yet low: rows are filtered once all are there.
         let (mut cb, mut cr) = (vec![0.0; h * chroma_width], vec![0.0; h * chroma_width]);
         for y in 0..h {
-            frame.samples.copy_to_unit(3 * w * y..3 * w * (y + 1), &mut rgb);
-            for (x, rgb) in rgb.chunks_exact(3).enumerate() {
-                let luma = kr * rgb[0] + kg * rgb[1] + kb * rgb[2];
-                y_row[x] = luma;
-                cb_row[x] = (rgb[2] - luma) / (2.0 * (1.0 - kb));
-                cr_row[x] = (rgb[0] - luma) / (2.0 * (1.0 - kr));
-            }
+            frame.samples.copy_to_channels(3 * w * y..3 * w * (y + 1), [&mut r, &mut g, &mut b]);
+            let rgb = r.iter().zip(&g).zip(&b);
+            y_row.iter_mut().zip(rgb).for_each(|(y, ((r, g), b))| *y = kr * r + kg * g + kb * b);
+            cb_row.iter_mut().zip(&y_row).zip(&b).for_each(|((cb, y), b)| *cb = (b - y) / (2.0 * (1.0 - kb)));
+            cr_row.iter_mut().zip(&y_row).zip(&r).for_each(|((cr, y), r)| *cr = (r - y) / (2.0 * (1.0 - kr)));
             self.write_codes(&y_row, self.codes.black, self.codes.luma_span, planes);
             if let Some(subsampling) = &self.subsampling {
                 let narrow = y * chroma_width..(y + 1) * chroma_width;
@@ -190,10 +189,14 @@ impl Yuv {
     /// Codes from values, rounded to nearest and kept within what the bits can say.
     fn write_codes(&self, values: &[f32], zero: f32, span: f32, bytes: &mut Vec<u8>) {
         let code = |value: &f32| (value * span + zero + 0.5).min(self.codes.max);
+        let start = bytes.len();
+        bytes.resize(start + values.len() * if self.bits == 8 { 1 } else { 2 }, 0);
+        let bytes = &mut bytes[start..];
         if self.bits == 8 {
-            bytes.extend(values.iter().map(|value| code(value) as u8));
+            bytes.iter_mut().zip(values).for_each(|(byte, value)| *byte = code(value) as u8);
         } else {
-            bytes.extend(values.iter().flat_map(|value| (code(value) as u16).to_le_bytes()));
+            let pairs = bytes.chunks_exact_mut(2).zip(values);
+            pairs.for_each(|(pair, value)| pair.copy_from_slice(&(code(value) as u16).to_le_bytes()));
         }
     }
 }

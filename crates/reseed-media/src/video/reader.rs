@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::process::{ChildStdout, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use super::Video;
 use super::tools::{self, Process, Tools, file_url, words};
@@ -11,6 +12,9 @@ use crate::frame::Frame;
 use crate::planes::Planes;
 use crate::stream::{Info, Kind, Source};
 use crate::y4m::Range;
+
+/// How long a timestamp may take that was written before its frame. One that never comes must not stop the film.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Reads frames from ffmpeg, one at a time.
 pub(super) struct Reader {
@@ -30,10 +34,8 @@ impl Reader {
         let video = described(&info);
         let mut command = tools::command(&tools.ffmpeg);
         command.args(words("-nostdin -hide_banner -v error -protocol_whitelist file"));
-        for (option, time) in [("-ss", video.clip.start), ("-to", video.clip.end)] {
-            if let Some(time) = time {
-                command.arg(option).arg(format!("{}us", time.as_micros()));
-            }
+        if let Some(start) = video.clip.start {
+            command.arg("-ss").arg(format!("{}us", start.as_micros()));
         }
         command.arg("-i").arg(file_url(&video.path)).arg("-map").arg(format!("0:{}", video.index));
         command.arg("-vf").arg(filters(video)).args(tools.passthrough());
@@ -56,7 +58,7 @@ impl Reader {
         let read = (&mut self.stdout).take(bytes as u64).read_to_end(&mut self.buffer);
         let read = read.map_err(|cause| Error::Read { path: video.path.clone(), cause })?;
         if read == bytes {
-            video.timeline.push(self.stamps.recv().ok().flatten());
+            video.timeline.push(self.stamps.recv_timeout(PATIENCE).ok().flatten());
             return Ok(true);
         }
         let died = |reason| Error::DecoderDied { path: video.path.clone(), reason };
@@ -112,8 +114,11 @@ fn filters(video: &Video) -> String {
         true => format!("scale=in_range={range}:out_range={range}:flags=bicubic+accurate_rnd+full_chroma_int,"),
         false => String::new(),
     };
+    // Behind a start, times count from there; an option of ffmpeg's would count from the first frame.
+    let length = video.clip.end.map(|end| end.saturating_sub(video.clip.start.unwrap_or_default()));
+    let trim = length.map_or(String::new(), |length| format!("trim=end={:.6},", length.as_secs_f64()));
     let mark = "metadata=add:key=reseed:value=0";
-    format!(r"{repack}format={format},{mark},metadata=print:key=reseed:direct=1:file=pipe\\:2")
+    format!(r"{trim}{repack}format={format},{mark},metadata=print:key=reseed:direct=1:file=pipe\\:2")
 }
 
 /// `frame:12   pts:1001   pts_time:0.5`: the timestamp, or none where the frame has none. Another thread's message may

@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn times_always_grow() {
         let timeline = Timeline::new(Rate { num: 25, den: 1 }, Rate { num: 1, den: 1000 });
-        [Some(100), Some(100), None, Some(20)].map(|stamp| timeline.push(stamp));
+        [Some(100), Some(100), None, Some(20)].into_iter().for_each(|stamp| timeline.push(stamp));
         assert_eq!([0, 1, 2, 3].map(|i| timeline.time(i)), [100, 101, 141, 142]);
     }
 }

@@ -145,10 +145,10 @@ impl Process {
         Ok(End { status, last: self.last() })
     }
 
-    /// Waits for the end of one that has stopped listening, and gives its last word.
+    /// Waits for the end of one that has stopped listening, and gives its last word, or how it ended.
     pub fn reason(&mut self) -> Option<String> {
-        let _ = self.child.wait();
-        self.last()
+        let status = self.child.wait().ok()?;
+        Some(self.last().unwrap_or_else(|| ended(status)))
     }
 
     fn last(&mut self) -> Option<String> {
@@ -170,9 +170,13 @@ impl End {
     pub fn check(self) -> std::result::Result<(), String> {
         match self.status.success() {
             true => Ok(()),
-            false => Err(self.last.unwrap_or_else(|| format!("it ended with {}", self.status))),
+            false => Err(self.last.unwrap_or_else(|| ended(self.status))),
         }
     }
+}
+
+fn ended(status: ExitStatus) -> String {
+    format!("it ended with {status}")
 }
 
 /// Lines that say nothing of the cause, which stands before them.

@@ -6,6 +6,7 @@
 use rayon::prelude::*;
 
 use super::CpuOps;
+use super::amx::attention as tiles;
 use super::conv::Target;
 use super::gemm::{Product, Tiles, multiply, panel_width, tile_rows};
 use super::level::Level;
@@ -32,8 +33,12 @@ pub fn run(cpu: &CpuOps, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Resul
             let doubles: Vec<f64> = from.iter().map(|v| f64::from(v.to_f32())).collect();
             let result = cpu.install(|| reference::attention(&doubles, width, heads, lengths));
             to.iter_mut().zip(result).for_each(|(to, v)| *to = E::from_f32(v as f32));
+        } else if cpu.tiles() && tiles::fits(width / heads) {
+            let (qkv, out) = (bytemuck::cast_slice(from), Target::new(bytemuck::cast_slice_mut(to)));
+            let tokens = tiles::Tokens { level: cpu.simd(), qkv, out, width, d: width / heads };
+            cpu.install(|| tokens.run(lengths));
         } else {
-            let tokens = Tokens { level: cpu.level(), qkv: from, out: Target::new(to), width, d: width / heads };
+            let tokens = Tokens { level: cpu.simd(), qkv: from, out: Target::new(to), width, d: width / heads };
             cpu.install(|| tokens.run(lengths));
         }
     });
@@ -51,24 +56,30 @@ struct Tokens<'a, E> {
 
 /// One head of one sequence.
 #[derive(Clone, Copy)]
-struct Head {
-    first: usize,
-    count: usize,
-    channel: usize,
+pub struct Head {
+    /// First token.
+    pub first: usize,
+    /// Tokens.
+    pub count: usize,
+    /// First channel.
+    pub channel: usize,
+}
+
+/// Every head of `d` channels of every sequence.
+pub fn heads(lengths: &[usize], width: usize, d: usize) -> impl Iterator<Item = Head> {
+    let starts = lengths.iter().scan(0, |at, &n| {
+        *at += n;
+        Some(*at - n)
+    });
+    let sequences = starts.zip(lengths).filter(|(_, n)| **n > 0);
+    sequences.flat_map(move |(first, &count)| (0..width).step_by(d).map(move |channel| Head { first, count, channel }))
 }
 
 impl<E: Element> Tokens<'_, E> {
     /// Short heads side by side; long ones one after the other, their queries side by side.
     fn run(&self, lengths: &[usize]) {
-        let starts = lengths.iter().scan(0, |at, &n| {
-            *at += n;
-            Some(*at - n)
-        });
-        let sequences = starts.zip(lengths).filter(|(_, n)| **n > 0);
-        let channels = (0..self.width).step_by(self.d);
-        let heads =
-            sequences.flat_map(|(first, &count)| channels.clone().map(move |channel| Head { first, count, channel }));
-        let (long, short): (Vec<Head>, Vec<Head>) = heads.partition(|head| head.count >= LONG);
+        let (long, short): (Vec<Head>, Vec<Head>) =
+            heads(lengths, self.width, self.d).partition(|head| head.count >= LONG);
         short.into_par_iter().for_each_init(Scratch::new, |scratch, head| {
             scratch.keys.pack(self, head);
             for queries in self.blocks(head, 2) {

@@ -6,11 +6,12 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
+use super::amx::sums as tiles;
 use super::gemm::{Product, Tiles, even_parts, multiply, tile_rows};
+use super::kernel::Kernel;
 use super::level::Level;
 use super::memory::{Element, Floats};
 use super::pairs;
-use super::panels::Weights;
 use super::transpose::{Pixels, lanes, transpose_some};
 use crate::shape::Hw;
 
@@ -41,9 +42,9 @@ pub struct Tap<'a, E> {
     /// Pixels of the frame.
     pub frame: &'a [E],
     /// Weights, ordered (row, column, channel) within a tap.
-    pub panels: &'a Weights,
-    /// First row of this tap in the panels.
-    pub k: usize,
+    pub kernel: &'a Kernel,
+    /// Which part of them.
+    pub part: usize,
 }
 
 /// A rectangle of outputs and the panels of output channels to compute for it.
@@ -96,6 +97,10 @@ pub struct Sums<'a> {
     pub values: &'a mut [f32],
     /// Distance between pixels.
     pub pixel: usize,
+    /// Pixels between rows.
+    pub line: usize,
+    /// Channels of a panel.
+    pub width: usize,
 }
 
 /// What a thread works in.
@@ -131,27 +136,37 @@ pub fn sum_region<E: Element, R>(
     region: &Region,
     finish: impl FnOnce(Sums) -> R,
 ) -> R {
+    if let Kernel::Tiles(_) = taps[0].kernel {
+        let taps = taps.iter().map(|&Tap { frame, kernel, part }| tiles::Tap {
+            frame: bytemuck::cast_slice(frame),
+            weights: kernel.tiles(),
+            part,
+        });
+        return tiles::sum_region(window, &taps.collect::<Vec<_>>(), region, finish);
+    }
     SCRATCH.with_borrow_mut(|scratch| {
         match pairs::fits(level, window) {
             true => pairs::sum(level, window, taps, region, scratch),
             false => sum_directly(level, window, taps, region, scratch),
         }
-        let pixel = region.panels.len() * taps[0].panels.width;
-        let values = scratch.sums.at_least(region.rows.len() * region.columns.len() * pixel);
-        finish(Sums { values, pixel })
+        let (line, width) = (region.columns.len(), taps[0].kernel.panels().width);
+        let pixel = region.panels.len() * width;
+        let values = scratch.sums.at_least(region.rows.len() * line * pixel);
+        finish(Sums { values, pixel, line, width })
     })
 }
 
 /// Sums of a region over `taps`, into `scratch.sums`.
 fn sum_directly<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], region: &Region, scratch: &mut Scratch) {
     let layout = Layout::new(level, window, region);
-    let width = taps[0].panels.width;
+    let width = taps[0].kernel.panels().width;
     let pixel = region.panels.len() * width;
     let input = scratch.input.at_least(layout.tiles.len() * layout.tile);
     let sums = scratch.sums.at_least(region.rows.len() * region.columns.len() * pixel);
     let runs = layout.runs(window);
     let rows = runs.len() * window.channels;
     for (i, tap) in taps.iter().enumerate() {
+        let k = tap.part * rows;
         layout.pack(tap.frame, window, input);
         for (slot, panel) in region.panels.clone().enumerate() {
             let product = Product {
@@ -161,7 +176,7 @@ fn sum_directly<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], regi
                 a_step: layout.step,
                 runs: &runs,
                 steps: window.channels,
-                b: tap.panels.rows(level, panel, tap.k..tap.k + rows, &mut scratch.panel),
+                b: tap.kernel.panels().rows(level, panel, k..k + rows, &mut scratch.panel),
                 lines: region.rows.len(),
                 columns: region.columns.len(),
                 c: &mut sums[slot * width..],

@@ -3,11 +3,11 @@
 use rayon::prelude::*;
 
 use super::CpuOps;
-use super::blocked::{Region, Sums, Tap, Window, regions, sum_region};
+use super::blocked::{Region, Sums, Tap, Window, sum_region};
+use super::kernel::Kernel;
 use super::level::Level;
 use super::leveled::leveled;
 use super::memory::{Element, elements, elements_mut, with_element};
-use super::panels::{Weights, fold};
 use super::stats::{self, Block, Measure};
 use crate::error::Result;
 use crate::ops::{Epilogue, Past, Summed};
@@ -22,9 +22,9 @@ pub struct Plain {
     pub bias: Vec<f64>,
 }
 
-/// Weights of the other levels; panels hold k as (frame, row, column, channel).
+/// Weights of the other levels.
 pub struct Blocked {
-    pub panels: Weights,
+    pub kernel: Kernel,
     pub bias: Vec<f32>,
 }
 
@@ -38,8 +38,8 @@ pub fn pack(cpu: &CpuOps, spec: &ConvSpec, data: ConvData) -> Packed {
         let bias = data.bias.iter().map(|&b| f64::from(b)).collect();
         return std::sync::Arc::new(Plain { weight: reference::taps_first(&weight, c_in, c_out), bias });
     }
-    let panels = cpu.panels(&weight, c_in, c_out);
-    std::sync::Arc::new(Blocked { panels, bias: data.bias })
+    let kernel = Kernel::pack(cpu, &weight, [taps.t, taps.h * taps.w, c_in, c_out]);
+    std::sync::Arc::new(Blocked { kernel, bias: data.bias })
 }
 
 pub fn run(cpu: &CpuOps, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
@@ -82,7 +82,7 @@ fn blocked<E: Element>(
     add: bool,
     groups: Option<usize>,
 ) -> Option<Vec<f32>> {
-    let (spec, level) = (&conv.spec, cpu.level());
+    let (spec, level) = (&conv.spec, cpu.simd());
     let weights: &Blocked = cpu.unpack(&conv.packed);
     let frames = Frames::<E>::new(past, x);
     let (input, output) = (x.thw(), y.thw());
@@ -95,11 +95,11 @@ fn blocked<E: Element>(
     };
     let per_tap = spec.taps.h * spec.taps.w * spec.c_in;
     let folded = |t: usize| if past.starts() { spec.folded(t) } else { 1 };
-    let parts: Vec<_> = (0..spec.taps.t).map(|dt| (&weights.panels, dt * per_tap)).collect();
-    let folds: Vec<Weights> = (0..output.t)
+    let parts: Vec<_> = (0..spec.taps.t).map(|dt| (&weights.kernel, dt)).collect();
+    let folds: Vec<Kernel> = (0..output.t)
         .map(folded)
         .take_while(|&folded| folded > 1)
-        .map(|folded| cpu.install(|| fold(level, &parts[..folded], per_tap)).into())
+        .map(|folded| cpu.install(|| Kernel::fold(level, &parts[..folded], per_tap)))
         .collect();
     let taps_of = |t: usize| -> Vec<Tap<E>> {
         let folded = folded(t);
@@ -107,14 +107,14 @@ fn blocked<E: Element>(
         let tap = |dt: usize| {
             let frame = frames.at((t * spec.stride.t + dt) as isize - head);
             match dt + 1 == folded && folded > 1 {
-                true => Tap { frame, panels: &folds[t], k: 0 },
-                false => Tap { frame, panels: &weights.panels, k: dt * per_tap },
+                true => Tap { frame, kernel: &folds[t], part: 0 },
+                false => Tap { frame, kernel: &weights.kernel, part: dt },
             }
         };
         (folded - 1..spec.taps.t).map(tap).collect()
     };
     let plane = Hw::new(output.h, output.w);
-    let regions = regions(level, plane, &window, weights.panels.count(), output.t, cpu.threads());
+    let regions = weights.kernel.regions(cpu, plane, &window, output.t);
     let out = Target::new(elements_mut::<E>(y));
     let job = |i: usize| {
         let (t, region) = (i / regions.len(), &regions[i % regions.len()]);
@@ -203,19 +203,19 @@ pub fn finish<'a, E: Element>(
     how: Finish,
     pixel: impl Fn(usize, usize) -> (usize, &'a [f32]),
 ) -> Option<Block> {
-    let width = sums.pixel / region.panels.len();
-    let first = region.panels.start * width;
-    let channels = sums.pixel.min(how.channels - first);
-    let pixels = region.rows.clone().flat_map(|row| region.columns.clone().map(move |column| (row, column)));
+    let first = region.panels.start * sums.width;
+    let channels = (region.panels.len() * sums.width).min(how.channels - first);
     let mut measure = how.groups.map(|_| Measure::default());
-    for (values, (row, column)) in sums.values.chunks_exact_mut(sums.pixel).zip(pixels) {
-        let (at, bias) = pixel(row, column);
-        // SAFETY: regions differ in pixels or in channels.
-        let out = unsafe { out.piece(at + first, channels) };
-        let values = &mut values[..channels];
-        store::<E>(level, values, &bias[first..][..channels], out, how.add);
-        if let Some(measure) = &mut measure {
-            measure.add(level, values);
+    for (row, line) in region.rows.clone().zip(sums.values.chunks_mut(sums.line * sums.pixel)) {
+        for (column, values) in region.columns.clone().zip(line.chunks_exact_mut(sums.pixel)) {
+            let (at, bias) = pixel(row, column);
+            // SAFETY: regions differ in pixels or in channels.
+            let out = unsafe { out.piece(at + first, channels) };
+            let values = &mut values[..channels];
+            store::<E>(level, values, &bias[first..][..channels], out, how.add);
+            if let Some(measure) = &mut measure {
+                measure.add(level, values);
+            }
         }
     }
     measure.map(|measure| measure.block(how.frame, first))

@@ -28,7 +28,7 @@ pub fn gated_add(cpu: &CpuOps, x: Tensor, h: &Tensor, gate: &Vector) -> Result<T
         return cpu.rounded(x.shape(), &reference::gated_add(&cpu.doubles(&x), &cpu.doubles(h), &gate));
     }
     let mut x = cpu.writable("gated_add", x)?;
-    let (level, chunk) = (cpu.level(), chunk(gate.len()));
+    let (level, chunk) = (cpu.simd(), chunk(gate.len()));
     with_element!(x.dtype(), E => {
         let pairs = elements_mut::<E>(&mut x).par_chunks_mut(chunk).zip(elements::<E>(h).par_chunks(chunk));
         cpu.install(|| pairs.for_each(|(x, h)| gated::<E>(level, x, h, gate)));
@@ -55,7 +55,7 @@ pub fn swiglu(cpu: &CpuOps, x: &Tensor) -> Result<Tensor> {
         return cpu.rounded(shape, &reference::swiglu(&cpu.doubles(x), width));
     }
     let mut y = cpu.room("swiglu", shape, x.dtype())?;
-    let (level, chunk) = (cpu.level(), chunk(width));
+    let (level, chunk) = (cpu.simd(), chunk(width));
     with_element!(x.dtype(), E => {
         let pairs = elements_mut::<E>(&mut y).par_chunks_mut(chunk).zip(elements::<E>(x).par_chunks(2 * chunk));
         cpu.install(|| pairs.for_each(|(y, x)| swish::<E>(level, x, y, width)));
@@ -82,7 +82,7 @@ pub fn gelu(cpu: &CpuOps, x: Tensor) -> Result<Tensor> {
         return cpu.rounded(x.shape(), &y);
     }
     let mut x = cpu.writable("gelu", x)?;
-    let level = cpu.level();
+    let level = cpu.simd();
     with_element!(x.dtype(), E => {
         let values = elements_mut::<E>(&mut x).par_chunks_mut(CHUNK);
         cpu.install(|| values.for_each(|x| bend::<E>(level, x)));
@@ -110,7 +110,7 @@ pub fn axpby(cpu: &CpuOps, a: f32, x: &Tensor, b: f32, y: Tensor) -> Result<Tens
         return cpu.rounded(shape, &sums.collect::<Vec<_>>());
     }
     let mut y = cpu.writable("axpby", y)?;
-    let level = cpu.level();
+    let level = cpu.simd();
     with_element!(x.dtype(), E => {
         let pairs = elements_mut::<E>(&mut y).par_chunks_mut(CHUNK).zip(elements::<E>(x).par_chunks(CHUNK));
         cpu.install(|| pairs.for_each(|(y, x)| mix::<E>(level, y, x, [a, b])));

@@ -24,7 +24,7 @@ pub fn run(cpu: &CpuOps, x: &Tensor, rows: &Rows) -> Result<Tensor> {
         return cpu.rounded(shape, &reference::gather_rows(&cpu.doubles(x), width, per, rows));
     }
     let mut y = cpu.room("gather_rows", shape, x.dtype())?;
-    let (level, lines) = (cpu.level(), (CHUNK / width).max(1));
+    let (level, lines) = (cpu.simd(), (CHUNK / width).max(1));
     with_element!(x.dtype(), E => {
         let (from, to) = (elements::<E>(x), elements_mut::<E>(&mut y));
         let parts = to.par_chunks_mut(lines * width).zip(rows.par_chunks(lines * per));

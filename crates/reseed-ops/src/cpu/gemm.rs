@@ -4,6 +4,8 @@
 //! two registers, k after k, so that it streams. C stays in registers for a whole panel.
 
 use super::level::Level;
+#[cfg(target_arch = "aarch64")]
+use super::simd::Neon;
 use super::simd::Portable;
 use super::simd::Simd;
 #[cfg(target_arch = "x86_64")]
@@ -30,6 +32,8 @@ pub fn tile_rows(level: Level) -> usize {
         Level::Avx512 => Avx512::ROWS,
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => Avx2::ROWS,
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => Neon::ROWS,
         _ => Portable::ROWS,
     }
 }
@@ -115,6 +119,8 @@ pub fn multiply(level: Level, p: Product) {
             Level::Avx512 => lines_avx512(p),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => lines_avx2(p),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => lines::<Neon>(p),
             _ => lines::<Portable>(p),
         }
     }

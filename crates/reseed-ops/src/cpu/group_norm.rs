@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use super::CpuOps;
+use super::amx::group_norm as tiles;
 use super::level::Level;
 use super::leveled::{exp, leveled};
 use super::memory::{Element, elements, elements_mut, with_element};
@@ -25,7 +26,7 @@ pub fn run(cpu: &CpuOps, x: Tensor, given: Option<Stats>, norm: &Norm, act: Acti
     with_element!(x.dtype(), E => {
         let stats = match given {
             Some(given) => elements::<f32>(&given).to_vec(),
-            None => cpu.install(|| stats::of_tensor::<E>(cpu.level(), &x, norm.groups)),
+            None => cpu.install(|| stats::of_tensor::<E>(cpu.simd(), &x, norm.groups)),
         };
         apply::<E>(cpu, x, &Affine::new(&stats, norm, weight, bias), act)
     })
@@ -74,13 +75,17 @@ fn apply<E: Element>(cpu: &CpuOps, mut x: Tensor, affine: &Affine, act: Activati
     let (channels, thw) = (x.channels(), x.thw());
     let frame = thw.h * thw.w * channels;
     let chunk = (CHUNK / channels).max(1) * channels;
-    let level = cpu.level();
+    let (level, in_registers) = (cpu.simd(), cpu.tiles() && tiles::fits(channels));
+    let in_place = |y: &mut [E], affine| match in_registers {
+        true => tiles::in_place(bytemuck::cast_slice_mut(y), affine, act),
+        false => in_place::<E>(level, y, affine, act),
+    };
     if x.is_unique() {
         let values = elements_mut::<E>(&mut x);
         cpu.install(|| {
             values.par_chunks_mut(frame).enumerate().for_each(|(t, y)| {
                 let affine = affine.frame(t);
-                y.par_chunks_mut(chunk).for_each(|y| in_place::<E>(level, y, affine, act));
+                y.par_chunks_mut(chunk).for_each(|y| in_place(y, affine));
             })
         });
         return Ok(x);
@@ -92,7 +97,7 @@ fn apply<E: Element>(cpu: &CpuOps, mut x: Tensor, affine: &Affine, act: Activati
             let affine = affine.frame(t);
             y.par_chunks_mut(chunk).zip(x.par_chunks(chunk)).for_each(|(y, x)| {
                 y.copy_from_slice(x);
-                in_place::<E>(level, y, affine, act);
+                in_place(y, affine);
             });
         })
     });

@@ -1,6 +1,9 @@
 use std::fmt;
 
+#[cfg(target_arch = "x86_64")]
+use super::amx;
 use crate::error::{Error, Result};
+use crate::shape::DType;
 
 /// Instruction sets that the CPU device has kernels for, slowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -9,14 +12,23 @@ pub enum Level {
     Reference,
     /// Blocked kernels that any processor runs.
     Portable,
+    /// The vectors of every 64-bit ARM.
+    Neon,
     /// AVX2, FMA and F16C.
     Avx2,
     /// AVX-512 F, VL, BW and DQ.
     Avx512,
+    /// The same with AMX tiles for bf16; other types compute as they would without.
+    Amx,
 }
 
 impl Level {
-    const ALL: [Level; 4] = [Level::Reference, Level::Portable, Level::Avx2, Level::Avx512];
+    /// Every level that this kind of machine may have, slowest first.
+    #[cfg(not(target_arch = "aarch64"))]
+    pub const ALL: &[Level] = &[Level::Reference, Level::Portable, Level::Avx2, Level::Avx512, Level::Amx];
+    /// Every level that this kind of machine may have, slowest first.
+    #[cfg(target_arch = "aarch64")]
+    pub const ALL: &[Level] = &[Level::Reference, Level::Portable, Level::Neon];
 
     /// The best level of this machine, capped by `RESEED_CPU`.
     pub fn detect() -> Result<Level> {
@@ -30,12 +42,22 @@ impl Level {
     /// Every level that this machine runs, slowest first.
     pub fn available() -> impl Iterator<Item = Level> {
         let best = Level::best();
-        Level::ALL.into_iter().filter(move |&level| level <= best)
+        Level::ALL.iter().copied().filter(move |&level| level <= best)
+    }
+
+    /// The type of activations that suits it best: bf16 where tiles multiply it many times faster than f32.
+    pub fn dtype(self) -> DType {
+        if self == Level::Amx { DType::Bf16 } else { DType::F32 }
+    }
+
+    /// The level whose registers do what tiles do not.
+    pub(super) fn simd(self) -> Level {
+        self.min(Level::Avx512)
     }
 
     fn parse(word: &str) -> Result<Level> {
-        let known = || Level::ALL.map(|level| level.to_string()).join(", ");
-        let found = Level::ALL.into_iter().find(|level| level.to_string() == word);
+        let known = || Level::ALL.iter().map(Level::to_string).collect::<Vec<_>>().join(", ");
+        let found = Level::ALL.iter().copied().find(|level| level.to_string() == word);
         found.ok_or_else(|| Error::UnknownLevel { found: word.into(), known: known() })
     }
 
@@ -45,7 +67,9 @@ impl Level {
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq");
-        if avx512 {
+        if avx512 && amx::available() {
+            Level::Amx
+        } else if avx512 {
             Level::Avx512
         } else if is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
@@ -57,7 +81,12 @@ impl Level {
         }
     }
 
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    pub(super) fn best() -> Level {
+        Level::Neon
+    }
+
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     pub(super) fn best() -> Level {
         Level::Portable
     }
@@ -68,8 +97,10 @@ impl fmt::Display for Level {
         f.write_str(match self {
             Level::Reference => "reference",
             Level::Portable => "portable",
+            Level::Neon => "neon",
             Level::Avx2 => "avx2",
             Level::Avx512 => "avx512",
+            Level::Amx => "amx",
         })
     }
 }
@@ -80,14 +111,15 @@ mod tests {
 
     #[test]
     fn a_level_is_named_as_it_prints() {
-        for level in Level::ALL {
+        for &level in Level::ALL {
             assert_eq!(Level::parse(&level.to_string()).unwrap(), level);
         }
     }
 
     #[test]
+    #[cfg(target_arch = "x86_64")]
     fn an_unknown_level_names_the_known_ones() {
         let error = Level::parse("sse9").unwrap_err().to_string();
-        assert_eq!(error, "RESEED_CPU=sse9: the levels are reference, portable, avx2, avx512");
+        assert_eq!(error, "RESEED_CPU=sse9: the levels are reference, portable, avx2, avx512, amx");
     }
 }

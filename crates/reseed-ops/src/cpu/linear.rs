@@ -10,8 +10,10 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::CpuOps;
+use super::amx::linear as tiles;
 use super::conv::{self, Blocked, Plain, Target, store};
 use super::gemm::{Product, Tiles, even_parts, multiply, tile_rows};
+use super::kernel::Kernel;
 use super::level::Level;
 use super::memory::{Element, Floats, elements, elements_mut, with_element};
 use crate::error::Result;
@@ -32,6 +34,12 @@ const TURN: usize = 64;
 const GROUP: usize = 64;
 
 pub fn pack(cpu: &CpuOps, d_in: usize, d_out: usize, data: ConvData) -> Packed {
+    let mut data = data;
+    if cpu.tiles() && !tiles::fits(d_in) {
+        cpu.round(&mut data.weight);
+        let kernel = Kernel::Panels(cpu.panels(&data.weight, d_in, d_out));
+        return std::sync::Arc::new(Blocked { kernel, bias: data.bias });
+    }
     conv::pack(cpu, &ConvSpec::same(d_in, d_out, Thw::new(1, 1, 1)), data)
 }
 
@@ -53,8 +61,15 @@ pub fn run(cpu: &CpuOps, x: &Tensor, linear: &Linear, residual: Option<Tensor>) 
     };
     let weights: &Blocked = cpu.unpack(&linear.packed);
     with_element!(x.dtype(), E => {
+        if let Kernel::Tiles(tiled) = &weights.kernel {
+            let out = Target::new(bytemuck::cast_slice_mut(elements_mut::<E>(&mut y)));
+            let x = bytemuck::cast_slice(elements::<E>(x));
+            let matrix = tiles::Matrix { level: cpu.simd(), x, weights: tiled, bias: &weights.bias, out, add };
+            cpu.install(|| matrix.run(cpu.threads()));
+            return Ok(y);
+        }
         let out = Target::new(elements_mut::<E>(&mut y));
-        let matrix = Matrix { level: cpu.level(), x: elements::<E>(x), weights, out, add };
+        let matrix = Matrix { level: cpu.simd(), x: elements::<E>(x), weights, out, add };
         cpu.install(|| matrix.run(cpu.threads()));
     });
     Ok(y)
@@ -90,7 +105,7 @@ thread_local! {
 
 impl<E: Element> Matrix<'_, E> {
     fn run(&self, threads: usize) {
-        let panels = &self.weights.panels;
+        let panels = self.weights.kernel.panels();
         let block = ROWS / tile_rows(self.level) * tile_rows(self.level);
         let blocks: Vec<Range<usize>> = {
             let rows = self.x.len() / panels.k;
@@ -108,7 +123,7 @@ impl<E: Element> Matrix<'_, E> {
 
     /// Some rows of the output, the columns of some panels.
     fn block(&self, rows: Range<usize>, group: Range<usize>, scratch: &mut Scratch) {
-        let (panels, level) = (&self.weights.panels, self.level);
+        let (panels, level) = (self.weights.kernel.panels(), self.level);
         let (width, count) = (panels.width, rows.len());
         let depths: Vec<_> = even_parts(panels.k, DEPTH).collect();
         // Sums of one panel are finished at once, unless the depth comes in parts.
@@ -130,7 +145,7 @@ impl<E: Element> Matrix<'_, E> {
 
     /// Tile after tile, the columns of the input one behind the other.
     fn turn(&self, rows: Range<usize>, depth: Range<usize>, tiles: &mut [f32]) {
-        let k = self.weights.panels.k;
+        let k = self.weights.kernel.panels().k;
         let side = tile_rows(self.level);
         for (i, tile) in tiles.chunks_mut(side * depth.len()).enumerate() {
             let height = tile.len() / depth.len();
@@ -147,7 +162,7 @@ impl<E: Element> Matrix<'_, E> {
 
     fn product(&self, tiles: &[f32], count: usize, b: &[f32], sums: &mut [f32], fresh: bool) {
         let side = tile_rows(self.level);
-        let width = self.weights.panels.width;
+        let width = self.weights.kernel.panels().width;
         let depth = tiles.len() / count;
         let whole = count / side;
         for (first, last) in even_parts(depth, PIECE) {
@@ -177,7 +192,7 @@ impl<E: Element> Matrix<'_, E> {
     }
 
     fn finish(&self, first_row: usize, panel: usize, sums: &mut [f32]) {
-        let panels = &self.weights.panels;
+        let panels = self.weights.kernel.panels();
         let first = panel * panels.width;
         let columns = panels.width.min(panels.n - first);
         let bias = &self.weights.bias[first..][..columns];

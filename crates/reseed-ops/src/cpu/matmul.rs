@@ -15,7 +15,7 @@ const ROWS: usize = 56;
 pub fn matmul(a: &[f32], b: &[f32], n: usize) -> Vec<f32> {
     let k = b.len() / n;
     assert!(b.len() == k * n && a.len().is_multiple_of(k), "matmul of {} by {} values, n = {n}", a.len(), b.len());
-    let level = Level::best().max(Level::Portable);
+    let level = Level::best().max(Level::Portable).simd();
     let mut panels = Panels::zeros(level, k, n);
     panels.fill(|first, count, panel| {
         let width = panel.len() / k;

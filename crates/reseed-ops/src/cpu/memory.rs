@@ -288,6 +288,14 @@ impl Values {
         Values { block: block_of(count, dtype), dtype }
     }
 
+    /// Makes room for `count` values of their type; what they hold is left open.
+    pub fn at_least<E: Element>(&mut self, count: usize) -> &mut [E] {
+        if self.elements::<E>().len() < count {
+            *self = Values::zeros(count, self.dtype);
+        }
+        &mut self.elements_mut()[..count]
+    }
+
     /// Their type.
     pub fn dtype(&self) -> DType {
         self.dtype

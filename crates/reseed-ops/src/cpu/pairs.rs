@@ -38,7 +38,7 @@ pub fn line(level: Level, channels: usize) -> usize {
 
 /// Sums of a region over `taps`, into `scratch.sums`.
 pub fn sum<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], region: &Region, scratch: &mut Scratch) {
-    let (rows, columns, width) = (region.rows.len(), region.columns.len(), taps[0].panels.width);
+    let (rows, columns, width) = (region.rows.len(), region.columns.len(), taps[0].kernel.panels().width);
     let to = Pairs { pairs: columns.div_ceil(2), columns, pixel: region.panels.len() * width, width };
     let Scratch { input, sums, panel: kernels, products, wide } = scratch;
     let plane = rows * to.pairs * width;
@@ -47,7 +47,8 @@ pub fn sum<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], region: &
     for tap in taps {
         for (first, last) in even_parts(window.channels, CHANNELS) {
             let input = Input { level, window, region, part: first..last }.pack(tap.frame, input);
-            let weights = Kernels { weights: tap.panels, k: tap.k, channels: window.channels, part: first..last };
+            let k = tap.part * 9 * window.channels;
+            let weights = Kernels { weights: tap.kernel.panels(), k, channels: window.channels, part: first..last };
             for (panel, products) in region.panels.clone().zip(products.chunks_exact_mut(POSITIONS * plane)) {
                 let block = 3 * (last - first) * width;
                 let kernels = kernels.at_least(POSITIONS * block);

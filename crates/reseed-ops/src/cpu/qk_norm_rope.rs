@@ -37,7 +37,7 @@ pub fn run(cpu: &CpuOps, streams: [Qkv; 2], rows: &Rows, rotary: &Rotary, eps: f
         return plain(cpu, streams, rows, rotary, shape, f64::from(eps));
     }
     let mut y = cpu.room("qk_norm_rope", shape, first.qkv.dtype())?;
-    let level = cpu.level();
+    let level = cpu.simd();
     with_element!(y.dtype(), E => {
         let sources = streams.map(|s| Source::<E> {
             values: elements(s.qkv),

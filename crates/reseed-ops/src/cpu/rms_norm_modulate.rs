@@ -29,7 +29,7 @@ pub fn run(cpu: &CpuOps, x: &Tensor, norm: &Norm) -> Result<Tensor> {
     }
     let mut y = cpu.room("rms_norm_modulate", x.shape(), x.dtype())?;
     let chunk = (CHUNK / width).max(1) * width;
-    let level = cpu.level();
+    let level = cpu.simd();
     with_element!(x.dtype(), E => {
         let (from, to) = (elements::<E>(x), elements_mut::<E>(&mut y));
         let pairs = to.par_chunks_mut(chunk).zip(from.par_chunks(chunk));

@@ -44,7 +44,8 @@ impl<'a, E> Pixels<'a, E> {
         Pixels { row, channels, part: 0..channels, first: 0, step: 1, count: row.len() / channels }
     }
 
-    fn get(&self, i: usize) -> Option<&'a [E]> {
+    /// Pixel `i`, if it lies in the row.
+    pub fn get(&self, i: usize) -> Option<&'a [E]> {
         let x = usize::try_from(self.first + (i * self.step) as isize).ok()?;
         self.row.get(x * self.channels + self.part.start..x * self.channels + self.part.end)
     }

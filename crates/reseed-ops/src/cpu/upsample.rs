@@ -5,8 +5,9 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::CpuOps;
-use super::blocked::{Tap, Window, regions, sum_region};
+use super::blocked::{Tap, Window, sum_region};
 use super::conv::{Finish, Frames, Target, check_past, finish};
+use super::kernel::Kernel;
 use super::level::Level;
 use super::memory::{Element, Floats, Values, elements_mut, with_element};
 use super::merged::{Step, merged, upscale_columns};
@@ -22,14 +23,22 @@ use crate::tensor::Tensor;
 use crate::weights::{BORDER_CLASSES, Merged, Moment, Packed, Upsample, UpsampleData, UpsampleSpec, border_class};
 
 struct Blocked {
-    /// Per phase, k as (frame, row, column, channel).
-    kernels: Vec<Weights>,
-    after_first: Option<AfterFirst>,
+    /// Per phase.
+    kernels: Vec<Kernel>,
+    after_first: Option<Behind>,
     bias: Vec<f32>,
 }
 
-/// What makes the kernels of the frame behind a clip's first. They serve two frames of a clip and would take three times
-/// the room of their factors, so they are merged when a clip comes there.
+/// The kernels of the frame behind a clip's first, per phase: what multiplies the first.
+enum Behind {
+    /// Packed for tiles, which would multiply a picture in the time that it takes to merge them.
+    Kept(Vec<Kernel>),
+    /// They serve two frames of a clip and would take three times the room of their factors, so they are merged when a
+    /// clip comes there.
+    Factors(AfterFirst),
+}
+
+/// What makes the kernels of the frame behind a clip's first.
 struct AfterFirst {
     /// `[sub (row, column)][columns][c_mid][column]`, of the first frame's only half.
     upscale: Values,
@@ -42,7 +51,7 @@ pub fn pack(cpu: &CpuOps, spec: &UpsampleSpec, data: UpsampleData) -> Packed {
     if cpu.level() == Level::Reference {
         return Arc::new(plain(cpu, spec, &data));
     }
-    let (c, level, terms) = (spec.channels, cpu.level(), merge::terms(spec));
+    let (c, level, terms) = (spec.channels, cpu.simd(), merge::terms(spec));
     let bias = merge::bias(spec, &data);
     let conv = cpu.panels(&data.conv.weight, c, c);
     let upscale = cpu.install(|| upscale_columns(&data.upscale.weight, c));
@@ -51,14 +60,18 @@ pub fn pack(cpu: &CpuOps, spec: &UpsampleSpec, data: UpsampleData) -> Packed {
         let steps: Vec<Step> = terms.iter().filter(|t| t.phase == phase).map(|t| step(t, t.sub)).collect();
         let mut panels = merged(level, &upscale, &conv, &steps, 4 * spec.taps_t());
         cpu.round(&mut panels.data);
-        panels.keep()
+        Kernel::keep(cpu, panels, spec.taps_t(), 4)
     };
     let kernels = cpu.install(|| (0..spec.phases()).map(kernels).collect());
     let after_first = spec.time.then(|| {
         let mut first_half = Floats::zeros(4 * c * c);
         let subs = first_half.chunks_exact_mut(c * c).zip(upscale.chunks_exact(c * c).step_by(spec.frames()));
         subs.for_each(|(to, from)| to.copy_from_slice(from));
-        AfterFirst { upscale: cpu.install(|| first_half.keep()), conv: conv.first_rows(2 * 9 * c) }
+        let factors = AfterFirst { upscale: cpu.install(|| first_half.keep()), conv: conv.first_rows(2 * 9 * c) };
+        match cpu.tiles() {
+            true => Behind::Kept(factors.merge(cpu, spec, 2)),
+            false => Behind::Factors(factors),
+        }
     });
     Arc::new(Blocked { kernels, after_first, bias })
 }
@@ -79,8 +92,8 @@ fn plain(cpu: &CpuOps, spec: &UpsampleSpec, data: &UpsampleData) -> UpsampleWeig
 
 impl AfterFirst {
     /// Kernels of the first `frames` phases in time, for all phases in space.
-    fn merge(&self, cpu: &CpuOps, spec: &UpsampleSpec, frames: usize) -> Vec<Weights> {
-        let (c, level) = (spec.channels, cpu.level());
+    fn merge(&self, cpu: &CpuOps, spec: &UpsampleSpec, frames: usize) -> Vec<Kernel> {
+        let (c, level) = (spec.channels, cpu.simd());
         let mut upscale = Floats::zeros(4 * c * c);
         widen(level, &self.upscale, 0..4 * c * c, &mut upscale);
         let terms = merge::terms(spec);
@@ -89,7 +102,7 @@ impl AfterFirst {
             let steps: Vec<Step> = terms.map(|t| step(t, t.sub_after_first / spec.frames())).collect();
             let mut panels = merged(level, &upscale, conv, &steps, 4);
             cpu.round(&mut panels.data);
-            panels.into()
+            Kernel::lend(cpu, panels, 1, 4)
         };
         cpu.install(|| {
             // Before the first half two taps see the clip's first frame, before the second half one does.
@@ -122,7 +135,7 @@ fn blocked<E: Element>(
     y: &mut Tensor,
     groups: Option<usize>,
 ) -> Option<Vec<f32>> {
-    let (spec, level) = (&upsample.spec, cpu.level());
+    let (spec, level) = (&upsample.spec, cpu.simd());
     let weights: &Blocked = cpu.unpack(&upsample.packed);
     let plan = Plan::new(cpu, past, x.thw().t, spec, weights);
     let frames = Frames::<E>::new(past, x);
@@ -135,7 +148,7 @@ fn blocked<E: Element>(
         stride: Hw::new(1, 1),
         before: Hw::new(1 - row, 1 - column),
     };
-    let regions = regions(level, low, &window(0, 0), weights.kernels[0].count(), output.t * 4, cpu.threads());
+    let regions = weights.kernels[0].regions(cpu, low, &window(0, 0), output.t * 4);
     let out = Target::new(elements_mut::<E>(y));
     let job = |i: usize| {
         let (region, t, row_phase, column_phase) =
@@ -159,57 +172,72 @@ fn blocked<E: Element>(
     Some(stats::combine(&blocks?, output.t, c, groups?))
 }
 
+impl Blocked {
+    /// The kernels that were kept, or those that a plan made.
+    fn after_first<'a>(&'a self, made: &'a [Kernel]) -> &'a [Kernel] {
+        match &self.after_first {
+            Some(Behind::Kept(kernels)) => kernels,
+            _ => made,
+        }
+    }
+}
+
 /// Which panels multiply which frame, for every frame of the output.
 struct Plan<'a> {
     spec: &'a UpsampleSpec,
     weights: &'a Blocked,
     starts: bool,
-    /// Per phase: what multiplies the previous frame when that is the clip's first; with time only.
-    after_first: Vec<Weights>,
+    /// Per phase: what multiplies the previous frame when that is the clip's first, where it had to be merged.
+    made: Vec<Kernel>,
     /// At a clip's start, per phase: what multiplies the first frame when all taps read it.
-    first: Vec<Weights>,
+    first: Vec<Kernel>,
     /// The same when all taps but the last read it; without time only.
-    second: Vec<Weights>,
+    second: Vec<Kernel>,
 }
 
 impl<'a> Plan<'a> {
     fn new(cpu: &CpuOps, past: Past, frames: usize, spec: &'a UpsampleSpec, weights: &'a Blocked) -> Self {
-        let (rows, level, starts) = (4 * spec.channels, cpu.level(), past.starts());
+        let (rows, level, starts) = (4 * spec.channels, cpu.simd(), past.starts());
         let halves = match past {
             Past::Start if frames == 1 => 1,
             Past::Start | Past::AfterFirst(_) => 2,
             Past::Frames(_) => 0,
         };
-        let factors = weights.after_first.as_ref().filter(|_| halves > 0);
-        let after_first = factors.map_or(Vec::new(), |factors| factors.merge(cpu, spec, halves));
-        let folded = |taps: usize| -> Vec<Weights> {
-            let phase = |(phase, kernels): (usize, &Weights)| {
-                let mut parts: Vec<(&Weights, usize)> = (0..taps).map(|tap| (kernels, tap * rows)).collect();
+        let made = match &weights.after_first {
+            Some(Behind::Factors(factors)) if halves > 0 => factors.merge(cpu, spec, halves),
+            _ => Vec::new(),
+        };
+        let after_first = weights.after_first(&made);
+        let folded = |taps: usize| -> Vec<Kernel> {
+            let phase = |(phase, kernels): (usize, &Kernel)| {
+                let mut parts: Vec<(&Kernel, usize)> = (0..taps).map(|tap| (kernels, tap)).collect();
                 if spec.time {
                     parts[0] = (&after_first[phase], 0);
                 }
-                fold(level, &parts, rows).into()
+                Kernel::fold(level, &parts, rows)
             };
             cpu.install(|| weights.kernels.iter().take(4).enumerate().map(phase).collect())
         };
         let first = if starts { folded(spec.taps_t()) } else { Vec::new() };
         let second = if starts && !spec.time && frames > 1 { folded(2) } else { Vec::new() };
-        Plan { spec, weights, starts, after_first, first, second }
+        Plan { spec, weights, starts, made, first, second }
     }
 
     fn taps<E: Element>(&'a self, frames: &Frames<'a, E>, k: usize, phase: usize, moment: Moment) -> Vec<Tap<'a, E>> {
-        let per_tap = 4 * self.spec.channels;
         let kernels = &self.weights.kernels[phase];
-        let tap = |frame: isize, panels: &'a Weights, k: usize| Tap { frame: frames.at(frame), panels, k };
+        let tap = |frame: isize, kernel: &'a Kernel, part: usize| Tap { frame: frames.at(frame), kernel, part };
         let k = k as isize;
         match (self.spec.time, moment) {
             _ if self.starts && k == 0 => vec![tap(0, &self.first[phase], 0)],
-            (true, Moment::Later) => vec![tap(k - 1, kernels, 0), tap(k, kernels, per_tap)],
-            (true, _) => vec![tap(k - 1, &self.after_first[phase], 0), tap(k, kernels, per_tap)],
-            (false, _) if self.starts && k == 1 => {
-                vec![tap(0, &self.second[phase], 0), tap(1, kernels, 2 * per_tap)]
+            (true, Moment::Later) => vec![tap(k - 1, kernels, 0), tap(k, kernels, 1)],
+            (true, _) => {
+                let after_first = self.weights.after_first(&self.made);
+                vec![tap(k - 1, &after_first[phase], 0), tap(k, kernels, 1)]
             }
-            (false, _) => (0..3).map(|dt| tap(k - 2 + dt as isize, kernels, dt * per_tap)).collect(),
+            (false, _) if self.starts && k == 1 => {
+                vec![tap(0, &self.second[phase], 0), tap(1, kernels, 2)]
+            }
+            (false, _) => (0..3).map(|dt| tap(k - 2 + dt as isize, kernels, dt)).collect(),
         }
     }
 }

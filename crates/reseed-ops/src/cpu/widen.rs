@@ -80,15 +80,14 @@ leveled! {
 /// to = from, by the instruction where there is one: the compiler does not find it by itself.
 fn widen_f16(level: Level, from: &[f16], to: &mut [f32]) {
     assert_eq!(from.len(), to.len(), "values to widen");
-    // SAFETY: the level was detected, and as many values are written as there are.
-    unsafe {
-        match level {
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => x86::widen_f16_avx512(from, to),
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => x86::widen_f16_avx2(from, to),
-            _ => each_f16(from, to),
-        }
+    match level {
+        // SAFETY: the level was detected, and as many values are written as there are.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { x86::widen_f16_avx512(from, to) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { x86::widen_f16_avx2(from, to) },
+        _ => each_f16(from, to),
     }
 }
 

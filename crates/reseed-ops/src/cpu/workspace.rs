@@ -1,38 +1,39 @@
 //! Memory that the blocked kernels take beside their operands.
 
 use super::attention;
+use crate::shape::DType;
 use crate::trace::{Work, Workspace};
 
 /// Input and sums of a region or of a block of rows and a widened panel, for every thread: what fits into a core's
 /// second-level cache.
 const PER_THREAD: usize = 2 << 20;
 
-/// Bytes of f32 weights.
-const VALUE: usize = size_of::<f32>();
-
-/// What ops take on `threads` threads.
-pub fn of(threads: usize) -> Workspace {
-    Box::new(move |work| threads * PER_THREAD + of_op(work, threads))
+/// What ops take on `threads` threads, where packed weights are of `packed`: bf16 in tiles, f32 in panels.
+pub fn of(threads: usize, packed: DType) -> Workspace {
+    Box::new(move |work| threads * PER_THREAD + of_op(work, threads, packed))
 }
 
-fn of_op(work: &Work, threads: usize) -> usize {
+fn of_op(work: &Work, threads: usize, packed: DType) -> usize {
+    let value = packed.bytes();
     match *work {
         // Kernels folded over time, one set for each frame that needs one.
-        Work::Conv(spec, folded) => folded * spec.taps.h * spec.taps.w * spec.c_in * spec.c_out * VALUE,
+        Work::Conv(spec, folded) => folded * spec.taps.h * spec.taps.w * spec.c_in * spec.c_out * value,
         Work::Upsample(spec, frames) => {
-            // At a clip's start; with time also the kernels behind the first frame, of one half or of both.
+            // At a clip's start; with time also the kernels behind the first frame, of one half or of both, unless they
+            // are kept.
             let sets = match (frames.min(2), spec.time) {
                 (0, _) => 0,
+                (_, true) if packed == DType::Bf16 => 1,
                 (frames, true) => frames + 1,
                 (frames, false) => frames,
             };
-            sets * 16 * spec.channels * spec.channels * VALUE
+            sets * 16 * spec.channels * spec.channels * value
         }
         Work::Stats(..) => 0,
         // Keys and values of one head, for every thread that has one to itself.
         Work::Attention { longest, width } => {
             let heads = if longest < attention::LONG { threads } else { 1 };
-            heads * 2 * longest * width * VALUE
+            heads * 2 * longest * width * value
         }
     }
 }

@@ -25,8 +25,8 @@ const KAPPA: f32 = 903.296_3;
 /// How far L\* moves towards the style.
 const LIGHTNESS_SHARE: f32 = 0.2;
 
-/// What L\*, a\* and b\* of any colour lie between.
-const RANGES: [Steps; 3] = [Steps::new(0.0, 100.5), Steps::new(-128.0, 128.0), Steps::new(-128.0, 128.0)];
+/// What L\*, a\* and b\* of any colour lie between, in steps of one size.
+const RANGES: [Steps; 3] = [Steps::new(0.0, 256.0), Steps::new(-128.0, 128.0), Steps::new(-128.0, 128.0)];
 
 pub fn apply(content: &mut [Vec<f32>], mut style: Vec<Vec<f32>>, size: Size) {
     wavelet::apply(content, &style, size);

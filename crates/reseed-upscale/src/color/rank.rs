@@ -36,10 +36,10 @@ impl Steps {
 
     #[inline(always)]
     fn key(self, value: f32) -> u32 {
-        let steps = ((value - self.low) * self.scale).max(0.0).min(LAST);
-        // SAFETY: a number between 0 and LAST, for the larger of 0 and what is no number is 0. A checked conversion would
-        // be done value by value.
-        unsafe { steps.to_int_unchecked::<i32>() as u32 }
+        // The larger of 0 and what is no number is 0.
+        let steps = ((value - self.low) * self.scale).max(0.0);
+        // SAFETY: a number between 0 and LAST. A checked conversion would be done value by value.
+        unsafe { steps.min(LAST).to_int_unchecked::<i32>() as u32 }
     }
 
     #[inline(always)]
@@ -146,11 +146,11 @@ fn sort(chunks: &[Dealt], all: &mut Vec<u32>) {
             return out.sort_unstable();
         }
         count(chunks, bucket, counts);
-        let mut at = 0;
+        let mut out = out.iter_mut();
         for (low, count) in counts.iter_mut().enumerate() {
-            let count = std::mem::take(count) as usize;
-            out[at..at + count].fill((bucket * BUCKETS + low) as u32);
-            at += count;
+            for to in out.by_ref().take(std::mem::take(count) as usize) {
+                *to = (bucket * BUCKETS + low) as u32;
+            }
         }
     };
     buckets.into_par_iter().for_each_init(|| vec![0; BUCKETS], sort);

@@ -1,0 +1,98 @@
+//! A convolution's weights, packed once for the level in use.
+
+use super::CpuOps;
+use super::amx::{sums, weights::Tiled};
+use super::blocked::{self, Region, Window};
+use super::level::Level;
+use super::panels::{self, Panels, Weights};
+use crate::shape::Hw;
+
+/// Parts (temporal taps) of taps of channels, by outputs.
+pub enum Kernel {
+    /// For registers: rows of panels are (part, tap, channel).
+    Panels(Weights),
+    /// For tiles.
+    Tiles(Tiled),
+}
+
+impl Kernel {
+    /// Packs `[c_out, c_in, parts, taps]`.
+    pub fn pack(cpu: &CpuOps, weight: &[f32], [parts, taps, c_in, c_out]: [usize; 4]) -> Kernel {
+        if !(cpu.tiles() && sums::fits(c_in)) {
+            return Kernel::Panels(cpu.panels(weight, c_in, c_out));
+        }
+        let value = |part: usize, tap: usize, channel: usize, output: usize| {
+            weight[((output * c_in + channel) * parts + part) * taps + tap]
+        };
+        Kernel::Tiles(cpu.install(|| Tiled::pack([parts, taps, c_in, c_out], value)))
+    }
+
+    /// Keeps panels that were computed, and that have been rounded.
+    pub fn keep(cpu: &CpuOps, panels: Panels, parts: usize, taps: usize) -> Kernel {
+        match cpu.tiles() && sums::fits(panels.k / parts / taps) {
+            true => Kernel::Tiles(tiled(&panels, parts, taps)),
+            false => Kernel::Panels(panels.keep()),
+        }
+    }
+
+    /// The same for panels of a single run, without looking for a narrower type.
+    pub fn lend(cpu: &CpuOps, panels: Panels, parts: usize, taps: usize) -> Kernel {
+        match cpu.tiles() && sums::fits(panels.k / parts / taps) {
+            true => Kernel::Tiles(tiled(&panels, parts, taps)),
+            false => Kernel::Panels(panels.into()),
+        }
+    }
+
+    /// Sums one part of each kernel: what multiplies a frame that all of them read.
+    pub fn fold(level: Level, parts: &[(&Kernel, usize)], rows: usize) -> Kernel {
+        match parts[0].0 {
+            Kernel::Panels(_) => {
+                let panels: Vec<_> = parts.iter().map(|(kernel, part)| (kernel.panels(), part * rows)).collect();
+                Kernel::Panels(panels::fold(level, &panels, rows).into())
+            }
+            Kernel::Tiles(_) => {
+                let tiles: Vec<_> = parts.iter().map(|(kernel, part)| (kernel.tiles(), *part)).collect();
+                Kernel::Tiles(Tiled::fold(&tiles))
+            }
+        }
+    }
+
+    /// Number of panels.
+    pub fn count(&self) -> usize {
+        match self {
+            Kernel::Panels(panels) => panels.count(),
+            Kernel::Tiles(tiles) => tiles.count(),
+        }
+    }
+
+    /// Cuts an output plane and its channels into regions, enough of them to keep the threads busy.
+    pub fn regions(&self, cpu: &CpuOps, output: Hw, window: &Window, frames: usize) -> Vec<Region> {
+        match self {
+            Kernel::Panels(_) => blocked::regions(cpu.simd(), output, window, self.count(), frames, cpu.threads()),
+            Kernel::Tiles(_) => sums::regions(output, window, self.count(), frames, cpu.threads()),
+        }
+    }
+
+    /// The panels; kernels of one layer are all of one kind.
+    pub fn panels(&self) -> &Weights {
+        match self {
+            Kernel::Panels(panels) => panels,
+            Kernel::Tiles(_) => panic!("panels of a kernel in tiles"),
+        }
+    }
+
+    /// The tiles.
+    pub fn tiles(&self) -> &Tiled {
+        match self {
+            Kernel::Tiles(tiles) => tiles,
+            Kernel::Panels(_) => panic!("tiles of a kernel in panels"),
+        }
+    }
+}
+
+fn tiled(panels: &Panels, parts: usize, taps: usize) -> Tiled {
+    let (c, n, width) = (panels.k / parts / taps, panels.n, panels.width);
+    Tiled::pack([parts, taps, c, n], |part, tap, channel, output| {
+        panels.panel(output / width, (part * taps + tap) * c + channel)[output % width]
+    })
+}
