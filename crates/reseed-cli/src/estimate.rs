@@ -84,7 +84,7 @@ fn trace_clip(device: &Device, half: &dyn Half, config: &Config, args: &Estimate
     ledger.cost += Cost { flops: left_out * alike.flops, bytes: left_out * alike.bytes };
     let dtype = device.ops.precision();
     // A card keeps its tensors in one piece; a CPU shares its memory with the host's buffers.
-    let peak = if device.card.is_some() { ledger.arena + budget::SPARE } else { ledger.peak + host };
+    let peak = if device.card.is_some() { planned.plan.ledger.arena + budget::SPARE } else { ledger.peak + host };
     let card = device.card.as_ref().map(|card| card.peak_bytes() + weights + peak);
     Ok(Needs { ledger, weights, dtype, peak, card, slices: plan.len(), planned })
 }

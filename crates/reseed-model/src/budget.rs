@@ -68,6 +68,25 @@ impl Job<'_> {
     /// The plan with slices of `slice` latent frames, or of any length, that takes at most `budget` bytes and the least
     /// time; where none fits, the one that takes the least memory.
     pub fn plan(&self, device: &dyn Fn() -> TraceOps, slice: Option<usize>, budget: usize) -> Result<Plan> {
+        let mut goal = budget;
+        loop {
+            let (search, plan) = self.fastest(device, slice, goal)?;
+            // Tensors change their places from slice to slice, and gaps between them grow for a while.
+            let long = search.traced(plan.keeping.parked.clone(), LONG)?;
+            if long.ledger.arena <= budget || !search.fits(&plan) {
+                return Ok(long);
+            }
+            goal = goal.saturating_sub(long.ledger.arena - budget);
+        }
+    }
+
+    /// The same, judged by the first slices.
+    fn fastest<'a>(
+        &'a self,
+        device: &'a dyn Fn() -> TraceOps,
+        slice: Option<usize>,
+        budget: usize,
+    ) -> Result<(Search<'a>, Plan)> {
         let mut found: Vec<(Search, Plan)> = Vec::new();
         for candidate in CANDIDATES {
             let search = Search { job: self, device, candidate: with_slice(candidate, slice), budget };
@@ -83,11 +102,11 @@ impl Job<'_> {
             true => (0, plan.ledger.time),
             false => (plan.ledger.arena, 0),
         });
-        let mut best: Option<Plan> = None;
+        let mut best: Option<(Search, Plan)> = None;
         for (i, (search, plan)) in found.into_iter().enumerate() {
             let plan = if i < IMPROVED { search.improved(plan)? } else { plan };
-            if best.as_ref().is_none_or(|best| search.better(&plan, best)) {
-                best = Some(plan);
+            if best.as_ref().is_none_or(|(_, best)| search.better(&plan, best)) {
+                best = Some((search, plan));
             }
         }
         Ok(best.expect("there are candidates"))
@@ -107,6 +126,10 @@ impl Job<'_> {
     }
 }
 
+/// Slices that tell how fast a plan is: all between the third and the last do the same.
+const SHORT: usize = 4;
+/// Slices that tell what memory it takes.
+const LONG: usize = 200;
 /// How many of the candidates that were found to be the fastest are improved.
 const IMPROVED: usize = 2;
 
@@ -196,14 +219,18 @@ impl Search<'_> {
         self.trace(&plan.keeping.parked ^ &slots.iter().copied().collect())
     }
 
-    /// Runs the clip on the tracing device. All slices between the third and the last are alike.
     fn trace(&self, parked: BTreeSet<usize>) -> Result<Plan> {
+        self.traced(parked, SHORT)
+    }
+
+    /// Runs the first `most` slices of the clip on the tracing device, and the last.
+    fn traced(&self, parked: BTreeSet<usize>, most: usize) -> Result<Plan> {
         let Candidate { slice, at_once: (at_once, levels), ahead, strips } = self.candidate;
         let (job, ops, keeping) = (self.job, (self.device)(), Keeping { at_once, levels, parked, ahead, strips });
         let mut state = State::kept(keeping.clone());
         let all = slices(job.frames, slice * job.factor);
         let mut kept = 0;
-        for (i, frames) in all.iter().enumerate().filter(|(i, _)| *i < 4 || i + 1 == all.len()) {
+        for (i, frames) in all.iter().enumerate().filter(|(i, _)| *i < most || i + 1 == all.len()) {
             if i + 1 == all.len() {
                 state.end_with_next();
             }

@@ -64,7 +64,7 @@ fn parking_some_pasts_costs_less_than_parking_all() {
 // A plan is traced over a few slices; a run goes on, and uploads and sends beside.
 #[test]
 fn a_run_takes_the_memory_that_its_plan_says() {
-    let (plane, frames) = (Hw::new(45, 80), 12);
+    let (plane, frames) = (Hw::new(45, 80), 40);
     let vae = load(&device(), &Config::full());
     let job = Job { half: &vae.decoder, factor: 1, plane, frames };
     for budget in [2 * GIB, 5 * GIB / 4, GIB] {
