@@ -120,10 +120,17 @@ impl<'a> CheckOps<'a> {
         Ok(Tensor::new(reference.shape(), reference.dtype(), Arc::new(Pair { reference, device })))
     }
 
-    fn compare_summed(&self, op: &'static str, a: Summed, b: Summed, terms: usize) -> Result<Summed> {
+    /// Compares a convolution's results, at a clip's start or later.
+    fn compare_summed(&self, op: &'static str, a: Summed, b: Summed, terms: usize, starts: bool) -> Result<Summed> {
         let pixels = a.tensor.count() / a.stats.as_ref().map_or(1, |s| s.count() / 2);
         // Sums that differ in their last bits may round to neighbours; a mean of n values shows 1/√n of that.
-        let rounding = 4.0 * self.rounding(&a.tensor) / (pixels as f64).sqrt();
+        let values = 4.0 * self.rounding(&a.tensor) / (pixels as f64).sqrt();
+        // A kernel that was summed over time is rounded once more. That moves all pixels of a channel alike: only the
+        // channels of a group are independent of each other.
+        let groups = a.stats.as_ref().map_or(1, |s| s.shape().dims()[1]);
+        let channels = (a.tensor.channels() / groups) as f64;
+        let kernel = if starts { self.rounding(&a.tensor) / channels.sqrt() } else { 0.0 };
+        let rounding = values + kernel;
         let tensor = self.compare(op, a.tensor, b.tensor, terms)?;
         let stats = match (a.stats, b.stats) {
             (Some(a), Some(b)) => {
@@ -254,7 +261,7 @@ impl Ops for CheckOps<'_> {
         let on = |residual| Epilogue { residual, groups: epilogue.groups };
         let a = self.reference.conv(past.both().0, &x.0, &both.reference, on(ra))?;
         let b = self.device.conv(past.both().1, &x.1, &both.device, on(rb))?;
-        self.compare_summed("conv", a, b, conv.spec.taps.count() * conv.spec.c_in)
+        self.compare_summed("conv", a, b, conv.spec.taps.count() * conv.spec.c_in, past.both().0.starts())
     }
 
     fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
@@ -262,7 +269,8 @@ impl Ops for CheckOps<'_> {
         let (past, x) = (PastParts::new(past), parts(x));
         let a = self.reference.upsample(past.both().0, &x.0, &both.reference, groups)?;
         let b = self.device.upsample(past.both().1, &x.1, &both.device, groups)?;
-        self.compare_summed("upsample", a, b, upsample.spec.taps_t() * 4 * upsample.spec.channels)
+        let terms = upsample.spec.taps_t() * 4 * upsample.spec.channels;
+        self.compare_summed("upsample", a, b, terms, past.both().0.starts())
     }
 
     fn tail(&self, past: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
