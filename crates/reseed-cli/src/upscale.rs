@@ -163,17 +163,18 @@ impl Job<'_> {
         let transformer = other.as_ref().unwrap_or(&device);
         let (dit_ops, padded) = (&*transformer.ops, settings.geometry(source.info())?.padded);
         let (plan, batch) = (plan_args(self.args), settings.batching.size);
-        let outline =
-            weights.as_ref().map(|weights| Outline { weights, device: &device, transformer, plan, padded, batch });
-        let share = outline.as_ref().map(Outline::share).transpose()?;
+        let outline = weights.as_ref().map(|weights| {
+            let outline = Outline { weights, device: &device, transformer, plan, padded, batch };
+            outline.share().map(|share| (outline, share))
+        });
+        let outline = outline.transpose()?;
         let sink = work.sink(&info, &self.options)?;
-        let (networks, settings) = match (&outline, &share) {
-            (Some(outline), Some(share)) => {
-                let networks = outline.weights.load(&*device.ops, dit_ops, share.step.resident)?;
-                let settings = outline.reserve(settings, share, networks.model().vae)?;
-                (Some(networks), settings)
-            }
-            _ => (None, settings),
+        let networks =
+            outline.as_ref().map(|(outline, share)| outline.weights.load(&*device.ops, dit_ops, share.step.resident));
+        let networks = networks.transpose()?;
+        let settings = match outline.as_ref().zip(networks.as_ref()) {
+            Some(((outline, share), networks)) => outline.reserve(settings, share, networks.model().vae)?,
+            None => settings,
         };
         let describe = |typed: TypedSettings| {
             let typed = typed.with("device", device.ops.device()).with("type", device.ops.precision());
@@ -200,7 +201,7 @@ impl Job<'_> {
         if let Some(((vae, dit), ceiling)) = profilers.as_ref().zip(device.ceiling.as_ref()) {
             report::profile(&[vae.records()?, dit.records()?].concat(), ceiling, self.args.compute.json);
         }
-        self.tell(&report, &info, &watch, &device, share.map(|share| share.step));
+        self.tell(&report, &info, &watch, &device, outline.as_ref().map(|(_, share)| &share.step));
         Ok(())
     }
 
@@ -211,7 +212,7 @@ impl Job<'_> {
         }
     }
 
-    fn tell(&self, report: &Report, info: &Info, watch: &MemoryWatch, device: &Device, step: Option<Needs>) {
+    fn tell(&self, report: &Report, info: &Info, watch: &MemoryWatch, device: &Device, step: Option<&Needs>) {
         let card = device.card.as_ref().map(|card| card.peak_bytes());
         let (seconds, device) = (report.times.total.as_secs_f64(), &device.ops);
         if self.args.compute.json {
@@ -240,7 +241,7 @@ impl Job<'_> {
         if let Some(peak) = card {
             say!("card: {} of its memory", bytes(peak));
         }
-        if let Some(Needs { layers, resident, hosted, .. }) = step.filter(|step| step.resident < step.layers) {
+        if let Some(&Needs { layers, resident, hosted, .. }) = step.filter(|step| step.resident < step.layers) {
             say!(
                 "{resident} of {layers} layers stayed on the card, {} of others came anew for every batch: {:.2} s of \
                  copies, {:.0}% hidden",

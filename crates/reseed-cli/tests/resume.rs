@@ -193,7 +193,7 @@ fn only_the_same_job_goes_on() {
     refused(&format!("{words} --resume --dtype bf16"), "--dtype was not given and is bf16;");
     fs::write(job.lab.path("other.y4m"), fs::read(job.lab.path("in.y4m")).unwrap()).unwrap();
     refused(&words.replace("in.y4m", "other.y4m --resume"), "input was in.y4m (");
-    refused("upscale - out.y4m --model formula:tiny --resume", "a pipe cannot be gone on with");
+    refused("upscale in.y4m - --model formula:tiny --resume", "a pipe cannot be gone on with");
     // Options that change nothing are no reason to refuse, and those that want it start anew.
     job.lab.succeed(&format!("{words} --overwrite --threads 1"));
     assert!(content(&job.lab.path("out.y4m")) == job.whole);

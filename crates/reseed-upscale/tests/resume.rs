@@ -73,7 +73,7 @@ fn a_job_goes_on_from_every_batch() {
         Ok(Latent { thw: condition.thw, values: mixed })
     };
     for (overlap, mode, lead_in) in
-        [(0, Overlap::Smooth, 0), (0, Overlap::Smooth, 3), (2, Overlap::Smooth, 2), (4, Overlap::Reference, 0)]
+        [(0, Overlap::Smooth, 0), (0, Overlap::Smooth, 3), (2, Overlap::Smooth, 2), (3, Overlap::Reference, 0)]
     {
         let settings = || settings(overlap, mode, lead_in);
         let mut points = Points::default();
