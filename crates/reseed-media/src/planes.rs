@@ -93,14 +93,16 @@ pub(crate) fn depth(bits: u8) -> Depth {
 
 /// A converter for the frames of one stream.
 pub(crate) enum Planes {
-    Yuv(Yuv),
+    Yuv(Box<Yuv>),
     Gbr(gbr::Gbr),
 }
 
 impl Planes {
     pub fn new(size: Size, layout: Layout) -> Planes {
         match layout.model {
-            Model::Yuv { chroma, range, matrix } => Planes::Yuv(Yuv::new(size, chroma, layout.bits, range, matrix)),
+            Model::Yuv { chroma, range, matrix } => {
+                Planes::Yuv(Box::new(Yuv::new(size, chroma, layout.bits, range, matrix)))
+            }
             Model::Gbr => Planes::Gbr(gbr::Gbr::new(size, layout.bits)),
         }
     }
