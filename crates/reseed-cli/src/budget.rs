@@ -157,7 +157,7 @@ fn planned(device: &Device, clip: &Clip, tiling: Option<Tiling>, slice: Option<u
     let area = |tile: &Tile| Hw::new(tile.rows.len(), tile.columns.len());
     let plane = tiles.iter().flatten().map(area).max_by_key(|area| area.count()).unwrap_or(plane);
     let job = Job { half, factor, plane, frames };
-    let canvas = canvas(device, clip, slice.unwrap_or(LONGEST) * factor, &tiles);
+    let canvas = tiles.as_ref().map_or(0, |_| canvas(device, clip, slice.unwrap_or(LONGEST) * factor));
     let tensors = room.saturating_sub(canvas);
     let mut plan = job.plan(&*device.trace, slice, tensors)?;
     let others = tiles.as_ref().map_or(0, |tiles| tiles.len() - 1) * plan.kept;
@@ -171,10 +171,10 @@ fn planned(device: &Device, clip: &Clip, tiling: Option<Tiling>, slice: Option<u
 }
 
 /// Bytes of what tiles of a slice of so many frames are put together on.
-fn canvas(device: &Device, clip: &Clip, frames: usize, tiles: &Option<Vec<Tile>>) -> usize {
+fn canvas(device: &Device, clip: &Clip, frames: usize) -> usize {
     let (half, out) = (clip.half, clip.half.plane_out(clip.plane));
     let values = half.frames_out(clip.frames.min(frames + 1), true) * out.count() * half.channels_out();
-    if tiles.is_some() { values * device.ops.dtype().bytes() } else { 0 }
+    values * device.ops.dtype().bytes()
 }
 
 /// How many tiles run at the same time. Only tiles of at most 128 pixels a side leave a device idle between their layers

@@ -39,7 +39,8 @@ pub struct Device {
 /// The transformer's device, where it computes in another type than the autoencoder's `device`: f16 costs it 15 dB, so
 /// that it takes bf16 there. On a card the two share all memory.
 pub fn transformer_device(args: &ComputeArgs, max_vram: Option<usize>, device: &Device) -> Result<Option<Device>> {
-    let args = ComputeArgs { dtype: Some(Precision::Bf16), ..args.clone() };
+    // What the autoencoder's device can do has been measured.
+    let args = ComputeArgs { dtype: Some(Precision::Bf16), profile: false, ..args.clone() };
     match (&device.card, device.ops.precision()) {
         (Some(card), Precision::F16) => card_device(card.with_precision(Precision::Bf16)?, &args, max_vram).map(Some),
         (None, Precision::F16) => cpu(&args, max_vram).map(Some),

@@ -9,7 +9,7 @@ use reseed_model::dit::{Case, Config, Needs};
 use reseed_model::plan::{Cut, whole_frames};
 use reseed_model::{Half, Vae};
 use reseed_ops::{Hw, Thw};
-use reseed_upscale::{Settings, VaePlan};
+use reseed_upscale::{Networks, Settings, VaePlan};
 
 use crate::args::PlanArgs;
 use crate::budget::{self, Clip, SPARE, Sharing};
@@ -111,8 +111,15 @@ impl Outline<'_> {
         }
     }
 
+    /// The networks on their devices, and the settings with a plan that fits beside them.
+    pub fn load(&self, settings: Settings, share: &Share) -> Result<(Networks<'_>, Settings)> {
+        let networks = self.weights.load(&*self.device.ops, &*self.transformer.ops, share.step.resident)?;
+        let settings = self.reserve(settings, share, networks.model().vae)?;
+        Ok((networks, settings))
+    }
+
     /// The settings with the plan of the autoencoder that fits beside the loaded networks, and its memory taken.
-    pub fn reserve(&self, settings: Settings, share: &Share, vae: &Vae) -> Result<Settings> {
+    fn reserve(&self, settings: Settings, share: &Share, vae: &Vae) -> Result<Settings> {
         let sharing = Sharing::Turns(share.turn());
         let planned = budget::reserve(self.device, &self.plan, &self.clips(vae), sharing)?;
         let [encode, decode] = &planned[..] else { unreachable!("two plans") };

@@ -179,18 +179,15 @@ impl Job<'_> {
         let transformer = other.as_ref().unwrap_or(&device);
         let (dit_ops, padded) = (&*transformer.ops, settings.geometry(source.info())?.padded);
         let (plan, batch) = (plan_args(self.args), settings.batching.size);
-        let outline = weights.as_ref().map(|weights| {
-            let outline = Outline { weights, device: &device, transformer, plan, padded, batch };
-            outline.share().map(|share| (outline, share))
-        });
-        let outline = outline.transpose()?;
+        let outline =
+            weights.as_ref().map(|weights| Outline { weights, device: &device, transformer, plan, padded, batch });
+        let share = outline.as_ref().map(Outline::share).transpose()?;
         let sink = work.sink(&info, &self.options)?;
-        let networks =
-            outline.as_ref().map(|(outline, share)| outline.weights.load(&*device.ops, dit_ops, share.step.resident));
-        let networks = networks.transpose()?;
-        let settings = match outline.as_ref().zip(networks.as_ref()) {
-            Some(((outline, share), networks)) => outline.reserve(settings, share, networks.model().vae)?,
-            None => settings,
+        let (networks, settings) = match outline.as_ref().zip(share.as_ref()) {
+            Some((outline, share)) => {
+                outline.load(settings, share).map(|(networks, settings)| (Some(networks), settings))?
+            }
+            None => (None, settings),
         };
         let describe = |typed: TypedSettings| {
             let typed = typed.with("device", device.ops.device()).with("type", device.ops.precision());
@@ -217,7 +214,7 @@ impl Job<'_> {
         if let Some(((vae, dit), ceiling)) = profilers.as_ref().zip(device.ceiling.as_ref()) {
             report::profile(&[vae.records()?, dit.records()?].concat(), ceiling, self.args.compute.json);
         }
-        self.tell(&report, &info, &watch, &device, outline.as_ref().map(|(_, share)| &share.step));
+        self.tell(&report, &info, &watch, &device, share.as_ref().map(|share| &share.step));
         Ok(())
     }
 

@@ -171,7 +171,12 @@ impl Run<'_> {
             let ahead = next(step)?;
             let frames = slice.len() / (plane.count() * self.half.channels_in());
             let pictures = if cut == Cut::Pictures { frames } else { self.half.frames_out(frames, first) };
-            let started = (stream.start_within(&slice, ahead.is_empty(), &mut smaller)?, pictures);
+            // A card's memory may be gone when it is wanted; to go on then, the first slices are held.
+            let started = match self.device.card {
+                Some(_) => stream.start_within(&slice, ahead.is_empty(), &mut smaller)?,
+                None => stream.start(&slice, ahead.is_empty())?,
+            };
+            let started = (started, pictures);
             if let Some((result, pictures)) = running.replace(started) {
                 result.wait(&mut values)?;
                 write(&values)?;

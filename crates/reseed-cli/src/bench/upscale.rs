@@ -33,8 +33,7 @@ pub fn run(args: &JobBenchArgs) -> Result<()> {
     let (plan, padded) = (plan_args(&args.job), settings.geometry(film.info())?.padded);
     let outline = Outline { weights: &weights, device: &device, transformer, plan, padded, batch };
     let share = outline.share()?;
-    let networks = weights.load(&*device.ops, &*transformer.ops, share.step.resident)?;
-    let settings = outline.reserve(settings, &share, networks.model().vae)?;
+    let (networks, settings) = outline.load(settings, &share)?;
     let size = settings.output(film.info())?.size;
     let watch = MemoryWatch::start();
     let mut clock = Clock { counted: batch, frames: 0, first: None, last: Instant::now() };
