@@ -1,8 +1,7 @@
 //! Tensors on their way between host and card. The host computes in f32; values are rounded here, part by part and on several
 //! threads, since one cannot keep up with the bus, and a part travels while others are rounded.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::mpsc;
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -16,49 +15,27 @@ use crate::pinned::Pinned;
 use crate::store::Lent;
 
 /// Values of a part.
-const PART: usize = 1 << 19;
-
-/// Runs `work` on items from several threads, each taking the next one, and hands what comes of them to `then` here, as it
-/// comes.
-fn share<I: Send, O: Send>(
-    items: impl ExactSizeIterator<Item = I>,
-    work: impl Fn(I) -> Result<O> + Sync,
-    mut then: impl FnMut(O) -> Result<()>,
-) -> Result<()> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8).min(items.len());
-    if threads < 2 {
-        return items.into_iter().try_for_each(|item| then(work(item)?));
-    }
-    let items: Vec<Mutex<Option<I>>> = items.map(|item| Mutex::new(Some(item))).collect();
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        let (sender, results) = mpsc::channel();
-        for _ in 0..threads {
-            let (sender, items, next, work) = (sender.clone(), &items, &next, &work);
-            scope.spawn(move || {
-                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let item = item.lock().unwrap_or_else(PoisonError::into_inner).take();
-                    if item.is_some_and(|item| sender.send(work(item)).is_err()) {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        results.into_iter().try_for_each(|result| then(result?))
-    })
-}
+const PART: usize = 1 << 18;
 
 pub fn upload(cuda: &CudaOps, shape: Shape, values: &[f32]) -> Result<Tensor> {
     assert_eq!(shape.count(), values.len(), "upload of {shape}");
     let (x, size) = (cuda.room("upload", shape, cuda.dtype)?, cuda.dtype.bytes());
-    let round = |(i, part): (usize, &[f32])| {
-        let mut pinned = Pinned::new(&cuda.store, part.len() * size)?;
-        narrow(pinned.bytes_mut()?, part, cuda.dtype);
-        Ok((i, pinned))
-    };
-    share(values.chunks(PART).enumerate(), round, |(i, pinned)| {
-        cuda.store.bring(x.storage(), i * PART * size, &pinned, 0, pinned.len())
+    rayon::in_place_scope(|scope| {
+        let (sender, rounded) = mpsc::channel();
+        for (i, part) in values.chunks(PART).enumerate() {
+            let (mut pinned, sender) = (Pinned::new(&cuda.store, part.len() * size)?, sender.clone());
+            pinned.bytes_mut()?; // threads that are shared wait for no copy
+            scope.spawn(move |_| {
+                let done = pinned.bytes_mut().map(|bytes| narrow(bytes, part, cuda.dtype));
+                // Nobody listens any more where another part has failed.
+                let _ = sender.send(done.map(|()| (i, pinned)));
+            });
+        }
+        drop(sender);
+        rounded.into_iter().try_for_each(|part| {
+            let (i, pinned) = part?;
+            cuda.store.bring(x.storage(), i * PART * size, &pinned, 0, pinned.len())
+        })
     })?;
     Ok(x)
 }
@@ -87,11 +64,14 @@ struct Sent {
 impl Incoming for Sent {
     fn wait(self: Box<Self>, into: &mut Vec<f32>) -> Result<()> {
         into.resize(self.count, 0.0);
-        let work = |(to, part): (&mut [f32], &Pinned)| {
-            widen(to, part.bytes()?, self.dtype);
+        let (dtype, parts) = (self.dtype, &self.parts);
+        rayon::in_place_scope(|scope| -> Result<()> {
+            for (to, part) in into.chunks_mut(PART).zip(parts) {
+                let bytes = part.bytes()?;
+                scope.spawn(move |_| widen(to, bytes, dtype));
+            }
             Ok(())
-        };
-        share(into.chunks_mut(PART).zip(&self.parts), work, Ok)?;
+        })?;
         if let Some(overflow) = &self.overflow
             && overflow.bytes()?.iter().any(|&byte| byte != 0)
         {
@@ -147,18 +127,5 @@ mod tests {
             widen(&mut back, stored, dtype);
             assert!(back == values, "{dtype}");
         }
-    }
-
-    #[test]
-    fn every_part_is_worked_on_once_and_an_error_ends_it() {
-        let mut seen = vec![0; 100];
-        let count = |i: usize| {
-            seen[i] += 1;
-            Ok(())
-        };
-        share(0..100, Ok, count).unwrap();
-        assert!(seen.iter().all(|&times| times == 1));
-        let refused = |i| if i == 7 { Err(Error::OutOfRange { dtype: DType::F16 }) } else { Ok(i) };
-        assert!(share(0..100, refused, |_| Ok(())).is_err());
     }
 }
