@@ -95,7 +95,9 @@ impl CudaOps {
         let ((free, all), (tensors, weights)) = (self.driver.memory()?, self.store.taken());
         let margin = (all / 32).max(256 << 20);
         let there = (free + tensors).saturating_sub(if limit.is_some() { 0 } else { margin });
-        let allowed = limit.map_or(there, |limit| limit.saturating_sub(self.driver.overhead + weights));
+        // The driver takes more as kernels are loaded at their first use, and tables of what is pinned in host memory.
+        let later = |limit: usize| (64 << 20) + limit / 128;
+        let allowed = limit.map_or(there, |limit| limit.saturating_sub(self.driver.overhead + weights + later(limit)));
         Ok(there.min(allowed))
     }
 
