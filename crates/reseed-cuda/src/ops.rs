@@ -96,7 +96,7 @@ impl CudaOps {
         let margin = (all / 32).max(256 << 20);
         let there = (free + tensors).saturating_sub(if limit.is_some() { 0 } else { margin });
         // The driver takes more as kernels are loaded at their first use, and tables of what is pinned in host memory.
-        let later = |limit: usize| (64 << 20) + limit / 128;
+        let later = |limit: usize| (40 << 20) + limit / 512;
         let allowed = limit.map_or(there, |limit| limit.saturating_sub(self.driver.overhead + weights + later(limit)));
         Ok(there.min(allowed))
     }
