@@ -14,7 +14,7 @@ use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
 use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec, Vector};
 
-use pair::{Pair, PastParts, pack, parts, unpack};
+use pair::{Pair, PastParts, on_both, pack, parts, unpack};
 
 /// An op whose results differ by more than rounding explains.
 #[derive(Clone, Debug)]
@@ -238,15 +238,27 @@ impl Ops for CheckOps<'_> {
     }
 
     fn park_linear(&self, linear: &Linear) -> Result<Linear> {
-        let both = unpack::<Linear>(&linear.packed);
-        let packed = pack(self.reference.park_linear(&both.reference)?, self.device.park_linear(&both.device)?);
-        Ok(Linear { packed, ..linear.clone() })
+        Ok(Linear { packed: on_both(self, &linear.packed, |ops, linear: &Linear| ops.park_linear(linear))?, ..linear.clone() })
     }
 
     fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
-        let both = unpack::<Linear>(&parked.packed);
-        let packed = pack(self.reference.fetch_linear(&both.reference)?, self.device.fetch_linear(&both.device)?);
-        Ok(Linear { packed, ..parked.clone() })
+        Ok(Linear { packed: on_both(self, &parked.packed, |ops, linear: &Linear| ops.fetch_linear(linear))?, ..parked.clone() })
+    }
+
+    fn park_conv(&self, conv: &Conv) -> Result<Conv> {
+        Ok(Conv { packed: on_both(self, &conv.packed, |ops, conv: &Conv| ops.park_conv(conv))?, ..conv.clone() })
+    }
+
+    fn fetch_conv(&self, parked: &Conv) -> Result<Conv> {
+        Ok(Conv { packed: on_both(self, &parked.packed, |ops, conv: &Conv| ops.fetch_conv(conv))?, ..parked.clone() })
+    }
+
+    fn park_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
+        Ok(Upsample { packed: on_both(self, &upsample.packed, |ops, upsample: &Upsample| ops.park_upsample(upsample))?, ..upsample.clone() })
+    }
+
+    fn fetch_upsample(&self, parked: &Upsample) -> Result<Upsample> {
+        Ok(Upsample { packed: on_both(self, &parked.packed, |ops, upsample: &Upsample| ops.fetch_upsample(upsample))?, ..parked.clone() })
     }
 
     fn copy_time(&self) -> Result<CopyTime> {
