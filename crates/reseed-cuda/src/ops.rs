@@ -16,6 +16,7 @@ mod memory;
 mod pace;
 mod parked;
 mod small;
+mod transfer;
 mod upsample;
 mod weights;
 mod window_attention;
@@ -215,7 +216,7 @@ impl Ops for CudaOps {
     }
 
     fn send(&self, x: &Tensor) -> Result<Box<dyn Incoming>> {
-        memory::send(self, x)
+        transfer::send(self, x)
     }
 
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
@@ -247,12 +248,12 @@ impl Ops for CudaOps {
     }
 
     fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
-        memory::upload(self, shape, values)
+        transfer::upload(self, shape, values)
     }
 
     fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
         let mut values = Vec::new();
-        memory::send(self, x)?.wait(&mut values)?;
+        transfer::send(self, x)?.wait(&mut values)?;
         Ok(values)
     }
 

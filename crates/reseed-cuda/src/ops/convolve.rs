@@ -152,7 +152,7 @@ impl Convolution {
             * args.out_frames as usize;
         let pixels = 3 * (STEM_PLANE + 2) * (STEM_PLANE + 2) * STEM_IN as usize;
         let shared = (args.c_out as usize * STEM_PITCH + pixels) * dtype.bytes();
-        let grid = Grid { blocks: [tiles.min(cuda.driver.multiprocessors), 1, 1], threads: [256, 1], shared };
+        let grid = Grid { blocks: [tiles.min(2 * cuda.driver.multiprocessors), 1, 1], threads: [256, 1], shared };
         // SAFETY: arguments follow kernels/conv_stem.cu in order and type; the caller's promise.
         unsafe { cuda.driver.launch(&format!("conv_stem_{dtype}"), grid, args![y, x, past, w, bias, args]) }
     }
