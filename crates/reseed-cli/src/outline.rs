@@ -151,7 +151,7 @@ impl Outline<'_> {
             _ => {}
         }
         match (together, self.planned(Between::Wait, room)) {
-            (Ok(Some(together)), Ok(apart)) if apart.fits_host() && apart.better(&together) => Ok(apart),
+            (Ok(Some(together)), Ok(apart)) if apart.better(&together) => Ok(apart),
             (Ok(Some(together)), _) => Ok(together),
             (_, apart) => apart,
         }
@@ -252,13 +252,6 @@ impl Outline<'_> {
         let turns = self.turns(networks.model().vae, choice.between, &self.plan, room)?;
         self.device.ops.reserve(turns.bytes())?;
         Ok(Choice { turns, ..choice })
-    }
-}
-
-impl Choice {
-    /// Whether what waits on the host leaves some of its memory to others.
-    fn fits_host(&self) -> bool {
-        memory::machine().is_none_or(|all| self.hosted <= all / 4 * 3)
     }
 }
 

@@ -198,9 +198,9 @@ impl Job<'_> {
             None => (&*device.ops, networks),
         };
         let jobs = outline.as_ref().zip(networks.as_ref()).zip(choice.as_ref());
-        let shrinking = jobs.filter(|_| device.card.is_some()).map(|((outline, networks), choice)| {
-            Shrinking::new(outline, networks.model().vae, choice, &settings)
-        });
+        let shrinking = jobs
+            .filter(|_| device.card.is_some())
+            .map(|((outline, networks), choice)| Shrinking::new(outline, networks.model().vae, choice, &settings));
         let upscaler = match &networks {
             Some(networks) => Upscaler::new(vae_ops, networks.model(), settings),
             None => Upscaler::identity(settings),

@@ -113,7 +113,8 @@ fn a_job_goes_on_when_others_take_the_memory() {
     card.0.film("in.y4m", Size { h: 90, w: 160 }, 7);
     // While weights are loaded and when tensors get their memory there must be some left; a job has its own.
     for (vram, left, in_job) in [("--max-vram 1G", 350, false), ("--max-vram 1G", 0, true), ("", 0, true)] {
-        let job = format!("upscale in.y4m out.y4m --overwrite --model formula:tiny --size 1280x720 --color none {vram}");
+        let job =
+            format!("upscale in.y4m out.y4m --overwrite --model formula:tiny --size 1280x720 --color none {vram}");
         let (whole, _, asked) = card.run_beside(&job, (0, 0));
         assert_eq!(whole.code, Some(0), "{}", whole.stderr);
         let bytes = || fs::metadata(card.0.path("out.y4m")).unwrap().len();

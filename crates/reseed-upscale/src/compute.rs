@@ -181,12 +181,7 @@ impl Compute<'_> {
     }
 
     /// Decodes the window and sends its pictures on; `false` when nobody wants more.
-    fn decode_window(
-        &self,
-        decoding: &mut Decoding,
-        to: &SyncSender<Slice>,
-        times: &mut PhaseTimes,
-    ) -> Result<bool> {
+    fn decode_window(&self, decoding: &mut Decoding, to: &SyncSender<Slice>, times: &mut PhaseTimes) -> Result<bool> {
         if decoding.window.is_empty() {
             return Ok(true);
         }

@@ -69,13 +69,16 @@ impl<'a> Networks<'a> {
     }
 }
 
+/// A size of latent and its plan.
+type Planned = (Thw, Arc<Plan>);
+
 /// The diffusion transformer on a device, with the text that steers it.
 pub struct Transformer<'a> {
     ops: &'a dyn Ops,
     dit: Dit,
     text: Arc<Text>,
     /// Of the last latent's size: most batches of a job have one size.
-    plan: Arc<Mutex<Option<(Thw, Arc<Plan>)>>>,
+    plan: Arc<Mutex<Option<Planned>>>,
 }
 
 impl<'a> Transformer<'a> {

@@ -105,7 +105,7 @@ fn a_job_whose_memory_is_taken_goes_on_from_any_slice() {
     let waiting = networks(&ops, Between::Wait);
     let want = run(&ops, &waiting, settings(2, LAYERS), None).unwrap();
     let convs = ops.convs.load(Ordering::SeqCst);
-    for nth in (1..=convs).step_by(convs / 23) {
+    for nth in (1..=convs).step_by(convs / 10) {
         ops.failing(nth);
         let fit = Giving(AtomicUsize::new(0));
         let got = run(&ops, &waiting, settings(2, LAYERS), Some(&fit)).unwrap();

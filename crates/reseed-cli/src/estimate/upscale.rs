@@ -41,8 +41,7 @@ pub fn run(args: &UpscaleEstimateArgs) -> Result<()> {
     let other = engine::transformer_device(&args.job.compute, args.job.max_vram, &device)?.map(paced).transpose()?;
     let transformer = other.as_ref().unwrap_or(&device);
     let (plan, batch) = (plan_args(&args.job), settings.batching.size);
-    let outline =
-        Outline { weights: &weights, device: &device, transformer, plan, geometry: geometry.clone(), batch };
+    let outline = Outline { weights: &weights, device: &device, transformer, plan, geometry: geometry.clone(), batch };
     let choice = outline.choose()?;
     let step = batch - settings.batching.shared();
     let batches = frames.saturating_sub(settings.batching.shared()).div_ceil(step).max(1);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvSpec, CpuOps, DType, Epilogue, Error, Linear, Norm, Ops, Past, Placement, Qkv, Read,
-    Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, Upsample, UpsampleData, UpsampleSpec, Vector,
+    Activation, Conv, ConvData, ConvSpec, CpuOps, DType, Epilogue, Error, Linear, Norm, Ops, Past, Placement, Qkv,
+    Read, Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, Upsample, UpsampleData, UpsampleSpec, Vector,
 };
 
 pub struct Scarce {
