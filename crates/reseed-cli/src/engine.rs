@@ -18,14 +18,17 @@ use crate::report;
 /// Seed of formula weights.
 pub const SEED: u64 = 1;
 
+/// Makes devices that compute nothing and count what another would take.
+pub type Trace = Box<dyn Fn() -> TraceOps + Send + Sync>;
+
 /// Where a run computes.
 pub struct Device {
     /// The device.
     pub ops: Arc<dyn Ops>,
     /// Makes one that computes nothing and counts what it would take.
-    pub trace: Box<dyn Fn() -> TraceOps>,
+    pub trace: Trace,
     /// Bytes that tensors may take beside the weights, where there is a limit.
-    pub room: Box<dyn Fn() -> Result<Option<usize>>>,
+    pub room: Box<dyn Fn() -> Result<Option<usize>> + Send + Sync>,
     /// Latent frames of a slice where nothing else decides.
     pub slice: Option<usize>,
     /// How many small tiles are worth running at the same time.

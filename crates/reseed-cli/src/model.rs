@@ -6,7 +6,7 @@ use reseed_model::weights::Source;
 use reseed_model::weights::formula::{Formula, uniform};
 use reseed_model::{Config, Folder, Text, dit};
 use reseed_ops::{Ops, Shape};
-use reseed_upscale::Networks;
+use reseed_upscale::{Between, Networks};
 
 use crate::engine::SEED;
 use crate::failure::{Failure, Result};
@@ -76,9 +76,10 @@ impl Weights {
         }
     }
 
-    /// Brings the networks onto their devices, `resident` of the transformer's layers to stay.
-    pub fn load<'a>(&self, vae_ops: &dyn Ops, dit_ops: &'a dyn Ops, resident: usize) -> Result<Networks<'a>> {
-        Ok(Networks::load((vae_ops, &*self.vae), (dit_ops, &*self.dit, resident), |width| self.text(width))?)
+    /// Brings the networks to their devices.
+    pub fn load<'a>(&self, vae_ops: &dyn Ops, dit_ops: &'a dyn Ops, between: Between) -> Result<Networks<'a>> {
+        let text = |width| self.text(width);
+        Ok(Networks::load((vae_ops, &*self.vae), (dit_ops, &*self.dit), between, text)?)
     }
 }
 

@@ -94,7 +94,8 @@ impl CudaOps {
     pub fn room_for_tensors(&self, limit: Option<usize>) -> Result<usize> {
         let ((free, all), (tensors, weights)) = (self.driver.memory()?, self.store.taken());
         let margin = (all / 32).max(256 << 20);
-        let there = (free + tensors).saturating_sub(if limit.is_some() { 0 } else { margin });
+        // What is ours already nobody can take.
+        let there = free.saturating_sub(if limit.is_some() { 0 } else { margin }) + tensors;
         // The driver takes more as kernels are loaded at their first use, and tables of what is pinned in host memory.
         let later = |limit: usize| (40 << 20) + limit / 512;
         let allowed = limit.map_or(there, |limit| limit.saturating_sub(self.driver.overhead + weights + later(limit)));
@@ -107,7 +108,7 @@ impl CudaOps {
     }
 
     /// Makes devices that compute nothing and count what this one would take.
-    pub fn tracer(&self) -> Box<dyn Fn() -> TraceOps> {
+    pub fn tracer(&self) -> Box<dyn Fn() -> TraceOps + Send + Sync> {
         let (dtype, halo) = (self.dtype, self.driver.kernels.halo);
         let pace = pace::of(&self.driver, self.precision());
         Box::new(move || TraceOps::new(dtype, dtype, workspace::of(dtype, halo)).paced(pace))
@@ -194,6 +195,22 @@ impl Ops for CudaOps {
 
     fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
         layers::fetch_linear(self, parked)
+    }
+
+    fn park_conv(&self, conv: &Conv) -> Result<Conv> {
+        layers::park_conv(self, conv)
+    }
+
+    fn fetch_conv(&self, parked: &Conv) -> Result<Conv> {
+        layers::fetch_conv(self, parked)
+    }
+
+    fn park_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
+        layers::park_upsample(self, upsample)
+    }
+
+    fn fetch_upsample(&self, parked: &Upsample) -> Result<Upsample> {
+        layers::fetch_upsample(self, parked)
     }
 
     fn copy_time(&self) -> Result<CopyTime> {

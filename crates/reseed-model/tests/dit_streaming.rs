@@ -6,7 +6,7 @@ mod common;
 use common::distant::Distant;
 use common::dit::velocity;
 use reseed_model::Dit;
-use reseed_model::dit::{B3, B7, Case, Config, Layout};
+use reseed_model::dit::{B3, B7, Case, Config, Layers, Layout};
 use reseed_model::weights::formula::Formula;
 use reseed_ops::{CpuOps, DType, Thw, TraceOps};
 
@@ -60,8 +60,8 @@ fn a_plan_knows_what_streaming_takes() {
     for config in [Config::b3(), Config::b7()] {
         let source = Formula::plain(config.tensors(), 1);
         let case = Case { source: &source, latent: Thw::new(5, 90, 160), text: 58 };
-        let all = case.needs(&trace(), usize::MAX).unwrap();
-        let none = case.needs(&trace(), 0).unwrap();
+        let all = case.needs(&trace(), Layers::Stay(usize::MAX)).unwrap();
+        let none = case.needs(&trace(), Layers::Stay(0)).unwrap();
         assert_eq!((all.resident, all.hosted, none.resident), (config.layers, 0, 0));
         assert_eq!(none.weights + none.hosted, all.weights);
         let layers: Vec<usize> = (0..config.layers).map(|layer| 2 * matrices(&config, layer)).collect();
@@ -73,9 +73,9 @@ fn a_plan_knows_what_streaming_takes() {
 
         // The most that fits, and not one layer more.
         let room = (none.weights + none.arena + all.weights + all.arena) / 2;
-        let most = case.most(&trace, |needs| needs.weights + needs.arena <= room).unwrap().unwrap();
-        let more = case.needs(&trace(), most.resident + 1).unwrap();
+        let most = case.most(&trace, Layers::Stay, |needs| needs.weights + needs.arena <= room).unwrap().unwrap();
+        let more = case.needs(&trace(), Layers::Stay(most.resident + 1)).unwrap();
         assert!(most.weights + most.arena <= room && more.weights + more.arena > room);
-        assert!(case.most(&trace, |needs| needs.weights + needs.arena < none.weights).unwrap().is_none());
+        assert!(case.most(&trace, Layers::Stay, |needs| needs.weights + needs.arena < none.weights).unwrap().is_none());
     }
 }

@@ -126,6 +126,8 @@ fn conv(ops: &dyn Ops, case: &ConvCase, seed: u64) -> Result<()> {
     if spec.keeps() == 0 {
         return Ok(());
     }
+    // From here on by way of the host.
+    let conv = ops.fetch_conv(&ops.park_conv(&conv)?)?;
     let tail = ops.tail(None, x, spec.keeps())?;
     let next = clip(ops, Thw { t: 2 * spec.stride.t, ..case.input }, spec.c_in, values)?;
     let residual = clip(ops, spec.output(next.thw(), false), spec.c_out, values)?;
@@ -173,6 +175,9 @@ fn upsample(ops: &dyn Ops, case: &UpsampleCase, seed: u64) -> Result<()> {
     ops.upsample(Past::Start, &x, &upsample, Some(case.groups))?;
     let first = ops.tail(None, x.frames(0, 1), spec.keeps())?;
     ops.upsample(Past::AfterFirst(&first), &x, &upsample, Some(case.groups))?;
+    // By way of the host.
+    let upsample = ops.fetch_upsample(&ops.park_upsample(&upsample)?)?;
+    ops.upsample(Past::AfterFirst(&first), &x, &upsample, None)?;
     let tail = ops.tail(Some(first), x.clone(), spec.keeps())?;
     ops.upsample(Past::Frames(&tail), &x, &upsample, None)?;
     Ok(())

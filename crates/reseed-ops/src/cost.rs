@@ -77,6 +77,11 @@ pub fn fetch_linear(linear: &Linear) -> Cost {
     Cost { flops: 0, bytes: moved(&[], linear.d_in * linear.d_out) }
 }
 
+/// So many parked weights on their way back.
+pub fn fetch(weights: usize) -> Cost {
+    Cost { flops: 0, bytes: moved(&[], weights) }
+}
+
 /// Attention over sequences of `lengths` tokens.
 pub fn attention(qkv: &Tensor, out: &Tensor, lengths: &[usize]) -> Cost {
     let flops = lengths.iter().map(|&n| 4 * (n * n * out.channels()) as u64).sum();

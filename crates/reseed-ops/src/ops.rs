@@ -239,6 +239,26 @@ pub trait Ops: Send + Sync {
         Ok(parked.clone())
     }
 
+    /// The same convolution with its kernels in the host's memory, from which [`Ops::fetch_conv`] brings them.
+    fn park_conv(&self, conv: &Conv) -> Result<Conv> {
+        Ok(conv.clone())
+    }
+
+    /// Brings a parked convolution back as [`Ops::fetch_linear`] does a linear layer.
+    fn fetch_conv(&self, parked: &Conv) -> Result<Conv> {
+        Ok(parked.clone())
+    }
+
+    /// The same upsampler with its kernels in the host's memory, from which [`Ops::fetch_upsample`] brings them.
+    fn park_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
+        Ok(upsample.clone())
+    }
+
+    /// Brings a parked upsampler back as [`Ops::fetch_linear`] does a linear layer.
+    fn fetch_upsample(&self, parked: &Upsample) -> Result<Upsample> {
+        Ok(parked.clone())
+    }
+
     /// How long copies beside the device's work took since the last call, once they are done.
     fn copy_time(&self) -> Result<CopyTime> {
         Ok(CopyTime::default())

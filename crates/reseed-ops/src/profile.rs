@@ -186,6 +186,22 @@ impl Ops for ProfileOps<'_> {
         self.timed("fetch_linear", || self.inner.fetch_linear(parked), cost::fetch_linear)
     }
 
+    fn park_conv(&self, conv: &Conv) -> Result<Conv> {
+        self.inner.park_conv(conv)
+    }
+
+    fn fetch_conv(&self, parked: &Conv) -> Result<Conv> {
+        self.timed("fetch_conv", || self.inner.fetch_conv(parked), |conv| cost::fetch(conv.spec.weights()))
+    }
+
+    fn park_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
+        self.inner.park_upsample(upsample)
+    }
+
+    fn fetch_upsample(&self, parked: &Upsample) -> Result<Upsample> {
+        self.timed("fetch_upsample", || self.inner.fetch_upsample(parked), |up| cost::fetch(up.spec.weights()))
+    }
+
     fn copy_time(&self) -> Result<CopyTime> {
         self.inner.copy_time()
     }

@@ -13,7 +13,7 @@ use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Qkv, Read, Stats, S
 use crate::packing::{Rotary, RotaryData, Rows};
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
-use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec, Vector};
+use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Packed, Upsample, UpsampleData, UpsampleSpec, Vector};
 use book::{Book, Counted, Parked, lock};
 
 /// An op as far as the memory that a device needs beside its operands depends on it.
@@ -54,6 +54,11 @@ impl TraceOps {
     pub fn paced(self, pace: Pace) -> TraceOps {
         lock(&self.book).pace = pace;
         self
+    }
+
+    /// What the device does in a nanosecond.
+    pub fn pace(&self) -> Pace {
+        lock(&self.book).pace
     }
 
     /// What has been counted so far.
@@ -127,6 +132,26 @@ impl TraceOps {
     fn weights(&self, values: usize) {
         lock(&self.book).ledger.weights += values * self.weights.bytes();
     }
+
+    /// So many weights leave the device, and as many as that lie on the host.
+    fn hosted(&self, leave: usize, lie: usize) {
+        let (mut book, each) = (lock(&self.book), self.weights.bytes());
+        book.ledger.weights -= leave * each;
+        book.ledger.hosted += lie * each;
+    }
+
+    /// So many weights on their way from the host.
+    fn brought(&self, values: usize) -> Packed {
+        let bytes = values * self.weights.bytes();
+        Arc::new(self.filled(Shape::from([values]), self.weights, |book| book.bring(bytes, 0)))
+    }
+
+    /// Kernels that use these weights wait until they are there.
+    fn wait_for(&self, packed: &Packed) {
+        if let Some(brought) = packed.downcast_ref::<Tensor>() {
+            lock(&self.book).wait(brought.storage::<Counted>().ready);
+        }
+    }
 }
 
 /// Rows of a parked past that a convolution reads at a time: a few tens of megabytes, and whole tiles of its kernels.
@@ -137,7 +162,13 @@ pub fn strip_rows(past: &Tensor) -> usize {
     (BYTES / line.max(1) / TILE * TILE).max(TILE)
 }
 
-fn packed() -> crate::weights::Packed {
+/// Numbers of an upsampler's kernels as they are held where the clip's first frame is behind.
+fn merged(spec: &UpsampleSpec) -> usize {
+    let taps = spec.taps_t() + usize::from(spec.time);
+    spec.phases() * taps * 4 * spec.channels * spec.channels
+}
+
+fn packed() -> Packed {
     Arc::new(())
 }
 
@@ -148,6 +179,11 @@ impl Ops for TraceOps {
 
     fn dtype(&self) -> DType {
         self.dtype
+    }
+
+    fn finish(&self) -> Result<()> {
+        lock(&self.book).finish();
+        Ok(())
     }
 
     fn conv_weights(&self, spec: ConvSpec, _: Read<ConvData>) -> Result<Conv> {
@@ -166,8 +202,7 @@ impl Ops for TraceOps {
     }
 
     fn upsample_weights(&self, spec: UpsampleSpec, _: Read<UpsampleData>) -> Result<Upsample> {
-        let taps = spec.taps_t() + usize::from(spec.time);
-        self.weights(spec.phases() * taps * 4 * spec.channels * spec.channels);
+        self.weights(merged(&spec));
         Ok(Upsample { spec, packed: packed() })
     }
 
@@ -177,10 +212,12 @@ impl Ops for TraceOps {
     }
 
     fn rows(&self, per: usize, rows: &[u32]) -> Result<Rows> {
+        lock(&self.book).ledger.weights += size_of_val(rows);
         Ok(Rows::new(per, rows, packed()))
     }
 
     fn rotary(&self, data: &RotaryData) -> Result<Rotary> {
+        lock(&self.book).ledger.weights += size_of_val(&data.turns[..]) + size_of_val(&data.places[..]);
         Ok(Rotary { count: data.places.len(), frequencies: data.frequencies, packed: packed() })
     }
 
@@ -208,17 +245,30 @@ impl Ops for TraceOps {
     }
 
     fn park_linear(&self, linear: &Linear) -> Result<Linear> {
-        let bytes = linear.d_in * linear.d_out * self.weights.bytes();
-        let mut book = lock(&self.book);
-        book.ledger.weights -= bytes;
-        book.ledger.hosted += bytes;
+        self.hosted(linear.d_in * linear.d_out, linear.d_in * linear.d_out);
         Ok(linear.clone())
     }
 
     fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
-        let matrix = self.alloc([parked.d_out, parked.d_in], self.weights);
-        lock(&self.book).ledger.copied += matrix.bytes();
-        Ok(Linear { packed: Arc::new(matrix), ..parked.clone() })
+        Ok(Linear { packed: self.brought(parked.d_out * parked.d_in), ..parked.clone() })
+    }
+
+    fn park_conv(&self, conv: &Conv) -> Result<Conv> {
+        self.hosted(conv.spec.weights(), conv.spec.weights());
+        Ok(conv.clone())
+    }
+
+    fn fetch_conv(&self, parked: &Conv) -> Result<Conv> {
+        Ok(Conv { packed: self.brought(parked.spec.weights()), ..parked.clone() })
+    }
+
+    fn park_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
+        self.hosted(merged(&upsample.spec), upsample.spec.weights());
+        Ok(upsample.clone())
+    }
+
+    fn fetch_upsample(&self, parked: &Upsample) -> Result<Upsample> {
+        Ok(Upsample { packed: self.brought(parked.spec.weights()), ..parked.clone() })
     }
 
     fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
@@ -231,6 +281,7 @@ impl Ops for TraceOps {
         let folded = |t: &usize| past.starts() && spec.folded(*t) > 1;
         self.work(Work::Conv(spec, (0..y.thw().t).filter(folded).count()));
         let plain = spec.stride == crate::Thw::new(1, 1, 1);
+        self.wait_for(&conv.packed);
         let _past = self.behind(past, x, plain, cost::conv(spec, past, x, &y, residual));
         Ok(Summed { stats: self.stats(&y, epilogue.groups), tensor: y })
     }
@@ -239,6 +290,7 @@ impl Ops for TraceOps {
         let spec = &upsample.spec;
         let y = self.alloc(Shape::clip(spec.output(x.thw(), past.starts()), spec.channels), x.dtype());
         self.work(Work::Upsample(spec, if past.starts() { x.thw().t } else { 0 }));
+        self.wait_for(&upsample.packed);
         let _past = self.behind(past, x, false, cost::upsample(spec, past, x, &y));
         Ok(Summed { stats: self.stats(&y, groups), tensor: y })
     }
@@ -269,6 +321,7 @@ impl Ops for TraceOps {
             Some(residual) => self.writable(residual),
             None => self.alloc(&dims[..], x.dtype()),
         };
+        self.wait_for(&linear.packed);
         self.count(cost::linear(linear, x, &y));
         Ok(y.reshape(&dims[..]))
     }

@@ -32,6 +32,11 @@ impl ConvSpec {
         ConvSpec { c_in, c_out, taps, stride: Thw::new(1, 1, 1), pad_before: pad, pad_after: pad }
     }
 
+    /// Numbers of its kernels.
+    pub fn weights(&self) -> usize {
+        self.taps.count() * self.c_in * self.c_out
+    }
+
     /// Frames that the next slice will want to see.
     pub fn keeps(&self) -> usize {
         self.taps.t - self.stride.t.min(self.taps.t)
@@ -132,6 +137,12 @@ impl UpsampleSpec {
     /// Output phases per low-resolution pixel, in the order (time, row, column).
     pub fn phases(&self) -> usize {
         4 * self.frames()
+    }
+
+    /// Numbers of its kernels, those behind a clip's first frame included.
+    pub fn weights(&self) -> usize {
+        let taps = self.taps_t() * if self.time { 2 } else { 1 };
+        self.phases() * taps * 4 * self.channels * self.channels
     }
 
     /// Low-resolution frames that the next slice will want to see.

@@ -20,7 +20,7 @@ use crate::post::{Done, Post};
 use crate::prepare::Prepare;
 use crate::read::{Read, Reader};
 use crate::report::{Report, timed};
-use crate::settings::Settings;
+use crate::settings::{Settings, VaePlan};
 use crate::view::View;
 
 /// How often someone who waits for a frame asks whether the job was cancelled.
@@ -35,6 +35,12 @@ pub trait Step: Send + Sync {
     /// The restored latent for a batch: `condition` is what its frames were encoded to, `noise` what the step starts
     /// from; all three have one shape.
     fn run(&self, condition: &Latent, noise: &Latent) -> reseed_model::Result<Latent>;
+
+    /// Where layers wait in the host's memory: the same step with `layers` of them on the device for as long as it lives,
+    /// for several batches in a row.
+    fn fetch_layers(&self, _layers: usize) -> reseed_model::Result<Option<Box<dyn Step + '_>>> {
+        Ok(None)
+    }
 
     /// How long copies between host and device took since the last call.
     fn copy_time(&self) -> reseed_model::Result<CopyTime> {
@@ -55,6 +61,20 @@ pub struct Model<'a> {
     pub vae: &'a Vae,
     /// Latents to restored ones.
     pub step: &'a dyn Step,
+}
+
+/// How a job goes on in less memory.
+pub struct Fitted {
+    /// The VAE's plan, with slices and tiles as they were.
+    pub vae: VaePlan,
+    /// Layers of the transformer that come for its turn.
+    pub layers: usize,
+}
+
+/// Knows how a job goes on when its device has less memory than there was.
+pub trait Fit: Sync {
+    /// A way that takes less than the last one, of which nothing is on the device any more; nothing where there is none.
+    fn smaller(&self) -> Option<Fitted>;
 }
 
 /// Hears of a job while it runs, on the thread that started it.
@@ -91,18 +111,26 @@ impl Progress for () {
 pub struct Upscaler<'a> {
     networks: Option<(&'a dyn Ops, Model<'a>)>,
     settings: Settings,
+    fit: Option<&'a dyn Fit>,
 }
 
 impl<'a> Upscaler<'a> {
     /// A job's device, networks and settings.
     pub fn new(ops: &'a dyn Ops, model: Model<'a>, settings: Settings) -> Upscaler<'a> {
         assert!(settings.batching.size > 0 && settings.vae.slice > 0, "batches and slices have frames");
-        Upscaler { networks: Some((ops, model)), settings }
+        assert!(settings.turns.window > 0, "a window has batches");
+        Upscaler { networks: Some((ops, model)), settings, fit: None }
+    }
+
+    /// The same on a device whose memory may be taken by others: `fit` is asked when something finds no place, and the
+    /// batch in hand runs again.
+    pub fn fitting(self, fit: Option<&'a dyn Fit>) -> Upscaler<'a> {
+        Upscaler { fit, ..self }
     }
 
     /// A job without networks: pictures are resized and come out as they went in. For everything around them.
     pub fn identity(settings: Settings) -> Upscaler<'a> {
-        Upscaler { networks: None, settings }
+        Upscaler { networks: None, settings, fit: None }
     }
 
     /// Runs the job: every frame of `source` goes restored to `sink`, which is finished behind the last. Whatever goes
@@ -143,7 +171,11 @@ impl<'a> Upscaler<'a> {
         let reader = Reader { settings, done, first, stop: &stop };
         let prepare = Prepare { view: &view, latents: settings.vae.slice, done };
         let (view, phase, stop) = (&view, &phase, &stop);
-        let compute = self.networks.map(|(ops, model)| Compute { ops, model, settings, view, done, phase, stop });
+        let (vae, layers) = (settings.vae.clone(), settings.turns.layers);
+        let turns = Fitted { vae, layers };
+        let (fit, networks) = (self.fit, self.networks);
+        let compute =
+            networks.map(|(ops, model)| Compute { ops, model, settings, view, done, phase, stop, turns, fit });
         let post = Post::new(settings, view, info.depth, stop).from(from, progress.wants_points());
         let (batches, batches_in) = sync_channel(1);
         let (slices, slices_in) = sync_channel(SLICES_AHEAD);

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use reseed_model::dit::{self, Config, Needs};
+use reseed_model::dit::{self, Config, Layers, Needs};
 use reseed_model::weights::formula::uniform;
 use reseed_model::{Dit, Text};
 use reseed_ops::{CopyTime, Cost, Ops, ProfileOps, Record, Shape, Thw};
@@ -23,7 +23,7 @@ pub fn run(args: &DitBenchArgs) -> Result<()> {
     let case = dit::Case { source: weights.dit(), latent: args.latent, text: text.shape.dims()[0] };
     let room = (device.room)()?.unwrap_or(usize::MAX);
     let fits = |needs: &Needs| needs.weights + needs.weights / 64 + needs.arena + SPARE <= room;
-    let needs = case.most(&device.trace, fits)?;
+    let needs = case.most(&device.trace, Layers::Stay, fits)?;
     let needs = needs.ok_or_else(|| Failure::Memory(format!("{} are too few for one layer", bytes(room))))?;
     let dit = Dit::load_keeping(&*device.ops, weights.dit(), needs.resident)?;
     device.ops.reserve(needs.arena + SPARE)?;

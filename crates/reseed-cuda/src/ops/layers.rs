@@ -1,11 +1,12 @@
-//! Linear layers that wait in the host's memory and come when they are wanted.
+//! Layers that wait in the host's memory and come when they are wanted.
 
 use std::sync::Arc;
 
-use reseed_ops::{Linear, Result};
+use reseed_ops::{Conv, Linear, Packed, Result, Upsample};
 
 use super::CudaOps;
 use super::conv::Weights;
+use super::upsample::Weights as Kernels;
 use crate::driver::Ptr;
 use crate::pinned::Pinned;
 use crate::store::{Lent, Memory};
@@ -29,24 +30,71 @@ impl Matrix {
             Matrix::Parked(_) => panic!("a parked layer must be fetched before it is used"),
         }
     }
+
+    /// The same `bytes` bytes in the host's memory.
+    fn park(&self, cuda: &CudaOps, bytes: usize) -> Result<Matrix> {
+        // SAFETY: the matrix has as many bytes, as its owner says.
+        let (pinned, copy) = unsafe { cuda.store.leave(self.ptr(), bytes) }?;
+        // What it is copied from goes with the layer.
+        copy.wait()?;
+        Ok(Matrix::Parked(pinned))
+    }
+
+    /// The same on its way back, if it is parked.
+    fn fetch(&self, cuda: &CudaOps, op: &'static str) -> Result<Option<Matrix>> {
+        let Matrix::Parked(pinned) = self else { return Ok(None) };
+        let lent = cuda.scratch(op, pinned.len() / cuda.dtype.bytes(), cuda.dtype)?;
+        cuda.store.bring(&lent, 0, pinned, 0, pinned.len())?;
+        Ok(Some(Matrix::Lent(lent)))
+    }
 }
 
 pub fn park_linear(cuda: &CudaOps, linear: &Linear) -> Result<Linear> {
-    let Weights { weight, bias, c_in } = cuda.unpack(&linear.packed);
-    let bytes = linear.d_out * c_in * cuda.dtype.bytes();
-    // SAFETY: the matrix has as many bytes.
-    let (pinned, copy) = unsafe { cuda.store.leave(weight.ptr(), bytes) }?;
-    // What it is copied from goes with the layer.
-    copy.wait()?;
-    let weights = Weights { weight: Matrix::Parked(pinned), bias: bias.clone(), c_in: *c_in };
-    Ok(Linear { packed: Arc::new(weights), ..linear.clone() })
+    let packed = park(cuda, &linear.packed, linear.d_out)?;
+    Ok(Linear { packed, ..linear.clone() })
 }
 
 pub fn fetch_linear(cuda: &CudaOps, parked: &Linear) -> Result<Linear> {
-    let Weights { weight, bias, c_in } = cuda.unpack(&parked.packed);
-    let Matrix::Parked(pinned) = weight else { return Ok(parked.clone()) };
-    let lent = cuda.scratch("fetch_linear", parked.d_out * c_in, cuda.dtype)?;
-    cuda.store.bring(&lent, 0, pinned, 0, pinned.len())?;
-    let weights = Weights { weight: Matrix::Lent(lent), bias: bias.clone(), c_in: *c_in };
-    Ok(Linear { packed: Arc::new(weights), ..parked.clone() })
+    Ok(Linear { packed: fetch(cuda, "fetch_linear", &parked.packed)?, ..parked.clone() })
+}
+
+pub fn park_conv(cuda: &CudaOps, conv: &Conv) -> Result<Conv> {
+    let packed = park(cuda, &conv.packed, conv.spec.c_out * conv.spec.taps.count())?;
+    Ok(Conv { packed, ..conv.clone() })
+}
+
+pub fn fetch_conv(cuda: &CudaOps, parked: &Conv) -> Result<Conv> {
+    Ok(Conv { packed: fetch(cuda, "fetch_conv", &parked.packed)?, ..parked.clone() })
+}
+
+/// Weights of so many rows of input channels.
+fn park(cuda: &CudaOps, packed: &Packed, rows: usize) -> Result<Packed> {
+    let Weights { weight, bias, c_in } = cuda.unpack(packed);
+    let weight = weight.park(cuda, rows * c_in * cuda.dtype.bytes())?;
+    Ok(Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }))
+}
+
+fn fetch(cuda: &CudaOps, op: &'static str, packed: &Packed) -> Result<Packed> {
+    let Weights { weight, bias, c_in } = cuda.unpack(packed);
+    Ok(match weight.fetch(cuda, op)? {
+        Some(weight) => Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }),
+        None => packed.clone(),
+    })
+}
+
+pub fn park_upsample(cuda: &CudaOps, upsample: &Upsample) -> Result<Upsample> {
+    let Kernels { later, second, bias } = cuda.unpack(&upsample.packed);
+    let spec = &upsample.spec;
+    let bytes = spec.weights() / (1 + usize::from(spec.time)) * cuda.dtype.bytes();
+    let second = second.as_ref().map(|second| second.park(cuda, bytes)).transpose()?;
+    let kernels = Kernels { later: later.park(cuda, bytes)?, second, bias: bias.clone() };
+    Ok(Upsample { packed: Arc::new(kernels), ..upsample.clone() })
+}
+
+pub fn fetch_upsample(cuda: &CudaOps, parked: &Upsample) -> Result<Upsample> {
+    let Kernels { later, second, bias } = cuda.unpack(&parked.packed);
+    let fetch = |matrix: &Matrix| matrix.fetch(cuda, "fetch_upsample");
+    let Some(later) = fetch(later)? else { return Ok(parked.clone()) };
+    let second = second.as_ref().map(fetch).transpose()?.flatten();
+    Ok(Upsample { packed: Arc::new(Kernels { later, second, bias: bias.clone() }), ..parked.clone() })
 }

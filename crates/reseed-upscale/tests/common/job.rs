@@ -51,9 +51,8 @@ impl SmallVae {
     ) -> (Result<Report>, Vec<Frame>) {
         let size = settings.output(film.info()).unwrap().size;
         let upscaler = Upscaler::new(&self.ops, Model { vae: &self.vae, step }, settings);
-        let screen = Screen { film: film.counts.clone(), size, ..Screen::default() };
-        let finished = screen.finished.clone();
-        let report = upscaler.resume(from, &mut film, Box::new(screen), progress);
+        let (screen, finished) = screen(&film, size);
+        let report = upscaler.resume(from, &mut film, screen, progress);
         let frames = finished.lock().unwrap().take();
         assert_eq!(report.is_ok(), frames.is_some(), "a job is done when its sink is finished");
         (report, frames.unwrap_or_default())
@@ -125,12 +124,22 @@ impl Source for Film {
     }
 }
 
+/// The frames of a finished job.
+pub type Finished = Arc<Mutex<Option<Vec<Frame>>>>;
+
+/// A sink for frames of that size, and where they are once it is finished.
+pub fn screen(film: &Film, size: Size) -> (Box<dyn Sink>, Finished) {
+    let screen = Screen { film: film.counts.clone(), size, ..Screen::default() };
+    let finished = screen.finished.clone();
+    (Box::new(screen), finished)
+}
+
 /// Frames to a list, which is there once it is finished.
 struct Screen {
     film: Arc<Counts>,
     size: Size,
     frames: Vec<Frame>,
-    finished: Arc<Mutex<Option<Vec<Frame>>>>,
+    finished: Finished,
 }
 
 impl Default for Screen {
