@@ -15,6 +15,7 @@ mod linear;
 mod memory;
 mod pace;
 mod parked;
+mod quant;
 mod small;
 mod upsample;
 mod weights;
@@ -25,9 +26,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvSpec, CopyTime, DType, Epilogue, Error, Incoming, Lap, Linear, Norm, Ops, Packed,
-    Past, Placement, Precision, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, TraceOps,
-    Upsample, UpsampleData, UpsampleSpec, Vector, merge,
+    Activation, Conv, ConvData, ConvSpec, CopyTime, DType, Epilogue, Error, Incoming, Lap, Linear, LinearData,
+    LinearSpec, Norm, Ops, Packed, Past, Placement, Precision, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape,
+    Stats, Summed, Tensor, TraceOps, Upsample, UpsampleData, UpsampleSpec, Vector, merge,
 };
 
 use crate::driver::{DeviceInfo, Driver};
@@ -107,7 +108,7 @@ impl CudaOps {
     pub fn tracer(&self) -> Box<dyn Fn() -> TraceOps> {
         let (dtype, halo) = (self.dtype, self.driver.kernels.halo);
         let pace = pace::of(&self.driver, self.precision());
-        Box::new(move || TraceOps::new(dtype, dtype, workspace::of(dtype, halo)).paced(pace))
+        Box::new(move || TraceOps::new(dtype, dtype, workspace::of(dtype, halo)).keeping_quants().paced(pace))
     }
 
     fn unpack<'a, T: 'static>(&self, packed: &'a Packed) -> &'a T {
@@ -205,8 +206,8 @@ impl Ops for CudaOps {
         Ok(Conv { spec, packed: conv::pack(self, &spec, &read()?)? })
     }
 
-    fn linear_weights(&self, d_in: usize, d_out: usize, read: Read<ConvData>) -> Result<Linear> {
-        Ok(Linear { d_in, d_out, packed: linear::pack(self, d_in, d_out, &read()?)? })
+    fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear> {
+        Ok(Linear { spec, packed: linear::pack(self, &spec, read()?)? })
     }
 
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {

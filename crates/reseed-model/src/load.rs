@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use reseed_ops::{Conv, ConvData, ConvSpec, Linear, Norm, Ops, Thw, Upsample, UpsampleData, UpsampleSpec};
+use reseed_ops::{Conv, ConvData, ConvSpec, Linear, LinearSpec, Norm, Ops, Thw, Upsample, UpsampleData, UpsampleSpec};
 
 use crate::config::Config;
 use crate::error::Result;
@@ -55,9 +55,9 @@ impl<'a> Loader<'a> {
                 all.weight.extend(one.weight);
                 all.bias.extend(one.bias);
             }
-            Ok(all)
+            Ok(all.into())
         };
-        Ok(self.ops.linear_weights(d, d * names.len(), &read)?)
+        Ok(self.ops.linear_weights(LinearSpec::floats(d, d * names.len()), &read)?)
     }
 
     /// `upscale_conv`, shuffle and `conv` as one layer.

@@ -13,7 +13,9 @@ use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Qkv, Read, Stats, S
 use crate::packing::{Rotary, RotaryData, Rows};
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
-use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec, Vector};
+use crate::weights::{
+    Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Norm, Upsample, UpsampleData, UpsampleSpec, Vector,
+};
 use book::{Book, Counted, Parked, lock};
 
 /// An op as far as the memory that a device needs beside its operands depends on it.
@@ -31,6 +33,8 @@ pub enum Work<'a> {
         /// Channels of a head.
         width: usize,
     },
+    /// A linear layer.
+    Linear(&'a LinearSpec),
 }
 
 /// Bytes that a device takes for an op beside its operands.
@@ -40,6 +44,7 @@ pub type Workspace = Box<dyn Fn(&Work) -> usize + Send + Sync>;
 pub struct TraceOps {
     dtype: DType,
     weights: DType,
+    quants: bool,
     workspace: Workspace,
     book: Arc<Mutex<Book>>,
 }
@@ -47,13 +52,19 @@ pub struct TraceOps {
 impl TraceOps {
     /// A device whose activations are of `dtype`, whose weights are of `weights`, and whose ops need `workspace`.
     pub fn new(dtype: DType, weights: DType, workspace: Workspace) -> TraceOps {
-        TraceOps { dtype, weights, workspace, book: Arc::new(Mutex::new(Book::new(Pace::default()))) }
+        TraceOps { dtype, weights, quants: false, workspace, book: Arc::new(Mutex::new(Book::new(Pace::default()))) }
     }
 
     /// The same at another pace.
     pub fn paced(self, pace: Pace) -> TraceOps {
         lock(&self.book).pace = pace;
         self
+    }
+
+    /// The same with matrices kept in the few bits that they are stored in, as devices do that widen them next to their
+    /// use.
+    pub fn keeping_quants(self) -> TraceOps {
+        TraceOps { quants: true, ..self }
     }
 
     /// What has been counted so far.
@@ -67,11 +78,13 @@ impl TraceOps {
 
     /// A tensor that is filled when `ready` says.
     fn filled(&self, shape: Shape, dtype: DType, ready: impl FnOnce(&mut Book) -> u64) -> Tensor {
-        let bytes = shape.count() * dtype.bytes();
+        Tensor::new(shape, dtype, Arc::new(self.counted(shape.count() * dtype.bytes(), ready)))
+    }
+
+    fn counted(&self, bytes: usize, ready: impl FnOnce(&mut Book) -> u64) -> Counted {
         let mut book = lock(&self.book);
         let at = book.take(bytes);
-        let counted = Counted { at, bytes, ready: ready(&mut book), leaving: 0.into(), book: self.book.clone() };
-        Tensor::new(shape, dtype, Arc::new(counted))
+        Counted { at, bytes, ready: ready(&mut book), leaving: 0.into(), book: self.book.clone() }
     }
 
     /// `x` itself when its memory may be overwritten.
@@ -127,6 +140,10 @@ impl TraceOps {
     fn weights(&self, values: usize) {
         lock(&self.book).ledger.weights += values * self.weights.bytes();
     }
+
+    fn matrix_bytes(&self, spec: &LinearSpec) -> usize {
+        spec.bytes(self.weights.bytes())
+    }
 }
 
 /// Rows of a parked past that a convolution reads at a time: a few tens of megabytes, and whole tiles of its kernels.
@@ -155,9 +172,11 @@ impl Ops for TraceOps {
         Ok(Conv { spec, packed: packed() })
     }
 
-    fn linear_weights(&self, d_in: usize, d_out: usize, _: Read<ConvData>) -> Result<Linear> {
-        self.weights((d_in + 1) * d_out);
-        Ok(Linear { d_in, d_out, packed: packed() })
+    fn linear_weights(&self, spec: LinearSpec, _: Read<LinearData>) -> Result<Linear> {
+        let spec = LinearSpec { quant: spec.quant.filter(|_| self.quants), ..spec };
+        self.weights(spec.d_out);
+        lock(&self.book).ledger.weights += self.matrix_bytes(&spec);
+        Ok(Linear { spec, packed: packed() })
     }
 
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, _: Read<ConvData>) -> Result<Norm> {
@@ -208,7 +227,7 @@ impl Ops for TraceOps {
     }
 
     fn park_linear(&self, linear: &Linear) -> Result<Linear> {
-        let bytes = linear.d_in * linear.d_out * self.weights.bytes();
+        let bytes = self.matrix_bytes(&linear.spec);
         let mut book = lock(&self.book);
         book.ledger.weights -= bytes;
         book.ledger.hosted += bytes;
@@ -216,8 +235,8 @@ impl Ops for TraceOps {
     }
 
     fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
-        let matrix = self.alloc([parked.d_out, parked.d_in], self.weights);
-        lock(&self.book).ledger.copied += matrix.bytes();
+        let matrix = self.counted(self.matrix_bytes(&parked.spec), |_| 0);
+        lock(&self.book).ledger.copied += matrix.bytes;
         Ok(Linear { packed: Arc::new(matrix), ..parked.clone() })
     }
 
@@ -264,11 +283,12 @@ impl Ops for TraceOps {
 
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
         let mut dims = x.shape().dims().to_vec();
-        dims[x.shape().dims().len() - 1] = linear.d_out;
+        dims[x.shape().dims().len() - 1] = linear.spec.d_out;
         let y = match residual {
             Some(residual) => self.writable(residual),
             None => self.alloc(&dims[..], x.dtype()),
         };
+        self.work(Work::Linear(&linear.spec));
         self.count(cost::linear(linear, x, &y));
         Ok(y.reshape(&dims[..]))
     }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use reseed_model::Vae;
 use reseed_model::weights::formula::uniform;
-use reseed_ops::{ConvData, Cost, Shape};
+use reseed_ops::{Cost, LinearData, LinearSpec, Numbers, Shape};
 use reseed_upscale::batch::Batching;
 use reseed_upscale::{Settings, memory};
 use serde_json::json;
@@ -85,7 +85,8 @@ fn rate(device: &Device) -> Result<f64> {
     let (rows, d) = if device.card.is_some() { (8192, 4096) } else { (512, 1024) };
     let ops = &*device.ops;
     let values = |count: usize| uniform("rate", count, 1).into_iter().map(|v| v as f32).collect::<Vec<_>>();
-    let linear = ops.linear_weights(d, d, &|| Ok(ConvData { weight: values(d * d), bias: vec![0.0; d] }))?;
+    let data = || LinearData { weight: Numbers::Floats(values(d * d)), bias: vec![0.0; d] };
+    let linear = ops.linear_weights(LinearSpec::floats(d, d), &|| Ok(data()))?;
     let x = ops.upload(Shape::from([rows, d]), &values(rows * d))?;
     let once = || -> Result<f64> {
         let start = Instant::now();

@@ -9,7 +9,6 @@ use super::CudaOps;
 use super::convolve::Convolution;
 use super::fold::Taps;
 use super::group_norm::Sums;
-use super::layers::Matrix;
 use super::memory::ptr;
 use super::parked::{self, Parked};
 use super::weights::{Order, taps_first};
@@ -19,9 +18,9 @@ use crate::store::Memory;
 
 pub struct Weights {
     /// `[tap (t, h, w)][c_out][c_in]` of the device's type.
-    pub weight: Matrix,
+    pub weight: Memory,
     /// `[c_out]` of f32.
-    pub bias: Arc<Memory>,
+    pub bias: Memory,
     /// Channels of the input as the kernels see it: tensor cores want them by eights.
     pub c_in: usize,
 }
@@ -33,7 +32,7 @@ pub fn pack(cuda: &CudaOps, spec: &ConvSpec, data: &ConvData) -> Result<Packed> 
     let wide = if cuda.dtype == DType::F32 || taps.count() == 1 { c_in } else { c_in.next_multiple_of(8) };
     let order = Order { phases: 1, c_out, c_in: wide, taps: taps.count() };
     let weight = cuda.keep(&taps_first(&widened(&data.weight, c_in, wide, taps.count()), order, cuda.dtype))?;
-    Ok(Arc::new(Weights { weight: Matrix::Kept(weight), bias: Arc::new(cuda.keep(&data.bias)?), c_in: wide }))
+    Ok(Arc::new(Weights { weight, bias: cuda.keep(&data.bias)?, c_in: wide }))
 }
 
 /// `[c_out, c_in, taps]` with zero channels behind the input's own.

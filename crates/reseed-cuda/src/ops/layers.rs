@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use reseed_ops::{Linear, Result};
+use reseed_ops::{Linear, Result, Shape};
 
 use super::CudaOps;
-use super::conv::Weights;
 use crate::driver::Ptr;
 use crate::pinned::Pinned;
 use crate::store::{Lent, Memory};
@@ -31,22 +30,34 @@ impl Matrix {
     }
 }
 
+/// A linear layer.
+#[derive(Clone)]
+pub struct Layer {
+    /// `[d_out, d_in]` of the device's type, or in the few bits that the layer says.
+    pub weight: Arc<Matrix>,
+    /// `[d_out]` of f32.
+    pub bias: Arc<Memory>,
+}
+
+impl Layer {
+    fn with(&self, weight: Matrix) -> Layer {
+        Layer { weight: Arc::new(weight), ..self.clone() }
+    }
+}
+
 pub fn park_linear(cuda: &CudaOps, linear: &Linear) -> Result<Linear> {
-    let Weights { weight, bias, c_in } = cuda.unpack(&linear.packed);
-    let bytes = linear.d_out * c_in * cuda.dtype.bytes();
+    let layer: &Layer = cuda.unpack(&linear.packed);
     // SAFETY: the matrix has as many bytes.
-    let (pinned, copy) = unsafe { cuda.store.leave(weight.ptr(), bytes) }?;
+    let (pinned, copy) = unsafe { cuda.store.leave(layer.weight.ptr(), linear.spec.bytes(cuda.dtype.bytes())) }?;
     // What it is copied from goes with the layer.
     copy.wait()?;
-    let weights = Weights { weight: Matrix::Parked(pinned), bias: bias.clone(), c_in: *c_in };
-    Ok(Linear { packed: Arc::new(weights), ..linear.clone() })
+    Ok(Linear { packed: Arc::new(layer.with(Matrix::Parked(pinned))), ..linear.clone() })
 }
 
 pub fn fetch_linear(cuda: &CudaOps, parked: &Linear) -> Result<Linear> {
-    let Weights { weight, bias, c_in } = cuda.unpack(&parked.packed);
-    let Matrix::Parked(pinned) = weight else { return Ok(parked.clone()) };
-    let lent = cuda.scratch("fetch_linear", parked.d_out * c_in, cuda.dtype)?;
+    let layer: &Layer = cuda.unpack(&parked.packed);
+    let Matrix::Parked(pinned) = &*layer.weight else { return Ok(parked.clone()) };
+    let lent = cuda.lend("fetch_linear", Shape::from([pinned.len()]), pinned.len())?;
     cuda.store.bring(&lent, 0, pinned, 0, pinned.len())?;
-    let weights = Weights { weight: Matrix::Lent(lent), bias: bias.clone(), c_in: *c_in };
-    Ok(Linear { packed: Arc::new(weights), ..parked.clone() })
+    Ok(Linear { packed: Arc::new(layer.with(Matrix::Lent(lent))), ..parked.clone() })
 }

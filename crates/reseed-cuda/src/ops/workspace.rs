@@ -5,6 +5,7 @@ use reseed_ops::{DType, Work, Workspace};
 use super::attention;
 use super::convolve::HALO_PLANE;
 use super::group_norm::CHUNK;
+use super::quant;
 
 /// What ops take with values of `dtype`, on Hopper or elsewhere.
 pub fn of(dtype: DType, hopper: bool) -> Workspace {
@@ -24,6 +25,7 @@ pub fn of(dtype: DType, hopper: bool) -> Workspace {
             let taken = (thw.h * thw.w).div_ceil(CHUNK) * y.channels();
             thw.t * left.max(taken) * 2 * DType::F32.bytes()
         }
+        Work::Linear(spec) => quant::workspace(spec, dtype.bytes()),
         Work::Attention { width, .. } if attention::fuses(dtype, hopper, width) => 0,
         Work::Attention { longest, width } => attention::workspace(dtype, longest, width),
     })
