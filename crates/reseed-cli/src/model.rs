@@ -58,8 +58,11 @@ impl Weights {
         }
         let vae = Box::new(Formula::new(vae.tensors(), vae.groups, SEED));
         let dit = Formula::plain(dit.tensors(), SEED);
-        let dit = quant.map_or_else(|| dit, |quant| dit.stored(quant));
-        Ok(Weights { vae, dit: Box::new(dit), folder: None })
+        let dit = Box::new(match quant {
+            Some(quant) => dit.stored(quant),
+            None => dit,
+        });
+        Ok(Weights { vae, dit, folder: None })
     }
 
     /// With the files of the model, where it has some.

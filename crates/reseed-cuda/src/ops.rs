@@ -17,6 +17,7 @@ mod pace;
 mod parked;
 mod quant;
 mod small;
+mod tuned;
 mod upsample;
 mod weights;
 mod window_attention;
@@ -35,6 +36,7 @@ use crate::driver::{DeviceInfo, Driver};
 use crate::event::{Event, Lane};
 use crate::kernels::Kernels;
 use crate::store::Store;
+use tuned::Tuner;
 
 /// One NVIDIA card.
 pub struct CudaOps {
@@ -43,6 +45,8 @@ pub struct CudaOps {
     dtype: DType,
     /// Whether products of f32 run on tensor cores.
     tf32: bool,
+    /// Another kernel for linear layers, where there is one.
+    tuner: Option<Arc<Tuner>>,
 }
 
 impl CudaOps {
@@ -54,7 +58,8 @@ impl CudaOps {
 
     /// The same card in another precision. Memory that tensors give back is shared.
     pub fn with_precision(&self, precision: impl Into<Precision>) -> Result<CudaOps> {
-        CudaOps::on(self.driver.clone(), self.store.clone(), precision.into())
+        let other = CudaOps::on(self.driver.clone(), self.store.clone(), precision.into())?;
+        Ok(CudaOps { tuner: self.tuner.clone(), ..other })
     }
 
     fn on(driver: Arc<Driver>, store: Arc<Store>, precision: Precision) -> Result<CudaOps> {
@@ -65,7 +70,7 @@ impl CudaOps {
             );
             return Err(Error::NoDevice { reason });
         }
-        Ok(CudaOps { driver, store, dtype: precision.dtype(), tf32: precision == Precision::Tf32 })
+        Ok(CudaOps { driver, store, dtype: precision.dtype(), tf32: precision == Precision::Tf32, tuner: None })
     }
 
     /// The card.
@@ -81,7 +86,7 @@ impl CudaOps {
 
     /// Most bytes of the card's memory that have been taken at once, with what its driver needs.
     pub fn peak_bytes(&self) -> usize {
-        self.driver.overhead + self.store.peak()
+        self.driver.overhead + self.library_bytes() + self.store.peak()
     }
 
     /// Bytes of the card's memory that nobody has taken, and all of them.
@@ -95,7 +100,8 @@ impl CudaOps {
         let ((free, all), (tensors, weights)) = (self.driver.memory()?, self.store.taken());
         let margin = (all / 32).max(256 << 20);
         let there = (free + tensors).saturating_sub(if limit.is_some() { 0 } else { margin });
-        let allowed = limit.map_or(there, |limit| limit.saturating_sub(self.driver.overhead + weights));
+        let allowed =
+            limit.map_or(there, |limit| limit.saturating_sub(self.driver.overhead + self.library_bytes() + weights));
         Ok(there.min(allowed))
     }
 
@@ -106,9 +112,9 @@ impl CudaOps {
 
     /// Makes devices that compute nothing and count what this one would take.
     pub fn tracer(&self) -> Box<dyn Fn() -> TraceOps> {
-        let (dtype, halo) = (self.dtype, self.driver.kernels.halo);
+        let (dtype, halo, library) = (self.dtype, self.driver.kernels.halo, self.tuner.is_some());
         let pace = pace::of(&self.driver, self.precision());
-        Box::new(move || TraceOps::new(dtype, dtype, workspace::of(dtype, halo)).keeping_quants().paced(pace))
+        Box::new(move || TraceOps::new(dtype, dtype, workspace::of(dtype, halo, library)).keeping_quants().paced(pace))
     }
 
     fn unpack<'a, T: 'static>(&self, packed: &'a Packed) -> &'a T {

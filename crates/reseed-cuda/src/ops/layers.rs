@@ -37,6 +37,8 @@ pub struct Layer {
     pub weight: Arc<Matrix>,
     /// `[d_out]` of f32.
     pub bias: Arc<Memory>,
+    /// The same in the device's type, which is what libraries add; absent where it is zero.
+    pub rounded: Option<Arc<Memory>>,
 }
 
 impl Layer {

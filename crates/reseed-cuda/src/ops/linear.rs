@@ -8,7 +8,7 @@ use super::convolve::Convolution;
 use super::layers::{Layer, Matrix};
 use super::memory::ptr;
 use super::weights::{Order, taps_first};
-use super::{CudaOps, quant};
+use super::{CudaOps, quant, tuned};
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::params::ConvArgs;
@@ -37,10 +37,25 @@ pub fn pack(cuda: &CudaOps, spec: &LinearSpec, data: LinearData) -> Result<Packe
             cuda.keep(&bytes)?
         }
     };
-    Ok(Arc::new(Layer { weight: Arc::new(Matrix::Kept(weight)), bias: Arc::new(cuda.keep(&bias)?) }))
+    let biased = bias.iter().any(|&b| b != 0.0);
+    let rounded = || cuda.keep(&taps_first(&bias, Order { phases: 1, c_out: d_out, c_in: 1, taps: 1 }, cuda.dtype));
+    let rounded = biased.then(rounded).transpose()?.map(Arc::new);
+    Ok(Arc::new(Layer { weight: Arc::new(Matrix::Kept(weight)), bias: Arc::new(cuda.keep(&bias)?), rounded }))
 }
 
 pub fn run(cuda: &CudaOps, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
+    // SAFETY: `run_by` checks what the product is made of.
+    run_by(cuda, x, linear, residual, |product, rounded| unsafe { tuned::launch(cuda, product, rounded) })
+}
+
+/// The same by `launch`, which gets the product, its operands checked, and its bias in their type.
+pub fn run_by(
+    cuda: &CudaOps,
+    x: &Tensor,
+    linear: &Linear,
+    residual: Option<Tensor>,
+    launch: impl FnOnce(&Convolution, Option<Ptr>) -> Result<()>,
+) -> Result<Tensor> {
     let LinearSpec { d_in, d_out, quant } = linear.spec;
     assert_eq!((x.channels(), x.dtype()), (d_in, cuda.dtype), "linear: input {x:?}");
     let mut dims = x.shape().dims().to_vec();
@@ -70,8 +85,7 @@ pub fn run(cuda: &CudaOps, x: &Tensor, linear: &Linear, residual: Option<Tensor>
             ConvArgs::matrix(x.rows(), d_in, d_out),
         )
     };
-    // SAFETY: shapes were checked above, and those of the weights when they were packed.
-    unsafe { product.launch(cuda) }?;
+    launch(&product, layer.rounded.as_ref().map(|rounded| rounded.ptr()))?;
     Ok(y)
 }
 
