@@ -17,6 +17,7 @@ mod pace;
 mod parked;
 mod quant;
 mod small;
+mod transfer;
 mod tuned;
 mod upsample;
 mod weights;
@@ -86,7 +87,7 @@ impl CudaOps {
 
     /// Most bytes of the card's memory that have been taken at once, with what its driver needs.
     pub fn peak_bytes(&self) -> usize {
-        self.driver.overhead + self.library_bytes() + self.store.peak()
+        self.driver.overhead + self.store.peak()
     }
 
     /// Bytes of the card's memory that nobody has taken, and all of them.
@@ -100,8 +101,9 @@ impl CudaOps {
         let ((free, all), (tensors, weights)) = (self.driver.memory()?, self.store.taken());
         let margin = (all / 32).max(256 << 20);
         let there = (free + tensors).saturating_sub(if limit.is_some() { 0 } else { margin });
-        let allowed =
-            limit.map_or(there, |limit| limit.saturating_sub(self.driver.overhead + self.library_bytes() + weights));
+        // The driver takes more as kernels are loaded at their first use, and tables of what is pinned in host memory.
+        let later = |limit: usize| (64 << 20) + limit / 128 + self.library_bytes();
+        let allowed = limit.map_or(there, |limit| limit.saturating_sub(self.driver.overhead + weights + later(limit)));
         Ok(there.min(allowed))
     }
 
@@ -205,7 +207,7 @@ impl Ops for CudaOps {
     }
 
     fn send(&self, x: &Tensor) -> Result<Box<dyn Incoming>> {
-        memory::send(self, x)
+        transfer::send(self, x)
     }
 
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
@@ -237,12 +239,12 @@ impl Ops for CudaOps {
     }
 
     fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
-        memory::upload(self, shape, values)
+        transfer::upload(self, shape, values)
     }
 
     fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
         let mut values = Vec::new();
-        memory::send(self, x)?.wait(&mut values)?;
+        transfer::send(self, x)?.wait(&mut values)?;
         Ok(values)
     }
 

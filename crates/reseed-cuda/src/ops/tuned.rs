@@ -69,7 +69,7 @@ impl CudaOps {
         Ok(lines)
     }
 
-    /// Bytes of the card's memory that are neither the context's nor ours.
+    /// Bytes of the card's memory that the library may take for itself.
     pub(super) fn library_bytes(&self) -> usize {
         if self.tuner.is_some() { LOADED } else { 0 }
     }
