@@ -311,8 +311,8 @@ impl<'a> Described<'a> {
     }
 
     fn set<T>(&self, attribute: c_int, value: &T) -> Option<()> {
-        // SAFETY: the attribute is of this type, which is copied.
         let set = self.library.calls.set_operation;
+        // SAFETY: the attribute is of this type, and is copied.
         let status = unsafe { set(self.operation, attribute, ptr::from_ref(value).cast(), size_of::<T>()) };
         (status == 0).then_some(())
     }
