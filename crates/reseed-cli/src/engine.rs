@@ -14,6 +14,7 @@ use reseed_ops::{Ceiling, CheckOps, CpuOps, Hw, Level, Ops, Precision, TraceOps}
 use crate::args::{ComputeArgs, PlanArgs};
 use crate::failure::{Failure, Result};
 use crate::report;
+use crate::tuning;
 
 /// Seed of formula weights.
 pub const SEED: u64 = 1;
@@ -59,7 +60,9 @@ pub fn device(args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {
         word => word.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
     };
     let unknown = || Failure::Usage(format!("--device {}: the devices are cpu, cuda and cuda:N", args.device));
-    card_device(CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(Precision::F16))?, args, max_vram)
+    let mut cuda = CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(Precision::F16))?;
+    cuda.tune(&tuning::record(), args.tune)?.iter().for_each(|line| report::warn(line));
+    card_device(cuda, args, max_vram)
 }
 
 fn card_device(cuda: CudaOps, args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {

@@ -24,6 +24,7 @@ mod progress;
 mod report;
 mod roundtrip;
 mod tensor_file;
+mod tuning;
 mod upscale;
 mod vae;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::{Formula, uniform};
 use reseed_model::{Config, Folder, Text, dit};
-use reseed_ops::{Ops, Shape};
+use reseed_ops::{Ops, Quant, Shape};
 use reseed_upscale::{Between, Networks};
 
 use crate::engine::SEED;
@@ -35,11 +35,21 @@ impl Weights {
             let folder = if path.is_dir() { Folder::open(path)? } else { models::folder(name)? };
             return Ok(Weights { vae: Box::new(folder.vae()?), dit: folder.dit()?, folder: Some(folder) });
         };
+        let (size, quant) = match size.split_once('-') {
+            None => (size, None),
+            Some((size, "q4")) => (size, Some(Quant::Q4K)),
+            Some((size, "q8")) => (size, Some(Quant::Q8_0)),
+            Some((size, "fp8")) => (size, Some(Quant::E4m3)),
+            Some(_) => ("", None),
+        };
         let (vae, mut dit) = match size {
             "tiny" => (Config::tiny(), dit::Config::tiny(dit::B3, 4)),
             "3b" => (Config::full(), dit::Config::b3()),
             "7b" => (Config::full(), dit::Config::b7()),
-            _ => return Err(Failure::Model(format!("formula:{size}: the sizes are tiny, 3b and 7b"))),
+            _ => {
+                let known = "the sizes are tiny, 3b and 7b, and each may end in -q4, -q8 or -fp8";
+                return Err(Failure::Model(format!("{name}: {known}")));
+            }
         };
         if let Some(layers) = layers {
             // The last layer of a network that shares weights at its end shares them still.
@@ -47,7 +57,12 @@ impl Weights {
             dit.layers = layers;
         }
         let vae = Box::new(Formula::new(vae.tensors(), vae.groups, SEED));
-        Ok(Weights { vae, dit: Box::new(Formula::plain(dit.tensors(), SEED)), folder: None })
+        let dit = Formula::plain(dit.tensors(), SEED);
+        let dit = Box::new(match quant {
+            Some(quant) => dit.stored(quant),
+            None => dit,
+        });
+        Ok(Weights { vae, dit, folder: None })
     }
 
     /// With the files of the model, where it has some.

@@ -5,51 +5,13 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
-use common::{Lab, Outcome, Tensor};
+use common::Tensor;
+use common::card::Card;
 use reseed_media::Size;
 
 /// What the driver takes for itself.
 const CONTEXT: u64 = 560 << 20;
-
-/// A folder with that driver in it.
-struct Card(Lab);
-
-impl Card {
-    fn new() -> Card {
-        let lab = Lab::new();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stub/cuda.c");
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", "-o"])
-            .args([&lab.path("libcuda.so.1"), &source])
-            .output()
-            .unwrap_or_else(|error| panic!("cc, which Rust links with, builds the driver of this test: {error}"));
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        std::os::unix::fs::symlink("libcuda.so.1", lab.path("libcuda.so")).unwrap();
-        Card(lab)
-    }
-
-    /// What a run left, and the most bytes that it took.
-    fn run(&self, words: &str) -> (Outcome, u64) {
-        let (outcome, most, _) = self.run_beside(words, (0, 0));
-        assert_eq!(outcome.code, Some(0), "reseed {words}: {}", outcome.stderr);
-        (outcome, most)
-    }
-
-    /// The same, and how often it asked for memory, beside someone who takes all that is free but `left` MiB just before it
-    /// asks for the `when`-th time.
-    fn run_beside(&self, words: &str, (when, left): (u64, u64)) -> (Outcome, u64, u64) {
-        let mut command = self.0.command(&format!("{words} --device cuda --json"));
-        command.env("LD_LIBRARY_PATH", self.0.path("")).env("RESEED_STUB", self.0.path("most"));
-        command.env("RESEED_STUB_THIEF", format!("{when}:{left}"));
-        let outcome = common::outcome(command);
-        let told = fs::read_to_string(self.0.path("most")).unwrap();
-        let (most, asked) = told.split_once(' ').unwrap();
-        (outcome, most.parse().unwrap(), asked.parse().unwrap())
-    }
-}
 
 #[test]
 fn no_run_takes_more_than_it_may() {
@@ -128,4 +90,18 @@ fn a_job_goes_on_when_others_take_the_memory() {
             assert_eq!(told, in_job, "thief at {when} of {asked}: {}", outcome.stderr);
         }
     }
+}
+
+#[test]
+fn few_bits_take_the_room_of_few_bits() {
+    let card = Card::new();
+    let run = |model: &str| card.run(&format!("bench dit --model {model} --layers 2 --latent 1x16x16 --repeat 1"));
+    let ((_, wide), (few, taken)) = (run("formula:7b"), run("formula:7b-q4"));
+    // A 7B network's first layer and its last, whose text ends at attention.
+    let values = 3 * 113_246_208 + 9216 * 3072;
+    let (floats, bits) = (2 * values, values / 256 * 144);
+    // The largest matrix is there in floats while it is used.
+    let most = wide - floats + bits + 2 * 12288 * 3072;
+    assert!(taken <= most + (64 << 20), "{taken} bytes for few bits, {wide} for floats, {most} expected");
+    assert_eq!(few.events()[0]["card_peak_bytes"].as_u64(), Some(taken));
 }

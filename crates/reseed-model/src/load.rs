@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use reseed_ops::{Conv, ConvData, ConvSpec, Linear, Norm, Ops, Thw, Upsample, UpsampleData, UpsampleSpec};
+use reseed_ops::{Conv, ConvData, ConvSpec, Linear, LinearSpec, Norm, Ops, Thw, Upsample, UpsampleData, UpsampleSpec};
 
 use crate::config::Config;
 use crate::error::Result;
@@ -63,9 +63,9 @@ impl<'a> Loader<'a> {
                 all.weight.extend(one.weight);
                 all.bias.extend(one.bias);
             }
-            Ok(all)
+            Ok(all.into())
         };
-        let linear = self.ops.linear_weights(d, d * names.len(), &read)?;
+        let linear = self.ops.linear_weights(LinearSpec::floats(d, d * names.len()), &read)?;
         Ok(if self.parked { self.ops.park_linear(&linear)? } else { linear })
     }
 

@@ -12,7 +12,9 @@ use crate::packing::{Rotary, RotaryData, Rows};
 use crate::precision::Precision;
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
-use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec, Vector};
+use crate::weights::{
+    Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Norm, Upsample, UpsampleData, UpsampleSpec, Vector,
+};
 
 pub use disagreement::Disagreement;
 use pair::{Pair, PastParts, on_both, pack, parts, unpack};
@@ -159,9 +161,9 @@ impl Ops for CheckOps<'_> {
         Ok(Conv { spec, packed })
     }
 
-    fn linear_weights(&self, d_in: usize, d_out: usize, read: Read<ConvData>) -> Result<Linear> {
-        let on = |ops: &dyn Ops| ops.linear_weights(d_in, d_out, read);
-        Ok(Linear { d_in, d_out, packed: pack(on(self.reference)?, on(self.device)?) })
+    fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear> {
+        let on = |ops: &dyn Ops| ops.linear_weights(spec, read);
+        Ok(Linear { spec, packed: pack(on(self.reference)?, on(self.device)?) })
     }
 
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {
@@ -292,7 +294,7 @@ impl Ops for CheckOps<'_> {
         let (ra, rb) = residual.as_ref().map(parts).map_or((None, None), |(a, b)| (Some(a), Some(b)));
         let a = self.reference.linear(&x.0, &both.reference, ra)?;
         let b = self.device.linear(&x.1, &both.device, rb)?;
-        self.compare("linear", a, b, linear.d_in)
+        self.compare("linear", a, b, linear.spec.d_in)
     }
 
     fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {

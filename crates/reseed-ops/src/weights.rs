@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use crate::quant::{Numbers, Quant};
 use crate::shape::Thw;
 
 /// Weights in a device's own form.
@@ -81,13 +82,57 @@ pub struct Conv {
     pub packed: Packed,
 }
 
-/// A matrix and a bias on a device: y = x Wᵀ + b.
-#[derive(Clone)]
-pub struct Linear {
+/// Shape of a linear layer, and how its matrix is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinearSpec {
     /// Columns of the input.
     pub d_in: usize,
     /// Columns of the output.
     pub d_out: usize,
+    /// How the matrix is stored, if not as floats.
+    pub quant: Option<Quant>,
+}
+
+impl LinearSpec {
+    /// A layer of floats.
+    pub fn floats(d_in: usize, d_out: usize) -> LinearSpec {
+        LinearSpec { d_in, d_out, quant: None }
+    }
+
+    /// Bytes of the matrix where floats take `float` bytes.
+    pub fn bytes(&self, float: usize) -> usize {
+        let count = self.d_in * self.d_out;
+        self.quant.map_or(count * float, |quant| quant.bytes(count))
+    }
+}
+
+/// Matrix `[d_out, d_in]` and bias `[d_out]` of a linear layer on the host.
+pub struct LinearData {
+    /// Row-major, stored as the layer's [`LinearSpec`] says.
+    pub weight: Numbers,
+    /// One number per output column.
+    pub bias: Vec<f32>,
+}
+
+impl LinearData {
+    /// The same with a matrix of floats.
+    pub fn floats(self) -> ConvData {
+        ConvData { weight: self.weight.floats(), bias: self.bias }
+    }
+}
+
+impl From<ConvData> for LinearData {
+    /// A convolution of one tap.
+    fn from(data: ConvData) -> LinearData {
+        LinearData { weight: Numbers::Floats(data.weight), bias: data.bias }
+    }
+}
+
+/// A matrix and a bias on a device: y = x Wᵀ + b.
+#[derive(Clone)]
+pub struct Linear {
+    /// Its shape, and how the device keeps the matrix.
+    pub spec: LinearSpec,
     /// The device's own form.
     pub packed: Packed,
 }

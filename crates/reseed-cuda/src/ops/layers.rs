@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use reseed_ops::{Conv, Linear, Packed, Result, Upsample};
+use reseed_ops::{Conv, Linear, Result, Shape, Upsample};
 
 use super::CudaOps;
 use super::conv::Weights;
@@ -43,43 +43,54 @@ impl Matrix {
     /// The same on its way back, if it is parked.
     fn fetch(&self, cuda: &CudaOps, op: &'static str) -> Result<Option<Matrix>> {
         let Matrix::Parked(pinned) = self else { return Ok(None) };
-        let lent = cuda.scratch(op, pinned.len() / cuda.dtype.bytes(), cuda.dtype)?;
+        let lent = cuda.lend(op, Shape::from([pinned.len()]), pinned.len())?;
         cuda.store.bring(&lent, 0, pinned, 0, pinned.len())?;
         Ok(Some(Matrix::Lent(lent)))
     }
 }
 
+/// A linear layer.
+#[derive(Clone)]
+pub struct Layer {
+    /// `[d_out, d_in]` of the device's type, or in the few bits that the layer says.
+    pub weight: Arc<Matrix>,
+    /// `[d_out]` of f32.
+    pub bias: Arc<Memory>,
+    /// The same in the device's type, which is what libraries add; absent where it is zero.
+    pub rounded: Option<Arc<Memory>>,
+}
+
+impl Layer {
+    fn with(&self, weight: Matrix) -> Layer {
+        Layer { weight: Arc::new(weight), ..self.clone() }
+    }
+}
+
 pub fn park_linear(cuda: &CudaOps, linear: &Linear) -> Result<Linear> {
-    let packed = park(cuda, &linear.packed, linear.d_out)?;
-    Ok(Linear { packed, ..linear.clone() })
+    let layer: &Layer = cuda.unpack(&linear.packed);
+    let weight = layer.weight.park(cuda, linear.spec.bytes(cuda.dtype.bytes()))?;
+    Ok(Linear { packed: Arc::new(layer.with(weight)), ..linear.clone() })
 }
 
 pub fn fetch_linear(cuda: &CudaOps, parked: &Linear) -> Result<Linear> {
-    Ok(Linear { packed: fetch(cuda, "fetch_linear", &parked.packed)?, ..parked.clone() })
+    let layer: &Layer = cuda.unpack(&parked.packed);
+    Ok(match layer.weight.fetch(cuda, "fetch_linear")? {
+        Some(weight) => Linear { packed: Arc::new(layer.with(weight)), ..parked.clone() },
+        None => parked.clone(),
+    })
 }
 
 pub fn park_conv(cuda: &CudaOps, conv: &Conv) -> Result<Conv> {
-    let packed = park(cuda, &conv.packed, conv.spec.c_out * conv.spec.taps.count())?;
-    Ok(Conv { packed, ..conv.clone() })
+    let Weights { weight, bias, c_in } = cuda.unpack(&conv.packed);
+    let rows = conv.spec.c_out * conv.spec.taps.count();
+    let weight = weight.park(cuda, rows * c_in * cuda.dtype.bytes())?;
+    Ok(Conv { packed: Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }), ..conv.clone() })
 }
 
 pub fn fetch_conv(cuda: &CudaOps, parked: &Conv) -> Result<Conv> {
-    Ok(Conv { packed: fetch(cuda, "fetch_conv", &parked.packed)?, ..parked.clone() })
-}
-
-/// Weights of so many rows of input channels.
-fn park(cuda: &CudaOps, packed: &Packed, rows: usize) -> Result<Packed> {
-    let Weights { weight, bias, c_in } = cuda.unpack(packed);
-    let weight = weight.park(cuda, rows * c_in * cuda.dtype.bytes())?;
-    Ok(Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }))
-}
-
-fn fetch(cuda: &CudaOps, op: &'static str, packed: &Packed) -> Result<Packed> {
-    let Weights { weight, bias, c_in } = cuda.unpack(packed);
-    Ok(match weight.fetch(cuda, op)? {
-        Some(weight) => Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }),
-        None => packed.clone(),
-    })
+    let Weights { weight, bias, c_in } = cuda.unpack(&parked.packed);
+    let Some(weight) = weight.fetch(cuda, "fetch_conv")? else { return Ok(parked.clone()) };
+    Ok(Conv { packed: Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }), ..parked.clone() })
 }
 
 pub fn park_upsample(cuda: &CudaOps, upsample: &Upsample) -> Result<Upsample> {

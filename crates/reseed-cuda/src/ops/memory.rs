@@ -13,16 +13,16 @@ use crate::store::{Lent, Memory};
 impl CudaOps {
     /// A tensor whose every element is yet to be written.
     pub fn room(&self, op: &'static str, shape: Shape, dtype: DType) -> Result<Tensor> {
-        Ok(Tensor::new(shape, dtype, Arc::new(self.lend(op, shape, dtype)?)))
+        Ok(Tensor::new(shape, dtype, Arc::new(self.lend(op, shape, shape.count() * dtype.bytes())?)))
     }
 
     /// Memory that goes back when the op has queued its work.
     pub fn scratch(&self, op: &'static str, count: usize, dtype: DType) -> Result<Lent> {
-        self.lend(op, Shape::from([count]), dtype)
+        self.lend(op, Shape::from([count]), count * dtype.bytes())
     }
 
-    fn lend(&self, op: &'static str, shape: Shape, dtype: DType) -> Result<Lent> {
-        let bytes = shape.count() * dtype.bytes();
+    /// Bytes for something of this shape.
+    pub fn lend(&self, op: &'static str, shape: Shape, bytes: usize) -> Result<Lent> {
         self.store.take(bytes)?.ok_or_else(|| self.out_of_memory(op, shape, bytes))
     }
 

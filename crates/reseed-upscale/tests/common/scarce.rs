@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvSpec, CpuOps, DType, Epilogue, Error, Linear, Norm, Ops, Past, Placement, Qkv,
-    Read, Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, Upsample, UpsampleData, UpsampleSpec, Vector,
+    Activation, Conv, ConvData, ConvSpec, CpuOps, DType, Epilogue, Error, Linear, LinearData, LinearSpec, Norm, Ops,
+    Past, Placement, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, Upsample, UpsampleData,
+    UpsampleSpec, Vector,
 };
 
 pub struct Scarce {
@@ -75,8 +76,8 @@ impl Ops for Scarce {
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
         self.inner.conv_weights(spec, read)
     }
-    fn linear_weights(&self, d_in: usize, d_out: usize, read: Read<ConvData>) -> Result<Linear> {
-        self.inner.linear_weights(d_in, d_out, read)
+    fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear> {
+        self.inner.linear_weights(spec, read)
     }
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {
         self.inner.norm_weights(groups, eps, channels, read)
