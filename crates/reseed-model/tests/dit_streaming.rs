@@ -96,21 +96,21 @@ fn few_bits_on_the_device_take_the_room_of_few_bits() {
     fn case(source: &Formula) -> Case<'_> {
         Case { source, latent: Thw::new(5, 90, 160), text: 58 }
     }
-    let wide = case(&floats).needs(&trace(), usize::MAX).unwrap();
+    let wide = case(&floats).needs(&trace(), Layers::Stay(usize::MAX)).unwrap();
     let blocks: usize = (0..config.layers).map(|layer| matrices(&config, layer)).sum();
     let largest = 2 * config.hidden * config.width;
     for quant in Quant::ALL {
         let few = Formula::plain(config.tensors(), 1).stored(quant);
-        let needs = case(&few).needs(&keeping_quants(), usize::MAX).unwrap();
+        let needs = case(&few).needs(&keeping_quants(), Layers::Stay(usize::MAX)).unwrap();
         assert_eq!(wide.weights - needs.weights, 2 * blocks - quant.bytes(blocks), "{quant:?}");
         assert!(needs.arena >= wide.arena && needs.arena <= wide.arena + largest, "{quant:?}: {needs:?} {wide:?}");
-        let none = case(&few).needs(&keeping_quants(), 0).unwrap();
+        let none = case(&few).needs(&keeping_quants(), Layers::Stay(0)).unwrap();
         assert_eq!(none.hosted, quant.bytes(blocks), "{quant:?} waits in the host's memory as it is");
         // A device that widens at once takes what floats take.
-        assert_eq!(case(&few).needs(&trace(), usize::MAX).unwrap().weights, wide.weights);
+        assert_eq!(case(&few).needs(&trace(), Layers::Stay(usize::MAX)).unwrap().weights, wide.weights);
     }
     // The 7B network in four bits fits where its floats do not.
     let few = Formula::plain(config.tensors(), 1).stored(Quant::Q4K);
-    let four = case(&few).needs(&keeping_quants(), usize::MAX).unwrap();
+    let four = case(&few).needs(&keeping_quants(), Layers::Stay(usize::MAX)).unwrap();
     assert!(four.weights + four.arena < 8 << 30 && wide.weights > 15 << 30, "{four:?} {wide:?}");
 }
