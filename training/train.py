@@ -19,7 +19,7 @@ import torch
 import checkpoint
 import degrade
 import evaluate
-from data import Train, validation
+from data import TILE, Train, validation
 from model import Dit, NormSilu, Sizes, Vae
 from start import free, shapes, start
 
@@ -30,7 +30,7 @@ BARE = 0.3                               # share of the loss that is taken befor
 class Task:
     """A kind of batch: crops, whether they are restored and from what scale, and the size of the tiles they are cut from."""
 
-    def __init__(self, count, h, w, frames=1, scale=None, window=None, level=512):
+    def __init__(self, count, h, w, frames=1, scale=None, window=None, level=TILE):
         self.count, self.h, self.w, self.frames, self.scale, self.window = count, h, w, frames, scale, window
         self.level = level
 
@@ -225,7 +225,8 @@ def main():
     else:
         sizes = Sizes()
         weights = first_weights(sizes, train)
-    print(f"ready after {time.time() - began:.0f}s, torch {torch.__version__}, {len(train.photos[512].tiles)} photographs", flush=True)
+    tiles = len(train.photos[TILE].tiles)
+    print(f"ready after {time.time() - began:.0f}s, torch {torch.__version__}, {tiles} photographs", flush=True)
     if device == "cuda":
         NormSilu.compile()
     for i, (name, minutes) in enumerate(stage.split(":") for stage in args.stages):
