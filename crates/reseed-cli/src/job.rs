@@ -2,7 +2,6 @@
 
 pub mod journal;
 pub mod settings;
-mod spool;
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +14,6 @@ use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use journal::{Journal, Past};
 use settings::Settings;
-use spool::Spool;
 
 /// What to do with what an earlier run left.
 #[derive(Clone, Copy, Default)]
@@ -80,20 +78,16 @@ impl Work {
 
     /// Where the result goes.
     pub fn sink(&mut self, info: &Info, options: &Options) -> Result<Box<dyn Sink>> {
-        let folder = journal::folder(&self.output);
+        let options = &Options { resumable: self.keeps, ..options.clone() };
         let sink = match &self.past {
             Some(past) => reseed_media::resume_with(&self.output, info, options, past.frames()),
             None => reseed_media::create_with(&self.output, info, options),
         };
         let sink = sink.map_err(Failure::output)?;
         if self.keeps && self.journal.is_none() {
-            self.journal = Some(Journal::create(&folder)?);
+            self.journal = Some(Journal::create(&journal::folder(&self.output))?);
         }
-        Ok(match &self.past {
-            _ if !self.keeps || sink.secures_at_once() => sink,
-            Some(past) => Box::new(Spool::resume(sink, &folder, info, past.frames()).map_err(Failure::output)?),
-            None => Box::new(Spool::create(sink, &folder)),
-        })
+        Ok(sink)
     }
 
     /// Now that everything is known that the result depends on: where the job starts.

@@ -29,9 +29,11 @@ pub mod metrics;
 mod partial;
 mod picture;
 mod planes;
+mod rows;
 mod stream;
 mod trim;
 pub mod video;
+pub mod wide;
 pub mod y4m;
 
 use std::fs::{self, File};
@@ -133,14 +135,14 @@ pub fn create_with(path: &Path, info: &Info, options: &Options) -> Result<Box<dy
     }
 }
 
-/// Goes on with an output that a run with the same arguments left unfinished: a video behind what [`Sink::secure`] then
-/// says is there, anything else behind its first `frames` frames.
+/// Goes on with an output that a run with the same arguments left unfinished, behind its first `frames` frames. A video's
+/// are all there only if it was [resumable](Options::resumable).
 pub fn resume_with(path: &Path, info: &Info, options: &Options, frames: usize) -> Result<Box<dyn Sink>> {
     if is_y4m(path) {
         return Ok(Box::new(y4m::Writer::resume(path, info, frames)?));
     }
     if Container::of(path).is_some() {
-        return Ok(Box::new(video::Writer::resume(path, info, options)?));
+        return Ok(Box::new(video::Writer::resume(path, info, options, frames)?));
     }
     Ok(Box::new(folder::FolderSink::resume(path, info, frames)?))
 }

@@ -13,6 +13,7 @@ mod pixels;
 mod probe;
 mod reader;
 mod segments;
+mod spool;
 mod timeline;
 mod tools;
 mod tracks;
@@ -65,12 +66,16 @@ pub struct Options {
     pub metadata: bool,
     /// Whether fonts and other attachments are.
     pub attachments: bool,
+    /// Whether [`Sink::secure`](crate::Sink::secure) makes every frame safe, not only those of finished segments: frames
+    /// lie twice on the disk until then.
+    pub resumable: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
         let (audio, subtitles, chapters, metadata, attachments) = (true, true, true, true, true);
-        Options { codec: None, crf: None, encoder_args: Vec::new(), audio, subtitles, chapters, metadata, attachments }
+        let (codec, crf, encoder_args, resumable) = (None, None, Vec::new(), false);
+        Options { codec, crf, encoder_args, audio, subtitles, chapters, metadata, attachments, resumable }
     }
 }
 

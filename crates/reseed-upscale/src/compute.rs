@@ -68,6 +68,7 @@ impl Compute<'_> {
             }
             self.phase.set(Phase::Encode);
             latent.extend(timed(&mut times.encode, || self.encode(&mut encoder, &pictures, batch.is_some()))?);
+            self.view.pool().give(pictures);
             let Some(batch) = batch else { continue };
             let condition = self.latent(std::mem::take(&mut latent));
             encoder = self.encoder();

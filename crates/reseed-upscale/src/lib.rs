@@ -45,6 +45,7 @@ mod networks;
 pub mod noise;
 mod phase;
 mod point;
+mod pool;
 mod post;
 mod prepare;
 mod read;
@@ -55,7 +56,6 @@ pub mod shot;
 mod size;
 mod upscaler;
 mod view;
-mod wide;
 
 pub use color::Color;
 pub use error::{Error, Result};

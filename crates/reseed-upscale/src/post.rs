@@ -10,13 +10,13 @@ use rayon::prelude::*;
 use reseed_media::{Depth, Frame, Samples, Size};
 
 use crate::alpha;
-use crate::color::{Color, unit};
+use crate::color::Color;
 use crate::join::{self, Joiner};
 use crate::point::Point;
 use crate::prepare::Slice;
 use crate::report::timed;
 use crate::settings::Settings;
-use crate::view::View;
+use crate::view::{BLACK, View, WHITE};
 
 /// What comes out of post-processing.
 pub enum Done {
@@ -61,7 +61,7 @@ impl<'a> Post<'a> {
         let mut time = Duration::ZERO;
         let mut pictures = Vec::new();
         for slice in from {
-            timed(&mut time, || self.crop(&slice.pictures, &mut pictures));
+            timed(&mut time, || self.crop(slice.pictures, &mut pictures));
             let Some(batch) = slice.batch else { continue };
             let inputs = batch.frames[batch.shared..].to_vec();
             if batch.number < self.done {
@@ -107,13 +107,19 @@ impl<'a> Post<'a> {
         !self.tells || to.send(Done::Batch(Point { held: self.joiner.held(), ..self.point.clone() })).is_ok()
     }
 
-    /// The top left of padded pictures.
-    fn crop(&self, padded: &[f32], pictures: &mut Vec<Vec<f32>>) {
+    /// The top left of padded pictures. One alone stays where it is.
+    fn crop(&self, mut padded: Vec<f32>, pictures: &mut Vec<Vec<f32>>) {
         let (from, to) = (self.view.geometry().padded, self.view.geometry().output);
+        let (line, kept) = (3 * from.w, 3 * to.w);
+        if padded.len() == 3 * from.pixels() {
+            (1..to.h).filter(|_| kept < line).for_each(|y| padded.copy_within(y * line..y * line + kept, y * kept));
+            padded.truncate(3 * to.pixels());
+            return pictures.push(padded);
+        }
         let crop = |picture: &[f32]| {
-            let mut cropped = Vec::with_capacity(3 * to.pixels());
-            let lines = picture.chunks_exact(3 * from.w).take(to.h);
-            lines.for_each(|line| cropped.extend_from_slice(&line[..3 * to.w]));
+            let mut cropped = self.view.pool().take(3 * to.pixels());
+            let lines = picture.chunks_exact(line).zip(cropped.chunks_exact_mut(kept));
+            lines.for_each(|(line, cropped)| cropped.copy_from_slice(&line[..kept]));
             cropped
         };
         pictures.par_extend(padded.par_chunks_exact(3 * from.pixels()).map(crop));
@@ -128,10 +134,10 @@ impl<'a> Post<'a> {
             let style = inputs.par_iter().map(|frame| self.view.cropped(frame)).collect();
             self.settings.color.apply(&mut pictures, style, size);
         }
-        let frame = |(mut picture, alpha): (Vec<f32>, Option<Vec<f32>>)| {
-            picture.iter_mut().for_each(|value| *value = unit(*value));
-            let alpha = alpha.map(|alpha| Samples::from_unit(&alpha, self.depth));
-            Frame { alpha, ..Frame::from_unit(size, &picture, self.depth) }
+        let frame = |(picture, alpha): (Vec<f32>, Option<Vec<f32>>)| {
+            let samples = Samples::from_between(&picture, [BLACK, WHITE], self.depth);
+            self.view.pool().give(picture);
+            Frame { size, samples, alpha: alpha.map(|alpha| Samples::from_unit(&alpha, self.depth)) }
         };
         pictures.into_par_iter().zip(alphas).map(frame).collect()
     }

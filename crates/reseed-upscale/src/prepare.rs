@@ -1,5 +1,6 @@
 //! The second stage: frames as the encoder wants them, slice by slice.
 
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
@@ -24,8 +25,8 @@ pub struct Slice {
 /// Makes slices of batches.
 pub struct Prepare<'a> {
     pub view: &'a View,
-    /// Latent frames a slice.
-    pub latents: usize,
+    /// Latent frames a slice. Where there are no latents, every picture goes by itself.
+    pub latents: Option<usize>,
     /// Batches that were done before the job went on.
     pub done: usize,
 }
@@ -51,9 +52,9 @@ impl Prepare<'_> {
         let picture = 3 * self.view.geometry().padded.pixels();
         let count = batch.seen.len();
         let mut batch = Some(batch);
-        slices(count, self.latents * FRAMES_A_LATENT).into_iter().all(|range| {
+        self.ranges(count).into_iter().all(|range| {
             let frames = batch.as_ref().map_or(&[][..], |batch| &batch.seen[range.clone()]);
-            let mut pictures = vec![0.0; frames.len() * picture];
+            let mut pictures = self.view.pool().take(frames.len() * picture);
             timed(time, || {
                 let canvases = pictures.par_chunks_exact_mut(picture);
                 canvases.zip(frames).for_each(|(canvas, frame)| self.view.padded_into(frame, canvas));
@@ -61,5 +62,13 @@ impl Prepare<'_> {
             let batch = if range.end == count { batch.take() } else { None };
             to.send(Slice { pictures, batch }).is_ok()
         })
+    }
+
+    /// The slices of a batch.
+    fn ranges(&self, frames: usize) -> Vec<Range<usize>> {
+        match self.latents {
+            Some(latents) => slices(frames, latents * FRAMES_A_LATENT),
+            None => (0..frames).map(|i| i..i + 1).collect(),
+        }
     }
 }

@@ -141,7 +141,8 @@ impl<'a> Upscaler<'a> {
         let (stop, phase) = (AtomicBool::new(false), PhaseCell::default());
         let (done, first, before) = (from.batches, from.first_held(), from.frames);
         let reader = Reader { settings, done, first, stop: &stop };
-        let prepare = Prepare { view: &view, latents: settings.vae.slice, done };
+        let latents = self.networks.map(|_| settings.vae.slice);
+        let prepare = Prepare { view: &view, latents, done };
         let (view, phase, stop) = (&view, &phase, &stop);
         let compute = self.networks.map(|(ops, model)| Compute { ops, model, settings, view, done, phase, stop });
         let post = Post::new(settings, view, info.depth, stop).from(from, progress.wants_points());

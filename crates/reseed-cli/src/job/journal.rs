@@ -14,7 +14,6 @@ use reseed_upscale::Point;
 use serde_json::{Value, json};
 
 use super::settings::Settings;
-use super::spool;
 use crate::ending;
 use crate::failure::{Failure, Result};
 
@@ -195,7 +194,6 @@ impl Drop for Journal {
 
 /// Removes a journal and all that belongs to it, and its folder unless something else is in it.
 pub fn discard(folder: &Path) {
-    spool::discard(folder);
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().to_str().is_some_and(|name| name.starts_with(HELD)) {
             // What cannot be tidied up must not hide the reason that led here.

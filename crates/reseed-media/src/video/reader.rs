@@ -1,6 +1,6 @@
 //! A video as a source of frames.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::process::{ChildStdout, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -53,9 +53,9 @@ impl Reader {
     /// Reads the planes of the next frame and notes its time. Nothing behind the last.
     fn fill(&mut self) -> Result<bool> {
         let bytes = self.planes.frame_bytes();
-        self.buffer.clear();
+        self.buffer.resize(bytes, 0);
         let video = described(&self.info);
-        let read = (&mut self.stdout).take(bytes as u64).read_to_end(&mut self.buffer);
+        let read = read_all(&mut self.stdout, &mut self.buffer);
         let read = read.map_err(|cause| Error::Read { path: video.path.clone(), cause })?;
         if read == bytes {
             video.timeline.push(self.stamps.recv_timeout(PATIENCE).ok().flatten());
@@ -91,6 +91,20 @@ impl Source for Reader {
         }
         Ok(frames)
     }
+}
+
+/// Fills `buffer` as far as there is something to fill it with.
+fn read_all(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match from.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 fn described(info: &Info) -> &Video {
