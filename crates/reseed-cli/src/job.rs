@@ -1,18 +1,20 @@
 //! A job that outlives its run: what an earlier run left, and going on with it.
 
 pub mod journal;
+mod made;
 pub mod settings;
 
 use std::path::{Path, PathBuf};
 
 use reseed_media::video::Options;
 use reseed_media::{Info, Kind, Sink};
-use reseed_upscale::{Phase, Point};
+use reseed_upscale::{Keep, Phase, Point};
 
 use crate::ending;
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use journal::{Journal, Past};
+use made::Made;
 use settings::Settings;
 
 /// What to do with what an earlier run left.
@@ -28,6 +30,7 @@ pub struct Work {
     settings: Settings,
     past: Option<Past>,
     journal: Option<Journal>,
+    made: Option<Made>,
     /// Whether there is something to go on with if it is interrupted: pipes and single images have nothing.
     keeps: bool,
 }
@@ -40,7 +43,8 @@ impl Work {
         if leftovers.resume && (is_pipe(input) || is_pipe(output)) {
             return Err(Failure::Usage("--resume: a pipe cannot be gone on with; give files".into()));
         }
-        let mut work = Work { output: output.into(), settings, past: None, journal: None, keeps };
+        let made = keeps.then(|| Made::new(journal::folder(output)));
+        let mut work = Work { output: output.into(), settings, past: None, journal: None, made, keeps };
         if keeps && let Some((journal, past)) = Journal::open(&journal::folder(output))? {
             work.take_up(journal, past, leftovers)?;
         }
@@ -107,9 +111,11 @@ impl Work {
         }
     }
 
-    /// Hears of the job while it runs.
-    pub fn watch(&mut self, progress: Progress) -> Watch<'_> {
-        Watch { progress, journal: self.journal.as_mut() }
+    /// Hears of the job while it runs, and keeps what its networks make.
+    pub fn watch(&mut self, progress: Progress) -> (Watch<'_>, Option<&dyn Keep>) {
+        let Work { journal, made, .. } = self;
+        let made = made.as_ref();
+        (Watch { progress, journal: journal.as_mut(), made }, made.map(|made| made as &dyn Keep))
     }
 
     /// The output is complete.
@@ -122,6 +128,7 @@ impl Work {
 pub struct Watch<'a> {
     progress: Progress,
     journal: Option<&'a mut Journal>,
+    made: Option<&'a Made>,
 }
 
 impl reseed_upscale::Progress for Watch<'_> {
@@ -151,6 +158,7 @@ impl reseed_upscale::Progress for Watch<'_> {
         let safe = sink.secure()?;
         assert_eq!(safe, point.frames, "a sink keeps what was written to it");
         journal.add(point)?;
+        self.made.inspect(|made| made.forget(point.batches));
         sink.keep_unfinished();
         ending::kept(point.frames);
         Ok(())

@@ -22,6 +22,7 @@
 //! ```
 #![deny(missing_docs)]
 
+mod disk;
 mod error;
 mod folder;
 mod frame;
@@ -40,6 +41,7 @@ use std::fs::{self, File};
 use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
+pub use disk::{Disk, disk};
 pub use error::{Error, HeaderProblem, Result};
 pub use folder::videos_in;
 pub use frame::{Depth, Frame, Rate, Samples, Size};

@@ -8,10 +8,12 @@
 
 mod codec;
 mod encoder;
+mod marks;
 mod mux;
 mod pixels;
 mod probe;
 mod reader;
+mod seek;
 mod segments;
 mod spool;
 mod timeline;
@@ -32,6 +34,7 @@ pub use codec::Codec;
 pub use segments::{JOB_FILE, SEGMENT_FRAMES, discard_work, work_folder};
 pub use tracks::{Container, is_video_name};
 pub use writer::Writer;
+pub(crate) use writer::{bits_per_pixel, plane_bytes};
 
 pub(crate) use tools::install_command;
 

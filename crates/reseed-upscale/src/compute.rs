@@ -1,7 +1,7 @@
 //! The third stage: the networks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use reseed_model::plan::{Cut, slices};
@@ -9,6 +9,7 @@ use reseed_model::{Half, Stream};
 use reseed_ops::{CopyTime, Hw, Ops, Thw};
 
 use crate::error::Result;
+use crate::keep::Outlet;
 use crate::latent::Latent;
 use crate::noise::noised_condition;
 use crate::phase::{Phase, PhaseCell};
@@ -28,7 +29,7 @@ pub struct PhaseTimes {
 }
 
 /// Sends slices on as they are, until there are none or nobody wants more.
-pub fn pass(from: &Receiver<Slice>, to: &SyncSender<Slice>) -> PhaseTimes {
+pub fn pass(from: &Receiver<Slice>, to: &Outlet) -> PhaseTimes {
     for slice in from {
         if to.send(slice).is_err() {
             break;
@@ -51,7 +52,7 @@ pub struct Compute<'a> {
 
 impl Compute<'_> {
     /// Takes slices and sends their restored pictures, until there are none or nobody wants more.
-    pub fn run(&self, from: &Receiver<Slice>, to: &SyncSender<Slice>) -> Result<PhaseTimes> {
+    pub fn run(&self, from: &Receiver<Slice>, to: &Outlet) -> Result<PhaseTimes> {
         let mut times = PhaseTimes::default();
         let mut encoder = self.encoder();
         let mut latent = Vec::new();

@@ -39,6 +39,7 @@ mod color;
 mod compute;
 mod error;
 pub mod join;
+mod keep;
 mod latent;
 pub mod memory;
 mod networks;
@@ -59,6 +60,7 @@ mod view;
 
 pub use color::Color;
 pub use error::{Error, Result};
+pub use keep::Keep;
 pub use latent::Latent;
 pub use networks::{Networks, Transformer};
 pub use phase::Phase;

@@ -10,6 +10,7 @@ use rayon::prelude::*;
 use reseed_media::{Depth, Frame, Samples, Size};
 
 use crate::alpha;
+use crate::batch::Start;
 use crate::color::Color;
 use crate::join::{self, Joiner};
 use crate::point::Point;
@@ -35,6 +36,8 @@ pub struct Post<'a> {
     /// Batches that were done before the job went on, and what of them is still held.
     done: usize,
     held: VecDeque<Vec<Vec<f32>>>,
+    /// Batches that came last, and their shots.
+    shots: VecDeque<(usize, Start)>,
     /// Where the job stands; `held` stays empty here.
     point: Point,
     /// Whether points are told.
@@ -47,7 +50,8 @@ impl<'a> Post<'a> {
     pub fn new(settings: &'a Settings, view: &'a View, depth: Depth, stop: &'a AtomicBool) -> Post<'a> {
         let joiner = Joiner::new(settings.overlap, settings.batching.shared());
         let (held, point) = (VecDeque::new(), Point::default());
-        Post { settings, view, depth, joiner, done: 0, held, point, tells: false, stop }
+        let shots = VecDeque::new();
+        Post { settings, view, depth, joiner, done: 0, held, shots, point, tells: false, stop }
     }
 
     /// From a point on, with points told behind every batch where they are wanted.
@@ -64,6 +68,7 @@ impl<'a> Post<'a> {
             timed(&mut time, || self.crop(slice.pictures, &mut pictures));
             let Some(batch) = slice.batch else { continue };
             let inputs = batch.frames[batch.shared..].to_vec();
+            self.shots.push_back((batch.number, batch.shot));
             if batch.number < self.done {
                 let held = self.held.pop_front().expect("only batches of which something is held come again");
                 self.joiner.restore(held, inputs);
@@ -104,7 +109,15 @@ impl<'a> Post<'a> {
     /// Tells that a batch is done. Whether somebody wants more.
     fn tell(&mut self, to: &SyncSender<Done>) -> bool {
         self.point.batches += 1;
-        !self.tells || to.send(Done::Batch(Point { held: self.joiner.held(), ..self.point.clone() })).is_ok()
+        if !self.tells {
+            return true;
+        }
+        let held = self.joiner.held();
+        // The next batch may not have come yet; the shot of the last is as good a place to start.
+        let first = (self.point.batches - held.len()).min(self.point.batches - 1);
+        self.shots.retain(|(batch, _)| *batch >= first);
+        self.point.shot = self.shots.front().map_or(self.point.shot, |(_, shot)| *shot);
+        to.send(Done::Batch(Point { held, ..self.point.clone() })).is_ok()
     }
 
     /// The top left of padded pictures. One alone stays where it is.

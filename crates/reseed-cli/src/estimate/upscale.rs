@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use reseed_media::Disk;
 use reseed_model::Vae;
 use reseed_model::weights::formula::uniform;
 use reseed_ops::{ConvData, Cost, Shape};
@@ -28,6 +29,7 @@ struct Needs {
     device: usize,
     /// Bytes of the host's memory.
     host: usize,
+    disk: Disk,
     seconds: f64,
 }
 
@@ -57,7 +59,8 @@ pub fn run(args: &UpscaleEstimateArgs) -> Result<()> {
         None => (0, share.weights() + tensors + pictures),
     };
     let seconds = cost.flops as f64 / rate(transformer)?;
-    tell(args, &Needs { frames, batches, cost, device: on_card, host, seconds }, &share, &planned);
+    let disk = super::disk::needs(args, &settings, source.info(), frames)?;
+    tell(args, &Needs { frames, batches, cost, device: on_card, host, disk, seconds }, &share, &planned);
     Ok(())
 }
 
@@ -99,13 +102,14 @@ fn rate(device: &Device) -> Result<f64> {
 }
 
 fn tell(args: &UpscaleEstimateArgs, needs: &Needs, share: &Share, planned: &[Planned]) {
-    let Needs { frames, batches, cost, device, host, seconds } = *needs;
+    let Needs { frames, batches, cost, device, host, disk, seconds } = *needs;
     let (resident, layers, plan) = (share.step.resident, share.step.layers, &planned[0].plan);
     if args.job.compute.json {
         say!(
             "{}",
             json!({"event": "estimate", "command": "upscale", "frames": frames, "batches": batches,
                    "seconds": seconds, "fps": frames as f64 / seconds, "device_bytes": device, "host_bytes": host,
+                   "output_bytes": disk.output, "work_bytes": disk.work,
                    "weights_bytes": share.weights(), "hosted_bytes": share.step.hosted, "flops": cost.flops,
                    "layers": layers, "resident_layers": resident, "slice_latents": plan.slice})
         );
@@ -117,6 +121,8 @@ fn tell(args: &UpscaleEstimateArgs, needs: &Needs, share: &Share, planned: &[Pla
         say!("card        {} at most", bytes(device));
     }
     say!("host        {} at most", bytes(host));
+    let (output, work) = (bytes(disk.output as usize), bytes(disk.work as usize));
+    say!("disk        about {output}, and {work} beside it while the job runs");
     say!("arithmetic  {:.3} TFLOP", cost.flops as f64 / 1e12);
     let stream = if resident < layers { format!(", {} stream", bytes(share.step.hosted)) } else { String::new() };
     say!("plan        {resident} of {layers} layers on the device{stream}; slices of {} latent frames", plan.slice);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::codec::Codec;
 use super::encoder::{Encoder, Encoding};
+use super::marks::Marks;
 use super::mux::Mux;
 use super::pixels::{Family, Pixels};
 use super::segments::{SEGMENT_FRAMES, Work};
@@ -35,6 +36,7 @@ pub struct Writer {
     ending: Option<Encoder>,
     next: usize,
     spool: Option<Spool>,
+    marks: Option<Marks>,
     /// Whether frames in the spool are still to be given to encoders.
     replays: bool,
     /// Frames that are yet to come and in finished segments already.
@@ -71,6 +73,10 @@ impl Writer {
         let work = Work::open(path, codec.segment_format(), resume.is_some())?;
         let spool = |written: usize| Spool::open(&work.folder, work.frames(), written);
         let spool = options.resumable.then(|| spool(resume.unwrap_or(0))).transpose()?;
+        let marks = match &info.kind {
+            Kind::Video(video) if options.resumable => Some(Marks::open(&work.folder, &video.timeline)?),
+            _ => None,
+        };
         let planes = Planes::new(info.size, pixels.layout(look.range, look.matrix, look.location.as_deref()));
         let encoding = Encoding {
             tools,
@@ -101,6 +107,7 @@ impl Writer {
             ending: None,
             next: work.segments.len(),
             spool,
+            marks,
             replays: resume.is_some(),
             ahead: resume.map_or(0, |frames| work.frames().saturating_sub(frames)),
             work,
@@ -177,6 +184,9 @@ impl Sink for Writer {
         }
         let Some(spool) = &mut self.spool else { return Ok(0) };
         let written = spool.secure()?;
+        if let Some((marks, video)) = self.marks.as_mut().zip(self.source.as_ref()) {
+            marks.secure(&video.timeline)?;
+        }
         self.work.sync()?;
         spool.forget(self.work.frames());
         Ok(written)
@@ -205,6 +215,25 @@ impl Sink for Writer {
         work.keep = false;
         Ok(())
     }
+}
+
+/// Bits of a pixel that an output would take, about.
+pub(crate) fn bits_per_pixel(info: &Info, options: &Options) -> f64 {
+    let (codec, pixels) = stored(info, options);
+    codec.bits_per_pixel(pixels, options.crf)
+}
+
+/// Bytes of a frame on its way to the encoder.
+pub(crate) fn plane_bytes(info: &Info, options: &Options) -> usize {
+    let pixels = stored(info, options).1;
+    Planes::new(info.size, pixels.layout(Range::Limited, Matrix::Bt709, None)).frame_bytes()
+}
+
+/// What an output is compressed with unless its name asks for something else, and its pixels.
+fn stored(info: &Info, options: &Options) -> (Codec, Pixels) {
+    let pixels = Origin::of(info).pixels;
+    let codec = options.codec.unwrap_or(Codec::default_for(Container::Matroska, pixels.bits));
+    (codec, codec.stored_pixels(pixels))
 }
 
 /// What an output takes over from whatever was opened.
