@@ -1,5 +1,6 @@
 //! `reseed estimate vae`: the model runs on a device that computes nothing, and says what it would have taken.
 
+mod disk;
 pub mod upscale;
 
 use reseed_model::plan::{Cut, padded_plane, slices, whole_frames};

@@ -208,8 +208,9 @@ impl Job<'_> {
         let upscaler = upscaler.fitting(shrinking.as_ref().map(|fit| fit as &dyn Fit));
         let progress = Progress::new(self.name, source.info().frames, self.args.compute.json);
         let progress = progress.going_on_from(from.frames).on(device.card.clone());
-        let report =
-            upscaler.resume(from, &mut *source, sink, &mut work.watch(progress)).map_err(|e| self.failure(e))?;
+        let (mut watch_work, keep) = work.watch(progress);
+        let upscaler = upscaler.keeping(keep);
+        let report = upscaler.resume(from, &mut *source, sink, &mut watch_work).map_err(|e| self.failure(e))?;
         work.finish();
         if let Some(((vae, dit), ceiling)) = profilers.as_ref().zip(device.ceiling.as_ref()) {
             report::profile(&[vae.records()?, dit.records()?].concat(), ceiling, self.args.compute.json);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use reseed_model::plan::{Cut, slices};
@@ -10,6 +10,7 @@ use reseed_model::{Half, Stream};
 use reseed_ops::{CopyTime, Hw, Ops, Thw};
 
 use crate::error::{Error, Result};
+use crate::keep::Outlet;
 use crate::latent::Latent;
 use crate::noise::noised_condition;
 use crate::phase::{Phase, PhaseCell};
@@ -30,7 +31,7 @@ pub struct PhaseTimes {
 }
 
 /// Sends slices on as they are, until there are none or nobody wants more.
-pub fn pass(from: &Receiver<Slice>, to: &SyncSender<Slice>) -> PhaseTimes {
+pub fn pass(from: &Receiver<Slice>, to: &Outlet) -> PhaseTimes {
     for slice in from {
         if to.send(slice).is_err() {
             break;
@@ -76,7 +77,7 @@ struct Decoding {
 
 impl Compute<'_> {
     /// Takes slices and sends their restored pictures, until there are none or nobody wants more.
-    pub fn run(mut self, from: &Receiver<Slice>, to: &SyncSender<Slice>) -> Result<PhaseTimes> {
+    pub fn run(mut self, from: &Receiver<Slice>, to: &Outlet) -> Result<PhaseTimes> {
         let mut times = PhaseTimes::default();
         loop {
             let mut encoding = Encoding::default();
@@ -118,7 +119,7 @@ impl Compute<'_> {
         &self,
         encoding: &mut Encoding,
         from: &Receiver<Slice>,
-        to: &SyncSender<Slice>,
+        to: &Outlet,
         times: &mut PhaseTimes,
     ) -> Result<()> {
         let here = self.model.vae.encoder.fetch(self.ops)?;
@@ -136,6 +137,7 @@ impl Compute<'_> {
             let made = std::mem::take(&mut slice.pictures);
             let pictures = if made.is_empty() { pictures(self.view, &slice.frames) } else { made };
             latent.extend(timed(&mut times.encode, || self.encode(&mut encoder, &pictures, last))?);
+            self.view.pool().give(pictures);
             if let Some(batch) = slice.batch.take() {
                 encoding.window.push_back((batch, self.latent(std::mem::take(&mut latent))));
                 encoding.slices.clear();
@@ -147,7 +149,7 @@ impl Compute<'_> {
     }
 
     /// Waits for a slice to encode; `false` when there are no more.
-    fn read(&self, encoding: &mut Encoding, from: &Receiver<Slice>, to: &SyncSender<Slice>) -> bool {
+    fn read(&self, encoding: &mut Encoding, from: &Receiver<Slice>, to: &Outlet) -> bool {
         self.phase.set(Phase::Wait);
         loop {
             let slice = if self.stopped() { None } else { from.recv().ok() };
@@ -181,7 +183,7 @@ impl Compute<'_> {
     }
 
     /// Decodes the window and sends its pictures on; `false` when nobody wants more.
-    fn decode_window(&self, decoding: &mut Decoding, to: &SyncSender<Slice>, times: &mut PhaseTimes) -> Result<bool> {
+    fn decode_window(&self, decoding: &mut Decoding, to: &Outlet, times: &mut PhaseTimes) -> Result<bool> {
         if decoding.window.is_empty() {
             return Ok(true);
         }

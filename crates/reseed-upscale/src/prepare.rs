@@ -1,5 +1,6 @@
 //! The second stage: frames as the encoder wants them, slice by slice.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
@@ -28,8 +29,8 @@ pub struct Slice {
 /// Makes slices of batches.
 pub struct Prepare<'a> {
     pub view: &'a View,
-    /// Latent frames a slice.
-    pub latents: usize,
+    /// Latent frames a slice. Where there are no latents, every picture goes by itself.
+    pub latents: Option<usize>,
     /// Batches that were done before the job went on.
     pub done: usize,
 }
@@ -54,19 +55,27 @@ impl Prepare<'_> {
     fn resize(&self, batch: FrameBatch, time: &mut Duration, to: &SyncSender<Slice>) -> bool {
         let count = batch.seen.len();
         let mut batch = Some(batch);
-        slices(count, self.latents * FRAMES_A_LATENT).into_iter().all(|range| {
+        self.ranges(count).into_iter().all(|range| {
             let frames = batch.as_ref().map_or(&[][..], |batch| &batch.seen[range.clone()]).to_vec();
             let pictures = timed(time, || pictures(self.view, &frames));
             let batch = if range.end == count { batch.take() } else { None };
             to.send(Slice { pictures, frames, batch }).is_ok()
         })
     }
+
+    /// The slices of a batch.
+    fn ranges(&self, frames: usize) -> Vec<Range<usize>> {
+        match self.latents {
+            Some(latents) => slices(frames, latents * FRAMES_A_LATENT),
+            None => (0..frames).map(|i| i..i + 1).collect(),
+        }
+    }
 }
 
 /// Frames as the encoder wants them.
 pub fn pictures(view: &View, frames: &[Arc<Frame>]) -> Vec<f32> {
     let picture = 3 * view.geometry().padded.pixels();
-    let mut pictures = vec![0.0; frames.len() * picture];
+    let mut pictures = view.pool().take(frames.len() * picture);
     let canvases = pictures.par_chunks_exact_mut(picture);
     canvases.zip(frames).for_each(|(canvas, frame)| view.padded_into(frame, canvas));
     pictures

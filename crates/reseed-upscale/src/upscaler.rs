@@ -12,6 +12,7 @@ use reseed_ops::{CopyTime, Ops};
 
 use crate::compute::{Compute, PhaseTimes, pass};
 use crate::error::{Error, Result};
+use crate::keep::{Keep, Outlet, made};
 use crate::latent::Latent;
 use crate::memory;
 use crate::phase::{Phase, PhaseCell};
@@ -112,6 +113,7 @@ pub struct Upscaler<'a> {
     networks: Option<(&'a dyn Ops, Model<'a>)>,
     settings: Settings,
     fit: Option<&'a dyn Fit>,
+    keep: Option<&'a dyn Keep>,
 }
 
 impl<'a> Upscaler<'a> {
@@ -119,7 +121,7 @@ impl<'a> Upscaler<'a> {
     pub fn new(ops: &'a dyn Ops, model: Model<'a>, settings: Settings) -> Upscaler<'a> {
         assert!(settings.batching.size > 0 && settings.vae.slice > 0, "batches and slices have frames");
         assert!(settings.turns.window > 0, "a window has batches");
-        Upscaler { networks: Some((ops, model)), settings, fit: None }
+        Upscaler { networks: Some((ops, model)), settings, fit: None, keep: None }
     }
 
     /// The same on a device whose memory may be taken by others: `fit` is asked when something finds no place, and the
@@ -128,9 +130,14 @@ impl<'a> Upscaler<'a> {
         Upscaler { fit, ..self }
     }
 
+    /// The same with a place for what the networks made, until it is written.
+    pub fn keeping(self, keep: Option<&'a dyn Keep>) -> Upscaler<'a> {
+        Upscaler { keep, ..self }
+    }
+
     /// A job without networks: pictures are resized and come out as they went in. For everything around them.
     pub fn identity(settings: Settings) -> Upscaler<'a> {
-        Upscaler { networks: None, settings, fit: None }
+        Upscaler { networks: None, settings, fit: None, keep: None }
     }
 
     /// Runs the job: every frame of `source` goes restored to `sink`, which is finished behind the last. Whatever goes
@@ -139,8 +146,7 @@ impl<'a> Upscaler<'a> {
         self.resume(Point::default(), source, sink, progress)
     }
 
-    /// Goes on from a point of a job with the same settings, networks and source, which starts anew and is read from its
-    /// first frame. `sink` has the frames that were written up to that point, and gets the same as in a run without
+    /// Goes on from a point of a job with the same settings, networks and source, which starts anew. `sink` has the frames that were written up to that point, and gets the same as in a run without
     /// interruption. The report counts what was done this time.
     pub fn resume(
         &self,
@@ -167,19 +173,24 @@ impl<'a> Upscaler<'a> {
         let (settings, info) = (&self.settings, source.info().clone());
         let view = View::new(settings.geometry(&info)?);
         let (stop, phase) = (AtomicBool::new(false), PhaseCell::default());
-        let (done, first, before) = (from.batches, from.first_held(), from.frames);
-        let reader = Reader { settings, done, first, stop: &stop };
-        let prepare = Prepare { view: &view, latents: settings.vae.slice, done };
+        let (done, first, before, shot) = (from.batches, from.first_held(), from.frames, from.shot);
+        let keep = self.keep.filter(|_| self.networks.is_some());
+        let made = made(keep, done);
+        let computed = done + made.len();
+        let reader = Reader { settings, done: computed, first, shot, stop: &stop };
+        let latents = self.networks.map(|_| settings.vae.slice);
+        let prepare = Prepare { view: &view, latents, done: computed };
         let (view, phase, stop) = (&view, &phase, &stop);
         let (vae, layers) = (settings.vae.clone(), settings.turns.layers);
         let turns = Fitted { vae, layers };
-        let (fit, networks) = (self.fit, self.networks);
+        let (done, fit, networks) = (computed, self.fit, self.networks);
         let compute =
             networks.map(|(ops, model)| Compute { ops, model, settings, view, done, phase, stop, turns, fit });
         let post = Post::new(settings, view, info.depth, stop).from(from, progress.wants_points());
         let (batches, batches_in) = sync_channel(1);
         let (slices, slices_in) = sync_channel(SLICES_AHEAD);
         let (decoded, decoded_in) = sync_channel(SLICES_AHEAD);
+        let decoded = Outlet::new(decoded, keep, done, made);
         let (frames, frames_in) = sync_channel(FRAMES_AHEAD);
         thread::scope(|scope| {
             let failed = |_: &Error| stop.store(true, Ordering::Relaxed);

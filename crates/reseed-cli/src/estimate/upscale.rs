@@ -1,5 +1,6 @@
 //! `reseed estimate upscale`: what a whole job would take, from the plan that it would run.
 
+use reseed_media::Disk;
 use reseed_ops::{Ceiling, Cost, Pace};
 use reseed_upscale::batch::Batching;
 use reseed_upscale::{Settings, Turns, memory};
@@ -23,6 +24,7 @@ struct Needs {
     device: usize,
     /// Bytes of the host's memory.
     host: usize,
+    disk: Disk,
     seconds: f64,
     /// What the seconds are based on.
     pace: String,
@@ -55,7 +57,8 @@ pub fn run(args: &UpscaleEstimateArgs) -> Result<()> {
     let Cost { flops, bytes } = choice.turns.cost();
     let cost = Cost { flops: batches as u64 * flops, bytes: batches as u64 * bytes };
     let (seconds, pace) = (batches as f64 * choice.time() as f64 / 1e9, assumption(&device));
-    tell(args, &Needs { frames, batches, cost, device: on_card, host, seconds, pace }, &choice);
+    let disk = super::disk::needs(args, &settings, source.info(), frames)?;
+    tell(args, &Needs { frames, batches, cost, device: on_card, host, disk, seconds, pace }, &choice);
     Ok(())
 }
 
@@ -81,7 +84,7 @@ fn assumption(device: &Device) -> String {
 }
 
 fn tell(args: &UpscaleEstimateArgs, needs: &Needs, choice: &Choice) {
-    let Needs { frames, batches, cost, device, host, seconds, pace } = needs;
+    let Needs { frames, batches, cost, device, host, disk, seconds, pace } = needs;
     let (step, slice, fps) = (&choice.turns.step, choice.turns.halves[0].plan.slice, *frames as f64 / seconds);
     let (resident, layers) = (step.resident, step.layers);
     if args.job.compute.json {
@@ -89,6 +92,7 @@ fn tell(args: &UpscaleEstimateArgs, needs: &Needs, choice: &Choice) {
             "{}",
             json!({"event": "estimate", "command": "upscale", "frames": frames, "batches": batches,
                    "seconds": seconds, "fps": fps, "based_on": pace, "device_bytes": device, "host_bytes": host,
+                   "output_bytes": disk.output, "work_bytes": disk.work,
                    "weights_bytes": choice.kept, "hosted_bytes": choice.hosted, "flops": cost.flops,
                    "layers": layers, "resident_layers": resident, "slice_latents": slice,
                    "swapped": choice.is_apart(), "window": choice.window, "step_seconds": step.time as f64 / 1e9,
@@ -103,6 +107,8 @@ fn tell(args: &UpscaleEstimateArgs, needs: &Needs, choice: &Choice) {
         say!("card        {} at most", bytes(*device));
     }
     say!("host        {} at most", bytes(*host));
+    let (output, work) = (bytes(disk.output as usize), bytes(disk.work as usize));
+    say!("disk        about {output}, and {work} beside it while the job runs");
     say!("arithmetic  {:.3} TFLOP", cost.flops as f64 / 1e12);
     let turns = match (choice.is_apart(), resident < layers) {
         (true, _) => format!(" in turns of {} batches, {} wait on the host", choice.window, bytes(choice.hosted)),

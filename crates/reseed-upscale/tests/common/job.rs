@@ -9,7 +9,7 @@ use reseed_media::{Depth, Frame, Info, Kind, Rate, Sink, Size, Source};
 use reseed_model::weights::formula::Formula;
 use reseed_model::{Config, Vae};
 use reseed_ops::{CpuOps, DType};
-use reseed_upscale::{Latent, Model, Point, Progress, Report, Result, Settings, Step, Upscaler};
+use reseed_upscale::{Keep, Latent, Model, Point, Progress, Report, Result, Settings, Step, Upscaler};
 
 /// A device and a small VAE.
 pub struct SmallVae {
@@ -46,11 +46,23 @@ impl SmallVae {
         from: Point,
         settings: Settings,
         step: &dyn Step,
+        film: Film,
+        progress: &mut dyn Progress,
+    ) -> (Result<Report>, Vec<Frame>) {
+        self.keeping((None, from), settings, step, film, progress)
+    }
+
+    /// The same with a place for what the networks make.
+    pub fn keeping(
+        &self,
+        (keep, from): (Option<&dyn Keep>, Point),
+        settings: Settings,
+        step: &dyn Step,
         mut film: Film,
         progress: &mut dyn Progress,
     ) -> (Result<Report>, Vec<Frame>) {
         let size = settings.output(film.info()).unwrap().size;
-        let upscaler = Upscaler::new(&self.ops, Model { vae: &self.vae, step }, settings);
+        let upscaler = Upscaler::new(&self.ops, Model { vae: &self.vae, step }, settings).keeping(keep);
         let (screen, finished) = screen(&film, size);
         let report = upscaler.resume(from, &mut film, screen, progress);
         let frames = finished.lock().unwrap().take();
