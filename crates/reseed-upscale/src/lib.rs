@@ -40,6 +40,7 @@ mod compute;
 mod error;
 pub mod join;
 mod latent;
+pub mod low_band;
 pub mod memory;
 mod networks;
 pub mod noise;

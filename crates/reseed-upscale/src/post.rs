@@ -12,6 +12,7 @@ use reseed_media::{Depth, Frame, Samples, Size};
 use crate::alpha;
 use crate::color::{Color, unit};
 use crate::join::{self, Joiner};
+use crate::low_band;
 use crate::point::Point;
 use crate::prepare::Slice;
 use crate::report::timed;
@@ -123,6 +124,7 @@ impl<'a> Post<'a> {
     fn finish(&self, slice: join::Slice<Vec<Arc<Frame>>>) -> Vec<Frame> {
         let (mut pictures, inputs) = (slice.frames, slice.payload);
         let size = self.view.geometry().output;
+        low_band::apply(self.settings.low_band, &mut pictures, &inputs, self.view.geometry());
         let alphas = self.alphas(&pictures, &inputs, size);
         if self.settings.color != Color::None {
             let style = inputs.par_iter().map(|frame| self.view.cropped(frame)).collect();
