@@ -130,6 +130,13 @@ pub struct Watch<'a> {
     journal: Option<&'a mut Journal>,
 }
 
+impl Watch<'_> {
+    /// Without a journal.
+    pub fn plain(progress: Progress) -> Watch<'static> {
+        Watch { progress, journal: None }
+    }
+}
+
 impl reseed_upscale::Progress for Watch<'_> {
     fn advance(&mut self, frames: usize) {
         self.progress.advance(frames);

@@ -53,7 +53,7 @@ impl Share {
     }
 }
 
-impl Outline<'_> {
+impl<'a> Outline<'a> {
     /// Both halves of the autoencoder over a batch.
     pub fn clips<'v>(&self, vae: &'v Vae) -> [Clip<'v>; 2] {
         let (config, latent) = (&vae.config, self.latent(vae));
@@ -112,8 +112,9 @@ impl Outline<'_> {
     }
 
     /// The networks on their devices, and the settings with a plan that fits beside them.
-    pub fn load(&self, settings: Settings, share: &Share) -> Result<(Networks<'_>, Settings)> {
-        let networks = self.weights.load(&*self.device.ops, &*self.transformer.ops, share.step.resident)?;
+    pub fn load(&self, settings: Settings, share: &Share) -> Result<(Networks<'a>, Settings)> {
+        let transformer: &'a Device = self.transformer;
+        let networks = self.weights.load(&*self.device.ops, &*transformer.ops, share.step.resident)?;
         let settings = self.reserve(settings, share, networks.model().vae)?;
         Ok((networks, settings))
     }

@@ -26,7 +26,8 @@ pub fn run(args: &JobBenchArgs) -> Result<()> {
     let settings = Settings { batching, detect_shots: false, ..settings(&args.job)? };
     let frames = batch * args.batches as usize;
     let mut film = Film::new(args.from, batch, frames);
-    let weights = Weights::open(&args.job.model, None)?;
+    let weights = Weights::open(args.job.model(), None)?;
+    let settings = weights.suited(settings, &args.job)?;
     let device = engine::device(&args.job.compute, args.job.max_vram)?;
     let other = engine::transformer_device(&args.job.compute, args.job.max_vram, &device)?;
     let transformer = other.as_ref().unwrap_or(&device);
