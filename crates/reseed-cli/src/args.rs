@@ -42,7 +42,7 @@ pub enum Command {
     /// Find, download and check the public models.
     #[command(subcommand)]
     Models(models::ModelsCommand),
-    /// Run an embedded clip through an embedded model.
+    /// Upscale an embedded clip and an embedded photograph with the embedded model, beside bicubic and the originals.
     Demo(DemoArgs),
     /// Show what this machine offers.
     Doctor,
@@ -91,13 +91,23 @@ pub struct RoundtripArgs {
     pub run: RunArgs,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct DemoArgs {
-    /// Where the result goes.
-    #[arg(default_value = "reseed-demo.y4m")]
+    /// Folder that the results go to.
+    #[arg(default_value = "reseed-demo")]
     pub output: PathBuf,
-    #[command(flatten)]
-    pub run: RunArgs,
+    /// Where to compute: cpu, cuda or cuda:N. A card where there is one, unless given.
+    #[arg(long, value_parser = device)]
+    pub device: Option<String>,
+    /// Type of the activations; what suits the device unless given.
+    #[arg(long, value_parser = precision, value_name = "f32|tf32|f16|bf16")]
+    pub dtype: Option<Precision>,
+    /// Threads; all cores unless given.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub threads: Option<u16>,
+    /// One JSON object a line on stdout instead of text.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of commands that run the VAE by itself.

@@ -3,6 +3,7 @@
 pub mod color;
 pub mod conv;
 pub mod dit;
+pub mod quality;
 pub mod upscale;
 
 use std::time::Instant;

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use reseed_cuda::CudaOps;
-use reseed_model::Config;
 use reseed_model::plan::Tiling;
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
+use reseed_model::{Config, nano};
 use reseed_ops::{Ceiling, CheckOps, CpuOps, Hw, Level, Ops, Precision, TraceOps};
 
 use crate::args::{ComputeArgs, PlanArgs};
@@ -142,9 +142,10 @@ pub fn in_range<A: Clone>(
     }
 }
 
-/// The weights that were asked for: a file, or `formula:` and a size.
+/// The weights that were asked for: a file, the ones inside this program, or `formula:` and a size.
 pub fn weights(name: &str) -> Result<Box<dyn Source>> {
     let config = match name.strip_prefix("formula:") {
+        None if name == nano::NAME => return Ok(Box::new(nano::vae()?)),
         None => return Ok(Box::new(Safetensors::open(Path::new(name))?)),
         Some("tiny") => Config::tiny(),
         Some("full") => Config::full(),

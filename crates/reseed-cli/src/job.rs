@@ -131,6 +131,13 @@ pub struct Watch<'a> {
     made: Option<&'a Made>,
 }
 
+impl Watch<'_> {
+    /// Without a journal.
+    pub fn plain(progress: Progress) -> Watch<'static> {
+        Watch { progress, journal: None, made: None }
+    }
+}
+
 impl reseed_upscale::Progress for Watch<'_> {
     fn advance(&mut self, frames: usize) {
         self.progress.advance(frames);

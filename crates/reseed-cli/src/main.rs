@@ -11,6 +11,7 @@ mod batch;
 mod bench;
 mod budget;
 mod clip;
+mod demo;
 mod doctor;
 mod ending;
 mod engine;
@@ -24,6 +25,7 @@ mod progress;
 mod report;
 mod roundtrip;
 mod tensor_file;
+mod trial;
 mod tuning;
 mod upscale;
 mod vae;
@@ -47,12 +49,13 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Upscale(args)) => bench::upscale::run(&args),
         Command::Bench(Bench::Vae(args)) => bench::run(&args),
         Command::Bench(Bench::Color(args)) => bench::color::run(&args),
+        Command::Bench(Bench::Quality(args)) => bench::quality::run(&args),
         Command::Bench(Bench::Conv(args)) => bench::conv::run(&args),
         Command::Bench(Bench::Dit(args)) => bench::dit::run(&args),
         Command::Upscale(args) => upscale::run(&args, Settings::typed(&Cli::command(), &matches)),
         Command::Image(args) => upscale::image(&args),
         Command::Models(command) => models::run(&command),
-        Command::Demo(args) => roundtrip::demo(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Doctor => doctor::run(),
     };
     match result {

@@ -4,14 +4,15 @@ use std::path::Path;
 
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::{Formula, uniform};
-use reseed_model::{Config, Folder, Text, dit};
+use reseed_model::{Config, Folder, Text, dit, nano};
 use reseed_ops::{Ops, Quant, Shape};
-use reseed_upscale::{Between, Networks};
+use reseed_upscale::{Between, Color, Networks, low_band};
 
+use crate::args::JobArgs;
 use crate::engine::SEED;
 use crate::failure::{Failure, Result};
 use crate::job::settings::Settings;
-use crate::models;
+use crate::models::{self, Hash};
 
 /// Tokens of the public text embedding.
 const TEXT_TOKENS: usize = 58;
@@ -20,20 +21,31 @@ const TEXT_TOKENS: usize = 58;
 pub struct Weights {
     vae: Box<dyn Source>,
     dit: Box<dyn Source>,
-    folder: Option<Folder>,
+    origin: Origin,
+}
+
+/// Where weights come from.
+enum Origin {
+    Files(Folder),
+    Program,
+    Formula,
 }
 
 impl Weights {
-    /// A folder's, a public model's that is on this machine, or those of a formula and a size, of whose transformer `layers`
-    /// are enough.
+    /// A folder's, a public model's that is on this machine, the one's inside this program, or those of a formula and a size,
+    /// of whose transformer `layers` are enough.
     pub fn open(name: &str, layers: Option<usize>) -> Result<Weights> {
         let Some(size) = name.strip_prefix("formula:") else {
             if layers.is_some() {
                 return Err(Failure::Usage(format!("--layers is for formula: models; {name} has its own")));
             }
+            if name == nano::NAME {
+                let (vae, dit) = (Box::new(nano::vae()?), Box::new(nano::dit()?));
+                return Ok(Weights { vae, dit, origin: Origin::Program });
+            }
             let path = Path::new(name);
             let folder = if path.is_dir() { Folder::open(path)? } else { models::folder(name)? };
-            return Ok(Weights { vae: Box::new(folder.vae()?), dit: folder.dit()?, folder: Some(folder) });
+            return Ok(Weights { vae: Box::new(folder.vae()?), dit: folder.dit()?, origin: Origin::Files(folder) });
         };
         let (size, quant) = match size.split_once('-') {
             None => (size, None),
@@ -62,12 +74,20 @@ impl Weights {
             Some(quant) => dit.stored(quant),
             None => dit,
         });
-        Ok(Weights { vae, dit, folder: None })
+        Ok(Weights { vae, dit, origin: Origin::Formula })
     }
 
     /// With the files of the model, where it has some.
     pub fn described(&self, settings: Settings) -> Result<Settings> {
-        let Some(folder) = &self.folder else { return Ok(settings) };
+        let folder = match &self.origin {
+            Origin::Files(folder) => folder,
+            Origin::Program => {
+                let mut hash = Hash::new();
+                [nano::VAE, nano::DIT].iter().for_each(|file| hash.update(file));
+                return Ok(settings.with("model", format!("nano ({})", &hash.finish()[..16])));
+            }
+            Origin::Formula => return Ok(settings),
+        };
         let files = [("VAE", Some(&folder.vae)), ("transformer", Some(&folder.dit)), ("text", folder.text.as_ref())];
         let mut present = files.into_iter().filter_map(|(name, path)| Some((name, path?)));
         present.try_fold(settings, |settings, (name, path)| settings.with_input(name, path))
@@ -85,10 +105,25 @@ impl Weights {
 
     /// The text embedding, `width` wide.
     pub fn text(&self, width: usize) -> reseed_model::Result<Text> {
-        match &self.folder {
-            Some(folder) => folder.text(&*self.dit, width),
-            None => Ok(formula_text(width)),
+        match &self.origin {
+            Origin::Files(folder) => folder.text(&*self.dit, width),
+            Origin::Program => Ok(Text::within(&*self.dit, width)?.expect("the model inside the program has its text")),
+            Origin::Formula => Ok(formula_text(width)),
         }
+    }
+
+    /// How much of what the input holds the model wants given back to its results.
+    pub fn low_band(&self) -> Result<f32> {
+        Ok(low_band::of(&*self.dit)?)
+    }
+
+    /// The settings of a job with what the model asks for, where nobody asked otherwise. What a low band leaves of a
+    /// result's colours is the input's already.
+    pub fn suited(&self, settings: reseed_upscale::Settings, args: &JobArgs) -> Result<reseed_upscale::Settings> {
+        let own = self.low_band()?;
+        let low_band = if args.low_band.is_some() { settings.low_band } else { own };
+        let color = if args.color.is_none() && own > 0.0 { Color::None } else { settings.color };
+        Ok(reseed_upscale::Settings { low_band, color, ..settings })
     }
 
     /// Brings the networks to their devices.

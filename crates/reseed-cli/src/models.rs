@@ -10,7 +10,7 @@ mod tests;
 use std::fs::File as OsFile;
 use std::path::{Path, PathBuf};
 
-use reseed_model::Folder;
+use reseed_model::{Folder, nano};
 use serde_json::json;
 
 use crate::args::models::{ListArgs, ModelsCommand, PathArgs, PullArgs, VerifyArgs};
@@ -43,6 +43,9 @@ pub fn folder(name: &str) -> Result<Folder> {
 }
 
 fn named(name: &str) -> Result<&'static Model> {
+    if name == nano::NAME {
+        return Err(Failure::Model(format!("{name}: is inside this program and has no files; --model {name} uses it")));
+    }
     let names = || MODELS.iter().map(|model| model.name).collect::<Vec<_>>().join(", ");
     Model::named(name)
         .ok_or_else(|| Failure::Model(format!("{name}: no such folder, and no such model; the models are {}", names())))
@@ -56,6 +59,11 @@ fn here(model: &Model, file: &File, places: &Places) -> Result<PathBuf> {
 }
 
 fn list(args: &ListArgs, places: &Places) -> Result<()> {
+    let (name, count) = (nano::NAME, nano::VAE.len() + nano::DIT.len());
+    match args.json {
+        true => say!("{}", json!({"event": "model", "name": name, "bytes": count, "embedded": true})),
+        false => say!("{name:<13} {:>10}  small, for a first look: inside this program", bytes(count)),
+    }
     let shared = [("vae", "of all models", &VAE), ("text", "of all models", &TEXT)];
     let models = MODELS.iter().map(|model| (model.name, model.about, &model.dit));
     for (name, about, file) in models.chain(shared) {

@@ -111,7 +111,7 @@ impl Choice {
     }
 }
 
-impl Outline<'_> {
+impl<'a> Outline<'a> {
     /// Both halves of the autoencoder over a batch.
     pub fn clips<'v>(&self, vae: &'v Vae) -> [Clip<'v>; 2] {
         let (config, latent) = (&vae.config, self.latent(vae));
@@ -229,10 +229,11 @@ impl Outline<'_> {
 
     /// The networks as `choice` says, how they run, and the settings that say so. Where others take the memory meanwhile,
     /// another way is chosen.
-    pub fn load(&self, mut choice: Choice, settings: &mut Settings) -> Result<(Networks<'_>, Choice)> {
+    pub fn load(&self, mut choice: Choice, settings: &mut Settings) -> Result<(Networks<'a>, Choice)> {
+        let transformer: &'a Device = self.transformer;
         for _ in 0..budget::TRIES {
             let between = choice.between;
-            let loaded = self.weights.load(&*self.device.ops, &*self.transformer.ops, between);
+            let loaded = self.weights.load(&*self.device.ops, &*transformer.ops, between);
             match loaded.and_then(|networks| Ok((self.reserve(&networks, choice)?, networks))) {
                 Ok((choice, networks)) => {
                     choice.turns.halves.iter().for_each(Planned::tell);

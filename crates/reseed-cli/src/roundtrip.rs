@@ -1,4 +1,4 @@
-//! `reseed vae roundtrip` and `reseed demo`: pictures through encoder and decoder, and what is lost.
+//! `reseed vae roundtrip`: pictures through encoder and decoder, and what is lost.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -9,7 +9,7 @@ use reseed_model::{Half, Vae};
 use reseed_ops::{Hw, Ops, ProfileOps};
 use serde_json::json;
 
-use crate::args::{DemoArgs, RoundtripArgs, RunArgs};
+use crate::args::{RoundtripArgs, RunArgs};
 use crate::budget::{self, Clip};
 use crate::clip::{Extended, crop};
 use crate::ending;
@@ -33,14 +33,6 @@ fn run_once(args: &RoundtripArgs) -> Result<()> {
     }
     let source = reseed_media::open(&args.input).map_err(Failure::input)?;
     roundtrip(source, &args.input, &args.output, &args.weights, &args.run)
-}
-
-pub fn demo(args: &DemoArgs) -> Result<()> {
-    report::make_way_for(&args.output);
-    if !args.run.compute.json {
-        say!("Nine frames of an embedded clip through the embedded test model (formula weights: expect noise).");
-    }
-    roundtrip(reseed_media::sample(), Path::new("embedded clip"), &args.output, "formula:tiny", &args.run)
 }
 
 /// Sums over frames.

@@ -9,7 +9,7 @@ use reseed_ops::{CopyTime, Hw, Ops, ProfileOps};
 use reseed_upscale::batch::Batching;
 use reseed_upscale::join::Overlap;
 use reseed_upscale::noise::Noise;
-use reseed_upscale::{Error, Fit, Report, Settings, Target, Upscaler, VaePlan};
+use reseed_upscale::{Color, Error, Fit, Report, Settings, Target, Upscaler, VaePlan};
 use serde_json::json;
 
 use crate::args::upscale::OverlapMode;
@@ -32,6 +32,7 @@ const IDENTITY: &str = "identity";
 const PIXELS_A_LATENT: usize = 8;
 
 pub fn run(args: &UpscaleArgs, typed: TypedSettings) -> Result<()> {
+    say_default(&args.job);
     if args.overlap >= args.batch_size {
         let (overlap, batch) = (args.overlap, args.batch_size);
         return Err(Failure::Usage(format!("--overlap {overlap} must be smaller than --batch-size {batch}")));
@@ -90,7 +91,17 @@ fn one(args: &UpscaleArgs, input: &Path, output: &Path, mut typed: TypedSettings
     Job { name: "upscale", args: &args.job, input, output, options }.run(source, settings, work)
 }
 
+/// A line for those who did not choose a model.
+fn say_default(args: &JobArgs) {
+    if args.model.is_none() {
+        eprintln!(
+            "reseed: using nano, the small model inside this program; `reseed models pull 3b` gets a large one, then --model 3b"
+        );
+    }
+}
+
 pub fn image(args: &ImageArgs) -> Result<()> {
+    say_default(&args.job);
     engine::in_range(args, &args.input, |args| &mut args.job.compute.dtype, image_once)
 }
 
@@ -135,6 +146,7 @@ pub fn settings(args: &JobArgs) -> Result<Settings> {
     if !(0.0..=1.0).contains(&args.latent_noise) {
         return Err(Failure::Usage(format!("--latent-noise {}: it lies between 0 and 1", args.latent_noise)));
     }
+    let low_band = args.low_band.map(low_band).transpose()?.unwrap_or_default();
     Ok(Settings {
         target,
         longest: args.max_resolution.map(|side| side as usize),
@@ -143,10 +155,19 @@ pub fn settings(args: &JobArgs) -> Result<Settings> {
             None => Noise::Seed(args.seed),
         },
         latent_noise: args.latent_noise,
-        color: args.color.into(),
+        low_band,
+        color: args.color.map_or(Settings::default().color, Color::from),
         vae: VaePlan { encode_tiling: tiling(args)?, decode_tiling: tiling(args)?, ..Settings::default().vae },
         ..Settings::default()
     })
+}
+
+/// A low band that was asked for.
+pub fn low_band(strength: f32) -> Result<f32> {
+    match (0.0..=1.0).contains(&strength) {
+        true => Ok(strength),
+        false => Err(Failure::Usage(format!("--low-band {strength}: it lies between 0 and 1"))),
+    }
 }
 
 fn tiling(args: &JobArgs) -> Result<Option<Tiling>> {
@@ -166,12 +187,16 @@ struct Job<'a> {
 
 impl Job<'_> {
     /// What is quickly found wrong is found before the model is loaded, which takes long.
-    fn run(&self, mut source: Box<dyn Source>, mut settings: Settings, mut work: Work) -> Result<()> {
+    fn run(&self, mut source: Box<dyn Source>, settings: Settings, mut work: Work) -> Result<()> {
         ending::catch_ctrl_c();
         let info = settings.output(source.info())?;
-        let weights = match self.args.model.as_str() {
+        let weights = match self.args.model() {
             IDENTITY => None,
             name => Some(Weights::open(name, None)?),
+        };
+        let mut settings = match &weights {
+            Some(weights) => weights.suited(settings, self.args)?,
+            None => settings,
         };
         let device = engine::device(&self.args.compute, self.args.max_vram)?;
         let other = engine::transformer_device(&self.args.compute, self.args.max_vram, &device)?;

@@ -11,6 +11,7 @@ use std::thread;
 
 use common::{Lab, Outcome, outcome};
 use reseed_media::Size;
+use serde_json::Value;
 
 const DIT: (&str, u64) = ("seedvr2_ema_3b_fp16.safetensors", 6_783_018_808);
 const VAE: (&str, u64) = ("ema_vae_fp16.safetensors", 501_324_814);
@@ -49,7 +50,12 @@ fn models_are_listed_with_their_places() {
     let events = run(&lab, "models list --json").events();
     let dit = events.iter().find(|event| event["name"] == "3b").unwrap();
     assert_eq!((dit["bytes"].as_u64(), dit["path"].as_str()), (Some(DIT.1), place.to_str()));
-    assert!(events.iter().all(|event| event["sha256"].as_str().unwrap().len() == 64));
+    let (embedded, public): (Vec<&Value>, Vec<&Value>) = events.iter().partition(|event| event["embedded"] == true);
+    assert!(public.iter().all(|event| event["sha256"].as_str().unwrap().len() == 64));
+    assert_eq!((embedded.len(), embedded[0]["name"].as_str()), (1, Some("nano")));
+    let said = run(&lab, "models pull nano");
+    assert_eq!(said.code, Some(4));
+    assert!(said.stderr.contains("nano: is inside this program and has no files"), "{}", said.stderr);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `reseed vae roundtrip` and `reseed demo`: pictures in, pictures of the same kind out.
+//! `reseed vae roundtrip`: pictures in, pictures of the same kind out.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -121,18 +121,4 @@ fn json_is_all_that_is_said_and_done_comes_last() {
     let done = events.last().unwrap();
     assert_eq!((&done["event"], &done["frames"], &done["output"]), (&"done".into(), &9.into(), &"out.y4m".into()));
     assert!(done["psnr"].is_number() && done["ssim"].is_number(), "{done}");
-}
-
-#[test]
-fn the_demo_needs_nothing() {
-    let lab = Lab::new();
-    quality(&lab.succeed("demo OUT.y4m").text());
-    assert_eq!(lab.names(), ["OUT.y4m"]);
-    let (info, all) = frames(&lab.path("OUT.y4m"));
-    assert_eq!((info.size, all.len()), (Size { h: 64, w: 96 }, 9));
-
-    let piped = lab.succeed("demo -");
-    assert!(piped.stdout == fs::read(lab.path("OUT.y4m")).unwrap(), "the demo talks into its video");
-    let events = lab.succeed("demo again.y4m --json").events();
-    assert_eq!(events.last().unwrap()["event"], "done");
 }

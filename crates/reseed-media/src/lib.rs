@@ -22,6 +22,7 @@
 //! ```
 #![deny(missing_docs)]
 
+pub mod demo;
 mod disk;
 mod error;
 mod folder;
@@ -149,7 +150,12 @@ pub fn resume_with(path: &Path, info: &Info, options: &Options, frames: usize) -
     Ok(Box::new(folder::FolderSink::resume(path, info, frames)?))
 }
 
-/// The clip that travels inside the program: nine frames of 96x64 for demonstrations and tests that need no download.
+/// The picture that the bytes of a PNG, JPEG, WebP or TIFF file hold; `name` is what errors call it.
+pub fn decode(bytes: &[u8], name: &Path) -> Result<Frame> {
+    picture::from_bytes(bytes, name)
+}
+
+/// A small clip that travels inside the program: nine frames of 96x64 for tests and examples that need no download.
 pub fn sample() -> Box<dyn Source> {
     let clip = Cursor::new(include_bytes!("../assets/sample.y4m"));
     Box::new(y4m::Reader::seekable(clip, PathBuf::from("sample.y4m")).expect("the embedded clip is well formed"))

@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Cursor, Read, Seek, Write};
+use std::io::{BufRead, BufReader, BufWriter, Cursor, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use image::codecs::jpeg::JpegEncoder;
@@ -145,10 +145,6 @@ impl PictureFile {
         }
     }
 
-    fn damaged(&self, cause: image::ImageError) -> Error {
-        Error::Decode { path: self.path.clone(), format: self.codec.name(), cause }
-    }
-
     fn headers(&self) -> Result<Headers> {
         let read = || -> ImageResult<Headers> {
             if self.codec == Codec::Jpeg {
@@ -162,36 +158,44 @@ impl PictureFile {
             }
             Headers::read(&mut decoder(BufReader::new(&self.file), self.codec)?)
         };
-        self.plausible(read().map_err(|cause| self.damaged(cause))?)
+        plausible(read().map_err(|cause| damaged(&self.path, self.codec, cause))?, &self.path)
     }
 
     fn decode(&self) -> Result<(Frame, Headers)> {
-        let mut decoder = decoder(BufReader::new(&self.file), self.codec).map_err(|cause| self.damaged(cause))?;
-        let headers = Headers::read(&mut decoder).map_err(|cause| self.damaged(cause))?;
-        let headers = self.plausible(headers)?;
-        let mut picture = DynamicImage::from_decoder(decoder).map_err(|cause| self.damaged(cause))?;
-        picture.apply_orientation(headers.orientation);
-        let (samples, alpha) = match (headers.depth, headers.alpha) {
-            (Depth::Eight, false) => (Samples::U8(picture.into_rgb8().into_raw()), None),
-            (Depth::Sixteen, false) => (Samples::U16(picture.into_rgb16().into_raw()), None),
-            (Depth::Eight, true) => {
-                let (colour, alpha) = apart(&picture.into_rgba8().into_raw());
-                (Samples::U8(colour), Some(Samples::U8(alpha)))
-            }
-            (Depth::Sixteen, true) => {
-                let (colour, alpha) = apart(&picture.into_rgba16().into_raw());
-                (Samples::U16(colour), Some(Samples::U16(alpha)))
-            }
-        };
-        Ok((Frame { size: headers.size, samples, alpha }, headers))
+        decode(BufReader::new(&self.file), self.codec, &self.path)
     }
+}
 
-    fn plausible(&self, headers: Headers) -> Result<Headers> {
-        match headers.size.is_plausible() {
-            true => Ok(headers),
-            false => Err(Error::TooLarge { path: self.path.clone(), size: headers.size }),
-        }
+fn damaged(path: &Path, codec: Codec, cause: image::ImageError) -> Error {
+    Error::Decode { path: path.to_owned(), format: codec.name(), cause }
+}
+
+fn plausible(headers: Headers, path: &Path) -> Result<Headers> {
+    match headers.size.is_plausible() {
+        true => Ok(headers),
+        false => Err(Error::TooLarge { path: path.to_owned(), size: headers.size }),
     }
+}
+
+fn decode(input: impl BufRead + Seek, codec: Codec, path: &Path) -> Result<(Frame, Headers)> {
+    let damaged = |cause| damaged(path, codec, cause);
+    let mut decoder = decoder(input, codec).map_err(damaged)?;
+    let headers = plausible(Headers::read(&mut decoder).map_err(damaged)?, path)?;
+    let mut picture = DynamicImage::from_decoder(decoder).map_err(damaged)?;
+    picture.apply_orientation(headers.orientation);
+    let (samples, alpha) = match (headers.depth, headers.alpha) {
+        (Depth::Eight, false) => (Samples::U8(picture.into_rgb8().into_raw()), None),
+        (Depth::Sixteen, false) => (Samples::U16(picture.into_rgb16().into_raw()), None),
+        (Depth::Eight, true) => {
+            let (colour, alpha) = apart(&picture.into_rgba8().into_raw());
+            (Samples::U8(colour), Some(Samples::U8(alpha)))
+        }
+        (Depth::Sixteen, true) => {
+            let (colour, alpha) = apart(&picture.into_rgba16().into_raw());
+            (Samples::U16(colour), Some(Samples::U16(alpha)))
+        }
+    };
+    Ok((Frame { size: headers.size, samples, alpha }, headers))
 }
 
 /// RGBA as RGB and A.
@@ -205,7 +209,7 @@ fn together<T: Copy>(colour: &[T], alpha: &[T]) -> Vec<T> {
     colour.chunks_exact(3).zip(alpha).flat_map(|(rgb, a)| [rgb[0], rgb[1], rgb[2], *a]).collect()
 }
 
-fn decoder<'a>(input: impl std::io::BufRead + Seek + 'a, codec: Codec) -> ImageResult<impl ImageDecoder + 'a> {
+fn decoder<'a>(input: impl BufRead + Seek + 'a, codec: Codec) -> ImageResult<impl ImageDecoder + 'a> {
     let mut reader = ImageReader::with_format(input, codec.format());
     // The size is checked by `plausible`; this bounds only what a decoder may want beside the picture itself.
     let mut limits = image::Limits::no_limits();
@@ -222,6 +226,12 @@ pub(crate) fn probe(path: &Path) -> Result<Headers> {
 /// The whole picture.
 pub(crate) fn read(path: &Path) -> Result<Frame> {
     Ok(PictureFile::open(path)?.decode()?.0)
+}
+
+/// The picture that these bytes are a file of; `path` is the name by which errors call it.
+pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Frame> {
+    let codec = Codec::from_content(bytes).ok_or_else(|| Error::UnknownInput { path: path.to_owned() })?;
+    Ok(decode(Cursor::new(bytes), codec, path)?.0)
 }
 
 /// Encodes `frame` into `file`; `path` is the name by which errors call it.

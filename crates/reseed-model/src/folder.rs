@@ -75,10 +75,7 @@ impl Folder {
     /// The text embedding, `width` wide: a file of its own, or a tensor of the transformer's.
     pub fn text(&self, dit: &dyn Source, width: usize) -> Result<Text> {
         let Some(path) = &self.text else {
-            if !dit.shapes().contains_key(CONDITIONING) {
-                return Err(Error::NoText { folder: self.path.clone() });
-            }
-            return Text::new(dit.path(), CONDITIONING, dit.shapes()[CONDITIONING], dit.read(CONDITIONING)?, width);
+            return Text::within(dit, width)?.ok_or_else(|| Error::NoText { folder: self.path.clone() });
         };
         if path.extension().is_some_and(|e| e == "pt") {
             let (shape, values) = torch::read(path)?;
@@ -96,6 +93,14 @@ impl Folder {
 }
 
 impl Text {
+    /// The text embedding that a transformer's own weights hold, if they do, `width` wide.
+    pub fn within(dit: &dyn Source, width: usize) -> Result<Option<Text>> {
+        match dit.shapes().get(CONDITIONING) {
+            Some(shape) => Text::new(dit.path(), CONDITIONING, *shape, dit.read(CONDITIONING)?, width).map(Some),
+            None => Ok(None),
+        }
+    }
+
     fn new(path: &Path, name: &str, found: Shape, values: Vec<f32>, width: usize) -> Result<Text> {
         let dims = match found.dims() {
             [1, rest @ ..] if rest.len() == 2 => rest,

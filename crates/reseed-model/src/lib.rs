@@ -1,8 +1,8 @@
 //! The networks of the SeedVR2 family, written once for every device that implements [`reseed_ops::Ops`].
 //!
 //! That is the causal video VAE ([`Vae`]): pictures to latents and back, exact at any slicing; and the one-step diffusion
-//! transformer ([`Dit`]) between the two. Weights come from the public files or from a formula; sizes are read off the
-//! tensors. This crate knows no device by name, no video and no files other than weights.
+//! transformer ([`Dit`]) between the two. Weights come from the public files, from a formula, or from
+//! inside the library ([`nano`]); sizes are read off the tensors. This crate knows no device by name, no video and no files other than weights.
 //!
 //! ```
 //! use reseed_model::weights::formula::Formula;
@@ -26,6 +26,7 @@ pub mod dit;
 mod error;
 mod folder;
 mod load;
+pub mod nano;
 pub mod noise;
 pub mod plan;
 mod stream;

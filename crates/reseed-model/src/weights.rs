@@ -7,7 +7,6 @@ pub mod torch;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Mutex;
@@ -42,7 +41,7 @@ pub trait Source: Send + Sync {
 }
 
 /// `count` bytes of an open file.
-fn bytes_at(file: &Mutex<File>, path: &Path, start: u64, count: usize) -> Result<Vec<u8>> {
+fn bytes_at(file: &Mutex<impl Read + Seek>, path: &Path, start: u64, count: usize) -> Result<Vec<u8>> {
     let io = |source| Error::Io { path: path.into(), source };
     let mut bytes = vec![0; count];
     let mut file = file.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -41,6 +41,7 @@ mod error;
 pub mod join;
 mod keep;
 mod latent;
+pub mod low_band;
 pub mod memory;
 mod networks;
 pub mod noise;

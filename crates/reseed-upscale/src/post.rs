@@ -13,6 +13,7 @@ use crate::alpha;
 use crate::batch::Start;
 use crate::color::Color;
 use crate::join::{self, Joiner};
+use crate::low_band;
 use crate::point::Point;
 use crate::prepare::Slice;
 use crate::report::timed;
@@ -142,6 +143,7 @@ impl<'a> Post<'a> {
     fn finish(&self, slice: join::Slice<Vec<Arc<Frame>>>) -> Vec<Frame> {
         let (mut pictures, inputs) = (slice.frames, slice.payload);
         let size = self.view.geometry().output;
+        low_band::apply(self.settings.low_band, &mut pictures, &inputs, self.view.geometry());
         let alphas = self.alphas(&pictures, &inputs, size);
         if self.settings.color != Color::None {
             let style = inputs.par_iter().map(|frame| self.view.cropped(frame)).collect();

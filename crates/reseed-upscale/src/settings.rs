@@ -29,6 +29,8 @@ pub struct Settings {
     pub noise: Noise,
     /// Noise in what the transformer is shown of the input, from 0 to 1.
     pub latent_noise: f32,
+    /// How much of what the input holds the result is given back, from 0 to 1, before its colours are corrected.
+    pub low_band: f32,
     /// How colours are corrected.
     pub color: Color,
     /// How alpha takes the restored picture.
@@ -88,6 +90,7 @@ impl Default for Settings {
             lead_in: 0,
             noise: Noise::Seed(42),
             latent_noise: 0.0,
+            low_band: 0.0,
             color: Color::default(),
             alpha_range: Range::default(),
             vae: VaePlan {

@@ -56,6 +56,11 @@ impl Geometry {
         }
         Ok(Geometry { input, steps, output, padded: both(resized, |side| side.next_multiple_of(SIDE_FACTOR)) })
     }
+
+    /// Size of the input resampled: the output's, with the odd pixels that it may have lost.
+    pub fn resized(&self) -> Size {
+        *self.steps.last().unwrap_or(&self.input)
+    }
 }
 
 impl Target {

@@ -99,6 +99,6 @@ fn resampled(resizer: &Resizer<3>, row: impl Fn(usize, &mut [f32]) + Sync) -> Ve
 }
 
 /// [0, 1], clamped, to [-1, 1].
-fn signed(value: f32) -> f32 {
+pub(crate) fn signed(value: f32) -> f32 {
     value.clamp(0.0, 1.0) * 2.0 - 1.0
 }

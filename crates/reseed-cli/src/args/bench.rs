@@ -1,5 +1,7 @@
 //! What can be typed behind `reseed bench`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 use reseed_ops::{Hw, Precision, Thw};
 
@@ -16,6 +18,8 @@ pub enum Bench {
     Upscale(Box<JobBenchArgs>),
     /// Time what the processor does with frames: resizing and the correction of colours.
     Color(ColorBenchArgs),
+    /// Measure how near a model comes to photographs and clips that were made smaller, beside bicubic.
+    Quality(QualityArgs),
     /// Time a 3x3x3 convolution on one core of the processor, beside what that core can do.
     Conv(ConvBenchArgs),
 }
@@ -121,6 +125,27 @@ pub struct ConvBenchArgs {
     /// One JSON object instead of text.
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+pub struct QualityArgs {
+    /// The pictures: a tar file or a folder with photographs in img/ and the frames of clips in vid/NAME/.
+    #[arg(long, value_name = "TAR|DIR")]
+    pub data: PathBuf,
+    /// Only so many photographs and so many clips.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub limit: Option<u16>,
+    /// The model, as for `reseed upscale`; nano unless given.
+    #[arg(long, value_name = "NAME|DIR")]
+    pub model: Option<String>,
+    /// Strength of the low band; what the model asks for, or 1 where it asks for none, unless given.
+    #[arg(long, value_name = "X")]
+    pub low_band: Option<f32>,
+    /// How colours are corrected.
+    #[arg(long, value_enum, default_value_t = ColorMode::None)]
+    pub color: ColorMode,
+    #[command(flatten)]
+    pub compute: ComputeArgs,
 }
 
 fn latent(text: &str) -> Result<Thw, String> {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use reseed_model::nano;
 use reseed_ops::Hw;
 
 use super::video::VideoArgs;
@@ -61,9 +62,10 @@ pub struct ImageArgs {
 #[derive(Args, Clone)]
 pub struct JobArgs {
     /// A public model such as 3b or 7b-q4 (see `reseed models list`); a folder with vae.safetensors, dit.safetensors or
-    /// dit.gguf, and pos_emb.pt, or the public names; or formula:tiny, formula:3b, formula:7b.
+    /// dit.gguf, and pos_emb.pt, or the public names; or formula:tiny, formula:3b, formula:7b. Unless given nano, a small
+    /// model inside this program.
     #[arg(long, alias = "dit_model", value_name = "NAME|DIR")]
-    pub model: String,
+    pub model: Option<String>,
     /// Multiply both sides by this.
     #[arg(long, value_name = "X", conflicts_with_all = ["resolution", "size"])]
     pub scale: Option<f64>,
@@ -85,9 +87,12 @@ pub struct JobArgs {
     /// Noise in what the model is shown of the input, from 0 to 1.
     #[arg(long, alias = "latent_noise_scale", value_name = "S", default_value_t = 0.0)]
     pub latent_noise: f32,
-    /// How colours are corrected after the input's.
-    #[arg(long, alias = "color_correction", value_enum, default_value_t = ColorMode::Lab)]
-    pub color: ColorMode,
+    /// How much of what the input holds the result is given back, from 0 to 1. What the model asks for unless given.
+    #[arg(long, value_name = "X")]
+    pub low_band: Option<f32>,
+    /// How colours are corrected after the input's; lab unless given, and none for a model that asks for a low band.
+    #[arg(long, alias = "color_correction", value_enum)]
+    pub color: Option<ColorMode>,
     /// Spatial tiles of the autoencoder in pixels, compatible with the public implementations and approximate.
     #[arg(long, value_parser = plane, value_name = "HxW")]
     pub tile: Option<Hw>,
@@ -104,6 +109,13 @@ pub struct JobArgs {
     pub max_vram: Option<usize>,
     #[command(flatten)]
     pub compute: ComputeArgs,
+}
+
+impl JobArgs {
+    /// The model that was asked for, or the one that is always there.
+    pub fn model(&self) -> &str {
+        self.model.as_deref().unwrap_or(nano::NAME)
+    }
 }
 
 /// Weights of the cross-fade.

@@ -23,10 +23,11 @@ pub fn run(args: &JobBenchArgs) -> Result<()> {
         return Err(Failure::Usage("--batches: the first one is not counted, so that two are needed".into()));
     }
     let batching = Batching { size: batch, overlap: 0, uniform: false };
-    let mut settings = Settings { batching, detect_shots: false, ..settings(&args.job)? };
+    let settings = Settings { batching, detect_shots: false, ..settings(&args.job)? };
     let frames = batch * args.batches as usize;
     let mut film = Film::new(args.from, batch, frames);
-    let weights = Weights::open(&args.job.model, None)?;
+    let weights = Weights::open(args.job.model(), None)?;
+    let mut settings = weights.suited(settings, &args.job)?;
     let device = engine::device(&args.job.compute, args.job.max_vram)?;
     let other = engine::transformer_device(&args.job.compute, args.job.max_vram, &device)?;
     let transformer = other.as_ref().unwrap_or(&device);

@@ -38,7 +38,7 @@ pub fn run(args: &UpscaleEstimateArgs) -> Result<()> {
     let batching = Batching { size: args.batch_size.into(), overlap: args.overlap.into(), uniform: false };
     let settings = Settings { batching, ..settings(&args.job)? };
     let geometry = settings.geometry(source.info())?;
-    let weights = Weights::open(&args.job.model, None)?;
+    let weights = Weights::open(args.job.model(), None)?;
     let device = paced(engine::device(&args.job.compute, args.job.max_vram)?)?;
     let other = engine::transformer_device(&args.job.compute, args.job.max_vram, &device)?.map(paced).transpose()?;
     let transformer = other.as_ref().unwrap_or(&device);

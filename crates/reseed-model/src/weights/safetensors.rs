@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Cursor, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -72,10 +72,15 @@ struct Entry {
     start: u64,
 }
 
+/// What a file's bytes come from.
+trait Bytes: Read + Seek + Send {}
+
+impl<T: Read + Seek + Send> Bytes for T {}
+
 /// An open file.
 pub struct Safetensors {
     path: PathBuf,
-    file: Mutex<File>,
+    file: Mutex<Box<dyn Bytes>>,
     data: u64,
     entries: BTreeMap<String, Entry>,
     shapes: BTreeMap<String, Shape>,
@@ -91,8 +96,19 @@ impl Safetensors {
     /// The same for some of a file's tensors; the others may be of any type and are not there.
     pub fn open_some(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<Safetensors> {
         let io = |source| Error::Io { path: path.into(), source };
-        let mut file = File::open(path).map_err(io)?;
+        let file = File::open(path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
+        Safetensors::over(path, Box::new(file), length, wanted)
+    }
+
+    /// A file that is part of the program, under the name that errors call it. Nothing behind its header is touched before
+    /// it is wanted.
+    pub fn embedded(name: &'static str, bytes: &'static [u8]) -> Result<Safetensors> {
+        Safetensors::over(Path::new(name), Box::new(Cursor::new(bytes)), bytes.len() as u64, &|_| true)
+    }
+
+    fn over(path: &Path, mut file: Box<dyn Bytes>, length: u64, wanted: &dyn Fn(&str) -> bool) -> Result<Safetensors> {
+        let io = |source| Error::Io { path: path.into(), source };
         let mut first = [0; 8];
         if length < 8 {
             return Err(Error::HeaderLength { path: path.into(), header: 0, file: length });

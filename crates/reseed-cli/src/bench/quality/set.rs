@@ -1,0 +1,111 @@
+//! A set of photographs and clips: `img/NAME` and `vid/CLIP/NAME`, in a folder or in a tar file.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use reseed_media::Frame;
+
+use crate::failure::{Failure, Result};
+
+/// A tar file comes in blocks of so many bytes.
+const BLOCK: usize = 512;
+
+/// A photograph, or a clip.
+pub struct Item {
+    pub name: String,
+    pub frames: Vec<Arc<Frame>>,
+}
+
+pub struct Set {
+    pub photographs: Vec<Item>,
+    pub clips: Vec<Item>,
+}
+
+impl Set {
+    /// Opens a set, or the first so many photographs and clips of it.
+    pub fn open(path: &Path, limit: Option<usize>) -> Result<Set> {
+        let wrong = |why: &dyn std::fmt::Display| Failure::Input(format!("{}: {why}", path.display()));
+        let files = if path.is_dir() { folder(path) } else { fs::read(path).and_then(|bytes| tar(&bytes)) };
+        let hint = "give --data a tar file or a folder with img/ and vid/";
+        let files = files.map_err(|error| wrong(&format_args!("{error}; {hint}")))?;
+        let limit = limit.unwrap_or(usize::MAX);
+        let set = Set { photographs: items(&files, "img", limit)?, clips: items(&files, "vid", limit)? };
+        match set.photographs.is_empty() && set.clips.is_empty() {
+            true => Err(wrong(&format_args!("no pictures in it; {hint}"))),
+            false => Ok(set),
+        }
+    }
+}
+
+/// Names and contents.
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// The items under `root`: a file directly there is one picture, the files of a folder there are a clip.
+fn items(files: &Files, root: &str, limit: usize) -> Result<Vec<Item>> {
+    let mut found: BTreeMap<&str, Vec<(&str, &Vec<u8>)>> = BTreeMap::new();
+    for (path, bytes) in files {
+        let Some(rest) = path.strip_prefix(root).and_then(|rest| rest.strip_prefix('/')) else { continue };
+        let name = rest.split('/').next().unwrap_or(rest);
+        found.entry(name).or_default().push((path, bytes));
+    }
+    let decode = |(path, bytes): &(&str, &Vec<u8>)| {
+        reseed_media::decode(bytes, Path::new(path)).map(Arc::new).map_err(Failure::input)
+    };
+    let item = |(name, frames): (&str, Vec<(&str, &Vec<u8>)>)| {
+        Ok(Item { name: name.into(), frames: frames.iter().map(decode).collect::<Result<_>>()? })
+    };
+    found.into_iter().take(limit).map(item).collect()
+}
+
+/// Whether a file's name is that of a picture.
+fn is_picture(name: &str) -> bool {
+    [".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff"].iter().any(|end| name.to_ascii_lowercase().ends_with(end))
+}
+
+/// The pictures of a folder and of those in it.
+fn folder(root: &Path) -> io::Result<Files> {
+    let (mut files, mut open) = (Files::new(), vec![PathBuf::new()]);
+    while let Some(inside) = open.pop() {
+        for entry in fs::read_dir(root.join(&inside))? {
+            let entry = entry?;
+            let path = inside.join(entry.file_name());
+            let name = path.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/");
+            if entry.file_type()?.is_dir() {
+                open.push(path);
+            } else if is_picture(&name) {
+                files.insert(name, fs::read(root.join(&path))?);
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// The pictures of a tar file: a block with name and length, then the bytes, filled up to whole blocks.
+fn tar(mut bytes: &[u8]) -> io::Result<Files> {
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "not a tar file, or a damaged one");
+    let mut files = Files::new();
+    while let Some((header, rest)) = bytes.split_at_checked(BLOCK).filter(|(header, _)| header[0] != 0) {
+        let field = |range: std::ops::Range<usize>| {
+            let text = header[range].split(|byte| *byte == 0).next().unwrap_or_default();
+            std::str::from_utf8(text).map(str::trim).map_err(|_| damaged())
+        };
+        if !header[257..].starts_with(b"ustar") {
+            return Err(damaged());
+        }
+        let length = usize::from_str_radix(field(124..136)?, 8).map_err(|_| damaged())?;
+        let (name, before) = (field(0..100)?, field(345..500)?);
+        let name = if before.is_empty() { name.to_owned() } else { format!("{before}/{name}") };
+        let content = rest.get(..length).ok_or_else(damaged)?;
+        if is_picture(&name) {
+            files.insert(name.trim_start_matches("./").to_owned(), content.to_vec());
+        }
+        bytes = rest.get(length.next_multiple_of(BLOCK)..).unwrap_or_default();
+    }
+    match files.is_empty() && bytes.len() < BLOCK {
+        true => Err(damaged()),
+        false => Ok(files),
+    }
+}

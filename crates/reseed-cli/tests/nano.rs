@@ -1,0 +1,163 @@
+//! The model inside the program: what is used when nobody chooses, and what shows that it works.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{Lab, frames, picture};
+use reseed_media::{Frame, Info, Kind, Size, Source, metrics};
+use serde_json::Value;
+
+const SMALL: Size = Size { h: 12, w: 20 };
+
+#[test]
+fn whoever_chooses_no_model_gets_it_and_is_told() {
+    let lab = Lab::new();
+    lab.film("in.png", SMALL, 1);
+    let said = lab.succeed("image in.png out.png --scale 2");
+    assert!(said.stderr.contains("using nano") && said.stderr.contains("reseed models pull 3b"), "{}", said.stderr);
+    let said = lab.succeed("image in.png same.png --scale 2 --model nano");
+    assert_eq!(said.stderr, "");
+    assert_eq!(frames(&lab.path("out.png")).1, frames(&lab.path("same.png")).1);
+
+    lab.film("in.y4m", SMALL, 2);
+    let said = lab.succeed("upscale in.y4m out.y4m --scale 2");
+    assert!(said.stderr.contains("using nano"), "{}", said.stderr);
+}
+
+#[test]
+fn a_low_band_can_be_asked_for() {
+    let lab = Lab::new();
+    let (_, before) = lab.film("in.png", SMALL, 1);
+    let size = Size { h: 2 * SMALL.h, w: 2 * SMALL.w };
+    let distance = |strength: &str| {
+        lab.succeed(&format!("image in.png out.png --scale 2 --model nano --overwrite --low-band {strength}"));
+        let after = &frames(&lab.path("out.png")).1[0];
+        assert_eq!(after.size, size);
+        // What is left of the result in the input's size, by means of four pixels.
+        let (large, mean) = (after.to_unit(), |v: [f32; 4]| v.iter().sum::<f32>() / 4.0);
+        let at = |y: usize, x: usize, c: usize| large[3 * (y * size.w + x) + c];
+        let small = |i: usize| {
+            let (y, x, c) = (2 * (i / 3 / SMALL.w), 2 * (i / 3 % SMALL.w), i % 3);
+            mean([at(y, x, c), at(y, x + 1, c), at(y + 1, x, c), at(y + 1, x + 1, c)])
+        };
+        let small: Vec<f32> = (0..3 * SMALL.pixels()).map(small).collect();
+        metrics::psnr(&before[0], &Frame::from_unit(SMALL, &small, before[0].depth()))
+    };
+    assert!(distance("1") > distance("0"), "the result is nearer to the input where all of it is given back");
+    let refused = lab.run("image in.png no.png --low-band 1.5");
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("--low-band 1.5: it lies between 0 and 1"), "{}", refused.stderr);
+}
+
+#[test]
+fn the_demo_shows_real_pictures_and_tells_the_truth_about_them() {
+    let lab = Lab::new();
+    let events = lab.succeed("demo OUT --device cpu --json").events();
+    let shows: Vec<&Value> = events.iter().filter(|event| event["event"] == "demo").collect();
+    assert_eq!(shows.iter().map(|show| &show["name"]).collect::<Vec<_>>(), ["photo", "clip"]);
+    assert_eq!(events.last().unwrap()["event"], "done");
+
+    let original = reseed_media::demo::photo().next().unwrap().unwrap();
+    let (info, photo) = frames(&lab.path("OUT/photo.png"));
+    assert_eq!(info.size, original.size);
+    let told = |figure: &str| shows[0]["nano"][figure].as_f64().unwrap();
+    assert!((metrics::psnr(&photo[0], &original) - told("psnr")).abs() < 1e-6);
+    assert!((metrics::ssim(&photo[0], &original) - told("ssim")).abs() < 1e-6);
+    assert!((metrics::gmsd(&photo[0], &original) - told("gmsd")).abs() < 1e-6);
+
+    let (info, compared) = frames(&lab.path("OUT/photo-compare.png"));
+    assert_eq!(info.size, Size { h: 448, w: 3 * 448 + 2 * 8 });
+    let third = |i: usize| part(&compared[0], i * (448 + 8), 448);
+    assert!(third(1) == photo[0] && third(2) == original, "bicubic, result, original");
+    let bicubic = shows[0]["bicubic"]["psnr"].as_f64().unwrap();
+    assert!((metrics::psnr(&third(0), &original) - bicubic).abs() < 1e-6);
+
+    let written = |key: &str| lab.path(shows[1][key].as_str().unwrap());
+    let (clip, compare) = (frames(&written("output")), frames(&written("compare")));
+    assert_eq!((clip.0.size, clip.1.len()), (Size { h: 272, w: 480 }, 40));
+    assert_eq!((compare.0.size, compare.1.len()), (Size { h: 272, w: 3 * 480 + 2 * 8 }, 40));
+    assert!(shows[1]["nano"]["flicker"].is_number() && shows[0]["nano"]["flicker"].is_null());
+}
+
+/// Columns of a picture.
+fn part(frame: &Frame, first: usize, width: usize) -> Frame {
+    let unit = frame.to_unit();
+    let rows = unit.chunks_exact(3 * frame.size.w).flat_map(|row| &row[3 * first..3 * (first + width)]);
+    Frame::from_unit(Size { w: width, ..frame.size }, &rows.copied().collect::<Vec<f32>>(), frame.depth())
+}
+
+/// A photograph and a clip of three frames, as a set.
+fn set(lab: &Lab) -> Vec<(String, Vec<u8>)> {
+    let put = |name: String, size: Size, i: usize| {
+        let path = lab.path(&format!("set/{name}"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let info = Info { size, kind: Kind::Image, ..reseed_media::sample().info().clone() };
+        let mut sink = reseed_media::create(&path, &info).unwrap();
+        sink.write(&picture(size, i)).unwrap();
+        sink.finish().unwrap();
+        (name, fs::read(path).unwrap())
+    };
+    let clip = (0..3).map(|i| put(format!("vid/clip/{i}.png"), Size { h: 16, w: 24 }, 5 * i));
+    // Sides that are multiples of nothing lose what is over.
+    clip.chain([put("img/photo.png".into(), Size { h: 35, w: 26 }, 0)]).collect()
+}
+
+/// The same files as a tar file.
+fn tar(path: &Path, files: &[(String, Vec<u8>)]) {
+    let mut bytes = Vec::new();
+    for (name, content) in files {
+        let mut header = [0; 512];
+        header[..name.len()].copy_from_slice(name.as_bytes());
+        header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
+        header[257..262].copy_from_slice(b"ustar");
+        bytes.extend(header);
+        bytes.extend(content);
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+    }
+    bytes.resize(bytes.len() + 1024, 0);
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn quality_is_measured_on_a_folder_and_on_a_tar_file() {
+    let lab = Lab::new();
+    let files = set(&lab);
+    tar(&lab.path("set.tar"), &files);
+    let events = lab.succeed("bench quality --data set --json").events();
+    let rows: Vec<Value> = events.into_iter().filter(|event| event["event"] == "quality").collect();
+    let name = |row: &Value| format!("{} {} {}", row["kind"], row["case"], row["method"]).replace('"', "");
+    let names: Vec<String> = rows.iter().map(name).collect();
+    assert_eq!(names.len(), 2 * 13, "{names:?}");
+    for row in ["photographs reconstruction nano", "photographs 2x bicubic", "clips 4x degraded nano with low band"] {
+        assert!(names.iter().any(|name| name == row), "{row} of {names:?}");
+    }
+    let figure = |name: &str, key: &str| rows[names.iter().position(|n| n == name).unwrap()][key].as_f64();
+    assert!(figure("photographs 2x bicubic", "psnr") > figure("photographs 4x bicubic", "psnr"));
+    assert!(figure("photographs 4x bicubic", "psnr") > figure("photographs 4x degraded bicubic", "psnr"));
+    assert!(figure("clips 2x nano", "flicker").is_some() && figure("photographs 2x nano", "flicker").is_none());
+
+    let again = lab.succeed("bench quality --data set.tar --json").events();
+    let again: Vec<Value> = again.into_iter().filter(|event| event["event"] == "quality").collect();
+    assert_eq!(again, rows);
+    let table = lab.succeed("bench quality --data set --limit 1").text();
+    assert!(table.contains("| photographs 2x | nano with low band | 1 |"), "{table}");
+}
+
+#[test]
+fn a_set_that_is_none_is_named() {
+    let lab = Lab::new();
+    fs::create_dir(lab.path("empty")).unwrap();
+    fs::write(lab.path("text.tar"), "x".repeat(2000)).unwrap();
+    for (data, line) in [
+        ("nothing.tar", "nothing.tar: "),
+        ("empty", "empty: no pictures in it; give --data a tar file or a folder"),
+        ("text.tar", "text.tar: not a tar file, or a damaged one"),
+    ] {
+        let refused = lab.run(&format!("bench quality --data {data}"));
+        assert_eq!(refused.code, Some(3), "{}", refused.stderr);
+        assert!(refused.stderr.contains(line), "{}", refused.stderr);
+    }
+}

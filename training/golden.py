@@ -1,0 +1,39 @@
+"""Writes what the engine must reproduce of an exported model: python golden.py FOLDER GOLDEN"""
+import argparse
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+import degrade
+from evaluate import Judge
+from model import Sizes
+
+FRAMES, HEIGHT, WIDTH, SCALE = 5, 9, 13, 4
+STRENGTH = 0.75
+
+
+def waves():
+    """Frames of eight bits that move."""
+    t, c, y, x = torch.meshgrid(*(torch.arange(n) for n in (FRAMES, 3, HEIGHT, WIDTH)), indexing="ij")
+    return degrade.bytes_of(0.5 + 0.4 * torch.sin(0.9 * x + 0.6 * y + c + 0.5 * t) * torch.cos(0.35 * y - 0.2 * t))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("golden", type=Path)
+    args = parser.parse_args()
+    files = (args.folder / name for name in ("vae.safetensors", "dit.safetensors"))
+    w = {name: value.float() for file in files for name, value in load_file(file).items()}
+    small = waves()
+    size = SCALE * HEIGHT, SCALE * WIDTH
+    out = Judge(w, Sizes()).run(degrade.resize(small, *size).clamp(0, 1), True)
+    lost = small - degrade.resize(out, HEIGHT, WIDTH)
+    given = (out + STRENGTH * degrade.resize(lost, *size)).clamp(0, 1)
+    tensors = {"input": small, "output": out.half(), "low_band": given.half()}
+    save_file({name: value.contiguous() for name, value in tensors.items()}, args.golden)
+
+
+if __name__ == "__main__":
+    main()
