@@ -49,7 +49,7 @@ fn a_run_takes_what_was_foretold() {
 fn jobs_take_what_they_may_and_what_was_foretold() {
     let card = Card::new();
     card.0.film("in.y4m", Size { h: 180, w: 320 }, 17);
-    for (model, limit, apart) in [("3b", 6, false), ("3b", 8, false), ("7b", 8, true)] {
+    for (model, limit, apart) in [("3b", 6, true), ("3b", 8, false), ("7b", 8, true)] {
         let job = format!("--model formula:{model} --size 1280x720 --batch-size 17 --color none --max-vram {limit}G");
         let (foretold, _) = card.run(&format!("estimate upscale in.y4m {job}"));
         let foretold = &foretold.events()[0];
