@@ -183,9 +183,10 @@ impl<'a> Upscaler<'a> {
         let (view, phase, stop) = (&view, &phase, &stop);
         let (vae, layers) = (settings.vae.clone(), settings.turns.layers);
         let turns = Fitted { vae, layers };
-        let (done, fit, networks) = (computed, self.fit, self.networks);
-        let compute =
-            networks.map(|(ops, model)| Compute { ops, model, settings, view, done, phase, stop, turns, fit });
+        let compute = self.networks.map(|(ops, model)| {
+            let (done, fit) = (computed, self.fit);
+            Compute { ops, model, settings, view, done, phase, stop, turns, fit }
+        });
         let post = Post::new(settings, view, info.depth, stop).from(from, progress.wants_points());
         let (batches, batches_in) = sync_channel(1);
         let (slices, slices_in) = sync_channel(SLICES_AHEAD);
