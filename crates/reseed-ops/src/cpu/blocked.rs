@@ -38,6 +38,7 @@ pub struct Window {
 }
 
 /// One temporal tap: a frame, and the rows of the panels that multiply it.
+#[derive(Clone, Copy)]
 pub struct Tap<'a, E> {
     /// Pixels of the frame.
     pub frame: &'a [E],
@@ -45,6 +46,35 @@ pub struct Tap<'a, E> {
     pub kernel: &'a Kernel,
     /// Which part of them.
     pub part: usize,
+}
+
+/// Most temporal taps of a convolution.
+pub const MOST_TAPS: usize = 3;
+
+/// The temporal taps of an output frame.
+pub struct Taps<'a, E> {
+    taps: [Tap<'a, E>; MOST_TAPS],
+    count: usize,
+}
+
+impl<'a, E: Element> Taps<'a, E> {
+    pub fn new(taps: impl IntoIterator<Item = Tap<'a, E>>) -> Self {
+        let mut taps = taps.into_iter();
+        let mut all = [taps.next().expect("a frame has taps"); MOST_TAPS];
+        let mut count = 1;
+        for tap in taps {
+            all[count] = tap;
+            count += 1;
+        }
+        Taps { taps: all, count }
+    }
+}
+
+impl<'a, E> std::ops::Deref for Taps<'a, E> {
+    type Target = [Tap<'a, E>];
+    fn deref(&self) -> &[Tap<'a, E>] {
+        &self.taps[..self.count]
+    }
 }
 
 /// A rectangle of outputs and the panels of output channels to compute for it.
@@ -57,6 +87,9 @@ pub struct Region {
     /// Panels.
     pub panels: Range<usize>,
 }
+
+/// Regions for each thread that let the last ones finish together.
+pub const ENOUGH: usize = 4;
 
 /// Cuts an output plane and its channels into regions, enough of them to keep `threads` busy.
 pub fn regions(level: Level, output: Hw, window: &Window, panels: usize, frames: usize, threads: usize) -> Vec<Region> {
@@ -75,8 +108,8 @@ pub fn regions(level: Level, output: Hw, window: &Window, panels: usize, frames:
     let groups: Vec<_> = even_parts(tiles.len(), most).collect();
     let planar = |rows: usize| output.h.div_ceil(rows) * groups.len() * frames;
     let rows = lines.clamp(1, ROWS);
-    // Four regions a thread let the last ones finish together; small planes get there by splitting the channels.
-    let wanted = 4 * threads;
+    // Small planes get there by splitting the channels.
+    let wanted = ENOUGH * threads;
     let splits = wanted.div_ceil(planar(rows)).clamp(1, panels);
     let most_panels = if unit == 1 { panels } else { pairs::PANELS };
     let mut all = Vec::new();
@@ -94,7 +127,7 @@ pub fn regions(level: Level, output: Hw, window: &Window, panels: usize, frames:
 /// Sums of a region: `[row][column][channel]`, channels of the region's panels, padded to whole panels.
 pub struct Sums<'a> {
     /// The values.
-    pub values: &'a mut [f32],
+    pub values: &'a [f32],
     /// Distance between pixels.
     pub pixel: usize,
     /// Pixels between rows.
@@ -128,32 +161,32 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::empty());
 }
 
-/// Computes a region's sums over `taps` and hands them to `finish`.
-pub fn sum_region<E: Element, R>(
+/// Computes a region's sums over the taps of some frames and hands them to `finish`, frame by frame and some panels at a
+/// time.
+pub fn sum_region<'a, E: Element>(
     level: Level,
     window: &Window,
-    taps: &[Tap<E>],
+    frames: Range<usize>,
+    taps: &impl Fn(usize) -> Taps<'a, E>,
     region: &Region,
-    finish: impl FnOnce(Sums) -> R,
-) -> R {
-    if let Kernel::Tiles(_) = taps[0].kernel {
-        let taps = taps.iter().map(|&Tap { frame, kernel, part }| tiles::Tap {
-            frame: bytemuck::cast_slice(frame),
-            weights: kernel.tiles(),
-            part,
-        });
-        return tiles::sum_region(window, &taps.collect::<Vec<_>>(), region, finish);
+    finish: impl Fn(usize, Range<usize>, &Sums),
+) {
+    if let Kernel::Tiles(_) = taps(frames.start)[0].kernel {
+        return tiles::sum_region(window, frames, taps, region, finish);
     }
     SCRATCH.with_borrow_mut(|scratch| {
-        match pairs::fits(level, window) {
-            true => pairs::sum(level, window, taps, region, scratch),
-            false => sum_directly(level, window, taps, region, scratch),
+        for t in frames {
+            let taps = taps(t);
+            match pairs::fits(level, window) {
+                true => pairs::sum(level, window, &taps, region, scratch),
+                false => sum_directly(level, window, &taps, region, scratch),
+            }
+            let (line, width) = (region.columns.len(), taps[0].kernel.panels().width);
+            let pixel = region.panels.len() * width;
+            let values = scratch.sums.at_least(region.rows.len() * line * pixel);
+            finish(t, region.panels.clone(), &Sums { values, pixel, line, width });
         }
-        let (line, width) = (region.columns.len(), taps[0].kernel.panels().width);
-        let pixel = region.panels.len() * width;
-        let values = scratch.sums.at_least(region.rows.len() * line * pixel);
-        finish(Sums { values, pixel, line, width })
-    })
+    });
 }
 
 /// Sums of a region over `taps`, into `scratch.sums`.

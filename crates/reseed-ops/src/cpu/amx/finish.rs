@@ -1,0 +1,87 @@
+//! From sums to bf16, sixteen values at a time: the conversion is an instruction that the compiler does not find.
+
+use super::SIDE;
+use crate::cpu::finish::Row;
+use crate::cpu::memory::Element;
+use crate::cpu::stats::Measure;
+use crate::shape::DType;
+
+/// Whether channels fill registers.
+pub fn fits(channels: usize) -> bool {
+    channels.is_multiple_of(SIDE)
+}
+
+/// One row of a region; `place` tells of each column where it goes and where its bias stands.
+pub fn finish_row<E: Element>(
+    row: &Row<E>,
+    sums: &[f32],
+    place: impl Fn(usize) -> [usize; 2],
+    measure: Option<&mut Measure>,
+) {
+    assert!(E::DTYPE == DType::Bf16 && fits(row.channels), "{} channels of {}", row.channels, E::DTYPE);
+    assert!(super::available(), "tiles on a machine without AMX");
+    // SAFETY: machines with AMX have AVX-512 with bf16, elements are bf16, and channels a multiple of a register.
+    unsafe { registers::finish_row(row, sums, place, measure) }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod registers {
+    use super::{Element, Measure, Row};
+
+    pub unsafe fn finish_row<E: Element>(
+        _: &Row<E>,
+        _: &[f32],
+        _: impl Fn(usize) -> [usize; 2],
+        _: Option<&mut Measure>,
+    ) {
+        unreachable!("tiles on a machine without AMX");
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod registers {
+    use std::arch::x86_64::*;
+
+    use super::{Element, Measure, Row, SIDE};
+
+    /// Pixels by which output is fetched ahead: a store to what is in no cache waits for it.
+    const AHEAD: usize = 8;
+
+    #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512bf16")]
+    pub unsafe fn finish_row<E: Element>(
+        row: &Row<E>,
+        sums: &[f32],
+        place: impl Fn(usize) -> [usize; 2],
+        mut measure: Option<&mut Measure>,
+    ) {
+        for (x, sums) in row.columns.clone().zip(sums.chunks(row.pixel)) {
+            let (sums, bias, out) = row.pixel(sums, place(x));
+            let ahead = place(x)[0].abs_diff(place(x + 1)[0]) * AHEAD;
+            _mm_prefetch::<_MM_HINT_ET0>(out.as_ptr().wrapping_add(ahead).cast());
+            let mut running = measure.as_deref_mut().map(|measure| measure.running(row.channels));
+            for i in (0..row.channels).step_by(SIDE) {
+                // SAFETY: sixteen of everything are there, since channels are a multiple of them.
+                unsafe {
+                    let y = _mm512_add_ps(_mm512_loadu_ps(&sums[i]), _mm512_loadu_ps(&bias[i]));
+                    let to: *mut __m256i = (&raw mut out[i]).cast();
+                    let y = if row.add { _mm512_add_ps(y, widen(_mm256_loadu_si256(to))) } else { y };
+                    let y: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(y));
+                    _mm256_storeu_si256(to, y);
+                    if let Some([origin, sum, square]) = &mut running {
+                        let d = _mm512_sub_ps(widen(y), _mm512_loadu_ps(&origin[i]));
+                        let more = _mm512_add_ps(_mm512_loadu_ps(&sum[i]), d);
+                        _mm512_storeu_ps(&mut sum[i], more);
+                        let more = _mm512_fmadd_ps(d, d, _mm512_loadu_ps(&square[i]));
+                        _mm512_storeu_ps(&mut square[i], more);
+                    }
+                }
+            }
+        }
+    }
+
+    /// bf16 is the upper half of f32.
+    #[target_feature(enable = "avx512f")]
+    fn widen(values: __m256i) -> __m512 {
+        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(values)))
+    }
+}
