@@ -123,8 +123,8 @@ def conv_rows(args, table, torch, dtype):
         name = f"convolution {channels} > {channels} 3x3x3 at {side}x{side}, one thread"
         results = table.row(args, name, lambda: conv(x), ours, bars[args.dtype], REPEAT)
         if (args.dtype, channels) == ("f32", 128):
-            shares = [result["gflops_per_second"] / result["peak_gflops_per_second"] for result in results]
-            share, peak = statistics.median(shares), statistics.median(r["peak_gflops_per_second"] for r in results)
+            share = statistics.median(result["share_of_peak"] for result in results)
+            peak = statistics.median(result["peak_gflops_per_second"] for result in results)
             name = f"the same against the core's multiply-adds, {peak:.0f} GFLOP/s"
             print(f"| {name} | | | {share:.2f} | >= {PEAK} | {table.verdict(share, PEAK)} | |", flush=True)
     torch.set_num_threads(threads)

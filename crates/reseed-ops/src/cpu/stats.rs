@@ -2,6 +2,7 @@
 //! order, so that the result does not depend on threads.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use rayon::prelude::*;
 
@@ -62,10 +63,10 @@ impl Measure {
         }
     }
 
-    /// Origin, sums of deviations and of their squares.
+    /// Origin, sums of deviations and of their squares, of some channels.
     #[inline(always)]
-    pub fn running(&mut self, channels: usize) -> [&mut [f32]; 3] {
-        [&mut self.origin[..channels], &mut self.sum[..channels], &mut self.square[..channels]]
+    pub fn running(&mut self, channels: Range<usize>) -> [&mut [f32]; 3] {
+        [&mut self.origin, &mut self.sum, &mut self.square].map(|values| &mut values[channels.clone()])
     }
 
     /// Mean and squared deviations of each channel of `pixels` pixels.

@@ -1,6 +1,6 @@
 //! From sums to bf16, sixteen values at a time: the conversion is an instruction that the compiler does not find.
 
-use super::SIDE;
+use super::{PANEL, SIDE};
 use crate::cpu::finish::Row;
 use crate::cpu::memory::Element;
 use crate::cpu::stats::Measure;
@@ -41,8 +41,9 @@ mod registers {
 #[cfg(target_arch = "x86_64")]
 mod registers {
     use std::arch::x86_64::*;
+    use std::array::from_fn;
 
-    use super::{Element, Measure, Row, SIDE};
+    use super::{Element, Measure, PANEL, Row, SIDE};
 
     /// Pixels by which output is fetched ahead: a store to what is in no cache waits for it.
     const AHEAD: usize = 8;
@@ -54,26 +55,53 @@ mod registers {
         place: impl Fn(usize) -> [usize; 2],
         mut measure: Option<&mut Measure>,
     ) {
-        for (x, sums) in row.columns.clone().zip(sums.chunks(row.pixel)) {
-            let (sums, bias, out) = row.pixel(sums, place(x));
-            let ahead = place(x)[0].abs_diff(place(x + 1)[0]) * AHEAD;
-            _mm_prefetch::<_MM_HINT_ET0>(out.as_ptr().wrapping_add(ahead).cast());
-            let mut running = measure.as_deref_mut().map(|measure| measure.running(row.channels));
-            for i in (0..row.channels).step_by(SIDE) {
-                // SAFETY: sixteen of everything are there, since channels are a multiple of them.
-                unsafe {
-                    let y = _mm512_add_ps(_mm512_loadu_ps(&sums[i]), _mm512_loadu_ps(&bias[i]));
-                    let to: *mut __m256i = (&raw mut out[i]).cast();
+        // SAFETY: sixteen of everything are there, since channels are a multiple of them.
+        unsafe {
+            for first in (0..row.channels).step_by(PANEL) {
+                let measure = measure.as_deref_mut();
+                match row.channels - first {
+                    SIDE => some_channels::<E, 1>(row, sums, &place, measure, first),
+                    _ => some_channels::<E, 2>(row, sums, &place, measure, first),
+                }
+            }
+        }
+    }
+
+    /// Registers `N` of channels of all pixels: what is measured stays in registers meanwhile.
+    #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512bf16")]
+    unsafe fn some_channels<E: Element, const N: usize>(
+        row: &Row<E>,
+        sums: &[f32],
+        place: impl Fn(usize) -> [usize; 2],
+        measure: Option<&mut Measure>,
+        first: usize,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut measured = measure.map(|measure| measure.running(first..first + N * SIDE));
+            let load = |values: &[f32]| -> [__m512; N] { from_fn(|i| _mm512_loadu_ps(&values[i * SIDE])) };
+            let none = [_mm512_setzero_ps(); N];
+            let [origin, mut sum, mut square] =
+                measured.as_ref().map_or([none; 3], |measured| measured.each_ref().map(|values| load(values)));
+            for (x, sums) in row.columns.clone().zip(sums.chunks(row.pixel)) {
+                let (sums, bias, out) = row.pixel(sums, place(x));
+                let ahead = place(x)[0].abs_diff(place(x + 1)[0]) * AHEAD;
+                _mm_prefetch::<_MM_HINT_ET0>(out[first..].as_ptr().wrapping_add(ahead).cast());
+                let (sums, bias) = (load(&sums[first..]), load(&bias[first..]));
+                for i in 0..N {
+                    let to: *mut __m256i = (&raw mut out[first + i * SIDE]).cast();
+                    let y = _mm512_add_ps(sums[i], bias[i]);
                     let y = if row.add { _mm512_add_ps(y, widen(_mm256_loadu_si256(to))) } else { y };
                     let y: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(y));
                     _mm256_storeu_si256(to, y);
-                    if let Some([origin, sum, square]) = &mut running {
-                        let d = _mm512_sub_ps(widen(y), _mm512_loadu_ps(&origin[i]));
-                        let more = _mm512_add_ps(_mm512_loadu_ps(&sum[i]), d);
-                        _mm512_storeu_ps(&mut sum[i], more);
-                        let more = _mm512_fmadd_ps(d, d, _mm512_loadu_ps(&square[i]));
-                        _mm512_storeu_ps(&mut square[i], more);
-                    }
+                    let d = _mm512_sub_ps(widen(y), origin[i]);
+                    (sum[i], square[i]) = (_mm512_add_ps(sum[i], d), _mm512_fmadd_ps(d, d, square[i]));
+                }
+            }
+            if let Some([_, to_sum, to_square]) = &mut measured {
+                for i in 0..N {
+                    _mm512_storeu_ps(&mut to_sum[i * SIDE], sum[i]);
+                    _mm512_storeu_ps(&mut to_square[i * SIDE], square[i]);
                 }
             }
         }

@@ -35,6 +35,9 @@ const STEPS: usize = 108;
 /// the cache.
 const GAP: usize = SIDE;
 
+/// Pixels by which input is fetched ahead while it is copied.
+const AHEAD: usize = 8;
+
 /// Whether tiles are worth it.
 pub fn fits(channels: usize) -> bool {
     channels >= SIDE
@@ -297,10 +300,21 @@ impl<'a> Panel<'a> {
     }
 }
 
+/// Asks for the cache lines of a pixel.
+#[inline(always)]
+fn fetch(pixel: &[bf16]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in pixel.chunks(DEPTH) {
+        // SAFETY: a prefetch touches nothing.
+        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.as_ptr().cast()) }
+    }
+}
+
 leveled! {
     /// Pixels chunk by chunk, `apart` elements from one to the next; zeros where there is none.
     pub fn spread(pixels: &Pixels<bf16>, to: &mut [bf16], apart: usize) {
         for i in 0..pixels.count {
+            fetch(pixels.get(i + AHEAD).unwrap_or_default());
             let pixel = pixels.get(i).unwrap_or_default();
             let (whole, rest) = pixel.as_chunks::<DEPTH>();
             for (chunk, from) in whole.iter().enumerate() {

@@ -264,20 +264,22 @@ mod system {
         };
     }
 
+    // Cores at times run these instructions one after the other, and then wait for every load. Fetching half of the next
+    // step's weights into the first-level cache is enough against that, and costs nothing at other times.
     block!(two_by_two:
         "tilezero tmm0\ntilezero tmm1\ntilezero tmm2\ntilezero tmm3",
         "tileloadd tmm0, [{at} + {run}]\n\
          tileloadd tmm1, [{at} + {run} + 64]\n\
          tileloadd tmm2, [{b} + {run}]\n\
          tileloadd tmm3, [{b} + {run} + 64]",
-        "tileloadd tmm4, [{at} + {a_row}]\n\
-         tileloadd tmm6, [{b} + {b_row}]\n\
-         tileloadd tmm7, [{b} + {b_row} + 1024]\n\
-         tileloadd tmm5, [{run} + {a_row}]\n\
-         tdpbf16ps tmm0, tmm4, tmm6\n\
-         tdpbf16ps tmm1, tmm4, tmm7\n\
-         tdpbf16ps tmm2, tmm5, tmm6\n\
-         tdpbf16ps tmm3, tmm5, tmm7",
+        "tileloadd tmm4, [{at} + {a_row}]\nprefetcht0 [{b} + 3072]\nprefetcht0 [{b} + 3136]\n\
+         tileloadd tmm6, [{b} + {b_row}]\nprefetcht0 [{b} + 3200]\nprefetcht0 [{b} + 3264]\n\
+         tileloadd tmm7, [{b} + {b_row} + 1024]\nprefetcht0 [{b} + 3328]\nprefetcht0 [{b} + 3392]\n\
+         tileloadd tmm5, [{run} + {a_row}]\nprefetcht0 [{b} + 3456]\nprefetcht0 [{b} + 3520]\n\
+         tdpbf16ps tmm0, tmm4, tmm6\nprefetcht0 [{b} + 3584]\nprefetcht0 [{b} + 3648]\n\
+         tdpbf16ps tmm1, tmm4, tmm7\nprefetcht0 [{b} + 3712]\nprefetcht0 [{b} + 3776]\n\
+         tdpbf16ps tmm2, tmm5, tmm6\nprefetcht0 [{b} + 3840]\nprefetcht0 [{b} + 3904]\n\
+         tdpbf16ps tmm3, tmm5, tmm7\nprefetcht0 [{b} + 3968]\nprefetcht0 [{b} + 4032]",
         "tilestored [{at} + {run}], tmm0\n\
          tilestored [{at} + {run} + 64], tmm1\n\
          tilestored [{b} + {run}], tmm2\n\
