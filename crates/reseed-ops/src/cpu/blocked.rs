@@ -148,12 +148,14 @@ pub struct Scratch {
     pub products: Floats,
     /// Pieces of a panel, widened.
     pub wide: [Floats; 3],
+    /// Where each tap of a tile starts.
+    runs: Vec<usize>,
 }
 
 impl Scratch {
     fn empty() -> Scratch {
         let [input, sums, panel, products] = std::array::from_fn(|_| Floats::zeros(0));
-        Scratch { input, sums, panel, products, wide: std::array::from_fn(|_| Floats::zeros(0)) }
+        Scratch { input, sums, panel, products, wide: std::array::from_fn(|_| Floats::zeros(0)), runs: Vec::new() }
     }
 }
 
@@ -194,9 +196,11 @@ fn sum_directly<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], regi
     let layout = Layout::new(level, window, region);
     let width = taps[0].kernel.panels().width;
     let pixel = region.panels.len() * width;
-    let input = scratch.input.at_least(layout.tiles.len() * layout.tile);
+    let input = scratch.input.at_least(layout.tiles().count() * layout.tile);
     let sums = scratch.sums.at_least(region.rows.len() * region.columns.len() * pixel);
-    let runs = layout.runs(window);
+    let runs = &mut scratch.runs;
+    runs.clear();
+    runs.extend(layout.runs(window));
     let rows = runs.len() * window.channels;
     for (i, tap) in taps.iter().enumerate() {
         let k = tap.part * rows;
@@ -207,7 +211,7 @@ fn sum_directly<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], regi
                 tiles: Tiles::Apart(layout.tile),
                 a_line: window.stride.h * layout.line,
                 a_step: layout.step,
-                runs: &runs,
+                runs,
                 steps: window.channels,
                 b: tap.kernel.panels().rows(level, panel, k..k + rows, &mut scratch.panel),
                 lines: region.rows.len(),
@@ -232,8 +236,8 @@ struct Layout {
     level: Level,
     top: isize,
     left: isize,
-    /// First output column of each tile, from the region's.
-    tiles: Vec<usize>,
+    /// Output columns.
+    columns: usize,
     pitch: usize,
     step: usize,
     line: usize,
@@ -250,7 +254,7 @@ impl Layout {
             level,
             top: (region.rows.start * stride.h) as isize - before.h as isize,
             left: (region.columns.start * stride.w) as isize - before.w as isize,
-            tiles: even_parts(region.columns.len(), tile_rows(level)).map(|(first, _)| first).collect(),
+            columns: region.columns.len(),
             pitch,
             step,
             line: step * channels,
@@ -258,19 +262,23 @@ impl Layout {
         }
     }
 
+    /// First output column of each tile, from the region's.
+    fn tiles(&self) -> impl Iterator<Item = usize> {
+        even_parts(self.columns, tile_rows(self.level)).map(|(first, _)| first)
+    }
+
     /// Where each tap of a tile starts, row by row.
-    fn runs(&self, window: &Window) -> Vec<usize> {
-        let Window { taps, stride, .. } = *window;
-        let run = |tap: usize| {
+    fn runs(&self, window: &Window) -> impl Iterator<Item = usize> {
+        let (Window { taps, stride, .. }, line, pitch) = (*window, self.line, self.pitch);
+        (0..taps.h * taps.w).map(move |tap| {
             let (dy, dx) = (tap / taps.w, tap % taps.w);
-            dy * self.line + dx % stride.w * self.pitch + dx / stride.w
-        };
-        (0..taps.h * taps.w).map(run).collect()
+            dy * line + dx % stride.w * pitch + dx / stride.w
+        })
     }
 
     fn pack<E: Element>(&self, frame: &[E], window: &Window, to: &mut [f32]) {
         let Window { plane, channels, stride, .. } = *window;
-        for (tile, to) in self.tiles.iter().zip(to.chunks_exact_mut(self.tile)) {
+        for (tile, to) in self.tiles().zip(to.chunks_exact_mut(self.tile)) {
             for (i, to) in to.chunks_exact_mut(self.line).enumerate() {
                 let y = usize::try_from(self.top + i as isize).ok().filter(|&y| y < plane.h);
                 let Some(y) = y else {

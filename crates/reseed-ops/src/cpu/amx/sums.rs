@@ -19,12 +19,14 @@ use crate::cpu::memory::{Element, Floats, Values};
 use crate::cpu::transpose::Pixels;
 use crate::shape::{DType, Hw};
 
-/// Bytes that a rectangle's input and sums may take of a core's second-level cache, beside the weights.
-const BYTES: usize = 3 << 18;
+/// Bytes that a rectangle's input and sums may take of a core's second-level cache.
+const BYTES: usize = 5 << 18;
+/// The same where all frames of its input are held at once: weights that are few enough for that stay in the cache too.
+const HELD_BYTES: usize = 9 << 16;
 /// Pixels of a rectangle that are worth holding all frames of its input at once.
 const PIXELS: usize = 512;
 /// Most columns of a rectangle.
-const COLUMNS: usize = 128;
+const COLUMNS: usize = 64;
 /// Most rows of a rectangle.
 const ROWS: usize = 32;
 /// Most panels of a rectangle.
@@ -46,7 +48,7 @@ pub fn fits(channels: usize) -> bool {
 /// Frames of a rectangle's input that are held at once, of those that `taps` read: all where that leaves the rectangle
 /// large enough. Its sums are then finished panel by panel.
 fn held(window: &Window, taps: usize) -> usize {
-    match BYTES / pixel_bytes(window, taps, 1) >= PIXELS {
+    match HELD_BYTES / pixel_bytes(window, taps, 1) >= PIXELS {
         true => taps,
         false => 1,
     }
@@ -62,10 +64,13 @@ pub fn regions(output: Hw, window: &Window, weights: &Tiled, frames: usize, thre
     let (parts, panels) = (weights.parts(), weights.count());
     let held = held(window, parts);
     let most = if held < parts { PANELS.min(panels) } else { panels };
-    let pixel = pixel_bytes(window, held, if held < parts { most } else { 1 });
+    let rectangle = match held < parts {
+        true => BYTES / pixel_bytes(window, held, most),
+        false => HELD_BYTES / pixel_bytes(window, held, 1),
+    };
     let groups: Vec<_> = even_parts(output.w.div_ceil(SIDE), COLUMNS / SIDE).collect();
     let columns = groups.iter().map(|(first, last)| SIDE * (last - first)).max().unwrap_or(SIDE).min(output.w);
-    let rows = (BYTES / pixel / columns).clamp(1, ROWS);
+    let rows = (rectangle / columns).clamp(1, ROWS);
     // Small planes get enough regions by splitting the channels, never the pixels, whose statistics must not depend on
     // threads.
     let planar = output.h.div_ceil(rows) * groups.len() * frames;
