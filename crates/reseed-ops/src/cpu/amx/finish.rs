@@ -1,6 +1,6 @@
 //! From sums to bf16, sixteen values at a time: the conversion is an instruction that the compiler does not find.
 
-use super::{PANEL, SIDE};
+use super::SIDE;
 use crate::cpu::finish::Row;
 use crate::cpu::memory::Element;
 use crate::cpu::stats::Measure;
@@ -43,7 +43,8 @@ mod registers {
     use std::arch::x86_64::*;
     use std::array::from_fn;
 
-    use super::{Element, Measure, PANEL, Row, SIDE};
+    use super::super::PANEL;
+    use super::{Element, Measure, Row, SIDE};
 
     /// Pixels by which output is fetched ahead: a store to what is in no cache waits for it.
     const AHEAD: usize = 8;

@@ -306,14 +306,17 @@ impl<'a> Panel<'a> {
 }
 
 /// Asks for the cache lines of a pixel.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn fetch(pixel: &[bf16]) {
-    #[cfg(target_arch = "x86_64")]
     for line in pixel.chunks(DEPTH) {
         // SAFETY: a prefetch touches nothing.
         unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.as_ptr().cast()) }
     }
 }
+
+#[cfg(not(target_arch = "x86_64"))]
+fn fetch(_: &[bf16]) {}
 
 leveled! {
     /// Pixels chunk by chunk, `apart` elements from one to the next; zeros where there is none.
