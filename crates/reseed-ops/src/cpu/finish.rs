@@ -112,16 +112,21 @@ pub struct Row<'a, E> {
 
 impl<E: Element> Row<'_, E> {
     /// The sums, the bias and the output of a pixel.
+    ///
+    /// # Safety
+    /// No other thread may hold the same channels of the pixel.
+    #[expect(clippy::mut_from_ref, reason = "regions are disjoint, which the borrow checker cannot see")]
     #[inline(always)]
-    pub fn pixel<'s>(&self, sums: &'s [f32], [at, bias]: [usize; 2]) -> (&'s [f32], &[f32], &mut [E]) {
-        // SAFETY: regions differ in pixels or in channels.
+    pub unsafe fn pixel<'s>(&self, sums: &'s [f32], [at, bias]: [usize; 2]) -> (&'s [f32], &[f32], &mut [E]) {
+        // SAFETY: the caller's promise.
         let out = unsafe { self.out.piece(at + self.first, self.channels) };
         (&sums[..self.channels], &self.bias[bias + self.first..][..self.channels], out)
     }
 
     /// Measures deviations from this pixel.
     fn begin(&self, measure: &mut Measure, sums: &[f32], place: [usize; 2]) {
-        let (sums, bias, out) = self.pixel(sums, place);
+        // SAFETY: regions differ in pixels or in channels.
+        let (sums, bias, out) = unsafe { self.pixel(sums, place) };
         measure.begin(sums.iter().zip(bias).zip(out).map(|((sum, bias), out)| {
             let residual = if self.add { out.to_f32() } else { 0.0 };
             sum + bias + residual
@@ -139,7 +144,8 @@ leveled! {
     ) {
         let mut measure = measure;
         for (x, sums) in row.columns.clone().zip(sums.chunks(row.pixel)) {
-            let (sums, bias, out) = row.pixel(sums, place(x));
+            // SAFETY: regions differ in pixels or in channels.
+            let (sums, bias, out) = unsafe { row.pixel(sums, place(x)) };
             finish_pixel(sums, bias, out, row.add);
             if let Some(measure) = &mut measure {
                 measure.add(out);

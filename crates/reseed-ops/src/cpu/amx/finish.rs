@@ -77,7 +77,7 @@ mod registers {
         measure: Option<&mut Measure>,
         first: usize,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise; regions differ in pixels or in channels.
         unsafe {
             let mut measured = measure.map(|measure| measure.running(first..first + N * SIDE));
             let load = |values: &[f32]| -> [__m512; N] { from_fn(|i| _mm512_loadu_ps(&values[i * SIDE])) };
