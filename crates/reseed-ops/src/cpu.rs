@@ -5,6 +5,7 @@ mod attention;
 mod blocked;
 mod conv;
 mod elementwise;
+mod finish;
 mod gather_rows;
 mod gemm;
 mod group_norm;
@@ -28,7 +29,7 @@ mod upsample;
 mod widen;
 mod workspace;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use half::{bf16, f16};
 use rayon::prelude::*;
@@ -57,6 +58,8 @@ pub struct CpuOps {
     dtype: DType,
     threads: rayon::ThreadPool,
     memory: Arc<Pool>,
+    /// Where statistics of blocks stood, for the next op.
+    measured: Mutex<Vec<[f64; 2]>>,
 }
 
 impl CpuOps {
@@ -72,7 +75,7 @@ impl CpuOps {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let threads = pool.map_err(|e| Error::Threads { threads, reason: e.to_string() })?;
         let level = if dtype == DType::Bf16 { level } else { level.simd() };
-        Ok(CpuOps { level, dtype, threads, memory: Arc::default() })
+        Ok(CpuOps { level, dtype, threads, memory: Arc::default(), measured: Mutex::default() })
     }
 
     /// The level in use: tiles are for bf16 alone.
@@ -116,6 +119,17 @@ impl CpuOps {
 
     fn writable(&self, op: &'static str, x: Tensor) -> Result<Tensor> {
         memory::writable(&self.memory, op, x)
+    }
+
+    /// Room for statistics of blocks, with anything in it; to be given back with [`CpuOps::keep_room`].
+    fn measured(&self, count: usize) -> Vec<[f64; 2]> {
+        let mut measured = std::mem::take(&mut *self.measured.lock().unwrap_or_else(PoisonError::into_inner));
+        measured.resize(count, [0.0; 2]);
+        measured
+    }
+
+    fn keep_room(&self, measured: Vec<[f64; 2]>) {
+        *self.measured.lock().unwrap_or_else(PoisonError::into_inner) = measured;
     }
 
     /// Weights as this device's type would hold them.

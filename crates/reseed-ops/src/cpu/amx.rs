@@ -4,6 +4,7 @@
 //! operands so that a tile's rows stand one cache line apart.
 
 pub mod attention;
+pub mod finish;
 pub mod group_norm;
 pub mod linear;
 pub mod sums;

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::CpuOps;
 use super::amx::attention as tiles;
-use super::conv::Target;
+use super::finish::Target;
 use super::gemm::{Product, Tiles, multiply, panel_width, tile_rows};
 use super::level::Level;
 use super::leveled::{exp, leveled};

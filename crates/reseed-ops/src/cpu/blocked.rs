@@ -38,6 +38,7 @@ pub struct Window {
 }
 
 /// One temporal tap: a frame, and the rows of the panels that multiply it.
+#[derive(Clone, Copy)]
 pub struct Tap<'a, E> {
     /// Pixels of the frame.
     pub frame: &'a [E],
@@ -45,6 +46,35 @@ pub struct Tap<'a, E> {
     pub kernel: &'a Kernel,
     /// Which part of them.
     pub part: usize,
+}
+
+/// Most temporal taps of a convolution.
+pub const MOST_TAPS: usize = 3;
+
+/// The temporal taps of an output frame.
+pub struct Taps<'a, E> {
+    taps: [Tap<'a, E>; MOST_TAPS],
+    count: usize,
+}
+
+impl<'a, E: Element> Taps<'a, E> {
+    pub fn new(taps: impl IntoIterator<Item = Tap<'a, E>>) -> Self {
+        let mut taps = taps.into_iter();
+        let mut all = [taps.next().expect("a frame has taps"); MOST_TAPS];
+        let mut count = 1;
+        for tap in taps {
+            all[count] = tap;
+            count += 1;
+        }
+        Taps { taps: all, count }
+    }
+}
+
+impl<'a, E> std::ops::Deref for Taps<'a, E> {
+    type Target = [Tap<'a, E>];
+    fn deref(&self) -> &[Tap<'a, E>] {
+        &self.taps[..self.count]
+    }
 }
 
 /// A rectangle of outputs and the panels of output channels to compute for it.
@@ -57,6 +87,9 @@ pub struct Region {
     /// Panels.
     pub panels: Range<usize>,
 }
+
+/// Regions for each thread that let the last ones finish together.
+pub const ENOUGH: usize = 4;
 
 /// Cuts an output plane and its channels into regions, enough of them to keep `threads` busy.
 pub fn regions(level: Level, output: Hw, window: &Window, panels: usize, frames: usize, threads: usize) -> Vec<Region> {
@@ -75,8 +108,8 @@ pub fn regions(level: Level, output: Hw, window: &Window, panels: usize, frames:
     let groups: Vec<_> = even_parts(tiles.len(), most).collect();
     let planar = |rows: usize| output.h.div_ceil(rows) * groups.len() * frames;
     let rows = lines.clamp(1, ROWS);
-    // Four regions a thread let the last ones finish together; small planes get there by splitting the channels.
-    let wanted = 4 * threads;
+    // Small planes get there by splitting the channels.
+    let wanted = ENOUGH * threads;
     let splits = wanted.div_ceil(planar(rows)).clamp(1, panels);
     let most_panels = if unit == 1 { panels } else { pairs::PANELS };
     let mut all = Vec::new();
@@ -94,7 +127,7 @@ pub fn regions(level: Level, output: Hw, window: &Window, panels: usize, frames:
 /// Sums of a region: `[row][column][channel]`, channels of the region's panels, padded to whole panels.
 pub struct Sums<'a> {
     /// The values.
-    pub values: &'a mut [f32],
+    pub values: &'a [f32],
     /// Distance between pixels.
     pub pixel: usize,
     /// Pixels between rows.
@@ -115,12 +148,14 @@ pub struct Scratch {
     pub products: Floats,
     /// Pieces of a panel, widened.
     pub wide: [Floats; 3],
+    /// Where each tap of a tile starts.
+    runs: Vec<usize>,
 }
 
 impl Scratch {
     fn empty() -> Scratch {
         let [input, sums, panel, products] = std::array::from_fn(|_| Floats::zeros(0));
-        Scratch { input, sums, panel, products, wide: std::array::from_fn(|_| Floats::zeros(0)) }
+        Scratch { input, sums, panel, products, wide: std::array::from_fn(|_| Floats::zeros(0)), runs: Vec::new() }
     }
 }
 
@@ -128,32 +163,32 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::empty());
 }
 
-/// Computes a region's sums over `taps` and hands them to `finish`.
-pub fn sum_region<E: Element, R>(
+/// Computes a region's sums over the taps of some frames and hands them to `finish`, frame by frame and some panels at a
+/// time.
+pub fn sum_region<'a, E: Element>(
     level: Level,
     window: &Window,
-    taps: &[Tap<E>],
+    frames: Range<usize>,
+    taps: &impl Fn(usize) -> Taps<'a, E>,
     region: &Region,
-    finish: impl FnOnce(Sums) -> R,
-) -> R {
-    if let Kernel::Tiles(_) = taps[0].kernel {
-        let taps = taps.iter().map(|&Tap { frame, kernel, part }| tiles::Tap {
-            frame: bytemuck::cast_slice(frame),
-            weights: kernel.tiles(),
-            part,
-        });
-        return tiles::sum_region(window, &taps.collect::<Vec<_>>(), region, finish);
+    finish: impl Fn(usize, Range<usize>, &Sums),
+) {
+    if let Kernel::Tiles(_) = taps(frames.start)[0].kernel {
+        return tiles::sum_region(window, frames, taps, region, finish);
     }
     SCRATCH.with_borrow_mut(|scratch| {
-        match pairs::fits(level, window) {
-            true => pairs::sum(level, window, taps, region, scratch),
-            false => sum_directly(level, window, taps, region, scratch),
+        for t in frames {
+            let taps = taps(t);
+            match pairs::fits(level, window) {
+                true => pairs::sum(level, window, &taps, region, scratch),
+                false => sum_directly(level, window, &taps, region, scratch),
+            }
+            let (line, width) = (region.columns.len(), taps[0].kernel.panels().width);
+            let pixel = region.panels.len() * width;
+            let values = scratch.sums.at_least(region.rows.len() * line * pixel);
+            finish(t, region.panels.clone(), &Sums { values, pixel, line, width });
         }
-        let (line, width) = (region.columns.len(), taps[0].kernel.panels().width);
-        let pixel = region.panels.len() * width;
-        let values = scratch.sums.at_least(region.rows.len() * line * pixel);
-        finish(Sums { values, pixel, line, width })
-    })
+    });
 }
 
 /// Sums of a region over `taps`, into `scratch.sums`.
@@ -161,9 +196,11 @@ fn sum_directly<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], regi
     let layout = Layout::new(level, window, region);
     let width = taps[0].kernel.panels().width;
     let pixel = region.panels.len() * width;
-    let input = scratch.input.at_least(layout.tiles.len() * layout.tile);
+    let input = scratch.input.at_least(layout.tiles().count() * layout.tile);
     let sums = scratch.sums.at_least(region.rows.len() * region.columns.len() * pixel);
-    let runs = layout.runs(window);
+    let runs = &mut scratch.runs;
+    runs.clear();
+    runs.extend(layout.runs(window));
     let rows = runs.len() * window.channels;
     for (i, tap) in taps.iter().enumerate() {
         let k = tap.part * rows;
@@ -174,7 +211,7 @@ fn sum_directly<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], regi
                 tiles: Tiles::Apart(layout.tile),
                 a_line: window.stride.h * layout.line,
                 a_step: layout.step,
-                runs: &runs,
+                runs,
                 steps: window.channels,
                 b: tap.kernel.panels().rows(level, panel, k..k + rows, &mut scratch.panel),
                 lines: region.rows.len(),
@@ -199,8 +236,8 @@ struct Layout {
     level: Level,
     top: isize,
     left: isize,
-    /// First output column of each tile, from the region's.
-    tiles: Vec<usize>,
+    /// Output columns.
+    columns: usize,
     pitch: usize,
     step: usize,
     line: usize,
@@ -217,7 +254,7 @@ impl Layout {
             level,
             top: (region.rows.start * stride.h) as isize - before.h as isize,
             left: (region.columns.start * stride.w) as isize - before.w as isize,
-            tiles: even_parts(region.columns.len(), tile_rows(level)).map(|(first, _)| first).collect(),
+            columns: region.columns.len(),
             pitch,
             step,
             line: step * channels,
@@ -225,19 +262,23 @@ impl Layout {
         }
     }
 
+    /// First output column of each tile, from the region's.
+    fn tiles(&self) -> impl Iterator<Item = usize> {
+        even_parts(self.columns, tile_rows(self.level)).map(|(first, _)| first)
+    }
+
     /// Where each tap of a tile starts, row by row.
-    fn runs(&self, window: &Window) -> Vec<usize> {
-        let Window { taps, stride, .. } = *window;
-        let run = |tap: usize| {
+    fn runs(&self, window: &Window) -> impl Iterator<Item = usize> {
+        let (Window { taps, stride, .. }, line, pitch) = (*window, self.line, self.pitch);
+        (0..taps.h * taps.w).map(move |tap| {
             let (dy, dx) = (tap / taps.w, tap % taps.w);
-            dy * self.line + dx % stride.w * self.pitch + dx / stride.w
-        };
-        (0..taps.h * taps.w).map(run).collect()
+            dy * line + dx % stride.w * pitch + dx / stride.w
+        })
     }
 
     fn pack<E: Element>(&self, frame: &[E], window: &Window, to: &mut [f32]) {
         let Window { plane, channels, stride, .. } = *window;
-        for (tile, to) in self.tiles.iter().zip(to.chunks_exact_mut(self.tile)) {
+        for (tile, to) in self.tiles().zip(to.chunks_exact_mut(self.tile)) {
             for (i, to) in to.chunks_exact_mut(self.line).enumerate() {
                 let y = usize::try_from(self.top + i as isize).ok().filter(|&y| y < plane.h);
                 let Some(y) = y else {

@@ -3,12 +3,12 @@
 use rayon::prelude::*;
 
 use super::CpuOps;
-use super::blocked::{Region, Sums, Tap, Window, sum_region};
+use super::blocked::{ENOUGH, Tap, Taps, Window, sum_region};
+use super::finish::{Finish, Target};
 use super::kernel::Kernel;
 use super::level::Level;
-use super::leveled::leveled;
 use super::memory::{Element, elements, elements_mut, with_element};
-use super::stats::{self, Block, Measure};
+use super::stats;
 use crate::error::Result;
 use crate::ops::{Epilogue, Past, Summed};
 use crate::reference;
@@ -101,7 +101,7 @@ fn blocked<E: Element>(
         .take_while(|&folded| folded > 1)
         .map(|folded| cpu.install(|| Kernel::fold(level, &parts[..folded], per_tap)))
         .collect();
-    let taps_of = |t: usize| -> Vec<Tap<E>> {
+    let taps_of = |t: usize| -> Taps<E> {
         let folded = folded(t);
         let head = if past.starts() { spec.taps.t - 1 } else { spec.keeps() } as isize;
         let tap = |dt: usize| {
@@ -111,21 +111,39 @@ fn blocked<E: Element>(
                 false => Tap { frame, kernel: &weights.kernel, part: dt },
             }
         };
-        (folded - 1..spec.taps.t).map(tap).collect()
+        Taps::new((folded - 1..spec.taps.t).map(tap))
     };
     let plane = Hw::new(output.h, output.w);
     let regions = weights.kernel.regions(cpu, plane, &window, output.t);
     let out = Target::new(elements_mut::<E>(y));
-    let job = |i: usize| {
-        let (t, region) = (i / regions.len(), &regions[i % regions.len()]);
-        sum_region(level, &window, &taps_of(t), region, |sums| {
-            let pixel = |row, column| (((t * plane.h + row) * plane.w + column) * spec.c_out, &weights.bias[..]);
-            finish(level, region, sums, &out, Finish { channels: spec.c_out, add, groups, frame: t }, pixel)
-        })
+    let mut measured = cpu.measured(groups.map_or(0, |_| output.t * regions.len() * spec.c_out));
+    let target = groups.map(|_| Target::new(&mut measured));
+    let how = Finish {
+        level,
+        tiles: cpu.tiles(),
+        out: &out,
+        channels: spec.c_out,
+        add,
+        bias: &weights.bias,
+        measured: target.as_ref(),
     };
-    let blocks: Vec<Option<Block>> = cpu.install(|| (0..output.t * regions.len()).into_par_iter().map(job).collect());
-    let blocks: Option<Vec<Block>> = blocks.into_iter().collect();
-    Some(stats::combine(&blocks?, output.t, spec.c_out, groups?))
+    // A job's frames share their input, as long as there are enough jobs without cutting it.
+    let span = if regions.len() < ENOUGH * cpu.threads() { 1 } else { output.t };
+    let job = |i: usize| {
+        let (first, region) = (i / regions.len() * span, i % regions.len());
+        let shown = &regions[region];
+        sum_region(level, &window, first..first + span, &taps_of, shown, |t, panels, sums| {
+            let place = |row, column| [((t * plane.h + row) * plane.w + column) * spec.c_out, 0];
+            how.run(shown, panels, sums, t * regions.len() + region, place);
+        });
+    };
+    cpu.install(|| (0..output.t / span * regions.len()).into_par_iter().for_each(job));
+    let stats = groups.map(|groups| {
+        let block = |i: usize| (i / regions.len(), &regions[i % regions.len()]);
+        stats::of_regions(&measured, weights.kernel.width(), [output.t, spec.c_out, groups], block)
+    });
+    cpu.keep_room(measured);
+    stats
 }
 
 /// A past of another size would be read as if it were of this one.
@@ -157,78 +175,5 @@ impl<'a, E: Element> Frames<'a, E> {
             _ => (self.x, t.max(0) as usize),
         };
         &values[t * self.frame..][..self.frame]
-    }
-}
-
-/// Output memory that regions write side by side; no two regions share an element.
-pub struct Target<E>(*mut E, usize);
-
-// SAFETY: see the type; the borrow it was made from outlives the jobs.
-unsafe impl<E: Send> Sync for Target<E> {}
-
-impl<E> Target<E> {
-    pub fn new(values: &mut [E]) -> Target<E> {
-        Target(values.as_mut_ptr(), values.len())
-    }
-
-    /// # Safety
-    /// No other thread may hold a piece that overlaps.
-    #[expect(clippy::mut_from_ref, reason = "regions are disjoint, which the borrow checker cannot see")]
-    pub unsafe fn piece(&self, start: usize, len: usize) -> &mut [E] {
-        assert!(start + len <= self.1, "a piece beyond the output");
-        // SAFETY: inside the output, and the caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(self.0.add(start), len) }
-    }
-}
-
-/// How sums become output.
-pub struct Finish {
-    /// Channels of an output pixel.
-    pub channels: usize,
-    /// Whether the output already holds what is to be added.
-    pub add: bool,
-    /// Whether statistics are wanted, and for how many groups.
-    pub groups: Option<usize>,
-    /// Frame of the output.
-    pub frame: usize,
-}
-
-/// Adds bias and residual, rounds, stores, and measures what was stored. `pixel` tells where a pixel of the region
-/// goes and which bias it gets.
-pub fn finish<'a, E: Element>(
-    level: Level,
-    region: &Region,
-    sums: Sums,
-    out: &Target<E>,
-    how: Finish,
-    pixel: impl Fn(usize, usize) -> (usize, &'a [f32]),
-) -> Option<Block> {
-    let first = region.panels.start * sums.width;
-    let channels = (region.panels.len() * sums.width).min(how.channels - first);
-    let mut measure = how.groups.map(|_| Measure::default());
-    for (row, line) in region.rows.clone().zip(sums.values.chunks_mut(sums.line * sums.pixel)) {
-        for (column, values) in region.columns.clone().zip(line.chunks_exact_mut(sums.pixel)) {
-            let (at, bias) = pixel(row, column);
-            // SAFETY: regions differ in pixels or in channels.
-            let out = unsafe { out.piece(at + first, channels) };
-            let values = &mut values[..channels];
-            store::<E>(level, values, &bias[first..][..channels], out, how.add);
-            if let Some(measure) = &mut measure {
-                measure.add(level, values);
-            }
-        }
-    }
-    measure.map(|measure| measure.block(how.frame, first))
-}
-
-leveled! {
-    /// One pixel's channels.
-    pub fn store<E: Element>(values: &mut [f32], bias: &[f32], out: &mut [E], add: bool) {
-        for ((value, bias), out) in values.iter_mut().zip(bias).zip(out) {
-            let residual = if add { out.to_f32() } else { 0.0 };
-            let y = E::from_f32(*value + bias + residual);
-            *out = y;
-            *value = y.to_f32();
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! A convolution's weights, packed once for the level in use.
 
 use super::CpuOps;
-use super::amx::{sums, weights::Tiled};
+use super::amx::{PANEL, sums, weights::Tiled};
 use super::blocked::{self, Region, Window};
 use super::level::Level;
 use super::panels::{self, Panels, Weights};
@@ -65,11 +65,19 @@ impl Kernel {
         }
     }
 
+    /// Outputs of a panel.
+    pub fn width(&self) -> usize {
+        match self {
+            Kernel::Panels(panels) => panels.width,
+            Kernel::Tiles(_) => PANEL,
+        }
+    }
+
     /// Cuts an output plane and its channels into regions, enough of them to keep the threads busy.
     pub fn regions(&self, cpu: &CpuOps, output: Hw, window: &Window, frames: usize) -> Vec<Region> {
         match self {
             Kernel::Panels(_) => blocked::regions(cpu.simd(), output, window, self.count(), frames, cpu.threads()),
-            Kernel::Tiles(_) => sums::regions(output, window, self.count(), frames, cpu.threads()),
+            Kernel::Tiles(tiles) => sums::regions(output, window, tiles, frames, cpu.threads()),
         }
     }
 

@@ -2,21 +2,21 @@
 
 /// Defines a function whose body the compiler vectorises for the level given as its first argument.
 macro_rules! leveled {
-    ($(#[$doc:meta])* pub fn $name:ident $(<$g:ident: $bound:path>)? ($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident $(<$($g:ident: $bound:path),+>)? ($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
         $(#[$doc])*
-        pub fn $name $(<$g: $bound>)? (level: $crate::cpu::Level, $($arg: $ty),*) {
+        $vis fn $name $(<$($g: $bound),+>)? (level: $crate::cpu::Level, $($arg: $ty),*) {
             #[inline(always)]
-            fn body $(<$g: $bound>)? ($($arg: $ty),*) $body
+            fn body $(<$($g: $bound),+>)? ($($arg: $ty),*) $body
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
-            fn avx2 $(<$g: $bound>)? ($($arg: $ty),*) {
+            fn avx2 $(<$($g: $bound),+>)? ($($arg: $ty),*) {
                 body($($arg),*)
             }
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
-            fn avx512 $(<$g: $bound>)? ($($arg: $ty),*) {
+            fn avx512 $(<$($g: $bound),+>)? ($($arg: $ty),*) {
                 body($($arg),*)
             }
 

@@ -11,7 +11,8 @@ use rayon::prelude::*;
 
 use super::CpuOps;
 use super::amx::linear as tiles;
-use super::conv::{self, Blocked, Plain, Target, store};
+use super::conv::{self, Blocked, Plain};
+use super::finish::{Target, store};
 use super::gemm::{Product, Tiles, even_parts, multiply, tile_rows};
 use super::kernel::Kernel;
 use super::level::Level;
@@ -196,10 +197,10 @@ impl<E: Element> Matrix<'_, E> {
         let first = panel * panels.width;
         let columns = panels.width.min(panels.n - first);
         let bias = &self.weights.bias[first..][..columns];
-        for (i, values) in sums.chunks_exact_mut(panels.width).enumerate() {
+        for (i, values) in sums.chunks_exact(panels.width).enumerate() {
             // SAFETY: jobs differ in rows or in panels.
             let out = unsafe { self.out.piece((first_row + i) * panels.n + first, columns) };
-            store::<E>(self.level, &mut values[..columns], bias, out, self.add);
+            store::<E>(self.level, &values[..columns], bias, out, self.add);
         }
     }
 }

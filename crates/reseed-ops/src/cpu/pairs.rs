@@ -40,7 +40,7 @@ pub fn line(level: Level, channels: usize) -> usize {
 pub fn sum<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], region: &Region, scratch: &mut Scratch) {
     let (rows, columns, width) = (region.rows.len(), region.columns.len(), taps[0].kernel.panels().width);
     let to = Pairs { pairs: columns.div_ceil(2), columns, pixel: region.panels.len() * width, width };
-    let Scratch { input, sums, panel: kernels, products, wide } = scratch;
+    let Scratch { input, sums, panel: kernels, products, wide, .. } = scratch;
     let plane = rows * to.pairs * width;
     let products = products.at_least(region.panels.len() * POSITIONS * plane);
     let mut fresh = true;
@@ -105,11 +105,11 @@ impl Input<'_> {
         let (mut d0, mut d1) = ([0.0; CHANNELS * MOST_LANES + 1], [0.0; CHANNELS * MOST_LANES + 1]);
         let line = POSITIONS * block;
         let tile = (region.rows.len() + 2) * line;
-        let tiles: Vec<_> = even_parts(region.columns.len().div_ceil(2), tile_rows(self.level)).collect();
-        let to = to.at_least(tiles.len() * tile);
+        let tiles = || even_parts(region.columns.len().div_ceil(2), tile_rows(self.level));
+        let to = to.at_least(tiles().count() * tile);
         let top = region.rows.start as isize - before.h as isize;
         let left = region.columns.start as isize - before.w as isize;
-        for (&(pair, _), to) in tiles.iter().zip(to.chunks_exact_mut(tile)) {
+        for ((pair, _), to) in tiles().zip(to.chunks_exact_mut(tile)) {
             for (i, to) in to.chunks_exact_mut(line).enumerate() {
                 let y = usize::try_from(top + i as isize).ok().filter(|&y| y < plane.h);
                 let Some(y) = y else {

@@ -1,8 +1,12 @@
 //! Group statistics: mean and squared deviations of each channel over a block of pixels, blocks combined in a fixed
 //! order, so that the result does not depend on threads.
 
+use std::cell::RefCell;
+use std::ops::Range;
+
 use rayon::prelude::*;
 
+use super::blocked::Region;
 use super::level::Level;
 use super::leveled::leveled;
 use super::memory::{Element, elements};
@@ -11,8 +15,13 @@ use crate::tensor::Tensor;
 /// Pixels of a block when a whole tensor is read.
 const PIXELS: usize = 256;
 
+thread_local! {
+    /// What a thread measures with.
+    pub static MEASURE: RefCell<Measure> = RefCell::default();
+}
+
 /// Channels `first ..` of some pixels of a frame.
-pub struct Block {
+pub struct Block<'a> {
     /// The frame.
     pub frame: usize,
     /// First channel.
@@ -20,56 +29,71 @@ pub struct Block {
     /// Number of pixels.
     pub pixels: usize,
     /// Mean of each channel and its sum of squared deviations.
-    pub channels: Vec<[f64; 2]>,
+    pub channels: &'a [[f64; 2]],
 }
 
 /// Takes statistics pixel by pixel, in one pass: deviations are from the first pixel, which is as near to the mean as
-/// any, so that nothing cancels.
+/// any, so that nothing cancels. Its memory serves one block after the other.
 #[derive(Default)]
 pub struct Measure {
     origin: Vec<f32>,
     sum: Vec<f32>,
     square: Vec<f32>,
-    pixels: usize,
 }
 
 impl Measure {
-    /// Adds a pixel.
-    pub fn add(&mut self, level: Level, pixel: &[f32]) {
-        if self.pixels == 0 {
-            self.origin = pixel.to_vec();
-            self.sum = vec![0.0; pixel.len()];
-            self.square = vec![0.0; pixel.len()];
+    /// Begins a block with what its first pixel will be, or nearly.
+    pub fn begin(&mut self, pixel: impl Iterator<Item = f32>) {
+        self.origin.clear();
+        self.origin.extend(pixel);
+        for sums in [&mut self.sum, &mut self.square] {
+            sums.clear();
+            sums.resize(self.origin.len(), 0.0);
         }
-        self.pixels += 1;
-        deviate(level, pixel, &self.origin, &mut self.sum, &mut self.square);
     }
 
-    /// What has been added, as channels `first ..` of a frame.
-    pub fn block(&self, frame: usize, first: usize) -> Block {
-        let count = self.pixels as f64;
-        let channel = |((origin, sum), square): ((&f32, &f32), &f32)| {
-            let sum = f64::from(*sum);
-            [f64::from(*origin) + sum / count, (f64::from(*square) - sum * sum / count).max(0.0)]
-        };
-        let channels = self.origin.iter().zip(&self.sum).zip(&self.square).map(channel).collect();
-        Block { frame, first, pixels: self.pixels, channels }
-    }
-}
-
-leveled! {
-    /// One pixel's deviations from the origin and their squares.
-    pub fn deviate(pixel: &[f32], origin: &[f32], sum: &mut [f32], square: &mut [f32]) {
-        for (((value, origin), sum), square) in pixel.iter().zip(origin).zip(sum).zip(square) {
-            let d = value - origin;
+    /// Adds a pixel.
+    #[inline(always)]
+    pub fn add<E: Element>(&mut self, pixel: &[E]) {
+        let sums = self.sum.iter_mut().zip(&mut self.square);
+        for ((value, origin), (sum, square)) in pixel.iter().zip(&self.origin).zip(sums) {
+            let d = value.to_f32() - origin;
             *sum += d;
             *square += d * d;
         }
     }
+
+    /// Origin, sums of deviations and of their squares, of some channels.
+    #[inline(always)]
+    pub fn running(&mut self, channels: Range<usize>) -> [&mut [f32]; 3] {
+        [&mut self.origin, &mut self.sum, &mut self.square].map(|values| &mut values[channels.clone()])
+    }
+
+    /// Mean and squared deviations of each channel of `pixels` pixels.
+    pub fn end(&self, pixels: usize, to: &mut [[f64; 2]]) {
+        let count = pixels as f64;
+        for (((to, origin), sum), square) in to.iter_mut().zip(&self.origin).zip(&self.sum).zip(&self.square) {
+            let sum = f64::from(*sum);
+            *to = [f64::from(*origin) + sum / count, (f64::from(*square) - sum * sum / count).max(0.0)];
+        }
+    }
+}
+
+leveled! {
+    /// Statistics of some pixels.
+    fn measure<E: Element>(values: &[E], to: &mut [[f64; 2]]) {
+        MEASURE.with_borrow_mut(|measure| {
+            let pixels = values.chunks_exact(to.len());
+            let count = pixels.len();
+            measure.begin(values[..to.len()].iter().map(|v| v.to_f32()));
+            pixels.for_each(|pixel| measure.add(pixel));
+            measure.end(count, to);
+        });
+    }
 }
 
 /// Mean and variance of each frame and group, `[frames, groups, 2]`.
-pub fn combine(blocks: &[Block], frames: usize, channels: usize, groups: usize) -> Vec<f32> {
+pub fn combine<'a>(blocks: impl Iterator<Item = Block<'a>>, frames: usize, channels: usize, groups: usize) -> Vec<f32> {
     assert!(groups > 0 && channels.is_multiple_of(groups), "{channels} channels in {groups} groups");
     let mut sums = vec![Running::default(); frames * groups];
     for block in blocks {
@@ -79,6 +103,22 @@ pub fn combine(blocks: &[Block], frames: usize, channels: usize, groups: usize) 
         }
     }
     sums.iter().flat_map(|s| [s.mean as f32, (s.square / s.count) as f32]).collect()
+}
+
+/// The same from what was measured of regions, `[block][channel]`; `region` tells a block's frame and region.
+pub fn of_regions<'a>(
+    measured: &[[f64; 2]],
+    width: usize,
+    [frames, channels, groups]: [usize; 3],
+    region: impl Fn(usize) -> (usize, &'a Region),
+) -> Vec<f32> {
+    let block = |(i, measured)| {
+        let (frame, region) = region(i);
+        let (first, pixels) = (region.panels.start * width, region.rows.len() * region.columns.len());
+        let measured: &[[f64; 2]] = measured;
+        Block { frame, first, pixels, channels: &measured[first..channels.min(region.panels.end * width)] }
+    };
+    combine(measured.chunks_exact(channels).enumerate().map(block), frames, channels, groups)
 }
 
 /// Count, mean and squared deviations of what has been added so far.
@@ -104,18 +144,18 @@ pub fn of_tensor<E: Element>(level: Level, x: &Tensor, groups: usize) -> Vec<f32
     let (channels, thw) = (x.channels(), x.thw());
     let frame = thw.h * thw.w * channels;
     let chunks_per_frame = (thw.h * thw.w).div_ceil(PIXELS);
-    let block = |i: usize| {
-        let frame_values = &elements::<E>(x)[i / chunks_per_frame * frame..][..frame];
+    let mut measured = vec![[0.0; 2]; thw.t * chunks_per_frame * channels];
+    let chunk = |i: usize| {
         let start = i % chunks_per_frame * PIXELS * channels;
-        let values = &frame_values[start..(start + PIXELS * channels).min(frame)];
-        let mut measure = Measure::default();
-        let mut wide = vec![0.0; channels];
-        for pixel in values.chunks_exact(channels) {
-            wide.iter_mut().zip(pixel).for_each(|(wide, value)| *wide = value.to_f32());
-            measure.add(level, &wide);
-        }
-        measure.block(i / chunks_per_frame, 0)
+        &elements::<E>(x)[i / chunks_per_frame * frame..][..frame][start..(start + PIXELS * channels).min(frame)]
     };
-    let blocks: Vec<Block> = (0..thw.t * chunks_per_frame).into_par_iter().map(block).collect();
-    combine(&blocks, thw.t, channels, groups)
+    let blocks = measured.par_chunks_exact_mut(channels).enumerate();
+    blocks.for_each(|(i, to)| measure(level, chunk(i), to));
+    let block = |(i, channels): (usize, _)| Block {
+        frame: i / chunks_per_frame,
+        first: 0,
+        pixels: chunk(i).len() / x.channels(),
+        channels,
+    };
+    combine(measured.chunks_exact(channels).enumerate().map(block), thw.t, channels, groups)
 }

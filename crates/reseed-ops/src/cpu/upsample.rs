@@ -5,14 +5,15 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::CpuOps;
-use super::blocked::{Tap, Window, sum_region};
-use super::conv::{Finish, Frames, Target, check_past, finish};
+use super::blocked::{Tap, Taps, Window, sum_region};
+use super::conv::{Frames, check_past};
+use super::finish::{Finish, Target};
 use super::kernel::Kernel;
 use super::level::Level;
 use super::memory::{Element, Floats, Values, elements_mut, with_element};
 use super::merged::{Step, merged, upscale_columns};
 use super::panels::{Weights, fold};
-use super::stats::{self, Block};
+use super::stats;
 use super::widen::widen;
 use crate::error::Result;
 use crate::merge::{self, Term};
@@ -150,26 +151,40 @@ fn blocked<E: Element>(
     };
     let regions = weights.kernels[0].regions(cpu, low, &window(0, 0), output.t * 4);
     let out = Target::new(elements_mut::<E>(y));
+    let blocks = output.t * regions.len() * 4;
+    let mut measured = cpu.measured(groups.map_or(0, |_| blocks * c));
+    let target = groups.map(|_| Target::new(&mut measured));
+    let how = Finish {
+        level,
+        tiles: cpu.tiles(),
+        out: &out,
+        channels: c,
+        add: false,
+        bias: &weights.bias,
+        measured: target.as_ref(),
+    };
     let job = |i: usize| {
         let (region, t, row_phase, column_phase) =
             (&regions[i / 4 % regions.len()], i / 4 / regions.len(), i / 2 % 2, i % 2);
         let (k, z, moment) = low_frame(spec, t, past.starts(), matches!(past, Past::AfterFirst(_)));
-        let taps = plan.taps(&frames, k, (z * 2 + row_phase) * 2 + column_phase, moment);
-        let bias = &weights.bias[(moment as usize * spec.frames() + z) * BORDER_CLASSES * BORDER_CLASSES * c..];
-        sum_region(level, &window(row_phase, column_phase), &taps, region, |sums| {
-            let pixel = |row: usize, column: usize| {
+        let taps = |_| plan.taps(&frames, k, (z * 2 + row_phase) * 2 + column_phase, moment);
+        let classes = (moment as usize * spec.frames() + z) * BORDER_CLASSES * BORDER_CLASSES;
+        sum_region(level, &window(row_phase, column_phase), t..t + 1, &taps, region, |t, panels, sums| {
+            let place = |row: usize, column: usize| {
                 let (row, column) = (2 * row + row_phase, 2 * column + column_phase);
                 let class = border_class(row, output.h) * BORDER_CLASSES + border_class(column, output.w);
-                (((t * output.h + row) * output.w + column) * c, &bias[class * c..][..c])
+                [((t * output.h + row) * output.w + column) * c, (classes + class) * c]
             };
-            let how = Finish { channels: c, add: false, groups, frame: t };
-            finish(level, region, sums, &out, how, pixel)
-        })
+            how.run(region, panels, sums, i, place);
+        });
     };
-    let jobs = output.t * regions.len() * 4;
-    let blocks: Vec<Option<Block>> = cpu.install(|| (0..jobs).into_par_iter().map(job).collect());
-    let blocks: Option<Vec<Block>> = blocks.into_iter().collect();
-    Some(stats::combine(&blocks?, output.t, c, groups?))
+    cpu.install(|| (0..blocks).into_par_iter().for_each(job));
+    let stats = groups.map(|groups| {
+        let block = |i: usize| (i / 4 / regions.len(), &regions[i / 4 % regions.len()]);
+        stats::of_regions(&measured, weights.kernels[0].width(), [output.t, c, groups], block)
+    });
+    cpu.keep_room(measured);
+    stats
 }
 
 impl Blocked {
@@ -223,21 +238,19 @@ impl<'a> Plan<'a> {
         Plan { spec, weights, starts, made, first, second }
     }
 
-    fn taps<E: Element>(&'a self, frames: &Frames<'a, E>, k: usize, phase: usize, moment: Moment) -> Vec<Tap<'a, E>> {
+    fn taps<E: Element>(&'a self, frames: &Frames<'a, E>, k: usize, phase: usize, moment: Moment) -> Taps<'a, E> {
         let kernels = &self.weights.kernels[phase];
         let tap = |frame: isize, kernel: &'a Kernel, part: usize| Tap { frame: frames.at(frame), kernel, part };
         let k = k as isize;
         match (self.spec.time, moment) {
-            _ if self.starts && k == 0 => vec![tap(0, &self.first[phase], 0)],
-            (true, Moment::Later) => vec![tap(k - 1, kernels, 0), tap(k, kernels, 1)],
+            _ if self.starts && k == 0 => Taps::new([tap(0, &self.first[phase], 0)]),
+            (true, Moment::Later) => Taps::new([tap(k - 1, kernels, 0), tap(k, kernels, 1)]),
             (true, _) => {
                 let after_first = self.weights.after_first(&self.made);
-                vec![tap(k - 1, &after_first[phase], 0), tap(k, kernels, 1)]
+                Taps::new([tap(k - 1, &after_first[phase], 0), tap(k, kernels, 1)])
             }
-            (false, _) if self.starts && k == 1 => {
-                vec![tap(0, &self.second[phase], 0), tap(1, kernels, 2)]
-            }
-            (false, _) => (0..3).map(|dt| tap(k - 2 + dt as isize, kernels, dt)).collect(),
+            (false, _) if self.starts && k == 1 => Taps::new([tap(0, &self.second[phase], 0), tap(1, kernels, 2)]),
+            (false, _) => Taps::new((0..3).map(|dt| tap(k - 2 + dt as isize, kernels, dt))),
         }
     }
 }

@@ -5,10 +5,10 @@ use std::ops::Range;
 use half::bf16;
 use rayon::prelude::*;
 
-use super::tile::{Product, STEP, Tiles};
+use super::tile::{Place, Product, STEP, Step, Tiles};
 use super::{DEPTH, PANEL, SIDE};
 use crate::cpu::attention::{Head, LONG, heads};
-use crate::cpu::conv::Target;
+use crate::cpu::finish::Target;
 use crate::cpu::level::Level;
 use crate::cpu::leveled::{exp, leveled};
 use crate::cpu::memory::{Element, Floats, Values};
@@ -156,12 +156,10 @@ impl Block {
         let count = QUERIES.min(head.count - first);
         let side = SIDE.min(count);
         (self.top, self.total) = ([f32::NEG_INFINITY; QUERIES], [0.0; QUERIES]);
-        // The last tile of queries overlaps the one before it.
-        let starts: Vec<usize> = (0..count).step_by(SIDE).map(|row| row.min(count - side) * 3 * width).collect();
-        self.rows = starts.len() * SIDE;
+        self.rows = count.next_multiple_of(SIDE);
         self.sums.at_least(self.rows * (d + GAP));
         let at = (head.first + first) * 3 * width + head.channel;
-        let queries = Rows { values: &tokens.qkv[at..], row: 3 * width, starts };
+        let queries = Rows { values: &tokens.qkv[at..], row: 3 * width, count };
         let tiles = Tiles::shaped(side);
         for block in (0..head.count).step_by(KEYS) {
             let some = block..head.count.min(block + KEYS);
@@ -198,8 +196,7 @@ impl Block {
 
     /// Adds the values of some of `count` keys by their weights.
     fn add_values(&mut self, tiles: &Tiles, keys: &Keys, d: usize, (some, count): (Range<usize>, usize)) {
-        let starts = (0..self.rows).step_by(SIDE).map(|row| row * (KEYS + GAP)).collect();
-        let weights = Rows { values: self.weights.elements::<bf16>(), row: KEYS + GAP, starts };
+        let weights = Rows { values: self.weights.elements::<bf16>(), row: KEYS + GAP, count: self.rows };
         let (chunks, first) = (count.div_ceil(DEPTH), some.start / DEPTH);
         for panel in 0..d / PANEL {
             let steps = &keys.values.elements::<bf16>()[(panel * chunks + first) * STEP..];
@@ -213,20 +210,21 @@ impl Block {
 struct Rows<'a> {
     values: &'a [bf16],
     row: usize,
-    starts: Vec<usize>,
+    count: usize,
 }
 
 impl Rows<'_> {
     /// C (+)= rows · B, a few steps at a time.
     fn multiply(&self, tiles: &Tiles, b: &[bf16], c: &mut [f32], c_row: usize, fresh: bool) {
-        let runs: [usize; STEPS] = std::array::from_fn(|step| step * DEPTH);
-        for (i, b) in b.chunks(STEPS * STEP).enumerate() {
+        let mut places = [Place { a: 0, row: 0 }; QUERIES / SIDE];
+        places.iter_mut().zip(Place::in_a_row(self.count, self.row)).for_each(|(to, place)| *to = place);
+        for (i, b) in b.as_chunks().0.chunks(STEPS).enumerate() {
             tiles.multiply(Product {
                 a: &self.values[i * STEPS * DEPTH..],
                 a_row: self.row,
-                starts: &self.starts,
-                runs: &runs[..b.len() / STEP],
-                b,
+                tiles: &places[..self.count.div_ceil(SIDE)],
+                steps: &Step::in_a_row::<STEPS>(b)[..b.len()],
+                next: 0,
                 c,
                 c_row,
                 columns: PANEL,

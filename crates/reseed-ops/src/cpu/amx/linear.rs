@@ -6,10 +6,10 @@ use std::ops::Range;
 use half::bf16;
 use rayon::prelude::*;
 
-use super::tile::{Product, Tiles};
+use super::tile::{Place, Product, STEP, Step, Tiles};
 use super::weights::Tiled;
 use super::{DEPTH, PANEL, SIDE};
-use crate::cpu::conv::{Target, store};
+use crate::cpu::finish::{Target, store};
 use crate::cpu::gemm::even_parts;
 use crate::cpu::level::Level;
 use crate::cpu::memory::Floats;
@@ -69,20 +69,19 @@ impl Matrix<'_> {
     fn block(&self, rows: Range<usize>, panels: Range<usize>, sums: &mut Floats) {
         let (depth, count) = (self.depth(), rows.len());
         let side = SIDE.min(count);
-        // The last tile overlaps the one before it.
-        let starts: Vec<usize> = (0..count).step_by(SIDE).map(|row| row.min(count - side) * depth).collect();
-        let runs: Vec<usize> = (0..STEPS).map(|step| step * DEPTH).collect();
+        let places: Vec<Place> = Place::in_a_row(count, depth).collect();
         let pitch = panels.len() * PANEL + GAP;
-        let sums = sums.at_least(starts.len() * SIDE * pitch);
+        let sums = sums.at_least(places.len() * SIDE * pitch);
         let tiles = Tiles::shaped(side);
         for (first, last) in (0..self.weights.chunks).step_by(STEPS).map(|i| (i, self.weights.chunks.min(i + STEPS))) {
             for (slot, panel) in panels.clone().enumerate() {
+                let steps = Step::in_a_row::<STEPS>(self.weights.steps(0, panel, first..last));
                 tiles.multiply(Product {
                     a: &self.x[rows.start * depth + first * DEPTH..rows.end * depth],
                     a_row: depth,
-                    starts: &starts,
-                    runs: &runs[..last - first],
-                    b: self.weights.steps(0, panel, first..last),
+                    tiles: &places,
+                    steps: &steps[..last - first],
+                    next: (self.weights.chunks * STEP) as isize,
                     c: &mut sums[slot * PANEL..],
                     c_row: pitch,
                     columns: self.weights.columns(panel),
@@ -94,7 +93,7 @@ impl Matrix<'_> {
         self.finish(rows, panels, sums, pitch);
     }
 
-    fn finish(&self, rows: Range<usize>, panels: Range<usize>, sums: &mut [f32], pitch: usize) {
+    fn finish(&self, rows: Range<usize>, panels: Range<usize>, sums: &[f32], pitch: usize) {
         let (n, first, count) = (self.weights.n, panels.start * PANEL, rows.len());
         let columns = (panels.len() * PANEL).min(n - first);
         let bias = &self.bias[first..][..columns];
@@ -103,7 +102,7 @@ impl Matrix<'_> {
             let slot = tile * SIDE + i - (tile * SIDE).min(count - SIDE.min(count));
             // SAFETY: jobs differ in rows or in panels.
             let out = unsafe { self.out.piece(row * n + first, columns) };
-            store::<bf16>(self.level, &mut sums[slot * pitch..][..columns], bias, out, self.add);
+            store::<bf16>(self.level, &sums[slot * pitch..][..columns], bias, out, self.add);
         }
     }
 }

@@ -9,21 +9,55 @@ use super::{DEPTH, PANEL, SIDE};
 /// Elements of B that one step reads: rows are pairs of channels, columns the outputs.
 pub const STEP: usize = DEPTH * PANEL;
 
+/// One step of a product.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Step<'a> {
+    /// Where it reads A, from a tile's start.
+    pub run: usize,
+    /// Its part of B.
+    pub b: &'a [bf16; STEP],
+}
+
+impl<'a> Step<'a> {
+    /// Steps that read A one behind the other; those beyond the last of B repeat it.
+    pub fn in_a_row<const N: usize>(b: &'a [[bf16; STEP]]) -> [Step<'a>; N] {
+        std::array::from_fn(|i| Step { run: i * DEPTH, b: &b[i.min(b.len() - 1)] })
+    }
+}
+
+/// A tile of rows.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// Where it starts in A.
+    pub a: usize,
+    /// Which row of C is its first.
+    pub row: usize,
+}
+
+impl Place {
+    /// The tiles of `count` rows that stand `a_row` apart; the last overlaps the one before it in A, not in C.
+    pub fn in_a_row(count: usize, a_row: usize) -> impl Iterator<Item = Place> {
+        let side = SIDE.min(count);
+        (0..count).step_by(SIDE).map(move |row| Place { a: row.min(count - side) * a_row, row })
+    }
+}
+
 /// Some tiles of rows against one panel: C\[row, n\] += Σ A\[row + run\] · B\[run\].
 ///
-/// Row i of tile t at step s is the `DEPTH` elements of `a` from `starts[t] + runs[s] + i · a_row` on.
+/// Row i of tile t at step s is the `DEPTH` elements of `a` from `tiles[t].a + steps[s].run + i · a_row` on.
 pub struct Product<'a> {
     /// Left-hand values.
     pub a: &'a [bf16],
     /// Distance between rows of a tile in `a`.
     pub a_row: usize,
-    /// Where tiles start.
-    pub starts: &'a [usize],
-    /// Where each step reads, from a tile's start.
-    pub runs: &'a [usize],
-    /// `STEP` elements for each step.
-    pub b: &'a [bf16],
-    /// Sums: `SIDE` rows for each tile, one behind the other.
+    /// Tiles; every two that follow each other are computed together.
+    pub tiles: &'a [Place],
+    /// What is multiplied and summed.
+    pub steps: &'a [Step<'a>],
+    /// Elements from a step's part of B to what the next product reads there, which is fetched meanwhile.
+    pub next: isize,
+    /// Sums.
     pub c: &'a mut [f32],
     /// Distance between rows of C.
     pub c_row: usize,
@@ -53,14 +87,12 @@ impl Tiles {
     /// Runs a product.
     pub fn multiply(&self, p: Product) {
         let panel = if p.columns > SIDE { PANEL } else { SIDE };
-        assert!(!p.runs.is_empty() && !p.starts.is_empty(), "an empty product");
-        assert!(p.b.len() >= p.runs.len() * STEP, "panel too short");
-        let (last, run) = (p.starts.iter().max(), p.runs.iter().max());
-        let last = last.zip(run).map_or(0, |(start, run)| start + run);
+        assert!(!p.steps.is_empty() && !p.tiles.is_empty(), "an empty product");
+        let farthest = |place: fn(&Place) -> usize| p.tiles.iter().map(place).max().unwrap_or(0);
+        let last = farthest(|tile| tile.a) + p.steps.iter().map(|step| step.run).max().unwrap_or(0);
         assert!(p.a.len() >= last + (self.rows - 1) * p.a_row + DEPTH, "rows too short");
-        let rows = (p.starts.len() - 1) * SIDE + self.rows;
+        let rows = farthest(|tile| tile.row) + self.rows;
         assert!(p.c.len() >= (rows - 1) * p.c_row + panel, "sums too short");
-        assert!(self.rows == SIDE || p.starts.len() == 1, "only the last tile is short");
         // SAFETY: the asserts above bound every address, and the registers are shaped.
         unsafe { system::multiply(&p) }
     }
@@ -171,40 +203,56 @@ mod system {
         }
     }
 
-    /// One or two tiles of rows by one or two of columns.
+    /// Where sums stand; strides in bytes.
+    #[repr(C)]
+    struct Sums {
+        keep: usize,
+        c: [*mut f32; 2],
+        row: usize,
+    }
+
+    /// One or two tiles of rows by one or two of columns. With every step a part of the next product's weights comes into
+    /// the second-level cache, which otherwise would keep the tiles waiting.
     macro_rules! block {
         ($name:ident: $zero:literal, $load:literal, $step:literal, $store:literal) => {
-            unsafe fn $name(p: &Product, a: [*const u8; 2], c: *mut f32) {
-                // SAFETY: `Tiles::multiply` has checked the sizes. Runs and strides are counted in elements of two bytes.
+            unsafe fn $name(p: &Product, a: [*const u8; 2], ahead: isize, sums: &Sums) {
+                // SAFETY: `Tiles::multiply` has checked the sizes. Runs and strides are counted in elements of two bytes;
+                // what is fetched ahead need not exist.
                 unsafe {
                     asm!(
-                        "test {fresh}, {fresh}",
-                        "jz 2f",
+                        "mov {at}, [{sums} + 8]",
+                        "mov {b}, [{sums} + 16]",
+                        "mov {run}, [{sums} + 24]",
+                        "cmp qword ptr [{sums}], 0",
+                        "jne 2f",
                         $zero,
                         "jmp 3f",
                         "2:",
                         $load,
                         "3:",
-                        "mov {run}, [{runs}]",
+                        "mov {run}, [{steps}]",
+                        "mov {b}, [{steps} + 8]",
                         "lea {at}, [{a0} + 2 * {run}]",
                         "lea {run}, [{a1} + 2 * {run}]",
                         $step,
-                        "add {runs}, 8",
-                        "add {b}, {bytes}",
-                        "dec {steps}",
+                        "prefetcht1 [{b} + {ahead}]",
+                        "prefetcht1 [{b} + {ahead} + 64]",
+                        "add {steps}, 16",
+                        "dec {count}",
                         "jnz 3b",
+                        "mov {at}, [{sums} + 8]",
+                        "mov {b}, [{sums} + 16]",
+                        "mov {run}, [{sums} + 24]",
                         $store,
-                        fresh = in(reg) usize::from(p.fresh),
                         a0 = in(reg) a[0],
                         a1 = in(reg) a[1],
                         a_row = in(reg) 2 * p.a_row,
-                        runs = inout(reg) p.runs.as_ptr() => _,
-                        steps = inout(reg) p.runs.len() => _,
-                        b = inout(reg) p.b.as_ptr() => _,
+                        steps = inout(reg) p.steps.as_ptr() => _,
+                        count = inout(reg) p.steps.len() => _,
+                        b = out(reg) _,
                         b_row = in(reg) 64usize,
-                        bytes = const 2 * STEP,
-                        c = in(reg) c,
-                        c_row = in(reg) 4 * p.c_row,
+                        ahead = in(reg) ahead,
+                        sums = in(reg) sums,
                         run = out(reg) _,
                         at = out(reg) _,
                         out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
@@ -216,74 +264,73 @@ mod system {
         };
     }
 
+    // Cores at times run these instructions one after the other, and then wait for every load. Fetching half of the next
+    // step's weights into the first-level cache is enough against that, and costs nothing at other times.
     block!(two_by_two:
         "tilezero tmm0\ntilezero tmm1\ntilezero tmm2\ntilezero tmm3",
-        "tileloadd tmm0, [{c} + {c_row}]\n\
-         tileloadd tmm1, [{c} + {c_row} + 64]\n\
-         mov {at}, {c_row}\nshl {at}, 4\nadd {at}, {c}\n\
-         tileloadd tmm2, [{at} + {c_row}]\n\
-         tileloadd tmm3, [{at} + {c_row} + 64]",
-        "tileloadd tmm4, [{at} + {a_row}]\n\
-         tileloadd tmm6, [{b} + {b_row}]\n\
-         tileloadd tmm7, [{b} + {b_row} + 1024]\n\
-         tileloadd tmm5, [{run} + {a_row}]\n\
-         tdpbf16ps tmm0, tmm4, tmm6\n\
-         tdpbf16ps tmm1, tmm4, tmm7\n\
-         tdpbf16ps tmm2, tmm5, tmm6\n\
-         tdpbf16ps tmm3, tmm5, tmm7",
-        "tilestored [{c} + {c_row}], tmm0\n\
-         tilestored [{c} + {c_row} + 64], tmm1\n\
-         mov {at}, {c_row}\nshl {at}, 4\nadd {at}, {c}\n\
-         tilestored [{at} + {c_row}], tmm2\n\
-         tilestored [{at} + {c_row} + 64], tmm3");
+        "tileloadd tmm0, [{at} + {run}]\n\
+         tileloadd tmm1, [{at} + {run} + 64]\n\
+         tileloadd tmm2, [{b} + {run}]\n\
+         tileloadd tmm3, [{b} + {run} + 64]",
+        "tileloadd tmm4, [{at} + {a_row}]\nprefetcht0 [{b} + 3072]\nprefetcht0 [{b} + 3136]\n\
+         tileloadd tmm6, [{b} + {b_row}]\nprefetcht0 [{b} + 3200]\nprefetcht0 [{b} + 3264]\n\
+         tileloadd tmm7, [{b} + {b_row} + 1024]\nprefetcht0 [{b} + 3328]\nprefetcht0 [{b} + 3392]\n\
+         tileloadd tmm5, [{run} + {a_row}]\nprefetcht0 [{b} + 3456]\nprefetcht0 [{b} + 3520]\n\
+         tdpbf16ps tmm0, tmm4, tmm6\nprefetcht0 [{b} + 3584]\nprefetcht0 [{b} + 3648]\n\
+         tdpbf16ps tmm1, tmm4, tmm7\nprefetcht0 [{b} + 3712]\nprefetcht0 [{b} + 3776]\n\
+         tdpbf16ps tmm2, tmm5, tmm6\nprefetcht0 [{b} + 3840]\nprefetcht0 [{b} + 3904]\n\
+         tdpbf16ps tmm3, tmm5, tmm7\nprefetcht0 [{b} + 3968]\nprefetcht0 [{b} + 4032]",
+        "tilestored [{at} + {run}], tmm0\n\
+         tilestored [{at} + {run} + 64], tmm1\n\
+         tilestored [{b} + {run}], tmm2\n\
+         tilestored [{b} + {run} + 64], tmm3");
 
     block!(two_by_one:
         "tilezero tmm0\ntilezero tmm2",
-        "tileloadd tmm0, [{c} + {c_row}]\n\
-         mov {at}, {c_row}\nshl {at}, 4\nadd {at}, {c}\n\
-         tileloadd tmm2, [{at} + {c_row}]",
+        "tileloadd tmm0, [{at} + {run}]\ntileloadd tmm2, [{b} + {run}]",
         "tileloadd tmm6, [{b} + {b_row}]\n\
          tileloadd tmm4, [{at} + {a_row}]\n\
          tdpbf16ps tmm0, tmm4, tmm6\n\
          tileloadd tmm5, [{run} + {a_row}]\n\
          tdpbf16ps tmm2, tmm5, tmm6",
-        "tilestored [{c} + {c_row}], tmm0\n\
-         mov {at}, {c_row}\nshl {at}, 4\nadd {at}, {c}\n\
-         tilestored [{at} + {c_row}], tmm2");
+        "tilestored [{at} + {run}], tmm0\ntilestored [{b} + {run}], tmm2");
 
     block!(one_by_two:
         "tilezero tmm0\ntilezero tmm1",
-        "tileloadd tmm0, [{c} + {c_row}]\n\
-         tileloadd tmm1, [{c} + {c_row} + 64]",
+        "tileloadd tmm0, [{at} + {run}]\ntileloadd tmm1, [{at} + {run} + 64]",
         "tileloadd tmm6, [{b} + {b_row}]\n\
          tileloadd tmm4, [{at} + {a_row}]\n\
          tdpbf16ps tmm0, tmm4, tmm6\n\
          tileloadd tmm7, [{b} + {b_row} + 1024]\n\
          tdpbf16ps tmm1, tmm4, tmm7",
-        "tilestored [{c} + {c_row}], tmm0\n\
-         tilestored [{c} + {c_row} + 64], tmm1");
+        "tilestored [{at} + {run}], tmm0\ntilestored [{at} + {run} + 64], tmm1");
 
     block!(one_by_one:
         "tilezero tmm0",
-        "tileloadd tmm0, [{c} + {c_row}]",
+        "tileloadd tmm0, [{at} + {run}]",
         "tileloadd tmm6, [{b} + {b_row}]\n\
          tileloadd tmm4, [{at} + {a_row}]\n\
          tdpbf16ps tmm0, tmm4, tmm6",
-        "tilestored [{c} + {c_row}], tmm0");
+        "tilestored [{at} + {run}], tmm0");
+
+    /// Bytes of a step's weights that come with one block of tiles.
+    const AHEAD: usize = 128;
 
     pub unsafe fn multiply(p: &Product) {
         let wide = p.columns > SIDE;
-        for (i, starts) in p.starts.chunks(2).enumerate() {
+        for (i, tiles) in p.tiles.chunks(2).enumerate() {
+            let [first, second] = [tiles[0], tiles[tiles.len() - 1]];
+            let ahead = 2 * p.next + (i * AHEAD % (2 * STEP)) as isize;
             // SAFETY: `Tiles::multiply` has checked the sizes.
             unsafe {
-                let c = p.c.as_ptr().cast_mut().add(2 * i * SIDE * p.c_row);
-                let a = |start: usize| p.a.as_ptr().add(start).cast::<u8>();
-                match (starts, wide) {
-                    (&[first, second], true) => two_by_two(p, [a(first), a(second)], c),
-                    (&[first, second], false) => two_by_one(p, [a(first), a(second)], c),
-                    (&[first], true) => one_by_two(p, [a(first); 2], c),
-                    (&[first], false) => one_by_one(p, [a(first); 2], c),
-                    _ => {}
+                let a = [first, second].map(|tile| p.a.as_ptr().add(tile.a).cast());
+                let c = [first, second].map(|tile| p.c.as_ptr().cast_mut().add(tile.row * p.c_row));
+                let sums = Sums { keep: usize::from(!p.fresh), c, row: 4 * p.c_row };
+                match (tiles.len(), wide) {
+                    (2, true) => two_by_two(p, a, ahead, &sums),
+                    (2, false) => two_by_one(p, a, ahead, &sums),
+                    (_, true) => one_by_two(p, a, ahead, &sums),
+                    (_, false) => one_by_one(p, a, ahead, &sums),
                 }
             }
         }
@@ -304,7 +351,7 @@ mod system {
 
     pub unsafe fn spin(_: usize) {}
 
-    pub unsafe fn multiply(Product { fresh: _fresh, .. }: &Product) {
+    pub unsafe fn multiply(Product { fresh: _fresh, next: _next, .. }: &Product) {
         unreachable!("tiles on a machine without AMX");
     }
 }
@@ -327,7 +374,7 @@ mod tests {
             [(1, 16, 16, true), (2, 16, 32, false), (3, 16, 32, true), (3, 16, 9, false), (1, 5, 32, false)]
         {
             let (a_row, c_row, runs) = (40, 48, [0, 3, 700]);
-            let starts: Vec<usize> = (0..tiles).map(|t| t * SIDE * a_row).collect();
+            let places: Vec<Place> = (0..tiles).map(|t| Place { a: t * SIDE * a_row, row: t * SIDE }).collect();
             let (a, b) = (values(tiles * SIDE * a_row + 800), values(runs.len() * STEP));
             let mut c: Vec<f32> = (0..tiles * SIDE * c_row).map(|i| (i % 3) as f32).collect();
             let mut want = c.clone();
@@ -342,10 +389,11 @@ mod tests {
                     *sum = if fresh { 0.0 } else { *sum } + steps.map(product).sum::<f32>();
                 }
             }
-            let product =
-                Product { a: &a, a_row, starts: &starts, runs: &runs, b: &b, c: &mut c, c_row, columns, fresh };
+            let steps: Vec<Step> = runs.iter().zip(b.as_chunks().0).map(|(&run, b)| Step { run, b }).collect();
+            let c = &mut c;
+            let product = Product { a: &a, a_row, tiles: &places, steps: &steps, next: 0, c, c_row, columns, fresh };
             Tiles::shaped(rows).multiply(product);
-            assert!(c == want, "{tiles} tiles of {rows} rows, {columns} columns, fresh {fresh}");
+            assert!(*c == want, "{tiles} tiles of {rows} rows, {columns} columns, fresh {fresh}");
         }
     }
 }

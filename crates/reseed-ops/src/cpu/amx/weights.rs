@@ -43,6 +43,11 @@ impl Tiled {
         Tiled { taps, chunks, n, data }
     }
 
+    /// Number of parts.
+    pub fn parts(&self) -> usize {
+        self.data.elements::<bf16>().len() / (self.count() * self.chunks * self.taps * STEP)
+    }
+
     /// Number of panels.
     pub fn count(&self) -> usize {
         self.n.div_ceil(PANEL)
@@ -54,9 +59,14 @@ impl Tiled {
     }
 
     /// Steps of some chunks of a panel, tap by tap.
-    pub fn steps(&self, part: usize, panel: usize, chunks: std::ops::Range<usize>) -> &[bf16] {
-        let first = ((part * self.count() + panel) * self.chunks + chunks.start) * self.taps * STEP;
-        &self.data.elements()[first..][..chunks.len() * self.taps * STEP]
+    pub fn steps(&self, part: usize, panel: usize, chunks: std::ops::Range<usize>) -> &[[bf16; STEP]] {
+        let first = ((part * self.count() + panel) * self.chunks + chunks.start) * self.taps;
+        &self.data.elements().as_chunks().0[first..][..chunks.len() * self.taps]
+    }
+
+    /// Elements from a panel to the next.
+    pub fn panel(&self) -> usize {
+        self.chunks * self.taps * STEP
     }
 
     /// One part: the sum of some, rounded.
