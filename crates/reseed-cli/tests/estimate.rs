@@ -116,8 +116,8 @@ fn whole_jobs_are_foretold_from_their_input() {
     assert_eq!(number(&longer, "host_bytes"), number(&job, "host_bytes"), "memory does not grow with the clip");
     assert_eq!(number(&estimate("--frames 13 --overlap 1"), "batches"), 3);
     assert!(number(&estimate("--batch-size 9"), "host_bytes") > number(&job, "host_bytes"));
-    // Luma and a quarter of two chromas at 52x36, and a line for each frame.
-    assert_eq!(number(&job, "output_bytes"), 7 * (52 * 36 * 3 / 2 + 6));
+    // Three planes of 52x36, and a line for each frame.
+    assert_eq!(number(&job, "output_bytes"), 7 * (52 * 36 * 3 + 6));
     let [fine, coarse] = [18, 24].map(|crf| number(&estimate(&format!("--codec h264 --crf {crf}")), "output_bytes"));
     assert_eq!((fine as f64 / coarse as f64).round(), 2.0, "{fine} {coarse}");
     let [short, long] = [700, 7000].map(|n| estimate(&format!("--codec ffv1 --frames {n}")));

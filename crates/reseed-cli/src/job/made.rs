@@ -14,6 +14,8 @@ const NAME: &str = "made-";
 const GROWING: &str = "made-growing";
 /// Keeping may take this part of the time that making takes; where it would take more, batches are made quickly.
 const SHARE: u32 = 20;
+/// The digest of nothing.
+const SEED: u64 = 1;
 
 /// A folder for pictures.
 pub struct Made {
@@ -36,7 +38,7 @@ struct State {
 impl Made {
     pub fn new(folder: PathBuf) -> Made {
         let (growing, since, cost) = (None, Instant::now(), Duration::ZERO);
-        Made { folder, state: Mutex::new(State { growing, digest: 0, since, cost, keeps: false, begun: false }) }
+        Made { folder, state: Mutex::new(State { growing, digest: SEED, since, cost, keeps: false, begun: false }) }
     }
 
     /// The frames of all batches before this are safe.
@@ -73,7 +75,7 @@ impl Keep for Made {
         let start = Instant::now();
         if !std::mem::replace(&mut state.begun, true) {
             state.keeps = state.cost * SHARE <= start - state.since;
-            state.digest = 0;
+            state.digest = SEED;
             // What was too dear once is tried again later.
             state.cost = if state.keeps { Duration::ZERO } else { state.cost / 2 };
         }
@@ -90,7 +92,7 @@ impl Keep for Made {
     fn get(&self, batch: usize) -> Option<Vec<f32>> {
         let bytes = fs::read(self.path(batch)).ok()?;
         let (pictures, told) = bytes.split_last_chunk::<8>()?;
-        let whole = digest(0, pictures) == u64::from_le_bytes(*told);
+        let whole = digest(SEED, pictures) == u64::from_le_bytes(*told);
         let (values, _) = pictures.as_chunks::<4>();
         whole.then(|| values.iter().map(|value| f32::from_le_bytes(*value)).collect())
     }
@@ -102,7 +104,7 @@ fn digest(before: u64, bytes: &[u8]) -> u64 {
     let mix = |sum: u64, value: &[u8; 4]| {
         (sum ^ u64::from(u32::from_le_bytes(*value))).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
     };
-    values.iter().fold(before.wrapping_add(1), mix)
+    values.iter().fold(before, mix)
 }
 
 /// Removes all pictures of a folder.

@@ -34,15 +34,14 @@ impl Marks {
         Ok(Marks { path, file, saved })
     }
 
-    /// Appends what the timeline has learnt, and makes it safe.
-    pub fn secure(&mut self, timeline: &Timeline) -> Result<()> {
+    /// Appends what the timeline has learnt. What is torn later is found out where it is used.
+    pub fn append(&mut self, timeline: &Timeline) -> Result<()> {
         let new = timeline.marks(self.saved);
         if new.is_empty() {
             return Ok(());
         }
         let bytes: Vec<u8> = new.iter().flat_map(|mark| bytes(*mark)).collect();
-        let written = self.file.write_all(&bytes).and_then(|()| self.file.sync_data());
-        written.map_err(|cause| Error::Write { path: self.path.clone(), cause })?;
+        self.file.write_all(&bytes).map_err(|cause| Error::Write { path: self.path.clone(), cause })?;
         self.saved += new.len();
         Ok(())
     }
@@ -90,7 +89,7 @@ mod tests {
         let first = timeline();
         let mut marks = Marks::open(folder.path(), &first).unwrap();
         all[..3].iter().for_each(|mark| first.push(*mark));
-        marks.secure(&first).unwrap();
+        marks.append(&first).unwrap();
         fs::write(folder.path().join(NAME), [fs::read(folder.path().join(NAME)).unwrap(), vec![1; 9]].concat())
             .unwrap();
 
@@ -98,7 +97,7 @@ mod tests {
         let mut marks = Marks::open(folder.path(), &second).unwrap();
         assert_eq!(*second.past(), all[..3]);
         all.iter().for_each(|mark| second.push(*mark));
-        marks.secure(&second).unwrap();
+        marks.append(&second).unwrap();
         let third = timeline();
         Marks::open(folder.path(), &third).unwrap();
         assert_eq!(*third.past(), all);

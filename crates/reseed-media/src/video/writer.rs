@@ -185,7 +185,7 @@ impl Sink for Writer {
         let Some(spool) = &mut self.spool else { return Ok(0) };
         let written = spool.secure()?;
         if let Some((marks, video)) = self.marks.as_mut().zip(self.source.as_ref()) {
-            marks.secure(&video.timeline)?;
+            marks.append(&video.timeline)?;
         }
         self.work.sync()?;
         spool.forget(self.work.frames());
