@@ -7,7 +7,10 @@ import numpy as np
 import torch
 from PIL import Image
 
+import degrade
+
 TILE, SIDE, FRAMES = 512, 256, 17
+LEVELS = (512, 352, 256)                 # tiles are also kept smaller: the smaller, the sharper
 
 
 def decode(data):
@@ -22,6 +25,28 @@ def read(path):
         return dict(zip(files, pool.map(decode, files.values())))
 
 
+class Photos:
+    """Tiles of one size on a device; each is drawn as often as it has detail."""
+
+    def __init__(self, tiles, side):
+        shrink = lambda part: degrade.resize(planes(part), side, side).clamp(0, 1)
+        small = [shrink(part) for part in tiles.split(32)]
+        self.side, self.tiles = side, torch.cat([(part * 255).round().byte().permute(0, 2, 3, 1) for part in small])
+        shares = torch.cat([detail(part) for part in small]).cumsum(0)
+        self.shares = shares / shares[-1]
+
+    def draw(self, count):
+        places = torch.searchsorted(self.shares, torch.rand(count, device=self.shares.device))
+        return places.clamp(max=len(self.tiles) - 1)
+
+
+def detail(x):
+    """What pictures lose at a quarter of their size: the root mean square."""
+    n, side = x.shape[0], x.shape[-1]
+    lost = x - degrade.resize(degrade.resize(x, side // 4, side // 4), side, side)
+    return lost.view(n, -1).square().mean(1).sqrt()
+
+
 class Train:
     """The training set on a device. Every HELD-th photograph is held back to watch the training by."""
     HELD = 40
@@ -31,7 +56,8 @@ class Train:
         photos = [p for n, p in pictures.items() if "img/" in n and p.shape[:2] == (TILE, TILE)]
         clips = [p.view(FRAMES, SIDE, SIDE, 3) for n, p in pictures.items() if "vid/" in n]
         self.held = torch.stack(photos[::self.HELD]).to(device)
-        self.photos = torch.stack([p for i, p in enumerate(photos) if i % self.HELD]).to(device)
+        tiles = torch.stack([p for i, p in enumerate(photos) if i % self.HELD]).to(device)
+        self.photos = {side: Photos(tiles, side) for side in LEVELS}
         self.clips = torch.stack(clips).to(device)
         self.device = device
 
@@ -42,11 +68,15 @@ class Train:
         back = (torch.rand(count, 1, device=self.device) < 0.5) & flip
         return start + torch.where(back, size - 1 - step, step)
 
-    def stills(self, count, h, w):
-        """[count, 3, h, w] in [0, 1]."""
-        i = torch.randint(len(self.photos), (count, 1, 1), device=self.device)
-        y, x = self.places(count, TILE, h), self.places(count, TILE, w)
-        return planes(self.photos[i, y[:, :, None], x[:, None, :]])
+    def stills(self, count, h, w, level=TILE):
+        """[count, 3, h, w] in [0, 1]; square ones stand on their side at times."""
+        photos = self.photos[level]
+        y, x = self.places(count, level, h), self.places(count, level, w)
+        crops = photos.tiles[photos.draw(count)[:, None, None], y[:, :, None], x[:, None, :]]
+        if h == w:
+            turned = torch.rand(count, 1, 1, 1, device=self.device) < 0.5
+            crops = torch.where(turned, crops.transpose(1, 2), crops)
+        return planes(crops)
 
     def moving(self, count, frames, h, w):
         """[count * frames, 3, h, w]: half real clips, half photographs that the camera pans over."""
@@ -58,13 +88,13 @@ class Train:
 
     def pans(self, count, frames, h, w, fastest=4):
         reach = fastest * (frames - 1)
-        i = torch.randint(len(self.photos), (count, 1, 1, 1), device=self.device)
+        i = self.photos[TILE].draw(count)[:, None, None, None]
         t = torch.arange(frames, device=self.device)
         speed = torch.randint(-fastest, fastest + 1, (2, count, 1), device=self.device)
         y, x = self.places(count, TILE - 2 * reach, h), self.places(count, TILE - 2 * reach, w)
         y = y[:, None, :] + reach + (speed[0] * t)[:, :, None]
         x = x[:, None, :] + reach + (speed[1] * t)[:, :, None]
-        return self.photos[i, y[:, :, :, None], x[:, :, None, :]]
+        return self.photos[TILE].tiles[i, y[:, :, :, None], x[:, :, None, :]]
 
 
 def planes(pixels):

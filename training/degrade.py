@@ -80,15 +80,19 @@ def small(x, scale, sigma, noise, quality):
     return torch.where((quality > 100)[:, None, None, None], y, coded)
 
 
-def random_small(x, t, scale, clean=0.4):
-    """x [B*T, ...] with degradations drawn once a clip; a part of the clips is only made smaller."""
+def random_small(x, t, scale, clean=0.35, near=0.35):
+    """x [B*T, ...] with degradations drawn once a clip, noise anew for every frame. A part of the clips is only made smaller, a
+    part is degraded about as the set degradation, the rest widely. Gives the small pictures and which of them are clean."""
     b = x.shape[0] // t
     draw = lambda: torch.rand(b, device=x.device)
-    dirty = draw() > clean
-    sigma = draw() * 0.5 * scale * dirty * (draw() > 0.3)
-    noise = draw().square() * 14 * dirty * (draw() > 0.2)
-    quality = torch.where(dirty & (draw() > 0.2), 35 + draw() * 60, 101.0)
-    return small(x, scale, *(v.repeat_interleave(t, output_size=b * t) for v in (sigma, noise, quality)))
+    kind = draw()
+    is_clean, is_near = kind < clean, (kind >= clean) & (kind < clean + near)
+    sigma = torch.where(is_near, 0.15 + 0.3 * draw(), 0.5 * draw() * (draw() > 0.3)) * scale * ~is_clean
+    noise = torch.where(is_near, 2.5 + 5 * draw(), draw().square() * 14 * (draw() > 0.2)) * ~is_clean
+    quality = torch.where(is_near, 50 + 30 * draw(), torch.where(draw() > 0.2, 35 + draw() * 60, 101.0))
+    quality = torch.where(is_clean, 101.0, quality)
+    spread = lambda v: v.repeat_interleave(t, output_size=b * t)
+    return small(x, scale, *map(spread, (sigma, noise, quality))), spread(is_clean)
 
 
 # The set degradation that figures are given for.

@@ -6,6 +6,7 @@ import torch
 from safetensors.torch import save_file
 
 from checkpoint import load
+from evaluate import LOW_BAND
 from start import shapes
 
 TIME = 256
@@ -37,7 +38,8 @@ def main():
     tensors = {name: stored(w[name]) for name in vae}
     save_file(tensors, args.folder / "vae.safetensors", {"groups": "1", "scaling_factor": "1", "steps": str(steps)})
     tensors = {name: stored(w[name]) for name in dit} | dict(time_embedding(sizes.width))
-    save_file(tensors, args.folder / "dit.safetensors", {"start": "condition", "steps": str(steps)})
+    properties = {"start": "condition", "low_band": str(LOW_BAND), "steps": str(steps)}
+    save_file(tensors, args.folder / "dit.safetensors", properties)
     print(sum(f.stat().st_size for f in args.folder.glob("*.safetensors")), "bytes")
 
 

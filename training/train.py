@@ -6,6 +6,7 @@ vae-images   the VAE on photographs
 vae-clips    the VAE on clips and photographs
 dit          the transformer on degraded photographs and clips, the VAE as it is
 end-to-end   both on degraded pictures, and the VAE on clean ones
+restore      the same, mostly on sharp photographs made four times smaller
 """
 import argparse
 import json
@@ -18,48 +19,58 @@ import torch
 import checkpoint
 import degrade
 import evaluate
-from data import Train, validation
+from data import TILE, Train, validation
 from model import Dit, NormSilu, Sizes, Vae
 from start import free, shapes, start
 
-LOWEST_RATE, VECTOR_FAN, WARM_STEPS, AVERAGE = 0.02, 150, 300, 0.999
+LOWEST_RATE, VECTOR_FAN, WARM_STEPS, AVERAGE = 0.01, 150, 300, 0.999
+BARE = 0.3                               # share of the loss that is taken before the low band is given back
 
 
 class Task:
-    """A kind of batch: crops, whether they are restored and from what scale."""
+    """A kind of batch: crops, whether they are restored and from what scale, and the size of the tiles they are cut from."""
 
-    def __init__(self, count, h, w, frames=1, scale=None, window=None):
+    def __init__(self, count, h, w, frames=1, scale=None, window=None, level=TILE):
         self.count, self.h, self.w, self.frames, self.scale, self.window = count, h, w, frames, scale, window
+        self.level = level
 
     def shrunk(self):
         """The same on a few small crops."""
         side = lambda n: n // 4 // 16 * 16
-        return Task(max(2, self.count // 8), side(self.h), side(self.w), self.frames, self.scale, self.window)
+        return Task(max(2, self.count // 8), side(self.h), side(self.w), self.frames, self.scale, self.window, self.level)
 
     def loss(self, w, sizes, train, dtype):
-        count, h, width, t, vae = self.count, self.h, self.w, self.frames, Vae(w, sizes)
+        h, width, t, vae, latents = self.h, self.w, self.frames, Vae(w, sizes), (self.frames + 3) // 4
         with torch.no_grad():
-            x = train.stills(count, h, width) if t == 1 else train.moving(count, t, h, width)
-            seen = x
+            seen = x = train.stills(self.count, h, width, self.level) if t == 1 else train.moving(self.count, t, h, width)
             if self.scale:
-                seen = degrade.resize(degrade.random_small(x, t, self.scale), h, width).clamp(0, 1)
+                small, clean = degrade.random_small(x, t, self.scale)
+                seen = degrade.resize(small, h, width).clamp(0, 1)
             seen = (seen * 2 - 1).to(dtype).contiguous(memory_format=torch.channels_last)
-            x = x * 2 - 1
-        latents = (t + 3) // 4
         z = vae.encode(seen, t)
         if self.scale:
             z = Dit(w, sizes).restore(z, latents, self.window)
-        out = vae.decode(z, latents).float()
-        loss = distance(out, x)
-        if t > 1:
-            clip, truth = out.unflatten(0, (-1, t)), x.unflatten(0, (-1, t))
-            loss = loss + 0.5 * distance(clip[:, 1:] - clip[:, :-1], truth[:, 1:] - truth[:, :-1])
-        return loss
+        out = vae.decode(z, latents).float() / 2 + 0.5
+        if not self.scale:
+            return distance(out, x, t)
+        whole = evaluate.low_band(out, small, trust(clean))
+        return BARE * distance(out, x, t) + (1 - BARE) * distance(whole, x, t)
 
 
-def distance(a, b):
-    """Mean absolute difference, round at zero."""
-    return ((a - b).square() + 1e-5).sqrt().mean()
+def trust(clean):
+    """How much of the low band is given back: all of a clean picture's, at most half of a degraded one's."""
+    part = torch.where(clean, 1.0, 0.5 * torch.rand(clean.shape, device=clean.device))
+    return part[:, None, None, None]
+
+
+def distance(a, b, t):
+    """Logarithm of each clip's mean square, as the figures are in decibels, and the mean difference of frame differences."""
+    a, b = a.unflatten(0, (-1, t)), b.unflatten(0, (-1, t))
+    loss = 0.05 * ((a - b).square().mean((1, 2, 3, 4)) + 1e-5).log().mean()
+    if t > 1:
+        wrong = a.diff(dim=1) - b.diff(dim=1)
+        loss = loss + (wrong.square() + 3e-6).sqrt().mean()
+    return loss
 
 
 STILLS, CLIPS = Task(64, 128, 128), Task(6, 128, 128, frames=9)
@@ -72,12 +83,25 @@ RESTORE = [
     Task(3, 128, 128, frames=17, scale=2),
     Task(6, 128, 128, frames=9, scale=4),
 ]
-# Stage: its batches in turn, what is trained, the highest rate (over the number of values a layer sums).
+SHARP = [
+    (Task(16, 256, 256, scale=4, level=256), 4),
+    (Task(10, 240, 432, scale=4), 1),
+    (Task(10, 320, 320, scale=4, window=(1, 12, 12), level=352), 2),
+    (Task(16, 256, 256, scale=2, level=256), 1),
+    (Task(4, 192, 240, frames=5, scale=4), 1),
+    (Task(4, 192, 240, frames=5, scale=2), 2),
+    (Task(3, 128, 128, frames=17, scale=4), 1),
+    (STILLS, 1),
+    (CLIPS, 1),
+]
+even = lambda tasks: [(task, 1) for task in tasks]
+# Stage: its batches and how often each comes, what is trained, the highest rate (over the number of values a layer sums).
 STAGES = {
-    "vae-images": ([STILLS], ("vae",), 0.04),
-    "vae-clips": ([STILLS, CLIPS], ("vae",), 0.04),
-    "dit": (RESTORE, ("dit",), 0.08),
-    "end-to-end": ([*RESTORE[:3], STILLS, *RESTORE[3:], CLIPS], ("vae", "dit"), 0.03),
+    "vae-images": (even([STILLS]), ("vae",), 0.04),
+    "vae-clips": (even([STILLS, CLIPS]), ("vae",), 0.04),
+    "dit": (even(RESTORE), ("dit",), 0.08),
+    "end-to-end": (even([*RESTORE[:3], STILLS, *RESTORE[3:], CLIPS]), ("vae", "dit"), 0.03),
+    "restore": (SHARP, ("vae", "dit"), 0.012),
 }
 
 
@@ -98,12 +122,13 @@ class Stage:
         fans = {p: p[0].numel() if p.dim() > 1 else VECTOR_FAN for p in self.params}
         self.groups = [{"params": [p for p in self.params if fans[p] == fan], "lr": torch.tensor(1e-9, device=train.device),
                         "part": 1 / fan} for fan in sorted(set(fans.values()))]
-        self.optimizer = torch.optim.Adam(self.groups, betas=(0.9, 0.99), eps=1e-8, capturable=self.cuda, fused=self.cuda)
+        self.optimizer = torch.optim.Adam(self.groups, betas=(0.9, 0.999), eps=1e-8, capturable=self.cuda, fused=self.cuda)
         if origin:
             checkpoint.load_moments(origin, self.optimizer, self.names, done)
         self.seen = [torch.zeros((), device=train.device) for _ in tasks]
+        self.turns = [i for _, i in sorted(((k + 0.5) / n, i) for i, (_, n) in enumerate(tasks) for k in range(n))]
         self.dtype = torch.bfloat16 if self.cuda else torch.float32
-        self.steps = [self.recorded(i, task.shrunk() if args.small else task) for i, task in enumerate(tasks)]
+        self.steps = [self.recorded(i, task.shrunk() if args.small else task) for i, (task, _) in enumerate(tasks)]
 
     def step(self, i, task):
         self.optimizer.zero_grad(set_to_none=True)
@@ -140,10 +165,10 @@ class Stage:
             rate = self.rate * max(LOWEST_RATE, 0.5 + 0.5 * math.cos(math.pi * part))
             for group in self.optimizer.param_groups:
                 group["lr"].fill_(rate * group["part"] * min(1, (count + 1) / WARM_STEPS))
-            for step in self.steps:
-                step()
+            for i in self.turns:
+                self.steps[i]()
                 count += 1
-            if count % (100 * len(self.steps)) == 0:
+            if count % (100 * len(self.turns)) == 0:
                 losses = [round(s.item(), 5) for s in self.seen]
                 print(f"  {begun + count} {time.time() - start:.0f}s rate {rate:.1e} {losses}", flush=True)
                 if not all(map(math.isfinite, losses)):
@@ -200,7 +225,8 @@ def main():
     else:
         sizes = Sizes()
         weights = first_weights(sizes, train)
-    print(f"ready after {time.time() - began:.0f}s, torch {torch.__version__}, {len(train.photos)} photographs", flush=True)
+    tiles = len(train.photos[TILE].tiles)
+    print(f"ready after {time.time() - began:.0f}s, torch {torch.__version__}, {tiles} photographs", flush=True)
     if device == "cuda":
         NormSilu.compile()
     for i, (name, minutes) in enumerate(stage.split(":") for stage in args.stages):

@@ -9,7 +9,7 @@ pub mod video;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use reseed_ops::{Hw, Precision};
 
 pub use bench::{Bench, BenchArgs};
@@ -137,6 +137,10 @@ pub struct ComputeArgs {
     /// Time per op and per stage at the end.
     #[arg(long)]
     pub profile: bool,
+    /// On a card that has cuBLASLt: on measures it against Reseed's own kernel for every linear layer that is new, and keeps
+    /// the faster one in a record; off goes by the record and measures nothing.
+    #[arg(long, action = ArgAction::Set, value_parser = switch, value_name = "off|on", default_value = "off")]
+    pub tune: bool,
 }
 
 #[derive(Args, Clone)]
@@ -159,6 +163,14 @@ pub struct PlanArgs {
 fn device(text: &str) -> Result<String, String> {
     let number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     Ok(if number { format!("cuda:{text}") } else { text.to_owned() })
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("`{text}` is not off or on")),
+    }
 }
 
 fn pair(text: &str, what: &str) -> Result<(usize, usize), String> {

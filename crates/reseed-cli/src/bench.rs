@@ -15,7 +15,7 @@ use reseed_ops::{CopyTime, Cost, Hw, Incoming, Ops, ProfileOps, Record};
 use serde_json::json;
 
 use crate::args::{BenchArgs, Direction};
-use crate::budget::{self, Clip, Sharing};
+use crate::budget::{self, Clip};
 use crate::engine::{self, Device};
 use crate::failure::Result;
 use crate::report::{self, MemoryWatch, bytes};
@@ -62,7 +62,7 @@ impl Case<'_> {
         let input: Vec<f32> = uniform("bench", frames * frame, 1).iter().map(|v| (v * scale) as f32).collect();
         let cut = if self.direction == Direction::Encode { Cut::Pictures } else { Cut::Latents };
         let clip = Clip { half, config: self.config, cut, plane, frames };
-        let planned = &budget::reserve(self.device, &self.args.run.plan, &[clip], Sharing::Together)?[0];
+        let planned = &budget::reserve(self.device, &self.args.run.plan, &[clip])?[0];
         let mut values = Vec::new();
         let mut once = |ops: &dyn Ops| -> Result<(f64, Option<f64>)> {
             let moment = || self.device.card.as_ref().map(|card| card.moment()).transpose();
@@ -80,6 +80,9 @@ impl Case<'_> {
         };
         let watch = MemoryWatch::start();
         let profiler = ProfileOps::new(self.ops);
+        if self.device.ceiling.is_some() {
+            once(self.ops)?; // a profile is of kernels that are loaded
+        }
         once(&profiler)?;
         self.device.card.as_ref().map(|card| card.copy_time()).transpose()?;
         let mut times = (0..self.args.repeat).map(|_| once(self.ops)).collect::<Result<Vec<_>>>()?;

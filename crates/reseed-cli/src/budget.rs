@@ -1,7 +1,7 @@
 //! How a clip runs within the memory there is.
 
 use reseed_model::budget::{Job, Plan};
-use reseed_model::plan::{Cut, Keeping, Tile, Tiling, slices};
+use reseed_model::plan::{Cut, Keeping, Tile, Tiling};
 use reseed_model::{Config, Half, Stream};
 use reseed_ops::{Cost, Error, Hw, Ops};
 
@@ -13,9 +13,9 @@ use crate::report::{bytes, warn};
 /// What the plan takes is taken with this much to spare, for workspace that the plan counts only roughly.
 pub const SPARE: usize = 16 << 20;
 /// How often a plan is made anew when someone else takes the memory in the meantime.
-const TRIES: usize = 5;
+pub const TRIES: usize = 5;
 /// Nothing that cannot have so much is worth going on with.
-const SMALLEST: usize = 64 << 20;
+pub const SMALLEST: usize = 64 << 20;
 /// Most latent frames of a slice that a plan chooses.
 const LONGEST: usize = 2;
 /// Tiles of the last resort, in pixels.
@@ -36,10 +36,13 @@ pub struct Clip<'a> {
 /// How it runs.
 pub struct Planned {
     pub plan: Plan,
+    pub tiling: Option<Tiling>,
     pub tiles: Option<Vec<Tile>>,
     pub workers: usize,
     factor: usize,
     frames: usize,
+    /// Why it is not exact, where nobody asked for tiles.
+    inexact: Option<String>,
 }
 
 impl Planned {
@@ -48,13 +51,36 @@ impl Planned {
         self.plan.slice * self.factor
     }
 
-    /// Arithmetic and traffic of the whole clip. The plan ran its first slices and its last, which stand for all.
+    /// Bytes that it takes of the device.
+    pub fn bytes(&self) -> usize {
+        self.plan.ledger.arena + SPARE
+    }
+
+    /// Whether tiles were the only way.
+    pub fn is_inexact(&self) -> bool {
+        self.inexact.is_some()
+    }
+
+    /// Warns where tiles were the only way.
+    pub fn tell(&self) {
+        self.inexact.iter().for_each(|line| warn(line));
+    }
+
+    /// Arithmetic and traffic of the whole clip.
     pub fn cost(&self) -> Cost {
-        let (all, Cost { flops, bytes }) = (slices(self.frames, self.step()), self.plan.ledger.cost);
-        let seen = all.iter().enumerate().filter(|(i, _)| *i < 4 || i + 1 == all.len());
-        let seen = seen.map(|(_, slice)| slice.len() as u64).sum::<u64>().max(1);
-        let frames = self.frames as u64;
-        Cost { flops: flops * frames / seen, bytes: bytes * frames / seen }
+        let Cost { flops, bytes } = self.plan.ledger.cost;
+        Cost { flops: self.of_clip(flops), bytes: self.of_clip(bytes) }
+    }
+
+    /// Nanoseconds of the whole clip.
+    pub fn time(&self) -> u64 {
+        self.of_clip(self.plan.ledger.time)
+    }
+
+    /// The plan ran a tile's first slices and its last, which stand for all.
+    fn of_clip(&self, seen: u64) -> u64 {
+        let tiles = self.tiles.as_ref().map_or(1, Vec::len);
+        (u128::from(seen) * (self.frames * tiles) as u128 / self.plan.frames.max(1) as u128) as u64
     }
 
     /// A stream that starts.
@@ -63,32 +89,23 @@ impl Planned {
     }
 }
 
-/// How clips share the memory there is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Sharing {
-    /// All run at the same time.
-    Together,
-    /// One after the other, and in turn with something that takes so many bytes.
-    Turns(usize),
-}
-
-/// Plans that fit, with slices of one length and their memory taken.
-pub fn reserve(device: &Device, args: &PlanArgs, clips: &[Clip], sharing: Sharing) -> Result<Vec<Planned>> {
+/// Plans that fit at the same time, with slices of one length and their memory taken.
+pub fn reserve(device: &Device, args: &PlanArgs, clips: &[Clip]) -> Result<Vec<Planned>> {
     for _ in 0..TRIES {
-        let planned = plan(device, args, clips, sharing)?;
-        let each = planned.iter().map(|p| p.plan.ledger.arena + SPARE);
-        let all = match sharing {
-            Sharing::Together => each.sum(),
-            Sharing::Turns(other) => each.max().unwrap_or(0).max(other),
-        };
-        match device.ops.reserve(all) {
+        let planned = plan(device, args, clips)?;
+        match device.ops.reserve(planned.iter().map(Planned::bytes).sum()) {
             // Someone else took the memory: there is less room now, and the next plan is smaller.
             Err(Error::OutOfMemory { .. }) => continue,
             done => done?,
         }
         return Ok(planned);
     }
-    Err(Failure::Memory(format!("{}: its memory is taken away as fast as it is planned for", device.ops.device())))
+    Err(taken_away(device))
+}
+
+/// Why nothing more is tried.
+pub fn taken_away(device: &Device) -> Failure {
+    Failure::Memory(format!("{}: its memory is taken away as fast as it is planned for", device.ops.device()))
 }
 
 /// A plan with the same slices that takes less than `planned`, which it replaces, its memory taken; nothing where there is
@@ -101,7 +118,7 @@ pub fn shrink(device: &Device, args: &PlanArgs, clip: &Clip, planned: &mut Plann
             return None;
         }
         *planned = smaller;
-        let taken = planned.plan.ledger.arena + SPARE;
+        let taken = planned.bytes();
         if device.ops.reserve(taken).is_ok() {
             warn(&format!("{}: less memory than there was: going on with {}", device.ops.device(), bytes(taken)));
             return Some(planned.plan.keeping.clone());
@@ -110,10 +127,12 @@ pub fn shrink(device: &Device, args: &PlanArgs, clip: &Clip, planned: &mut Plann
     None
 }
 
-/// Plans that fit, with slices of one length.
-pub fn plan(device: &Device, args: &PlanArgs, clips: &[Clip], sharing: Sharing) -> Result<Vec<Planned>> {
-    let parts = if sharing == Sharing::Together { clips.len() } else { 1 };
-    plan_within(device, args, clips, (device.room)()?.map_or(usize::MAX, |room| room / parts))
+/// Plans that fit at the same time, with slices of one length.
+pub fn plan(device: &Device, args: &PlanArgs, clips: &[Clip]) -> Result<Vec<Planned>> {
+    let room = (device.room)()?.map_or(usize::MAX, |room| room / clips.len());
+    let planned = plan_within(device, args, clips, room)?;
+    planned.iter().for_each(Planned::tell);
+    Ok(planned)
 }
 
 /// Plans that take at most `room` each, with slices of one length.
@@ -142,8 +161,8 @@ fn fitting(device: &Device, args: &PlanArgs, clip: &Clip, slice: Option<usize>, 
         let tiling = Tiling { tile: Hw::new(side, side), overlap: Hw::new(side / 8, side / 8) };
         let tiled = planned(device, clip, Some(tiling), slice, tensors)?;
         if tiled.tiles.is_some() && fits(&tiled) {
-            warn(&format!("{short}: running in tiles of {side}x{side}, which is not exact"));
-            return Ok(tiled);
+            let inexact = Some(format!("{short}: running in tiles of {side}x{side}, which is not exact"));
+            return Ok(Planned { inexact, ..tiled });
         }
     }
     Err(Failure::Memory(format!("{}: {short}; raise --max-vram or use smaller pictures", device.ops.device())))
@@ -167,7 +186,7 @@ fn planned(device: &Device, clip: &Clip, tiling: Option<Tiling>, slice: Option<u
         plan = job.plan_apart(&*device.trace, slice, tensors)?;
     }
     plan.ledger.arena += canvas;
-    Ok(Planned { plan, tiles, workers, factor, frames })
+    Ok(Planned { plan, tiling, tiles, workers, factor, frames, inexact: None })
 }
 
 /// Bytes of what tiles of a slice of so many frames are put together on.

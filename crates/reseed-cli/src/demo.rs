@@ -63,6 +63,7 @@ fn engine(args: &DemoArgs) -> Result<Engine> {
             threads: args.threads,
             json: args.json,
             profile: false,
+            tune: false,
         };
         Engine::new(nano::NAME, &compute)
     };

@@ -5,6 +5,7 @@ use reseed_ops::{CpuOps, Level, Ops};
 
 use crate::failure::Result;
 use crate::report::bytes;
+use crate::tuning;
 use reseed_upscale::memory;
 
 pub fn run() -> Result<()> {
@@ -18,6 +19,7 @@ pub fn run() -> Result<()> {
         Ok(cards) => cards.iter().for_each(card),
         Err(error) => say!("cuda    {error}"),
     }
+    say!("tuning  {}", tuning::summary());
     match reseed_media::video::ffmpeg() {
         Ok(path) => say!("ffmpeg  {}", path.display()),
         Err(error) => say!("ffmpeg  {error}"),

@@ -14,18 +14,22 @@ use reseed_ops::{Ceiling, CheckOps, CpuOps, Hw, Level, Ops, Precision, TraceOps}
 use crate::args::{ComputeArgs, PlanArgs};
 use crate::failure::{Failure, Result};
 use crate::report;
+use crate::tuning;
 
 /// Seed of formula weights.
 pub const SEED: u64 = 1;
+
+/// Makes devices that compute nothing and count what another would take.
+pub type Trace = Box<dyn Fn() -> TraceOps + Send + Sync>;
 
 /// Where a run computes.
 pub struct Device {
     /// The device.
     pub ops: Arc<dyn Ops>,
     /// Makes one that computes nothing and counts what it would take.
-    pub trace: Box<dyn Fn() -> TraceOps>,
+    pub trace: Trace,
     /// Bytes that tensors may take beside the weights, where there is a limit.
-    pub room: Box<dyn Fn() -> Result<Option<usize>>>,
+    pub room: Box<dyn Fn() -> Result<Option<usize>> + Send + Sync>,
     /// Latent frames of a slice where nothing else decides.
     pub slice: Option<usize>,
     /// How many small tiles are worth running at the same time.
@@ -56,7 +60,9 @@ pub fn device(args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {
         word => word.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
     };
     let unknown = || Failure::Usage(format!("--device {}: the devices are cpu, cuda and cuda:N", args.device));
-    card_device(CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(Precision::F16))?, args, max_vram)
+    let mut cuda = CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(Precision::F16))?;
+    cuda.tune(&tuning::record(), args.tune)?.iter().for_each(|line| report::warn(line));
+    card_device(cuda, args, max_vram)
 }
 
 fn card_device(cuda: CudaOps, args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {

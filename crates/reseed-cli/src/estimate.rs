@@ -1,5 +1,6 @@
 //! `reseed estimate vae`: the model runs on a device that computes nothing, and says what it would have taken.
 
+mod disk;
 pub mod upscale;
 
 use reseed_model::plan::{Cut, padded_plane, slices, whole_frames};
@@ -8,7 +9,7 @@ use reseed_ops::{Cost, Hw, Ledger, Precision};
 use serde_json::json;
 
 use crate::args::{Direction, EstimateArgs};
-use crate::budget::{self, Clip, Planned, Sharing};
+use crate::budget::{self, Clip, Planned};
 use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::report::bytes;
@@ -62,7 +63,7 @@ fn trace_clip(device: &Device, half: &dyn Half, config: &Config, args: &Estimate
         Direction::Decode => (Cut::Latents, Hw::new(padded.h / factor, padded.w / factor), 1 + (pictures - 1) / time),
     };
     let clip = Clip { half, config, cut, plane, frames: total };
-    let planned = budget::plan(device, &args.run.plan, &[clip], Sharing::Together)?.swap_remove(0);
+    let planned = budget::plan(device, &args.run.plan, &[clip])?.swap_remove(0);
     let plan = slices(total, planned.step());
     reserve(half, plane, plan[0].len())?;
     let trace = (device.trace)();

@@ -1,21 +1,21 @@
 //! A job that outlives its run: what an earlier run left, and going on with it.
 
 pub mod journal;
+mod made;
 pub mod settings;
-mod spool;
 
 use std::path::{Path, PathBuf};
 
 use reseed_media::video::Options;
 use reseed_media::{Info, Kind, Sink};
-use reseed_upscale::{Phase, Point};
+use reseed_upscale::{Keep, Phase, Point};
 
 use crate::ending;
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use journal::{Journal, Past};
+use made::Made;
 use settings::Settings;
-use spool::Spool;
 
 /// What to do with what an earlier run left.
 #[derive(Clone, Copy, Default)]
@@ -30,6 +30,7 @@ pub struct Work {
     settings: Settings,
     past: Option<Past>,
     journal: Option<Journal>,
+    made: Option<Made>,
     /// Whether there is something to go on with if it is interrupted: pipes and single images have nothing.
     keeps: bool,
 }
@@ -42,7 +43,8 @@ impl Work {
         if leftovers.resume && (is_pipe(input) || is_pipe(output)) {
             return Err(Failure::Usage("--resume: a pipe cannot be gone on with; give files".into()));
         }
-        let mut work = Work { output: output.into(), settings, past: None, journal: None, keeps };
+        let made = keeps.then(|| Made::new(journal::folder(output)));
+        let mut work = Work { output: output.into(), settings, past: None, journal: None, made, keeps };
         if keeps && let Some((journal, past)) = Journal::open(&journal::folder(output))? {
             work.take_up(journal, past, leftovers)?;
         }
@@ -80,20 +82,16 @@ impl Work {
 
     /// Where the result goes.
     pub fn sink(&mut self, info: &Info, options: &Options) -> Result<Box<dyn Sink>> {
-        let folder = journal::folder(&self.output);
+        let options = &Options { resumable: self.keeps, ..options.clone() };
         let sink = match &self.past {
             Some(past) => reseed_media::resume_with(&self.output, info, options, past.frames()),
             None => reseed_media::create_with(&self.output, info, options),
         };
         let sink = sink.map_err(Failure::output)?;
         if self.keeps && self.journal.is_none() {
-            self.journal = Some(Journal::create(&folder)?);
+            self.journal = Some(Journal::create(&journal::folder(&self.output))?);
         }
-        Ok(match &self.past {
-            _ if !self.keeps || sink.secures_at_once() => sink,
-            Some(past) => Box::new(Spool::resume(sink, &folder, info, past.frames()).map_err(Failure::output)?),
-            None => Box::new(Spool::create(sink, &folder)),
-        })
+        Ok(sink)
     }
 
     /// Now that everything is known that the result depends on: where the job starts.
@@ -113,9 +111,11 @@ impl Work {
         }
     }
 
-    /// Hears of the job while it runs.
-    pub fn watch(&mut self, progress: Progress) -> Watch<'_> {
-        Watch { progress, journal: self.journal.as_mut() }
+    /// Hears of the job while it runs, and keeps what its networks make.
+    pub fn watch(&mut self, progress: Progress) -> (Watch<'_>, Option<&dyn Keep>) {
+        let Work { journal, made, .. } = self;
+        let made = made.as_ref();
+        (Watch { progress, journal: journal.as_mut(), made }, made.map(|made| made as &dyn Keep))
     }
 
     /// The output is complete.
@@ -128,12 +128,13 @@ impl Work {
 pub struct Watch<'a> {
     progress: Progress,
     journal: Option<&'a mut Journal>,
+    made: Option<&'a Made>,
 }
 
 impl Watch<'_> {
     /// Without a journal.
     pub fn plain(progress: Progress) -> Watch<'static> {
-        Watch { progress, journal: None }
+        Watch { progress, journal: None, made: None }
     }
 }
 
@@ -164,6 +165,7 @@ impl reseed_upscale::Progress for Watch<'_> {
         let safe = sink.secure()?;
         assert_eq!(safe, point.frames, "a sink keeps what was written to it");
         journal.add(point)?;
+        self.made.inspect(|made| made.forget(point.batches));
         sink.keep_unfinished();
         ending::kept(point.frames);
         Ok(())

@@ -26,6 +26,7 @@ mod report;
 mod roundtrip;
 mod tensor_file;
 mod trial;
+mod tuning;
 mod upscale;
 mod vae;
 

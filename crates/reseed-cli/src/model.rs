@@ -5,8 +5,8 @@ use std::path::Path;
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::{Formula, uniform};
 use reseed_model::{Config, Folder, Text, dit, nano};
-use reseed_ops::{Ops, Shape};
-use reseed_upscale::{Color, Networks, low_band};
+use reseed_ops::{Ops, Quant, Shape};
+use reseed_upscale::{Between, Color, Networks, low_band};
 
 use crate::args::JobArgs;
 use crate::engine::SEED;
@@ -47,11 +47,21 @@ impl Weights {
             let folder = if path.is_dir() { Folder::open(path)? } else { models::folder(name)? };
             return Ok(Weights { vae: Box::new(folder.vae()?), dit: folder.dit()?, origin: Origin::Files(folder) });
         };
+        let (size, quant) = match size.split_once('-') {
+            None => (size, None),
+            Some((size, "q4")) => (size, Some(Quant::Q4K)),
+            Some((size, "q8")) => (size, Some(Quant::Q8_0)),
+            Some((size, "fp8")) => (size, Some(Quant::E4m3)),
+            Some(_) => ("", None),
+        };
         let (vae, mut dit) = match size {
             "tiny" => (Config::tiny(), dit::Config::tiny(dit::B3, 4)),
             "3b" => (Config::full(), dit::Config::b3()),
             "7b" => (Config::full(), dit::Config::b7()),
-            _ => return Err(Failure::Model(format!("formula:{size}: the sizes are tiny, 3b and 7b"))),
+            _ => {
+                let known = "the sizes are tiny, 3b and 7b, and each may end in -q4, -q8 or -fp8";
+                return Err(Failure::Model(format!("{name}: {known}")));
+            }
         };
         if let Some(layers) = layers {
             // The last layer of a network that shares weights at its end shares them still.
@@ -59,7 +69,12 @@ impl Weights {
             dit.layers = layers;
         }
         let vae = Box::new(Formula::new(vae.tensors(), vae.groups, SEED));
-        Ok(Weights { vae, dit: Box::new(Formula::plain(dit.tensors(), SEED)), origin: Origin::Formula })
+        let dit = Formula::plain(dit.tensors(), SEED);
+        let dit = Box::new(match quant {
+            Some(quant) => dit.stored(quant),
+            None => dit,
+        });
+        Ok(Weights { vae, dit, origin: Origin::Formula })
     }
 
     /// With the files of the model, where it has some.
@@ -111,9 +126,10 @@ impl Weights {
         Ok(reseed_upscale::Settings { low_band, color, ..settings })
     }
 
-    /// Brings the networks onto their devices, `resident` of the transformer's layers to stay.
-    pub fn load<'a>(&self, vae_ops: &dyn Ops, dit_ops: &'a dyn Ops, resident: usize) -> Result<Networks<'a>> {
-        Ok(Networks::load((vae_ops, &*self.vae), (dit_ops, &*self.dit, resident), |width| self.text(width))?)
+    /// Brings the networks to their devices.
+    pub fn load<'a>(&self, vae_ops: &dyn Ops, dit_ops: &'a dyn Ops, between: Between) -> Result<Networks<'a>> {
+        let text = |width| self.text(width);
+        Ok(Networks::load((vae_ops, &*self.vae), (dit_ops, &*self.dit), between, text)?)
     }
 }
 

@@ -1,22 +1,33 @@
-//! What of a whole job's networks stays on the device.
+//! What of a whole job's networks is on the device, and when.
 //!
-//! Autoencoder and transformer take turns on one piece of memory. The autoencoder is given the room that it computes
-//! fastest in, where that is there; as many of the transformer's layers as then fit stay, and the others come from the
-//! host's memory behind the arithmetic.
+//! Autoencoder and transformer take turns on one piece of memory. Where all weights find place beside it, they stay. Where
+//! they do not, there are two ways, and the one that takes less time by the plan's clock is chosen. *Together*: the
+//! autoencoder stays and is given the room that it computes fastest in, where that is there; as many of the transformer's
+//! layers as then fit stay too, and the others come from the host's memory behind the arithmetic. *Apart*: all weights wait
+//! in the host's memory, and each network comes for its turn over a window of batches and has the whole budget.
 
-use reseed_media::Size;
-use reseed_model::dit::{Case, Config, Needs};
+mod fit;
+
+use reseed_model::dit::{Case, Config, Layers, Needs};
 use reseed_model::plan::{Cut, whole_frames};
 use reseed_model::{Half, Vae};
-use reseed_ops::{Hw, Thw};
-use reseed_upscale::{Networks, Settings, VaePlan};
+use reseed_ops::{Cost, Hw, Ledger, Thw};
+use reseed_upscale::{Between, Geometry, Networks, Settings, memory};
 
 use crate::args::PlanArgs;
-use crate::budget::{self, Clip, SPARE, Sharing};
+use crate::budget::{self, Clip, Planned, SPARE};
 use crate::engine::Device;
 use crate::failure::{Failure, Result};
 use crate::model::Weights;
 use crate::report::bytes;
+pub use fit::Shrinking;
+
+/// Most batches of a window: what is lost of a job that is killed, and how late its first frames come, grow with it.
+const WIDEST: usize = 64;
+/// Bytes of the host's memory that the batches of a window may wait in.
+const WAITING: usize = 1 << 30;
+/// A window is wide enough when bringing weights for it takes this part of its time.
+const BRINGING: u64 = 50;
 
 /// Networks, devices and sizes of a job.
 pub struct Outline<'a> {
@@ -26,30 +37,77 @@ pub struct Outline<'a> {
     /// The transformer's.
     pub transformer: &'a Device,
     pub plan: PlanArgs,
-    /// Pictures as the networks see them.
-    pub padded: Size,
+    pub geometry: Geometry,
     /// Frames of a batch.
     pub batch: usize,
 }
 
-/// What the networks take beside the autoencoder's tensors.
-#[derive(Clone, Copy)]
-pub struct Share {
-    /// The transformer's.
+/// How the networks run within some room.
+pub struct Turns {
+    /// The transformer.
     pub step: Needs,
-    /// Bytes of the autoencoder's weights.
-    pub vae: usize,
+    /// Encoder and decoder over a batch.
+    pub halves: Vec<Planned>,
 }
 
-impl Share {
-    /// Bytes of weights on the device.
-    pub fn weights(&self) -> usize {
-        self.vae + self.step.weights
+impl Turns {
+    /// Bytes of the memory that all take turns on.
+    pub fn bytes(&self) -> usize {
+        self.halves.iter().map(Planned::bytes).max().unwrap_or(0).max(self.step.arena + SPARE)
     }
 
-    /// Bytes that the transformer's step takes where the autoencoder's tensors were.
-    pub fn turn(&self) -> usize {
-        self.step.arena + SPARE
+    /// Arithmetic and traffic of a batch.
+    pub fn cost(&self) -> Cost {
+        let mut cost = self.step.cost;
+        self.halves.iter().for_each(|half| cost += half.cost());
+        cost
+    }
+
+    /// Nanoseconds of a batch once its networks' weights are there.
+    fn batch(&self) -> u64 {
+        self.step.time + self.halves.iter().map(Planned::time).sum::<u64>()
+    }
+
+    /// Nanoseconds until weights are there that come for a window, as if none of that were hidden.
+    fn bringing(&self) -> u64 {
+        self.step.coming + self.halves.iter().map(|half| half.plan.coming).sum::<u64>()
+    }
+
+    fn is_inexact(&self) -> bool {
+        self.halves.iter().any(Planned::is_inexact)
+    }
+}
+
+/// How the networks of a job share its device.
+pub struct Choice {
+    pub between: Between,
+    pub turns: Turns,
+    /// Batches of a window.
+    pub window: usize,
+    /// Bytes of weights that stay on the device.
+    pub kept: usize,
+    /// Bytes of weights in the host's memory.
+    pub hosted: usize,
+}
+
+impl Choice {
+    /// Nanoseconds of a batch by the plan's clock, with its share of what comes for its window.
+    pub fn time(&self) -> u64 {
+        self.turns.batch() + self.turns.bringing() / self.window as u64
+    }
+
+    /// Whether the networks leave the device between their turns.
+    pub fn is_apart(&self) -> bool {
+        self.between == Between::Wait
+    }
+
+    /// Whether it is the one to take of two. A fiftieth of the time is not worth a window.
+    fn better(&self, other: &Choice) -> bool {
+        match (self.turns.is_inexact(), other.turns.is_inexact()) {
+            (false, true) => true,
+            (true, false) => false,
+            _ => self.time() < other.time() - other.time() / 50,
+        }
     }
 }
 
@@ -57,74 +115,148 @@ impl<'a> Outline<'a> {
     /// Both halves of the autoencoder over a batch.
     pub fn clips<'v>(&self, vae: &'v Vae) -> [Clip<'v>; 2] {
         let (config, latent) = (&vae.config, self.latent(vae));
-        let plane = Hw::new(self.padded.h, self.padded.w);
         let frames = whole_frames(self.batch, config.temporal_factor());
-        let encode = Clip { half: &vae.encoder, config, cut: Cut::Pictures, plane, frames };
-        let decode = Clip {
-            half: &vae.decoder,
-            config,
-            cut: Cut::Latents,
-            plane: Hw::new(latent.h, latent.w),
-            frames: latent.t,
-        };
+        let encode = Clip { half: &vae.encoder, config, cut: Cut::Pictures, plane: self.padded(), frames };
+        let plane = Hw::new(latent.h, latent.w);
+        let decode = Clip { half: &vae.decoder, config, cut: Cut::Latents, plane, frames: latent.t };
         [encode, decode]
     }
 
+    fn padded(&self) -> Hw {
+        Hw::new(self.geometry.padded.h, self.geometry.padded.w)
+    }
+
     /// Extent of a batch's latent.
-    pub fn latent(&self, vae: &Vae) -> Thw {
-        let plane = vae.encoder.plane_out(Hw::new(self.padded.h, self.padded.w));
+    fn latent(&self, vae: &Vae) -> Thw {
+        let plane = vae.encoder.plane_out(self.padded());
         let frames = whole_frames(self.batch, vae.config.temporal_factor());
         Thw::new(vae.encoder.frames_out(frames, true), plane.h, plane.w)
     }
 
-    /// What the networks take of the room there is before they are loaded.
-    pub fn share(&self) -> Result<Share> {
-        let trace = (self.device.trace)();
-        let vae = Vae::load(&trace, self.weights.vae())?;
-        let vae_weights = trace.ledger().weights;
-        let dit = self.weights.dit();
-        let text = self.weights.text(Config::detect(dit)?.text_width)?;
-        let case = Case { source: dit, latent: self.latent(&vae), text: text.shape.dims()[0] };
-        let share = |step| Share { step, vae: vae_weights };
+    fn case(&self, vae: &Vae) -> Result<Case<'_>> {
+        let source = self.weights.dit();
+        let text = self.weights.text(Config::detect(source)?.text_width)?;
+        Ok(Case { source, latent: self.latent(vae), text: text.shape.dims()[0] })
+    }
+
+    /// The way that takes the least time in the room there is before anything is loaded.
+    pub fn choose(&self) -> Result<Choice> {
         let Some(room) = (self.device.room)()? else {
-            return Ok(share(case.needs(&(self.transformer.trace)(), usize::MAX)?));
+            return self.planned(Between::Stay(usize::MAX), usize::MAX);
         };
-        let fastest = budget::plan_within(self.device, &self.plan, &self.clips(&vae), usize::MAX)?;
-        let fastest = fastest.iter().map(|planned| planned.plan.ledger.arena + SPARE).max().unwrap_or(0);
-        // A little more, for what the plan counts only roughly.
-        let fits = |needs: &Needs| {
-            let share = share(*needs);
-            share.weights() + share.weights() / 64 + share.turn().max(fastest) <= room
-        };
-        if let Some(needs) = case.most(&self.transformer.trace, fits)? {
-            return Ok(share(needs));
+        let together = self.staying(room)?.map(|layers| self.planned(Between::Stay(layers), room)).transpose();
+        match together {
+            Ok(Some(all)) if all.turns.step.resident == all.turns.step.layers => return Ok(all),
+            Err(error) if !matches!(error, Failure::Memory(_)) => return Err(error),
+            _ => {}
         }
-        let least = share(case.needs(&(self.transformer.trace)(), 0)?);
-        match least.weights() + least.turn() <= room {
-            true => Ok(least),
-            false => Err(Failure::Memory(format!(
+        match (together, self.planned(Between::Wait, room)) {
+            (Ok(Some(together)), Ok(apart)) if apart.better(&together) => Ok(apart),
+            (Ok(Some(together)), _) => Ok(together),
+            (_, apart) => apart,
+        }
+    }
+
+    /// How many layers may stay, with the autoencoder as fast as it can be if that leaves room for any; `None` where not
+    /// even the autoencoder may.
+    fn staying(&self, room: usize) -> Result<Option<usize>> {
+        let (vae, Ledger { weights: vae_weights, .. }) = self.traced(Between::Stay(0))?;
+        let fastest = budget::plan_within(self.device, &self.plan, &self.clips(&vae), usize::MAX)?;
+        let fastest = fastest.iter().map(Planned::bytes).max().unwrap_or(0);
+        let fits = |needs: &Needs| {
+            let weights = vae_weights + needs.weights;
+            weights + roughly(weights) + fastest.max(needs.arena + SPARE) <= room
+        };
+        let case = self.case(&vae)?;
+        if let Some(needs) = case.most(&self.transformer.trace, Layers::Stay, fits)? {
+            return Ok(Some(needs.resident));
+        }
+        let least = case.needs(&(self.transformer.trace)(), Layers::Stay(0))?;
+        Ok((vae_weights + least.weights + least.arena + SPARE <= room).then_some(0))
+    }
+
+    /// The autoencoder on a device that only counts, and what that counted.
+    fn traced(&self, between: Between) -> Result<(Vae, Ledger)> {
+        let trace = (self.device.trace)();
+        let vae = match between {
+            Between::Stay(_) => Vae::load(&trace, self.weights.vae())?,
+            Between::Wait => Vae::load_parked(&trace, self.weights.vae())?,
+        };
+        Ok((vae, trace.ledger()))
+    }
+
+    /// What is kept where in `room` for everything.
+    fn planned(&self, between: Between, room: usize) -> Result<Choice> {
+        let (vae, ledger) = self.traced(between)?;
+        let layers = match between {
+            Between::Stay(layers) => Layers::Stay(layers),
+            Between::Wait => Layers::Come(0),
+        };
+        let kept = ledger.weights + self.case(&vae)?.needs(&(self.transformer.trace)(), layers)?.weights;
+        let left = if room == usize::MAX { room } else { room.saturating_sub(kept + roughly(kept)) };
+        let turns = self.turns(&vae, between, &self.plan, left)?;
+        let (window, hosted) = (self.window(&turns), ledger.hosted + turns.step.hosted);
+        Ok(Choice { between, turns, window, kept, hosted })
+    }
+
+    /// How the networks run in `room` for all but the weights that stay on the device.
+    fn turns(&self, vae: &Vae, between: Between, plan: &PlanArgs, room: usize) -> Result<Turns> {
+        let (case, trace) = (self.case(vae)?, &self.transformer.trace);
+        let fits = |needs: &Needs| needs.arena + SPARE <= room;
+        let step = match between {
+            Between::Stay(layers) => Some(case.needs(&trace(), Layers::Stay(layers))?).filter(fits),
+            Between::Wait => case.most(trace, Layers::Come, fits)?,
+        };
+        let Some(step) = step else {
+            let least = case.needs(&trace(), Layers::Come(0))?.arena + SPARE;
+            return Err(Failure::Memory(format!(
                 "{}: {} for the model, {} needed at the least; raise --max-vram or use smaller pictures or batches",
                 self.device.ops.device(),
                 bytes(room),
-                bytes(least.weights() + least.turn()),
-            ))),
-        }
+                bytes(least),
+            )));
+        };
+        Ok(Turns { step, halves: budget::plan_within(self.device, plan, &self.clips(vae), room)? })
     }
 
-    /// The networks on their devices, and the settings with a plan that fits beside them.
-    pub fn load(&self, settings: Settings, share: &Share) -> Result<(Networks<'a>, Settings)> {
+    /// The fewest batches over which bringing weights hardly matters, as far as they find place on the host.
+    fn window(&self, turns: &Turns) -> usize {
+        let most = (WAITING / memory::of_waiting(self.batch, &self.geometry).max(1)).clamp(1, WIDEST);
+        let windows = std::iter::successors(Some(1), |n| Some(2 * n));
+        let enough = |n: &usize| turns.bringing() / *n as u64 <= turns.batch() / BRINGING || *n >= most;
+        windows.into_iter().find(enough).unwrap_or(1).min(most)
+    }
+
+    /// The networks as `choice` says, how they run, and the settings that say so. Where others take the memory meanwhile,
+    /// another way is chosen.
+    pub fn load(&self, mut choice: Choice, settings: &mut Settings) -> Result<(Networks<'a>, Choice)> {
         let transformer: &'a Device = self.transformer;
-        let networks = self.weights.load(&*self.device.ops, &*transformer.ops, share.step.resident)?;
-        let settings = self.reserve(settings, share, networks.model().vae)?;
-        Ok((networks, settings))
+        for _ in 0..budget::TRIES {
+            let between = choice.between;
+            let loaded = self.weights.load(&*self.device.ops, &*transformer.ops, between);
+            match loaded.and_then(|networks| Ok((self.reserve(&networks, choice)?, networks))) {
+                Ok((choice, networks)) => {
+                    choice.turns.halves.iter().for_each(Planned::tell);
+                    fit::write(&choice, settings);
+                    return Ok((networks, choice));
+                }
+                Err(Failure::Memory(_)) => choice = self.choose()?,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(budget::taken_away(self.device))
     }
 
-    /// The settings with the plan of the autoencoder that fits beside the loaded networks, and its memory taken.
-    fn reserve(&self, settings: Settings, share: &Share, vae: &Vae) -> Result<Settings> {
-        let sharing = Sharing::Turns(share.turn());
-        let planned = budget::reserve(self.device, &self.plan, &self.clips(vae), sharing)?;
-        let [encode, decode] = &planned[..] else { unreachable!("two plans") };
-        let (slice, encode, decode) = (encode.plan.slice, encode.plan.keeping.clone(), decode.plan.keeping.clone());
-        Ok(Settings { vae: VaePlan { slice, encode, decode, ..settings.vae }, ..settings })
+    /// How the loaded networks run in the room that is left, and that room taken.
+    fn reserve(&self, networks: &Networks, choice: Choice) -> Result<Choice> {
+        let Some(room) = (self.device.room)()? else { return Ok(choice) };
+        let turns = self.turns(networks.model().vae, choice.between, &self.plan, room)?;
+        self.device.ops.reserve(turns.bytes())?;
+        Ok(Choice { turns, ..choice })
     }
+}
+
+/// A little more, for what is counted only roughly.
+fn roughly(weights: usize) -> usize {
+    weights / 64
 }

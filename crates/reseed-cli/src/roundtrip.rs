@@ -10,7 +10,7 @@ use reseed_ops::{Hw, Ops, ProfileOps};
 use serde_json::json;
 
 use crate::args::{RoundtripArgs, RunArgs};
-use crate::budget::{self, Clip, Sharing};
+use crate::budget::{self, Clip};
 use crate::clip::{Extended, crop};
 use crate::ending;
 use crate::engine::{self, Device};
@@ -106,7 +106,7 @@ fn pump(
     let latents = vae.encoder.frames_out(pictures, true);
     let encode = Clip { half: &vae.encoder, config, cut: Cut::Pictures, plane: padded, frames: pictures };
     let decode = Clip { half: &vae.decoder, config, cut: Cut::Latents, plane: latent, frames: latents };
-    let [encode, decode] = &budget::reserve(device, &args.plan, &[encode, decode], Sharing::Together)?[..] else {
+    let [encode, decode] = &budget::reserve(device, &args.plan, &[encode, decode])?[..] else {
         unreachable!("two plans")
     };
     let mut encoder = encode.stream(ops, &vae.encoder, padded);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 use reseed_media::{Depth, Frame, Info, Sink, Size, Source, metrics};
-use reseed_upscale::{Geometry, Networks, Progress, Report, Settings, Step, Target, Upscaler, VaePlan, View};
+use reseed_upscale::{Geometry, Networks, Progress, Report, Settings, Step, Target, Upscaler, View};
 
 use crate::args::{ComputeArgs, PlanArgs};
 use crate::engine::{self, Device};
@@ -31,12 +31,12 @@ impl Engine {
     pub fn ready(&self, size: Size, batch: usize) -> Result<Ready<'_>> {
         let target = Target::Exact(size);
         let plan = PlanArgs { tile: None, overlap: None, slice: None, max_vram: None };
-        let padded = Geometry::new(size, target, None)?.padded;
+        let geometry = Geometry::new(size, target, None)?;
         let transformer = self.other.as_ref().unwrap_or(&self.device);
-        let outline = Outline { weights: &self.weights, device: &self.device, transformer, plan, padded, batch };
-        let share = outline.share()?;
-        let (networks, settings) = outline.load(Settings::default(), &share)?;
-        Ok(Ready { device: &self.device, networks, target, vae: settings.vae })
+        let outline = Outline { weights: &self.weights, device: &self.device, transformer, plan, geometry, batch };
+        let mut settings = Settings::default();
+        let (networks, _) = outline.load(outline.choose()?, &mut settings)?;
+        Ok(Ready { device: &self.device, networks, target, settings })
     }
 }
 
@@ -45,7 +45,8 @@ pub struct Ready<'a> {
     device: &'a Device,
     networks: Networks<'a>,
     target: Target,
-    vae: VaePlan,
+    /// How the networks run.
+    settings: Settings,
 }
 
 impl Ready<'_> {
@@ -74,7 +75,8 @@ impl Ready<'_> {
         step: &dyn Step,
         progress: &mut dyn Progress,
     ) -> Result<(Vec<Frame>, Report)> {
-        let settings = Settings { target: self.target, vae: self.vae.clone(), ..settings };
+        let (vae, turns) = (self.settings.vae.clone(), self.settings.turns);
+        let settings = Settings { target: self.target, vae, turns, ..settings };
         let model = reseed_upscale::Model { step, ..self.networks.model() };
         let shelf = Shelf::default();
         let mut reel = Reel::new(frames, depth);

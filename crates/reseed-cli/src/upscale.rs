@@ -4,13 +4,12 @@ use std::path::Path;
 
 use reseed_media::video::{Clip, Options};
 use reseed_media::{Info, Kind, Size, Source};
-use reseed_model::dit::Needs;
 use reseed_model::plan::Tiling;
-use reseed_ops::{Hw, Ops, ProfileOps};
+use reseed_ops::{CopyTime, Hw, Ops, ProfileOps};
 use reseed_upscale::batch::Batching;
 use reseed_upscale::join::Overlap;
 use reseed_upscale::noise::Noise;
-use reseed_upscale::{Color, Error, Report, Settings, Target, Upscaler, VaePlan};
+use reseed_upscale::{Color, Error, Fit, Report, Settings, Target, Upscaler, VaePlan};
 use serde_json::json;
 
 use crate::args::upscale::OverlapMode;
@@ -22,7 +21,7 @@ use crate::failure::{Failure, Result};
 use crate::job::settings::Settings as TypedSettings;
 use crate::job::{Leftovers, Work};
 use crate::model::Weights;
-use crate::outline::Outline;
+use crate::outline::{Choice, Outline, Shrinking};
 use crate::progress::Progress;
 use crate::report::{self, MemoryWatch, bytes};
 use crate::vae::refuse_same_file;
@@ -158,7 +157,7 @@ pub fn settings(args: &JobArgs) -> Result<Settings> {
         latent_noise: args.latent_noise,
         low_band,
         color: args.color.map_or(Settings::default().color, Color::from),
-        vae: VaePlan { tiling: tiling(args)?, ..Settings::default().vae },
+        vae: VaePlan { encode_tiling: tiling(args)?, decode_tiling: tiling(args)?, ..Settings::default().vae },
         ..Settings::default()
     })
 }
@@ -195,25 +194,21 @@ impl Job<'_> {
             IDENTITY => None,
             name => Some(Weights::open(name, None)?),
         };
-        let settings = match &weights {
+        let mut settings = match &weights {
             Some(weights) => weights.suited(settings, self.args)?,
             None => settings,
         };
         let device = engine::device(&self.args.compute, self.args.max_vram)?;
         let other = engine::transformer_device(&self.args.compute, self.args.max_vram, &device)?;
         let transformer = other.as_ref().unwrap_or(&device);
-        let (dit_ops, padded) = (&*transformer.ops, settings.geometry(source.info())?.padded);
+        let (dit_ops, geometry) = (&*transformer.ops, settings.geometry(source.info())?);
         let (plan, batch) = (plan_args(self.args), settings.batching.size);
         let outline =
-            weights.as_ref().map(|weights| Outline { weights, device: &device, transformer, plan, padded, batch });
-        let share = outline.as_ref().map(Outline::share).transpose()?;
+            weights.as_ref().map(|weights| Outline { weights, device: &device, transformer, plan, geometry, batch });
+        let choice = outline.as_ref().map(Outline::choose).transpose()?;
         let sink = work.sink(&info, &self.options)?;
-        let (networks, settings) = match outline.as_ref().zip(share.as_ref()) {
-            Some((outline, share)) => {
-                outline.load(settings, share).map(|(networks, settings)| (Some(networks), settings))?
-            }
-            None => (None, settings),
-        };
+        let loaded = outline.as_ref().zip(choice).map(|(outline, choice)| outline.load(choice, &mut settings));
+        let (networks, choice) = loaded.transpose()?.unzip();
         let describe = |typed: TypedSettings| {
             let typed = typed.with("device", device.ops.device()).with("type", device.ops.precision());
             let typed = typed.with("plan", format!("{:?}", settings.vae)).with("version", env!("CARGO_PKG_VERSION"));
@@ -227,19 +222,25 @@ impl Job<'_> {
             Some((vae, dit)) => (vae, networks.map(|networks| networks.through(dit))),
             None => (&*device.ops, networks),
         };
+        let jobs = outline.as_ref().zip(networks.as_ref()).zip(choice.as_ref());
+        let shrinking = jobs
+            .filter(|_| device.card.is_some())
+            .map(|((outline, networks), choice)| Shrinking::new(outline, networks.model().vae, choice, &settings));
         let upscaler = match &networks {
             Some(networks) => Upscaler::new(vae_ops, networks.model(), settings),
             None => Upscaler::identity(settings),
         };
+        let upscaler = upscaler.fitting(shrinking.as_ref().map(|fit| fit as &dyn Fit));
         let progress = Progress::new(self.name, source.info().frames, self.args.compute.json);
         let progress = progress.going_on_from(from.frames).on(device.card.clone());
-        let report =
-            upscaler.resume(from, &mut *source, sink, &mut work.watch(progress)).map_err(|e| self.failure(e))?;
+        let (mut watch_work, keep) = work.watch(progress);
+        let upscaler = upscaler.keeping(keep);
+        let report = upscaler.resume(from, &mut *source, sink, &mut watch_work).map_err(|e| self.failure(e))?;
         work.finish();
         if let Some(((vae, dit), ceiling)) = profilers.as_ref().zip(device.ceiling.as_ref()) {
             report::profile(&[vae.records()?, dit.records()?].concat(), ceiling, self.args.compute.json);
         }
-        self.tell(&report, &info, &watch, &device, share.as_ref().map(|share| &share.step));
+        self.tell(&report, &info, &watch, &device, choice.as_ref());
         Ok(())
     }
 
@@ -250,7 +251,8 @@ impl Job<'_> {
         }
     }
 
-    fn tell(&self, report: &Report, info: &Info, watch: &MemoryWatch, device: &Device, step: Option<&Needs>) {
+    fn tell(&self, report: &Report, info: &Info, watch: &MemoryWatch, device: &Device, choice: Option<&Choice>) {
+        let step = choice.map(|choice| &choice.turns.step);
         let card = device.card.as_ref().map(|card| card.peak_bytes());
         let (seconds, device) = (report.times.total.as_secs_f64(), &device.ops);
         if self.args.compute.json {
@@ -261,7 +263,8 @@ impl Job<'_> {
                 "width": info.size.w, "height": info.size.h, "seconds": seconds, "fps": report.fps(),
                 "phases": times.collect::<serde_json::Map<_, _>>(), "output": self.output.to_string_lossy(),
                 "layers": step.map(|step| step.layers), "resident_layers": step.map(|step| step.resident),
-                "card_peak_bytes": card,
+                "card_peak_bytes": card, "window": choice.map(|choice| choice.window),
+                "swapped": choice.map(Choice::is_apart), "hosted_bytes": choice.map(|choice| choice.hosted),
                 "streaming_seconds": report.streaming.copying, "streaming_hidden": report.streaming.hidden(),
             });
             done.as_object_mut().expect("an object").extend(watch.json().as_object().expect("an object").clone());
@@ -279,16 +282,29 @@ impl Job<'_> {
         if let Some(peak) = card {
             say!("card: {} of its memory", bytes(peak));
         }
-        if let Some(&Needs { layers, resident, hosted, .. }) = step.filter(|step| step.resident < step.layers) {
-            say!(
-                "{resident} of {layers} layers stayed on the card, {} of others came anew for every batch: {:.2} s of \
-                 copies, {:.0}% hidden",
-                bytes(hosted),
-                report.streaming.copying,
-                100.0 * report.streaming.hidden(),
-            );
+        if let Some(choice) = choice {
+            tell_choice(choice, report.streaming);
         }
     }
+}
+
+/// What did not stay on the card, and what that cost.
+fn tell_choice(choice: &Choice, copies: CopyTime) {
+    let (layers, resident, hosted) = (choice.turns.step.layers, choice.turns.step.resident, bytes(choice.hosted));
+    let windows = format!("in windows of {}", counted(choice.window, "batch"));
+    let what = match (choice.is_apart(), resident == layers) {
+        (false, true) => return,
+        (false, false) => {
+            format!("{resident} of {layers} layers stayed on the card, {hosted} of others came anew for every batch")
+        }
+        (true, true) => format!("the networks took turns on the card {windows}, {hosted} in the host's memory"),
+        (true, false) => format!(
+            "the networks took turns on the card {windows}, {hosted} in the host's memory; {} of {layers} layers came \
+             anew for every batch",
+            layers - resident
+        ),
+    };
+    say!("{what}: {:.2} s of copies during steps, {:.0}% hidden", copies.copying, 100.0 * copies.hidden());
 }
 
 /// The options of a job that plans of the autoencoder want.

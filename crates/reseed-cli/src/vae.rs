@@ -9,7 +9,7 @@ use reseed_ops::{CopyTime, Hw, Incoming, Ops, ProfileOps, Record, Shape, Thw};
 use serde_json::json;
 
 use crate::args::{RunArgs, TensorArgs};
-use crate::budget::{self, Clip, Sharing};
+use crate::budget::{self, Clip};
 use crate::clip::{Extended, crop};
 use crate::ending;
 use crate::engine::{self, Device};
@@ -156,7 +156,7 @@ impl Run<'_> {
         let ops: &dyn Ops = profiler.as_ref().map_or(&*self.device.ops, |p| p);
         let frames = if cut == Cut::Pictures { total } else { 1 + (total - 1) / self.config.temporal_factor() };
         let clip = Clip { half: self.half, config: self.config, cut, plane, frames };
-        let mut planned = budget::reserve(self.device, &self.args.plan, &[clip], Sharing::Together)?.swap_remove(0);
+        let mut planned = budget::reserve(self.device, &self.args.plan, &[clip])?.swap_remove(0);
         let (mut stream, step) = (planned.stream(ops, self.half, plane), planned.step());
         let mut smaller = || budget::shrink(self.device, &self.args.plan, &clip, &mut planned);
         self.device.ops.copy_time()?;

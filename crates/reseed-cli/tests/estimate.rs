@@ -116,6 +116,15 @@ fn whole_jobs_are_foretold_from_their_input() {
     assert_eq!(number(&longer, "host_bytes"), number(&job, "host_bytes"), "memory does not grow with the clip");
     assert_eq!(number(&estimate("--frames 13 --overlap 1"), "batches"), 3);
     assert!(number(&estimate("--batch-size 9"), "host_bytes") > number(&job, "host_bytes"));
+    // Luma and a quarter of two chromas at 52x36, and a line for each frame.
+    assert_eq!(number(&job, "output_bytes"), 7 * (52 * 36 * 3 / 2 + 6));
+    let [fine, coarse] = [18, 24].map(|crf| number(&estimate(&format!("--codec h264 --crf {crf}")), "output_bytes"));
+    assert_eq!((fine as f64 / coarse as f64).round(), 2.0, "{fine} {coarse}");
+    let [short, long] = [700, 7000].map(|n| estimate(&format!("--codec ffv1 --frames {n}")));
+    assert_eq!(number(&long, "output_bytes") / number(&short, "output_bytes"), 10);
+    // All segments lie there until they are joined; what waits for them does not grow with the clip.
+    let beside = |event: &Value| number(event, "work_bytes") - number(event, "output_bytes");
+    assert!(beside(&short) > 0 && beside(&short) == beside(&long), "{short} {long}");
     let text = lab.succeed("estimate upscale in.y4m --model formula:tiny --scale 2").text();
-    assert!(["time", "host", "arithmetic", "4 of 4 layers"].iter().all(|part| text.contains(part)), "{text}");
+    assert!(["time", "host", "disk", "arithmetic", "4 of 4 layers"].iter().all(|part| text.contains(part)), "{text}");
 }

@@ -5,40 +5,13 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
-use common::{Lab, Outcome, Tensor};
+use common::Tensor;
+use common::card::Card;
+use reseed_media::Size;
 
 /// What the driver takes for itself.
 const CONTEXT: u64 = 560 << 20;
-
-/// A folder with that driver in it.
-struct Card(Lab);
-
-impl Card {
-    fn new() -> Card {
-        let lab = Lab::new();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stub/cuda.c");
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", "-o"])
-            .args([&lab.path("libcuda.so.1"), &source])
-            .output()
-            .unwrap_or_else(|error| panic!("cc, which Rust links with, builds the driver of this test: {error}"));
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        std::os::unix::fs::symlink("libcuda.so.1", lab.path("libcuda.so")).unwrap();
-        Card(lab)
-    }
-
-    /// What a run left, and the most bytes that it took.
-    fn run(&self, words: &str) -> (Outcome, u64) {
-        let mut command = self.0.command(&format!("{words} --device cuda --json"));
-        command.env("LD_LIBRARY_PATH", self.0.path("")).env("RESEED_STUB", self.0.path("most"));
-        let outcome = common::outcome(command);
-        assert_eq!(outcome.code, Some(0), "reseed {words}: {}", outcome.stderr);
-        (outcome, fs::read_to_string(self.0.path("most")).unwrap().parse().unwrap())
-    }
-}
 
 #[test]
 fn no_run_takes_more_than_it_may() {
@@ -69,4 +42,66 @@ fn a_run_takes_what_was_foretold() {
     let (_, taken) = card.run("vae decode in out --weights formula:full");
     let ratio = taken as f64 / foretold as f64;
     assert!((ratio - 1.0).abs() < 0.05, "{taken} bytes taken, {foretold} foretold");
+}
+
+/// The whole model at full size, in windows where that is faster: what is taken is what was foretold, and no more.
+#[test]
+fn jobs_take_what_they_may_and_what_was_foretold() {
+    let card = Card::new();
+    card.0.film("in.y4m", Size { h: 180, w: 320 }, 17);
+    for (model, limit, apart) in [("3b", 6, false), ("3b", 8, false), ("7b", 8, true)] {
+        let job = format!("--model formula:{model} --size 1280x720 --batch-size 17 --color none --max-vram {limit}G");
+        let (foretold, _) = card.run(&format!("estimate upscale in.y4m {job}"));
+        let foretold = &foretold.events()[0];
+        assert_eq!(foretold["swapped"], apart, "{foretold}");
+        let (outcome, most) = card.run(&format!("bench upscale --from 320x180 --batches 2 {job}"));
+        assert!(most <= limit << 30, "{job}: {most} bytes");
+        assert!(!outcome.stderr.contains("which is not exact"), "{job}: {}", outcome.stderr);
+        let done = outcome.events().pop().unwrap();
+        for same in ["swapped", "window", "layers", "resident_layers"] {
+            assert_eq!(done[same], foretold[same], "{job}: {same}");
+        }
+        let ratio = most as f64 / foretold["device_bytes"].as_f64().unwrap();
+        assert!((ratio - 1.0).abs() < 0.05, "{job}: {most} bytes taken, {foretold}");
+    }
+}
+
+/// Memory that the first step asks for beside what was reserved: what depends on the size of the latent.
+const IN_STEP: u64 = 12;
+
+#[test]
+fn a_job_goes_on_when_others_take_the_memory() {
+    let card = Card::new();
+    card.0.film("in.y4m", Size { h: 90, w: 160 }, 7);
+    // While weights are loaded and when tensors get their memory there must be some left; a job has its own.
+    for (vram, left, in_job) in [("--max-vram 1G", 350, false), ("--max-vram 1G", 0, true), ("", 0, true)] {
+        let job =
+            format!("upscale in.y4m out.y4m --overwrite --model formula:tiny --size 1280x720 --color none {vram}");
+        let (whole, _, asked) = card.run_beside(&job, (0, 0));
+        assert_eq!(whole.code, Some(0), "{}", whole.stderr);
+        let bytes = || fs::metadata(card.0.path("out.y4m")).unwrap().len();
+        let length = bytes();
+        let (loading, step) = (asked - IN_STEP, asked - IN_STEP + 1);
+        for when in if in_job { [step, step + 5, asked] } else { [loading / 3, loading - 1, loading] } {
+            let (outcome, ..) = card.run_beside(&job, (when, left));
+            assert_eq!(outcome.code, Some(0), "thief at {when} of {asked}: {}", outcome.stderr);
+            assert_eq!(bytes(), length, "thief at {when} of {asked}");
+            let told = outcome.stderr.contains("less memory than there was");
+            assert_eq!(told, in_job, "thief at {when} of {asked}: {}", outcome.stderr);
+        }
+    }
+}
+
+#[test]
+fn few_bits_take_the_room_of_few_bits() {
+    let card = Card::new();
+    let run = |model: &str| card.run(&format!("bench dit --model {model} --layers 2 --latent 1x16x16 --repeat 1"));
+    let ((_, wide), (few, taken)) = (run("formula:7b"), run("formula:7b-q4"));
+    // A 7B network's first layer and its last, whose text ends at attention.
+    let values = 3 * 113_246_208 + 9216 * 3072;
+    let (floats, bits) = (2 * values, values / 256 * 144);
+    // The largest matrix is there in floats while it is used.
+    let most = wide - floats + bits + 2 * 12288 * 3072;
+    assert!(taken <= most + (64 << 20), "{taken} bytes for few bits, {wide} for floats, {most} expected");
+    assert_eq!(few.events()[0]["card_peak_bytes"].as_u64(), Some(taken));
 }

@@ -46,6 +46,30 @@ fn film(lab: &Lab, frames: usize) -> usize {
     frames
 }
 
+/// Four hundred frames that come when they like, in groups that refer to the groups before them.
+fn restless_film(lab: &Lab) -> usize {
+    let film = "-f lavfi -i testsrc2=size=64x48:rate=25 -frames:v 400 -fps_mode passthrough -enc_time_base 1/1000";
+    let codec = "-c:v libx264 -preset fast -bf 3 -x264-params keyint=40:open-gop=1:scenecut=0";
+    let mut ffmpeg = Command::new("ffmpeg");
+    ffmpeg.args(["-v", "error"]).args(film.split(' ')).args(["-vf", "setpts=(N+mod(N*N\\,3))/25/TB*1.5"]);
+    ffmpeg.args(codec.split(' ')).arg("restless.mkv").current_dir(lab.path(""));
+    assert!(ffmpeg.status().unwrap().success());
+    400
+}
+
+/// Programs that write down what they are asked for.
+fn tell_tale(lab: &Lab) -> (std::path::PathBuf, std::path::PathBuf) {
+    use std::os::unix::fs::PermissionsExt;
+    let (folder, log) = (lab.path("tools"), lab.path("log"));
+    fs::create_dir(&folder).unwrap();
+    for name in ["ffmpeg", "ffprobe"] {
+        let script = format!("#!/bin/sh\necho \"$*\" >> '{}'\nexec {name} \"$@\"\n", log.display());
+        fs::write(folder.join(name), script).unwrap();
+        fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    (folder, log)
+}
+
 /// A job, and what it makes when nothing happens to it.
 struct Job {
     lab: Lab,
@@ -61,6 +85,7 @@ impl Job {
         let lab = Lab::new();
         let frames = match input {
             "in.mkv" => film(&lab, LONG),
+            "restless.mkv" => restless_film(&lab),
             _ => lab.film(input, SIZE, FRAMES).1.len(),
         };
         let words = format!("upscale {input} {output} --model formula:tiny --scale 1 --json {options}");
@@ -97,14 +122,26 @@ impl Job {
         (child.wait().unwrap().code(), said)
     }
 
-    /// Goes on: the same bytes, and only batches that the journal does not have.
+    /// Batches behind the first `done` that were computed and not yet written.
+    fn made(&self, done: u64) -> u64 {
+        let folder = self.lab.path(&format!(".{}.reseed", self.output));
+        (done..).take_while(|batch| folder.join(format!("made-{batch}")).exists()).count() as u64
+    }
+
+    /// Goes on: the same bytes, and only batches that are neither in the journal nor made.
     fn resume(&self) {
+        self.resume_with(self.lab.command(&format!("{} --resume", self.words)));
+    }
+
+    fn resume_with(&self, command: Command) {
         let line = last_line(&self.lab, self.output);
         let (done, frames) = (line["batches"].as_u64().unwrap(), line["frames"].as_u64().unwrap());
         assert!(done > 0 && done < self.batches, "{done} of {} batches", self.batches);
-        let said = self.lab.succeed(&format!("{} --resume", self.words));
+        let left = self.batches - done - self.made(done);
+        let said = common::outcome(command);
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
         let events = said.events();
-        assert_eq!(events.last().unwrap()["batches"].as_u64(), Some(self.batches - done), "batches computed again");
+        assert_eq!(events.last().unwrap()["batches"].as_u64(), Some(left), "batches computed again");
         assert_eq!(events[0]["frame"].as_u64(), Some(frames + 1));
         assert!(content(&self.lab.path(self.output)) == self.whole, "other bytes than without interruption");
         assert!(!self.lab.names().iter().any(|name| name.contains(".reseed") || name.contains("partial")));
@@ -139,6 +176,20 @@ fn after_a_kill_behind_the_first_segment_of_a_video() {
 }
 
 #[test]
+fn after_a_kill_a_film_is_read_from_shortly_before_its_place() {
+    let job = Job::new("restless.mkv", "out.mkv", "--no-shot-detection");
+    assert_eq!(job.interrupt("-KILL").0, None);
+    let (tools, log) = tell_tale(&job.lab);
+    let mut command = job.lab.command(&format!("{} --resume", job.words));
+    command.env("RESEED_FFMPEG", tools);
+    job.resume_with(command);
+    let log = fs::read_to_string(log).unwrap();
+    let decoders: Vec<&str> = log.lines().filter(|line| line.contains("pipe:1")).collect();
+    let sought: Vec<bool> = decoders.iter().map(|line| line.contains("-noaccurate_seek")).collect();
+    assert_eq!(sought, [false, true], "one decoder to begin with, one that seeks, none from the start again");
+}
+
+#[test]
 fn after_a_kill_in_the_middle_of_a_write() {
     let job = Job::new("in.y4m", "out.y4m", "");
     assert_eq!(job.interrupt("-KILL").0, None);
@@ -151,9 +202,10 @@ fn after_a_kill_in_the_middle_of_a_write() {
     let text = fs::read_to_string(&journal).unwrap();
     let whole = text.rsplit_once('\n').unwrap().0;
     let line: Value = serde_json::from_str(whole.lines().last().unwrap()).unwrap();
+    let done = line["batches"].as_u64().unwrap();
+    let left = job.batches - done - job.made(done);
     let said = job.lab.succeed(&format!("{} --resume", job.words));
-    let done = job.batches - line["batches"].as_u64().unwrap();
-    assert_eq!(said.events().last().unwrap()["batches"].as_u64(), Some(done));
+    assert_eq!(said.events().last().unwrap()["batches"].as_u64(), Some(left));
     assert!(content(&job.lab.path("out.y4m")) == job.whole);
 }
 
@@ -170,6 +222,22 @@ fn after_a_full_disk() {
     assert_eq!(said.code, Some(1), "{}", said.stderr);
     assert!(said.stderr.contains("out.y4m: cannot write: ") && said.stderr.lines().count() == 1, "{}", said.stderr);
     assert!(said.stderr.contains("finished frames are kept: --resume goes on"), "{}", said.stderr);
+    job.resume();
+}
+
+/// Encoders are refused the end of their segment, whatever its length; frames that they had are safe.
+#[test]
+fn after_a_disk_that_is_full_for_encoders() {
+    let job = Job::new("in.mkv", "out.mkv", "--codec ffv1");
+    let script = "trap '' XFSZ; ulimit -f 80; exec \"$0\" \"$@\"";
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_reseed")).args(job.words.split_whitespace());
+    command.current_dir(job.lab.path(""));
+    let said = common::outcome(command);
+    assert_eq!(said.code, Some(1), "{}", said.stderr);
+    assert!(said.stderr.contains("out.mkv: ffmpeg died while writing it: "), "{}", said.stderr);
+    assert!(said.stderr.contains("finished frames are kept: --resume goes on"), "{}", said.stderr);
+    assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
     job.resume();
 }
 

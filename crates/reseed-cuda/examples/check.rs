@@ -1,5 +1,6 @@
-//! For a machine that has a card and no compiler: every op against its definition, or with the word `bench` the rate of
-//! the convolutions that a VAE spends its time in; in every precision, or in those that are named.
+//! For a machine that has a card and no compiler: every op against its definition; with the word `bench` the rate of the
+//! layers that networks spend their time in, with `library` that of linear layers beside cuBLASLt's, with `quant` that of
+//! linear layers in few bits; in every precision, or in those that are named.
 #![allow(clippy::print_stdout, reason = "its report")]
 
 #[path = "../tests/cases/mod.rs"]
@@ -10,7 +11,10 @@ use std::time::Instant;
 
 use reseed_cuda::{CudaOps, devices};
 use reseed_ops::conformance::Values;
-use reseed_ops::{ConvData, ConvSpec, Epilogue, Ops, Past, Precision, Result, Shape, Thw};
+use reseed_ops::{
+    ConvData, ConvSpec, Epilogue, Linear, LinearData, LinearSpec, Numbers, Ops, Past, Precision, Quant, Result, Shape,
+    Tensor, Thw, relative_error,
+};
 
 const ALL: [Precision; 4] = [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16];
 
@@ -21,8 +25,10 @@ fn main() -> ExitCode {
         match ALL.into_iter().find(|precision| precision.to_string() == word) {
             Some(precision) => chosen.push(precision),
             None if word == "bench" => run = bench,
+            None if word == "library" => run = library,
+            None if word == "quant" => run = quant,
             None => {
-                println!("{word}: the words are bench, f32, tf32, f16 and bf16");
+                println!("{word}: the words are bench, library, quant, f32, tf32, f16 and bf16");
                 return ExitCode::FAILURE;
             }
         }
@@ -117,15 +123,87 @@ fn rate(cuda: &CudaOps, spec: ConvSpec, thw: Thw) -> Result<f64> {
     let past = if spec.keeps() > 0 { Past::Frames(&kept) } else { Past::Start };
     let once = || cuda.conv(past, &x, &conv, Epilogue::default()).map(|y| y.tensor);
     let pixels = once()?.rows();
+    Ok(2.0 * (terms * spec.c_out * pixels) as f64 / seconds(cuda, || once().map(|_| ()))? / 1e12)
+}
+
+/// Seconds of one run, over about a third of a second.
+fn seconds(cuda: &CudaOps, once: impl Fn() -> Result<()>) -> Result<f64> {
     let seconds = |times: usize| -> Result<f64> {
         cuda.finish()?;
         let start = Instant::now();
-        for _ in 0..times {
-            once()?;
-        }
+        (0..times).try_for_each(|_| once())?;
         cuda.finish()?;
         Ok(start.elapsed().as_secs_f64() / times as f64)
     };
     let times = (0.3 / seconds(3)?).ceil().clamp(3.0, 300.0) as usize;
-    Ok(2.0 * (terms * spec.c_out * pixels) as f64 / seconds(times)? / 1e12)
+    seconds(times)
+}
+
+/// A linear layer of a transformer, and tokens for it.
+fn linear(cuda: &CudaOps, spec: LinearSpec, tokens: usize) -> Result<(Linear, Tensor)> {
+    let (values, LinearSpec { d_in, d_out, quant }) = (&mut Values::new(2), spec);
+    let scale = (3.0 / d_in as f32).sqrt();
+    let floats = |values: &mut Values| values.take(d_in * d_out).iter().map(|v| v * scale).collect();
+    let weight = match quant {
+        None => Numbers::Floats(floats(values)),
+        // Scales of nearly one, whatever the bits.
+        Some(quant) => Numbers::Quant(quant, vec![0x3A; quant.bytes(d_in * d_out)]),
+    };
+    let bias = values.take(d_out);
+    let layer = cuda.linear_weights(spec, &|| Ok(LinearData { weight: weight.clone(), bias: bias.clone() }))?;
+    Ok((layer, cuda.upload(Shape::from([tokens, d_in]), &values.take(tokens * d_in))?))
+}
+
+/// Every linear layer of the transformers with tokens of video and of text.
+fn products() -> impl Iterator<Item = (usize, usize, usize)> {
+    LINEAR.iter().flat_map(|&(d_in, d_out)| TOKENS.map(|tokens| (d_in, d_out, tokens)))
+}
+
+fn library(precision: Precision) -> Result<usize> {
+    let cuda = CudaOps::new(0, precision)?;
+    let mut other = cuda.with_precision(precision)?;
+    let record = std::env::temp_dir().join(format!("reseed-check-{}.txt", std::process::id()));
+    let lines = other.tune(&record, true)?;
+    let _ = std::fs::remove_file(&record);
+    println!("{precision} on {}, {}", cuda.device(), reseed_cuda::library().unwrap_or_else(|reason| reason));
+    if !lines.is_empty() {
+        println!("{precision}: not compared: {}", lines.join("; "));
+        return Ok(0);
+    }
+    let mut wrong = 0;
+    for (d_in, d_out, tokens) in products() {
+        let (layer, x) = linear(&cuda, LinearSpec::floats(d_in, d_out), tokens)?;
+        let Some(theirs) = other.linear_by_library(&x, &layer)? else {
+            println!("{precision} {d_in} > {d_out} at {tokens}: the library does not take it");
+            continue;
+        };
+        let ours = cuda.linear(&x, &layer, None)?;
+        // Sums in another order round to a neighbour now and then, and the library's bias is rounded.
+        let (error, allowed) =
+            (relative_error(&cuda.download(&ours)?, &cuda.download(&theirs)?), 2.0 * f64::from(precision.rounding()));
+        wrong += usize::from(error > allowed);
+        let rate = |seconds: f64| 2.0 * (d_in * d_out * tokens) as f64 / seconds / 1e12;
+        let own = rate(seconds(&cuda, || cuda.linear(&x, &layer, None).map(|_| ()))?);
+        let their = rate(seconds(&cuda, || other.linear_by_library(&x, &layer).map(|_| ()))?);
+        println!(
+            "{precision} {d_in} > {d_out} at {tokens}: {own:.0} TFLOP/s, cuBLASLt {their:.0}; they differ by {error:.1e}, allowed {allowed:.1e}"
+        );
+    }
+    Ok(wrong)
+}
+
+fn quant(precision: Precision) -> Result<usize> {
+    let cuda = CudaOps::new(0, precision)?;
+    println!("{precision} on {}, {}", cuda.device(), cuda.kernels());
+    for (d_in, d_out, tokens) in products() {
+        let mut rates = Vec::new();
+        for quant in [None, Some(Quant::Q8_0), Some(Quant::Q4K), Some(Quant::E4m3)] {
+            let (layer, x) = linear(&cuda, LinearSpec { d_in, d_out, quant }, tokens)?;
+            let seconds = seconds(&cuda, || cuda.linear(&x, &layer, None).map(|_| ()))?;
+            let name = quant.map_or("floats".into(), |quant| format!("{quant:?}"));
+            rates.push(format!("{name} {:.3} ms", 1e3 * seconds));
+        }
+        println!("{precision} {d_in} > {d_out} at {tokens}: {}", rates.join(", "));
+    }
+    Ok(0)
 }

@@ -4,8 +4,9 @@
 //   x, past  (frames, H, W, C) E through tensor maps, zero outside        w  [phase][tap][Co][C] E        bias f32
 //   y        through a tensor map for each phase, and as it is for few channels; with `add` what is there is added
 //   partial  [frame][group][slot] (sum, sum of squares) of 2 x 16 pixels and a group's channels each, or null
-//   grid     as many blocks as multiprocessors, each walks over tiles of 16 x 16 pixels by BN channels
-//   block    two warpgroups multiply, 8 rows of pixels each; one thread of a third one copies
+//   grid     as many blocks as multiprocessors, each walks over tiles of 16 x 16 pixels by BN channels; where 8 rows or fewer are
+//            left over, over tiles of 8 x 32
+//   block    two warpgroups multiply, 8 rows of 16 pixels each; one thread of a third one copies
 //   needs    C a multiple of 8, stride S in space, Co a multiple of 8 or (few) at most 16; groups of 4, 8 or 16 channels;
 //            channels beyond C are zeros, weights beyond Co are read and dropped
 //   differs  from the reference by the order of the sums and one rounding
@@ -24,16 +25,31 @@ constexpr int OUT_WARP = 8192, OUT_HALF = 4096;                         // bytes
 
 struct Phases { TensorMap of[4]; };
 
-struct Tile { int t, row, column, channel, phase; };
+// The input and its past, as square tiles read them and as wide ones do.
+struct Inputs { TensorMap x[2], past[2]; };
 
-template <int BN>
-__device__ __forceinline__ Tile tile_of(const ConvArgs& c, int i) {
-    const int blocks = (c.c_out + BN - 1) / BN, columns = (c.out_w + TILE - 1) / TILE, rows = (c.out_h + TILE - 1) / TILE;
-    const int channel = i % blocks * BN; i /= blocks;
-    const int phase = i % c.phases; i /= c.phases;
-    const int column = i % columns * TILE; i /= columns;
-    return {i / rows, i % rows * TILE, column, channel, phase};
-}
+struct Tile { int t, row, column, channel, phase; bool wide; };
+
+// How a plane is cut into tiles: rows of square ones, and perhaps one of wide ones below.
+template <int K, int S>
+struct Cut {
+    int columns, squares, tiles, lines;                                // `lines`: pairs of rows
+    __device__ __forceinline__ explicit Cut(const ConvArgs& c) {
+        const int over = c.out_h % TILE;
+        const bool wide = K > 1 && S == 1 && over > 0 && over <= TILE / 2 && c.out_w > TILE;
+        const int rows = wide ? c.out_h / TILE : (c.out_h + TILE - 1) / TILE;
+        columns = (c.out_w + TILE - 1) / TILE, squares = rows * columns, tiles = squares + (wide ? (columns + 1) / 2 : 0);
+        lines = rows * (TILE / 2) + (wide ? TILE / 4 : 0);
+    }
+    template <int BN> __device__ __forceinline__ Tile tile(const ConvArgs& c, int i) const {
+        const int blocks = (c.c_out + BN - 1) / BN;
+        const int channel = i % blocks * BN; i /= blocks;
+        const int phase = i % c.phases; i /= c.phases;
+        const int at = i % tiles;
+        if (at < squares) return {i / tiles, at / columns * TILE, at % columns * TILE, channel, phase, false};
+        return {i / tiles, squares / columns * TILE, (at - squares) * 2 * TILE, channel, phase, true};
+    }
+};
 
 // The taps that read a plane of pixels: all of them with stride 1, those of its parity with stride 2.
 template <int K, int S>
@@ -144,13 +160,15 @@ __device__ __forceinline__ void round_out(float (&sums)[2][64], u32 output, int 
 }
 
 template <class E, int K, int S, int BN>
-__device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, const TensorMap& map_w, const Phases& maps_y, E* y, const float* bias, int add,
-                          float2* partial, int groups, const ConvArgs& c) {
+__device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phases& maps_y, E* y, const float* bias, int add, float2* partial, int groups,
+                          const ConvArgs& c) {
     // Weights of many channels come tap by tap; those of few for all taps at once, since their products take no longer than
     // the waiting.
     constexpr int TOGETHER = BN < 128 ? K * K : 1, A_STAGES = BN < 128 ? 4 : 2, B_STAGES = BN < 128 ? 2 : 4;
     constexpr int B_TAP = BN * ROW, B_BYTES = TOGETHER * B_TAP, PLANES = S * S;
-    constexpr int HALO = TILE + (K - 1) / S, A_BYTES = HALO * HALO * ROW, A_STAGE = (A_BYTES + 1023) / 1024 * 1024;
+    constexpr int BORDER = (K - 1) / S, HALO = TILE + BORDER, WIDE = 2 * TILE + BORDER;
+    constexpr int A_BYTES = HALO * HALO * ROW, WIDE_BYTES = WIDE * (TILE / 2 + BORDER) * ROW;
+    constexpr int A_STAGE = ((WIDE_BYTES > A_BYTES ? WIDE_BYTES : A_BYTES) + 1023) / 1024 * 1024;
     extern __shared__ unsigned char memory[];
     const u32 a_tiles = (shared_address(memory) + 1023) & ~1023u, b_tiles = a_tiles + A_STAGES * A_STAGE, outputs = b_tiles + B_STAGES * B_BYTES;
     const u32 a_full = outputs + (BN == 128 ? 8 * OUT_WARP : 0), a_empty = a_full + 8 * A_STAGES;
@@ -164,8 +182,8 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
     }
     __syncthreads();
     const int slabs = (c.c_in + HALO_BK - 1) / HALO_BK, taps = c.taps_t * K * K;
-    const int columns = (c.out_w + TILE - 1) / TILE, rows = (c.out_h + TILE - 1) / TILE;
-    const int tiles = columns * rows * ((c.c_out + BN - 1) / BN) * c.phases * c.out_frames;
+    const Cut<K, S> cut(c);
+    const int tiles = cut.tiles * ((c.c_out + BN - 1) / BN) * c.phases * c.out_frames;
     Ring<A_STAGES> a;
     Ring<B_STAGES> b;
     if (group == 2) {
@@ -173,15 +191,15 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
         if (threadIdx.x != 256) return;
         int old = 0;
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
-            const Tile tile = tile_of<BN>(c, i);
+            const Tile tile = cut.template tile<BN>(c, i);
             const int row = tile.row * S - c.pad_h + (tile.phase >> 1), column = tile.column * S - c.pad_w + (tile.phase & 1);
             for (int k = 0; k < c.taps_t * slabs * PLANES; k++) {
                 const Plane<K, S> plane(k % PLANES);
                 const int dt = k / PLANES / slabs, channel = k / PLANES % slabs * HALO_BK, frame = tile.t * c.stride_t + dt + c.first;
                 barrier_wait(a_empty + 8 * a.at, a.parity ^ 1);
-                barrier_expect(a_full + 8 * a.at, A_BYTES);
-                copy_4d(a_tiles + a.at * A_STAGE, frame < 0 ? &map_past : &map_x, a_full + 8 * a.at, channel, column + plane.x, row + plane.y,
-                        frame < 0 ? frame + c.past_frames : frame);
+                barrier_expect(a_full + 8 * a.at, tile.wide ? WIDE_BYTES : A_BYTES);
+                copy_4d(a_tiles + a.at * A_STAGE, frame < 0 ? &maps.past[tile.wide] : &maps.x[tile.wide], a_full + 8 * a.at, channel, column + plane.x,
+                        row + plane.y, frame < 0 ? frame + c.past_frames : frame);
                 a.next();
                 for (int s = 0; s < plane.count; s += TOGETHER) {
                     barrier_wait(b_empty + 8 * b.at, b.parity ^ 1);
@@ -196,9 +214,11 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
                 const int halves = c.c_out - tile.channel > 64 ? 2 : 1;
                 barrier_wait(y_empty, old ^ 1);
                 barrier_expect(y_full, 8 * halves * OUT_HALF);
-                for (int i = 0; i < 8 * halves; i++)
-                    copy_4d(outputs + i / halves * OUT_WARP + i % halves * OUT_HALF, &maps_y.of[0], y_full, tile.channel + i % halves * 64, tile.column,
-                            tile.row + i / halves * 2, tile.t * c.frame_step + c.frame_start);
+                for (int i = 0; i < 8 * halves; i++) {
+                    const int warp = i / halves, right = tile.wide ? warp / 4 : 0;
+                    copy_4d(outputs + warp * OUT_WARP + i % halves * OUT_HALF, &maps_y.of[0], y_full, tile.channel + i % halves * 64,
+                            tile.column + right * TILE, tile.row + (warp - right * 4) * 2, tile.t * c.frame_step + c.frame_start);
+                }
                 old ^= 1;
             }
         }
@@ -210,8 +230,9 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
     const u32 output = outputs + (group * 4 + warp) * OUT_WARP;
     int made = 0;
     for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
-        const Tile tile = tile_of<BN>(c, i);
-        const int row = tile.row + group * 8 + warp * 2, column = tile.column + lane / 4;
+        const Tile tile = cut.template tile<BN>(c, i);
+        const int pitch = tile.wide ? WIDE : HALO, part = tile.wide ? TILE : (TILE / 2) * HALO;         // from the one warpgroup's pixels to the other's
+        const int row = tile.row + (tile.wide ? 0 : group * 8) + warp * 2, left = tile.column + (tile.wide ? group * TILE : 0), column = left + lane / 4;
         float sums[2][BN / 2];                                         // 8 x 8 pixels each, left and right
         if constexpr (BN == 128) {
             begin<K>(sums, c, tile, row, column, bias, lane);
@@ -223,18 +244,18 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
         for (int k = 0; k < c.taps_t * slabs * PLANES; k++) {
             const Plane<K, S> plane(k % PLANES);
             barrier_wait(a_full + 8 * a.at, a.parity);
-            const u32 pixels = a_tiles + a.at * A_STAGE + group * 8 * HALO * ROW;
+            const u32 pixels = a_tiles + a.at * A_STAGE + group * part * ROW;
             for (int s = 0; s < plane.count; s += TOGETHER) {
                 barrier_wait(b_full + 8 * b.at, b.parity);
                 wgmma_fence();
                 #pragma unroll
                 for (int i = 0; i < TOGETHER; i++) {
-                    const u32 at = pixels + (plane.row(s + i) * HALO + plane.column(s + i)) * ROW, weights = b_tiles + b.at * B_BYTES + i * B_TAP;
+                    const u32 at = pixels + (plane.row(s + i) * pitch + plane.column(s + i)) * ROW, weights = b_tiles + b.at * B_BYTES + i * B_TAP;
                     #pragma unroll
                     for (int q = 0; q < ROW; q += 32) {
                         const u64 w = descriptor(weights + q, 8 * ROW);
-                        wgmma(E{}, sums[0], descriptor(at + q, HALO * ROW), w);
-                        wgmma(E{}, sums[1], descriptor(at + 8 * ROW + q, HALO * ROW), w);
+                        wgmma(E{}, sums[0], descriptor(at + q, pitch * ROW), w);
+                        wgmma(E{}, sums[1], descriptor(at + 8 * ROW + q, pitch * ROW), w);
                     }
                 }
                 wgmma_commit();
@@ -277,17 +298,17 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
             __syncwarp();
             if (lane == 0) {
                 for (int h = 0; h < 2 && tile.channel + h * 64 < c.c_out; h++)
-                    store_4d(&maps_y.of[tile.phase], output + h * OUT_HALF, tile.channel + h * 64, tile.column, row, (int)frame);
+                    store_4d(&maps_y.of[tile.phase], output + h * OUT_HALF, tile.channel + h * 64, left, row, (int)frame);
                 store_commit();
             }
-            if (partial) {
-                if (tile.row + TILE > c.out_h || tile.column + TILE > c.out_w) {
+            if (partial && left < c.out_w) {
+                if (tile.row + TILE > c.out_h || left + TILE > c.out_w) {
                     #pragma unroll
                     for (int i = 0; i < 128; i++)
                         if (row + i / 2 % 2 >= c.out_h || column + i / 64 * 8 >= c.out_w) sums[i / 64][i % 64] = 0.f;
                 }
-                const int width = c.c_out / groups, slots = c.phases * rows * 8 * columns;
-                const int slot = (tile.phase * rows * 8 + row / 2) * columns + tile.column / TILE;
+                const int width = c.c_out / groups, slots = c.phases * cut.lines * cut.columns;
+                const int slot = (tile.phase * cut.lines + row / 2) * cut.columns + left / TILE;
                 group_sums(sums, width, partial + (frame * groups + tile.channel / width) * slots + slot, slots, lane);
             }
             made++;
@@ -298,10 +319,9 @@ __device__ void conv_halo(const TensorMap& map_x, const TensorMap& map_past, con
 
 #define CONV_HALO(name, E, K, S, BN)                                                                                    \
     extern "C" __global__ void __launch_bounds__(384, 1)                                                                \
-    name(const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap past, const __grid_constant__ TensorMap w, \
-         const __grid_constant__ Phases phases, E* y, const float* bias, int add, float2* partial, int groups,         \
-         const __grid_constant__ ConvArgs c) {                                                                          \
-        conv_halo<E, K, S, BN>(x, past, w, phases, y, bias, add, partial, groups, c);                                   \
+    name(const __grid_constant__ Inputs inputs, const __grid_constant__ TensorMap w, const __grid_constant__ Phases phases, E* y, \
+         const float* bias, int add, float2* partial, int groups, const __grid_constant__ ConvArgs c) {                 \
+        conv_halo<E, K, S, BN>(inputs, w, phases, y, bias, add, partial, groups, c);                                    \
     }
 #define CONV_HALOS(E)                                                                                                   \
     CONV_HALO(conv_halo_3x3_##E, E, 3, 1, 128)                                                                          \

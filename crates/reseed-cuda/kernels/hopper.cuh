@@ -34,15 +34,16 @@ __device__ __forceinline__ void copy_2d_both(u32 to, const TensorMap* map, u32 b
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3,%4}], [%2], %5;" ::"r"(to),
                  "l"(map), "r"(bar), "r"(channel), "r"(row), "h"((u16)3) : "memory");
 }
-// Arrives at the barrier of this block and at its twin in the other.
-__device__ __forceinline__ void arrive_both(u32 bar) {
-    for (int rank = 0; rank < 2; rank++)
+// Arrives at the barrier of this block and at its twins in the others of a cluster.
+template <int BLOCKS> __device__ __forceinline__ void arrive_all(u32 bar) {
+    #pragma unroll
+    for (int rank = 0; rank < BLOCKS; rank++)
         asm volatile("{\n.reg .b32 a;\nmapa.shared::cluster.u32 a, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [a];\n}" ::"r"(bar), "r"(rank) : "memory");
 }
-__device__ __forceinline__ void meet_pair() {
+__device__ __forceinline__ void meet_cluster() {
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
-__device__ __forceinline__ u32 rank_in_pair() { u32 rank; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank)); return rank; }
+__device__ __forceinline__ u32 rank_in_cluster() { u32 rank; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank)); return rank; }
 
 // The other way: a box of shared memory to a tensor, without what lies outside of it.
 __device__ __forceinline__ void store_4d(const TensorMap* map, u32 from, int channel, int column, int row, int frame) {

@@ -44,8 +44,8 @@ __device__ void linear(const TensorMap& map_x, const TensorMap& map_w, const Ten
         for (int i = 0; i < LINEAR_STAGES; i++) barrier_init(full + 8 * i, 1), barrier_init(empty + 8 * i, 4);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    meet_pair();
-    const u32 rank = rank_in_pair();
+    meet_cluster();
+    const u32 rank = rank_in_cluster();
     const int pairs = (m + 2 * LINEAR_ROWS - 1) / (2 * LINEAR_ROWS), columns = (n + LINEAR_COLUMNS - 1) / LINEAR_COLUMNS;
     const int steps = (k + 63) / 64;
     Ring<LINEAR_STAGES> ring;
@@ -86,12 +86,12 @@ __device__ void linear(const TensorMap& map_x, const TensorMap& map_w, const Ten
                 for (int q = 0; q < ROW; q += 32) wgmma(E{}, sums, descriptor(x + q, 8 * ROW), descriptor(w + q, 8 * ROW));
                 wgmma_commit();
                 wgmma_wait<1>();
-                if (speaks && used >= 0) arrive_both(empty + 8 * used);
+                if (speaks && used >= 0) arrive_all<2>(empty + 8 * used);
                 used = ring.at;
                 ring.next();
             }
             wgmma_wait<0>();
-            if (speaks) arrive_both(empty + 8 * used);
+            if (speaks) arrive_all<2>(empty + 8 * used);
             const int row = tile.row + warp * 16;
             if (add) add_old(sums, y, row + lane / 4, tile.column + lane % 4 * 2, m, n);
             #pragma unroll
@@ -116,7 +116,7 @@ __device__ void linear(const TensorMap& map_x, const TensorMap& map_w, const Ten
         }
         if (lane == 0) store_wait();
     }
-    meet_pair();                                                       // neither block leaves while the other may write to it
+    meet_cluster();                                                       // neither block leaves while the other may write to it
 }
 
 #define LINEAR(E)                                                                                                       \

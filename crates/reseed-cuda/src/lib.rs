@@ -20,6 +20,7 @@
 #![deny(missing_docs)]
 
 mod copies;
+mod cublaslt;
 mod driver;
 mod event;
 mod kernels;
@@ -29,6 +30,21 @@ mod params;
 mod pinned;
 mod store;
 mod tensor_map;
+mod tune;
 
 pub use driver::{DeviceInfo, devices};
 pub use ops::{CudaOps, Moment};
+
+use std::path::Path;
+
+/// The library that `CudaOps::tune` measures against: its version and file, or why there is none.
+pub fn library() -> Result<String, String> {
+    let (name, version) = cublaslt::version()?;
+    Ok(format!("cuBLASLt {} ({name})", cublaslt::written(version)))
+}
+
+/// Products and machines that the record at `path` knows, or why it is ignored.
+pub fn recorded(path: &Path) -> Result<(usize, usize), String> {
+    let (record, trouble) = tune::Record::read(path);
+    trouble.map_or(Ok(record.counts()), Err)
+}

@@ -15,7 +15,10 @@ mod linear;
 mod memory;
 mod pace;
 mod parked;
+mod quant;
 mod small;
+mod transfer;
+mod tuned;
 mod upsample;
 mod weights;
 mod window_attention;
@@ -25,15 +28,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvSpec, CopyTime, DType, Epilogue, Error, Incoming, Lap, Linear, Norm, Ops, Packed,
-    Past, Placement, Precision, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, TraceOps,
-    Upsample, UpsampleData, UpsampleSpec, Vector, merge,
+    Activation, Conv, ConvData, ConvSpec, CopyTime, DType, Epilogue, Error, Incoming, Lap, Linear, LinearData,
+    LinearSpec, Norm, Ops, Packed, Past, Placement, Precision, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape,
+    Stats, Summed, Tensor, TraceOps, Upsample, UpsampleData, UpsampleSpec, Vector, merge,
 };
 
 use crate::driver::{DeviceInfo, Driver};
 use crate::event::{Event, Lane};
 use crate::kernels::Kernels;
 use crate::store::Store;
+use tuned::Tuner;
 
 /// One NVIDIA card.
 pub struct CudaOps {
@@ -42,6 +46,8 @@ pub struct CudaOps {
     dtype: DType,
     /// Whether products of f32 run on tensor cores.
     tf32: bool,
+    /// Another kernel for linear layers, where there is one.
+    tuner: Option<Arc<Tuner>>,
 }
 
 impl CudaOps {
@@ -53,7 +59,8 @@ impl CudaOps {
 
     /// The same card in another precision. Memory that tensors give back is shared.
     pub fn with_precision(&self, precision: impl Into<Precision>) -> Result<CudaOps> {
-        CudaOps::on(self.driver.clone(), self.store.clone(), precision.into())
+        let other = CudaOps::on(self.driver.clone(), self.store.clone(), precision.into())?;
+        Ok(CudaOps { tuner: self.tuner.clone(), ..other })
     }
 
     fn on(driver: Arc<Driver>, store: Arc<Store>, precision: Precision) -> Result<CudaOps> {
@@ -64,7 +71,7 @@ impl CudaOps {
             );
             return Err(Error::NoDevice { reason });
         }
-        Ok(CudaOps { driver, store, dtype: precision.dtype(), tf32: precision == Precision::Tf32 })
+        Ok(CudaOps { driver, store, dtype: precision.dtype(), tf32: precision == Precision::Tf32, tuner: None })
     }
 
     /// The card.
@@ -93,8 +100,11 @@ impl CudaOps {
     pub fn room_for_tensors(&self, limit: Option<usize>) -> Result<usize> {
         let ((free, all), (tensors, weights)) = (self.driver.memory()?, self.store.taken());
         let margin = (all / 32).max(256 << 20);
-        let there = (free + tensors).saturating_sub(if limit.is_some() { 0 } else { margin });
-        let allowed = limit.map_or(there, |limit| limit.saturating_sub(self.driver.overhead + weights));
+        // What is ours already nobody can take.
+        let there = free.saturating_sub(if limit.is_some() { 0 } else { margin }) + tensors;
+        // The driver takes more as kernels are loaded at their first use, and tables of what is pinned in host memory.
+        let later = |limit: usize| (40 << 20) + limit / 512 + self.library_bytes();
+        let allowed = limit.map_or(there, |limit| limit.saturating_sub(self.driver.overhead + weights + later(limit)));
         Ok(there.min(allowed))
     }
 
@@ -104,10 +114,10 @@ impl CudaOps {
     }
 
     /// Makes devices that compute nothing and count what this one would take.
-    pub fn tracer(&self) -> Box<dyn Fn() -> TraceOps> {
-        let (dtype, halo) = (self.dtype, self.driver.kernels.halo);
+    pub fn tracer(&self) -> Box<dyn Fn() -> TraceOps + Send + Sync> {
+        let (dtype, halo, library) = (self.dtype, self.driver.kernels.halo, self.tuner.is_some());
         let pace = pace::of(&self.driver, self.precision());
-        Box::new(move || TraceOps::new(dtype, dtype, workspace::of(dtype, halo)).paced(pace))
+        Box::new(move || TraceOps::new(dtype, dtype, workspace::of(dtype, halo, library)).keeping_quants().paced(pace))
     }
 
     fn unpack<'a, T: 'static>(&self, packed: &'a Packed) -> &'a T {
@@ -193,20 +203,36 @@ impl Ops for CudaOps {
         layers::fetch_linear(self, parked)
     }
 
+    fn park_conv(&self, conv: &Conv) -> Result<Conv> {
+        layers::park_conv(self, conv)
+    }
+
+    fn fetch_conv(&self, parked: &Conv) -> Result<Conv> {
+        layers::fetch_conv(self, parked)
+    }
+
+    fn park_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
+        layers::park_upsample(self, upsample)
+    }
+
+    fn fetch_upsample(&self, parked: &Upsample) -> Result<Upsample> {
+        layers::fetch_upsample(self, parked)
+    }
+
     fn copy_time(&self) -> Result<CopyTime> {
         self.store.copies.take()
     }
 
     fn send(&self, x: &Tensor) -> Result<Box<dyn Incoming>> {
-        memory::send(self, x)
+        transfer::send(self, x)
     }
 
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
         Ok(Conv { spec, packed: conv::pack(self, &spec, &read()?)? })
     }
 
-    fn linear_weights(&self, d_in: usize, d_out: usize, read: Read<ConvData>) -> Result<Linear> {
-        Ok(Linear { d_in, d_out, packed: linear::pack(self, d_in, d_out, &read()?)? })
+    fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear> {
+        Ok(Linear { spec, packed: linear::pack(self, &spec, read()?)? })
     }
 
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {
@@ -230,12 +256,12 @@ impl Ops for CudaOps {
     }
 
     fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
-        memory::upload(self, shape, values)
+        transfer::upload(self, shape, values)
     }
 
     fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
         let mut values = Vec::new();
-        memory::send(self, x)?.wait(&mut values)?;
+        transfer::send(self, x)?.wait(&mut values)?;
         Ok(values)
     }
 

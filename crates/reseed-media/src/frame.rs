@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::rows;
+
 /// Height and width in pixels; displayed as width x height, as people write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Size {
@@ -100,15 +102,24 @@ impl Samples {
 
     /// Samples from values in [0, 1]: values outside are clamped, all are rounded to nearest, NaN becomes 0.
     pub fn from_unit(unit: &[f32], depth: Depth) -> Samples {
-        let mut samples = Samples::with_capacity(depth, unit.len());
-        samples.extend_from_unit(unit);
+        Samples::from_between(unit, [0.0, 1.0], depth)
+    }
+
+    /// Samples from values of which these two are black and white.
+    pub fn from_between(values: &[f32], ends: [f32; 2], depth: Depth) -> Samples {
+        let mut samples = Samples::black(depth, values.len());
+        match &mut samples {
+            Samples::U8(samples) => rows::samples_8(values, ends, samples),
+            Samples::U16(samples) => rows::samples_16(values, ends, samples),
+        }
         samples
     }
 
-    pub(crate) fn with_capacity(depth: Depth, samples: usize) -> Samples {
+    /// So many samples of nothing.
+    pub(crate) fn black(depth: Depth, samples: usize) -> Samples {
         match depth {
-            Depth::Eight => Samples::U8(Vec::with_capacity(samples)),
-            Depth::Sixteen => Samples::U16(Vec::with_capacity(samples)),
+            Depth::Eight => Samples::U8(vec![0; samples]),
+            Depth::Sixteen => Samples::U16(vec![0; samples]),
         }
     }
 
@@ -127,57 +138,17 @@ impl Samples {
         }
     }
 
-    /// Appends values in [0, 1], rounded to nearest; values outside are clamped by the saturating cast.
-    pub(crate) fn extend_from_unit(&mut self, unit: &[f32]) {
-        match self {
-            Samples::U8(samples) => samples.extend(unit.iter().map(|v| (v * 255.0 + 0.5) as u8)),
-            Samples::U16(samples) => samples.extend(unit.iter().map(|v| (v * 65535.0 + 0.5) as u16)),
-        }
-    }
-
-    /// Appends pixels whose red, green and blue are values in [0, 1], rounded to nearest and clamped.
-    pub(crate) fn extend_from_channels(&mut self, channels: [&[f32]; 3]) {
-        fn extend<T: Copy + Default>(samples: &mut Vec<T>, channels: [&[f32]; 3], code: impl Fn(&f32) -> T) {
-            let start = samples.len();
-            samples.resize(start + 3 * channels[0].len(), T::default());
-            // Rounded channel by channel and then brought together, which the processor does many at a time.
-            for (c, channel) in channels.into_iter().enumerate() {
-                let codes: Vec<T> = channel.iter().map(&code).collect();
-                let pixels = samples[start..].chunks_exact_mut(3);
-                pixels.zip(codes).for_each(|(pixel, code)| pixel[c] = code);
-            }
-        }
-        match self {
-            Samples::U8(samples) => extend(samples, channels, |v| (v * 255.0 + 0.5) as u8),
-            Samples::U16(samples) => extend(samples, channels, |v| (v * 65535.0 + 0.5) as u16),
-        }
-    }
-
-    /// Copies the pixels of `range` apart into red, green and blue as values in [0, 1].
-    pub(crate) fn copy_to_channels(&self, range: Range<usize>, channels: [&mut [f32]; 3]) {
-        fn copy<T: Copy + Into<f32>>(samples: &[T], white: f32, channels: [&mut [f32]; 3]) {
-            for (c, channel) in channels.into_iter().enumerate() {
-                let values = channel.iter_mut().zip(samples.chunks_exact(3));
-                values.for_each(|(value, pixel)| *value = pixel[c].into() / white);
-            }
-        }
-        match self {
-            Samples::U8(samples) => copy(&samples[range], 255.0, channels),
-            Samples::U16(samples) => copy(&samples[range], 65535.0, channels),
-        }
-    }
-
     /// Copies the samples of `range` into `unit` as values in [0, 1].
     pub fn copy_to_unit(&self, range: Range<usize>, unit: &mut [f32]) {
-        fn scale<T: Copy + Into<f32>>(samples: &[T], white: f32, unit: &mut [f32]) {
-            assert_eq!(samples.len(), unit.len(), "samples and their copy");
-            for (value, sample) in unit.iter_mut().zip(samples) {
-                *value = (*sample).into() / white;
-            }
-        }
+        self.copy_between(range, [0.0, 1.0], unit);
+    }
+
+    /// Copies the samples of `range` as values of which these two are black and white.
+    pub fn copy_between(&self, range: Range<usize>, ends: [f32; 2], values: &mut [f32]) {
+        assert_eq!(range.len(), values.len(), "samples and their copy");
         match self {
-            Samples::U8(samples) => scale(&samples[range], 255.0, unit),
-            Samples::U16(samples) => scale(&samples[range], 65535.0, unit),
+            Samples::U8(samples) => rows::values_of_samples_8(&samples[range], ends, values),
+            Samples::U16(samples) => rows::values_of_samples_16(&samples[range], ends, values),
         }
     }
 }

@@ -23,6 +23,7 @@
 #![deny(missing_docs)]
 
 pub mod demo;
+mod disk;
 mod error;
 mod folder;
 mod frame;
@@ -30,15 +31,18 @@ pub mod metrics;
 mod partial;
 mod picture;
 mod planes;
+mod rows;
 mod stream;
 mod trim;
 pub mod video;
+pub mod wide;
 pub mod y4m;
 
 use std::fs::{self, File};
 use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
+pub use disk::{Disk, disk};
 pub use error::{Error, HeaderProblem, Result};
 pub use folder::videos_in;
 pub use frame::{Depth, Frame, Rate, Samples, Size};
@@ -134,14 +138,14 @@ pub fn create_with(path: &Path, info: &Info, options: &Options) -> Result<Box<dy
     }
 }
 
-/// Goes on with an output that a run with the same arguments left unfinished: a video behind what [`Sink::secure`] then
-/// says is there, anything else behind its first `frames` frames.
+/// Goes on with an output that a run with the same arguments left unfinished, behind its first `frames` frames. A video's
+/// are all there only if it was [resumable](Options::resumable).
 pub fn resume_with(path: &Path, info: &Info, options: &Options, frames: usize) -> Result<Box<dyn Sink>> {
     if is_y4m(path) {
         return Ok(Box::new(y4m::Writer::resume(path, info, frames)?));
     }
     if Container::of(path).is_some() {
-        return Ok(Box::new(video::Writer::resume(path, info, options)?));
+        return Ok(Box::new(video::Writer::resume(path, info, options, frames)?));
     }
     Ok(Box::new(folder::FolderSink::resume(path, info, frames)?))
 }

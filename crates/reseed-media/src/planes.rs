@@ -39,7 +39,7 @@ impl Matrix {
         }
     }
 
-    pub fn kr(self) -> f32 {
+    fn kr(self) -> f32 {
         match self {
             Matrix::Bt601 => 0.299,
             Matrix::Bt709 => 0.2126,
@@ -49,7 +49,7 @@ impl Matrix {
         }
     }
 
-    pub fn kb(self) -> f32 {
+    fn kb(self) -> f32 {
         match self {
             Matrix::Bt601 => 0.114,
             Matrix::Bt709 => 0.0722,
@@ -59,8 +59,10 @@ impl Matrix {
         }
     }
 
-    pub fn kg(self) -> f32 {
-        1.0 - self.kr() - self.kb()
+    /// Of red, green and blue in luma.
+    pub fn weights(self) -> [f32; 3] {
+        let (kr, kb) = (self.kr(), self.kb());
+        [kr, 1.0 - kr - kb, kb]
     }
 }
 

@@ -68,10 +68,6 @@ pub trait Sink: Send {
     fn secure(&mut self) -> Result<usize> {
         Ok(0)
     }
-    /// Whether [`Sink::secure`] makes every frame safe, or only those of parts that are finished.
-    fn secures_at_once(&self) -> bool {
-        true
-    }
     /// From here on, what is written stays under its temporary name when the sink is dropped unfinished.
     fn keep_unfinished(&mut self) {}
     /// Completes the output and puts it in place under its final name.

@@ -8,11 +8,14 @@
 
 mod codec;
 mod encoder;
+mod marks;
 mod mux;
 mod pixels;
 mod probe;
 mod reader;
+mod seek;
 mod segments;
+mod spool;
 mod timeline;
 mod tools;
 mod tracks;
@@ -31,6 +34,7 @@ pub use codec::Codec;
 pub use segments::{JOB_FILE, SEGMENT_FRAMES, discard_work, work_folder};
 pub use tracks::{Container, is_video_name};
 pub use writer::Writer;
+pub(crate) use writer::{bits_per_pixel, plane_bytes};
 
 pub(crate) use tools::install_command;
 
@@ -65,12 +69,16 @@ pub struct Options {
     pub metadata: bool,
     /// Whether fonts and other attachments are.
     pub attachments: bool,
+    /// Whether [`Sink::secure`](crate::Sink::secure) makes every frame safe, not only those of finished segments: frames
+    /// lie twice on the disk until then.
+    pub resumable: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
         let (audio, subtitles, chapters, metadata, attachments) = (true, true, true, true, true);
-        Options { codec: None, crf: None, encoder_args: Vec::new(), audio, subtitles, chapters, metadata, attachments }
+        let (codec, crf, encoder_args, resumable) = (None, None, Vec::new(), false);
+        Options { codec, crf, encoder_args, audio, subtitles, chapters, metadata, attachments, resumable }
     }
 }
 

@@ -87,6 +87,11 @@ impl Format {
         planes::depth(self.bits)
     }
 
+    /// Bytes of a frame of a size, in a stream.
+    pub fn frame_bytes(&self, size: Size) -> usize {
+        "FRAME\n".len() + self.converter(size).frame_bytes()
+    }
+
     /// The way to and from frames of a size. Y4M has no tag for its matrix.
     fn converter(&self, size: Size) -> Yuv {
         Yuv::new(size, self.chroma, self.bits, self.range(), Matrix::for_height(size.h))

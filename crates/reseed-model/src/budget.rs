@@ -28,10 +28,14 @@ pub struct Plan {
     pub slice: usize,
     /// What is kept where.
     pub keeping: Keeping,
-    /// Of a run that uses it.
+    /// Of a run that uses it, over the first slices and the last.
     pub ledger: Ledger,
+    /// Frames of the input in those slices.
+    pub frames: usize,
     /// Bytes on the device between slices.
     pub kept: usize,
+    /// Nanoseconds until the half's layers are there, where they wait in the host's memory. Not among the ledger's.
+    pub coming: u64,
 }
 
 /// What plans differ in beside the pasts that are parked.
@@ -228,17 +232,25 @@ impl Search<'_> {
         let Candidate { slice, at_once: (at_once, levels), ahead, strips } = self.candidate;
         let (job, ops, keeping) = (self.job, (self.device)(), Keeping { at_once, levels, parked, ahead, strips });
         let mut state = State::kept(keeping.clone());
+        let here = job.half.fetch(&ops)?;
+        let half = here.as_deref().unwrap_or(job.half);
+        ops.finish()?;
+        let Ledger { time: coming, live: weights, .. } = ops.ledger();
         let all = slices(job.frames, slice * job.factor);
-        let mut kept = 0;
+        let (mut kept, mut seen) = (0, 0);
         for (i, frames) in all.iter().enumerate().filter(|(i, _)| *i < most || i + 1 == all.len()) {
             if i + 1 == all.len() {
                 state.end_with_next();
             }
             let thw = Thw { t: frames.len(), h: job.plane.h, w: job.plane.w };
             let x = ops.upload(Shape::clip(thw, job.half.channels_in()), &[])?;
-            job.half.run(&ops, x, &mut state)?;
-            kept = kept.max(ops.ledger().live);
+            half.run(&ops, x, &mut state)?;
+            seen += frames.len();
+            kept = kept.max(ops.ledger().live - weights);
         }
-        Ok(Plan { slice, keeping, ledger: ops.ledger(), kept })
+        let mut ledger = ops.ledger();
+        ledger.time -= coming;
+        ledger.waited -= coming;
+        Ok(Plan { slice, keeping, ledger, frames: seen, kept, coming })
     }
 }

@@ -10,7 +10,7 @@ mod windows;
 
 pub use block::Block;
 pub use config::{Activation, B3, B7, Config, Layout, Rope, Start};
-pub use needs::{Case, Needs};
+pub use needs::{Case, Layers, Needs};
 
 use reseed_ops::{Linear, Norm, Ops, Rotary, Rows, Shape, Tensor, Thw};
 
@@ -21,6 +21,7 @@ use load::Loader;
 use windows::Packing;
 
 /// A transformer and its sizes.
+#[derive(Clone)]
 pub struct Dit {
     /// The sizes.
     pub config: Config,
@@ -82,11 +83,9 @@ impl Dit {
         let config = Config::detect(source)?;
         let w = Loader::new(ops, source, &config);
         let (d, out) = (config.width, PATCH * PATCH * config.latent);
-        let resident = resident.min(config.layers);
-        let stays = |i: usize| (i + 1) * resident / config.layers > i * resident / config.layers;
         let block = |i: usize| {
             let block = Block::load(&w, i)?;
-            if stays(i) { Ok(block) } else { block.park(ops) }
+            if is_one_of(i, resident, config.layers) { Ok(block) } else { block.park(ops) }
         };
         Ok(Dit {
             video_in: w.patch_in()?,
@@ -96,6 +95,17 @@ impl Dit {
             video_out: w.linear(&["vid_out.proj".into()], [out, d], true)?,
             config,
         })
+    }
+
+    /// The same with `held` layers on their way to the device, evenly spread, into memory like that of tensors, for as long
+    /// as it lives: for several batches in a row.
+    pub fn fetch_layers(&self, ops: &dyn Ops, held: usize) -> Result<Dit> {
+        let layers = self.blocks.len();
+        let block = |(i, block): (usize, &Block)| match block.parked && is_one_of(i, held, layers) {
+            true => block.fetch(ops),
+            false => Ok(block.clone()),
+        };
+        Ok(Dit { blocks: self.blocks.iter().enumerate().map(block).collect::<Result<_>>()?, ..self.clone() })
     }
 
     /// Plans a latent of `frames, rows, columns` (rows and columns even) with `text` tokens of text.
@@ -166,4 +176,10 @@ impl Dit {
         let latent = ops.gather_rows(&pixels, &plan.unpatched)?;
         Ok(latent.reshape(Shape::clip(plan.latent, self.config.latent)))
     }
+}
+
+/// Whether layer `i` is one of `count` that are evenly spread over all.
+fn is_one_of(i: usize, count: usize, layers: usize) -> bool {
+    let count = count.min(layers);
+    (i + 1) * count / layers > i * count / layers
 }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use reseed_ops::{Conv, ConvData, ConvSpec, Linear, Norm, Ops, Thw, Upsample, UpsampleData, UpsampleSpec};
+use reseed_ops::{Conv, ConvData, ConvSpec, Linear, LinearSpec, Norm, Ops, Thw, Upsample, UpsampleData, UpsampleSpec};
 
 use crate::config::Config;
 use crate::error::Result;
@@ -16,12 +16,19 @@ pub(crate) struct Loader<'a> {
     pub ops: &'a dyn Ops,
     pub source: &'a dyn Source,
     pub config: &'a Config,
+    /// Whether layers wait in the host's memory.
+    pub parked: bool,
     slots: Cell<usize>,
 }
 
 impl<'a> Loader<'a> {
     pub fn new(ops: &'a dyn Ops, source: &'a dyn Source, config: &'a Config) -> Self {
-        Loader { ops, source, config, slots: Cell::new(0) }
+        Loader { ops, source, config, parked: false, slots: Cell::new(0) }
+    }
+
+    /// The same with layers that wait in the host's memory.
+    pub fn parked(self, parked: bool) -> Self {
+        Loader { parked, ..self }
     }
 
     /// The slot that the next layer gets.
@@ -39,7 +46,8 @@ impl<'a> Loader<'a> {
     }
 
     pub fn conv(&self, name: &str, spec: ConvSpec) -> Result<Conv> {
-        Ok(self.ops.conv_weights(spec, &|| Ok(self.read(name)?))?)
+        let conv = self.ops.conv_weights(spec, &|| Ok(self.read(name)?))?;
+        Ok(if self.parked { self.ops.park_conv(&conv)? } else { conv })
     }
 
     pub fn norm(&self, name: &str, channels: usize) -> Result<Norm> {
@@ -55,9 +63,10 @@ impl<'a> Loader<'a> {
                 all.weight.extend(one.weight);
                 all.bias.extend(one.bias);
             }
-            Ok(all)
+            Ok(all.into())
         };
-        Ok(self.ops.linear_weights(d, d * names.len(), &read)?)
+        let linear = self.ops.linear_weights(LinearSpec::floats(d, d * names.len()), &read)?;
+        Ok(if self.parked { self.ops.park_linear(&linear)? } else { linear })
     }
 
     /// `upscale_conv`, shuffle and `conv` as one layer.
@@ -66,7 +75,8 @@ impl<'a> Loader<'a> {
             let upscale = self.read(&format!("{name}.upscale_conv"))?;
             Ok(UpsampleData { upscale, conv: self.read(&format!("{name}.conv"))? })
         };
-        Ok(self.ops.upsample_weights(spec, &read)?)
+        let upsample = self.ops.upsample_weights(spec, &read)?;
+        Ok(if self.parked { self.ops.park_upsample(&upsample)? } else { upsample })
     }
 }
 

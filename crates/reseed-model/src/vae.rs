@@ -31,6 +31,9 @@ pub trait Half: Send + Sync {
     fn slots(&self) -> usize;
     /// Runs one slice and moves the clip's state on.
     fn run(&self, ops: &dyn Ops, slice: Tensor, state: &mut State) -> Result<Tensor>;
+    /// Where layers wait in the host's memory: the same half with all of them on their way to the device, into memory like
+    /// that of tensors, for as long as it lives.
+    fn fetch(&self, ops: &dyn Ops) -> Result<Option<Box<dyn Half>>>;
 }
 
 /// Encoder, decoder and their sizes.
@@ -46,9 +49,18 @@ pub struct Vae {
 impl Vae {
     /// Loads both halves.
     pub fn load(ops: &dyn Ops, source: &dyn Source) -> Result<Vae> {
+        Vae::loaded(ops, source, false)
+    }
+
+    /// Loads both halves to wait in the host's memory, from where [`Half::fetch`] brings them.
+    pub fn load_parked(ops: &dyn Ops, source: &dyn Source) -> Result<Vae> {
+        Vae::loaded(ops, source, true)
+    }
+
+    fn loaded(ops: &dyn Ops, source: &dyn Source, parked: bool) -> Result<Vae> {
         let config = checked(source)?;
-        let encoder = Encoder::load(&Loader::new(ops, source, &config))?;
-        let decoder = Decoder::load(&Loader::new(ops, source, &config))?;
+        let encoder = Encoder::load(&Loader::new(ops, source, &config).parked(parked))?;
+        let decoder = Decoder::load(&Loader::new(ops, source, &config).parked(parked))?;
         Ok(Vae { config, encoder, decoder })
     }
 

@@ -1,17 +1,17 @@
 //! Where weights come from: files, or a formula.
 
-mod float8;
 pub mod formula;
 pub mod gguf;
-mod quant;
 pub mod safetensors;
 pub mod torch;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::Mutex;
 
-use reseed_ops::Shape;
+use reseed_ops::{Numbers, Quant, Shape};
 
 use crate::error::{Error, Result};
 
@@ -28,6 +28,26 @@ pub trait Source: Send + Sync {
 
     /// A tensor's values. The name must be one of [`Source::shapes`].
     fn read(&self, name: &str) -> Result<Vec<f32>>;
+
+    /// How a tensor is stored, if in fewer bits than anything computes with.
+    fn quant(&self, _name: &str) -> Option<Quant> {
+        None
+    }
+
+    /// A tensor's values as they are stored: [`Source::quant`] says how.
+    fn numbers(&self, name: &str) -> Result<Numbers> {
+        Ok(Numbers::Floats(self.read(name)?))
+    }
+}
+
+/// `count` bytes of an open file.
+fn bytes_at(file: &Mutex<impl Read + Seek>, path: &Path, start: u64, count: usize) -> Result<Vec<u8>> {
+    let io = |source| Error::Io { path: path.into(), source };
+    let mut bytes = vec![0; count];
+    let mut file = file.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    file.seek(SeekFrom::Start(start)).map_err(io)?;
+    file.read_exact(&mut bytes).map_err(io)?;
+    Ok(bytes)
 }
 
 /// What a file should hold.

@@ -6,10 +6,10 @@ mod common;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::device::OtherUpsample;
-use common::{Side, load, run_slices, step};
+use common::{Side, formula, load, run_slices, step};
 use reseed_model::budget::{Job, Plan};
 use reseed_model::plan::{Keeping, slices};
-use reseed_model::{Config, Error, State, Stream, Vae};
+use reseed_model::{Config, Error, Half, State, Stream, Vae};
 use reseed_ops::{CpuOps, DType, Hw, Shape, Summed, TraceOps, relative_error};
 
 const GIB: usize = 1 << 30;
@@ -77,6 +77,30 @@ fn a_run_takes_the_memory_that_its_plan_says() {
         let (foretold, taken) = (plan.ledger.arena, trace.ledger().arena);
         assert!(taken <= foretold && foretold <= taken + taken / 20, "{taken} bytes, {foretold} foretold: {plan:?}");
     }
+}
+
+#[test]
+fn layers_that_wait_on_the_host_come_into_the_memory_of_tensors() {
+    let (trace, plane) = (device(), Hw::new(45, 80));
+    let waiting = Vae::load_parked(&trace, &formula(&Config::full())).unwrap();
+    let (stays, waits) = (trace.ledger().weights, trace.ledger().hosted);
+    assert!(stays < waits / 100, "{stays} bytes on the device, {waits} on the host");
+    let here = load(&device(), &Config::full());
+    let (mut came, bus) = (0, trace.pace().bus as usize);
+    for (here, waiting) in
+        [(&here.encoder as &dyn Half, &waiting.encoder as &dyn Half), (&here.decoder, &waiting.decoder)]
+    {
+        let (plane, factor) = if here.channels_in() == 3 { (Hw::new(360, 640), 4) } else { (plane, 1) };
+        let plan =
+            |half| Job { half, factor, plane, frames: 1 + 4 * factor }.plan(&device, Some(1), usize::MAX).unwrap();
+        let (here, waiting) = (plan(here), plan(waiting));
+        assert_eq!((waiting.keeping, waiting.ledger.time), (here.keeping, here.ledger.time));
+        let bytes = waiting.ledger.copied - here.ledger.copied;
+        assert!(waiting.ledger.arena >= here.ledger.arena + bytes, "{bytes} bytes of weights");
+        assert_eq!((here.coming, waiting.coming as usize / 100), (0, bytes / bus / 100));
+        came += bytes;
+    }
+    assert_eq!(came, waits);
 }
 
 /// A device that is out of memory when it upsamples for the `nth` time.

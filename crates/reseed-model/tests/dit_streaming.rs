@@ -6,9 +6,9 @@ mod common;
 use common::distant::Distant;
 use common::dit::velocity;
 use reseed_model::Dit;
-use reseed_model::dit::{B3, B7, Case, Config, Layout};
+use reseed_model::dit::{B3, B7, Case, Config, Layers, Layout};
 use reseed_model::weights::formula::Formula;
-use reseed_ops::{CpuOps, DType, Thw, TraceOps};
+use reseed_ops::{CpuOps, DType, Quant, Thw, TraceOps, Work};
 
 const LAYOUTS: [Layout; 2] = [B3, B7];
 const LAYERS: usize = 5;
@@ -60,8 +60,8 @@ fn a_plan_knows_what_streaming_takes() {
     for config in [Config::b3(), Config::b7()] {
         let source = Formula::plain(config.tensors(), 1);
         let case = Case { source: &source, latent: Thw::new(5, 90, 160), text: 58 };
-        let all = case.needs(&trace(), usize::MAX).unwrap();
-        let none = case.needs(&trace(), 0).unwrap();
+        let all = case.needs(&trace(), Layers::Stay(usize::MAX)).unwrap();
+        let none = case.needs(&trace(), Layers::Stay(0)).unwrap();
         assert_eq!((all.resident, all.hosted, none.resident), (config.layers, 0, 0));
         assert_eq!(none.weights + none.hosted, all.weights);
         let layers: Vec<usize> = (0..config.layers).map(|layer| 2 * matrices(&config, layer)).collect();
@@ -73,9 +73,44 @@ fn a_plan_knows_what_streaming_takes() {
 
         // The most that fits, and not one layer more.
         let room = (none.weights + none.arena + all.weights + all.arena) / 2;
-        let most = case.most(&trace, |needs| needs.weights + needs.arena <= room).unwrap().unwrap();
-        let more = case.needs(&trace(), most.resident + 1).unwrap();
+        let most = case.most(&trace, Layers::Stay, |needs| needs.weights + needs.arena <= room).unwrap().unwrap();
+        let more = case.needs(&trace(), Layers::Stay(most.resident + 1)).unwrap();
         assert!(most.weights + most.arena <= room && more.weights + more.arena > room);
-        assert!(case.most(&trace, |needs| needs.weights + needs.arena < none.weights).unwrap().is_none());
+        assert!(case.most(&trace, Layers::Stay, |needs| needs.weights + needs.arena < none.weights).unwrap().is_none());
     }
+}
+
+/// A device that keeps few bits, and floats of one matrix while it is used.
+fn keeping_quants() -> TraceOps {
+    let floats = |work: &Work| match work {
+        Work::Linear(spec) if spec.quant.is_some() => 2 * spec.d_in * spec.d_out,
+        _ => 0,
+    };
+    TraceOps::new(DType::Bf16, DType::Bf16, Box::new(floats)).keeping_quants()
+}
+
+#[test]
+fn few_bits_on_the_device_take_the_room_of_few_bits() {
+    let config = Config::b7();
+    let floats = Formula::plain(config.tensors(), 1);
+    fn case(source: &Formula) -> Case<'_> {
+        Case { source, latent: Thw::new(5, 90, 160), text: 58 }
+    }
+    let wide = case(&floats).needs(&trace(), Layers::Stay(usize::MAX)).unwrap();
+    let blocks: usize = (0..config.layers).map(|layer| matrices(&config, layer)).sum();
+    let largest = 2 * config.hidden * config.width;
+    for quant in Quant::ALL {
+        let few = Formula::plain(config.tensors(), 1).stored(quant);
+        let needs = case(&few).needs(&keeping_quants(), Layers::Stay(usize::MAX)).unwrap();
+        assert_eq!(wide.weights - needs.weights, 2 * blocks - quant.bytes(blocks), "{quant:?}");
+        assert!(needs.arena >= wide.arena && needs.arena <= wide.arena + largest, "{quant:?}: {needs:?} {wide:?}");
+        let none = case(&few).needs(&keeping_quants(), Layers::Stay(0)).unwrap();
+        assert_eq!(none.hosted, quant.bytes(blocks), "{quant:?} waits in the host's memory as it is");
+        // A device that widens at once takes what floats take.
+        assert_eq!(case(&few).needs(&trace(), Layers::Stay(usize::MAX)).unwrap().weights, wide.weights);
+    }
+    // The 7B network in four bits fits where its floats do not.
+    let few = Formula::plain(config.tensors(), 1).stored(Quant::Q4K);
+    let four = case(&few).needs(&keeping_quants(), Layers::Stay(usize::MAX)).unwrap();
+    assert!(four.weights + four.arena < 8 << 30 && wide.weights > 15 << 30, "{four:?} {wide:?}");
 }

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::ops::Ops;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use crate::weights::ConvData;
+use crate::weights::{ConvData, LinearSpec};
 
 /// The best rates of a device.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +75,8 @@ fn rows(ops: &dyn Ops, count: usize, width: usize) -> Result<Tensor> {
 
 fn product(ops: &dyn Ops, (count, width): (usize, usize)) -> Result<(Cost, Duration)> {
     let weight = || ConvData { weight: vec![1.0 / width as f32; width * width], bias: vec![0.0; width] };
-    let (x, linear) = (rows(ops, count, width)?, ops.linear_weights(width, width, &|| Ok(weight()))?);
+    let (x, linear) =
+        (rows(ops, count, width)?, ops.linear_weights(LinearSpec::floats(width, width), &|| Ok(weight().into()))?);
     best(ops, || Ok(cost::linear(&linear, &x, &ops.linear(&x, &linear, None)?)))
 }
 

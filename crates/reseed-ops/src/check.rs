@@ -1,9 +1,9 @@
 //! Two devices side by side. Every op runs on both from the same inputs, so that the first one that disagrees is the
 //! one that is wrong and not one behind it.
 
+mod disagreement;
 mod pair;
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::error::Result;
@@ -12,33 +12,12 @@ use crate::packing::{Rotary, RotaryData, Rows};
 use crate::precision::Precision;
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
-use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec, Vector};
+use crate::weights::{
+    Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Norm, Upsample, UpsampleData, UpsampleSpec, Vector,
+};
 
-use pair::{Pair, PastParts, pack, parts, unpack};
-
-/// An op whose results differ by more than rounding explains.
-#[derive(Clone, Debug)]
-pub struct Disagreement {
-    /// Part of the network.
-    pub stage: String,
-    /// The op.
-    pub op: &'static str,
-    /// Which call of the run it was, counted from 0.
-    pub call: usize,
-    /// Shape of its result.
-    pub shape: Shape,
-    /// ‖a - b‖ / ‖a‖, infinite where one of them is not a number.
-    pub error: f64,
-    /// What rounding explains.
-    pub allowed: f64,
-}
-
-impl fmt::Display for Disagreement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Disagreement { stage, op, call, shape, error, allowed } = self;
-        write!(f, "{stage}: {op} (call {call}, {shape}) differs by {error:.2e}, allowed {allowed:.2e}")
-    }
-}
+pub use disagreement::Disagreement;
+use pair::{Pair, PastParts, on_both, pack, parts, unpack};
 
 #[derive(Default)]
 struct Log {
@@ -182,9 +161,9 @@ impl Ops for CheckOps<'_> {
         Ok(Conv { spec, packed })
     }
 
-    fn linear_weights(&self, d_in: usize, d_out: usize, read: Read<ConvData>) -> Result<Linear> {
-        let on = |ops: &dyn Ops| ops.linear_weights(d_in, d_out, read);
-        Ok(Linear { d_in, d_out, packed: pack(on(self.reference)?, on(self.device)?) })
+    fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear> {
+        let on = |ops: &dyn Ops| ops.linear_weights(spec, read);
+        Ok(Linear { spec, packed: pack(on(self.reference)?, on(self.device)?) })
     }
 
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {
@@ -238,15 +217,33 @@ impl Ops for CheckOps<'_> {
     }
 
     fn park_linear(&self, linear: &Linear) -> Result<Linear> {
-        let both = unpack::<Linear>(&linear.packed);
-        let packed = pack(self.reference.park_linear(&both.reference)?, self.device.park_linear(&both.device)?);
+        let packed = on_both(self, &linear.packed, |ops, linear: &Linear| ops.park_linear(linear))?;
         Ok(Linear { packed, ..linear.clone() })
     }
 
     fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
-        let both = unpack::<Linear>(&parked.packed);
-        let packed = pack(self.reference.fetch_linear(&both.reference)?, self.device.fetch_linear(&both.device)?);
+        let packed = on_both(self, &parked.packed, |ops, linear: &Linear| ops.fetch_linear(linear))?;
         Ok(Linear { packed, ..parked.clone() })
+    }
+
+    fn park_conv(&self, conv: &Conv) -> Result<Conv> {
+        let packed = on_both(self, &conv.packed, |ops, conv: &Conv| ops.park_conv(conv))?;
+        Ok(Conv { packed, ..conv.clone() })
+    }
+
+    fn fetch_conv(&self, parked: &Conv) -> Result<Conv> {
+        let packed = on_both(self, &parked.packed, |ops, conv: &Conv| ops.fetch_conv(conv))?;
+        Ok(Conv { packed, ..parked.clone() })
+    }
+
+    fn park_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
+        let packed = on_both(self, &upsample.packed, |ops, upsample: &Upsample| ops.park_upsample(upsample))?;
+        Ok(Upsample { packed, ..upsample.clone() })
+    }
+
+    fn fetch_upsample(&self, parked: &Upsample) -> Result<Upsample> {
+        let packed = on_both(self, &parked.packed, |ops, upsample: &Upsample| ops.fetch_upsample(upsample))?;
+        Ok(Upsample { packed, ..parked.clone() })
     }
 
     fn copy_time(&self) -> Result<CopyTime> {
@@ -297,7 +294,7 @@ impl Ops for CheckOps<'_> {
         let (ra, rb) = residual.as_ref().map(parts).map_or((None, None), |(a, b)| (Some(a), Some(b)));
         let a = self.reference.linear(&x.0, &both.reference, ra)?;
         let b = self.device.linear(&x.1, &both.device, rb)?;
-        self.compare("linear", a, b, linear.d_in)
+        self.compare("linear", a, b, linear.spec.d_in)
     }
 
     fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {

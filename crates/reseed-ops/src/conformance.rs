@@ -1,5 +1,6 @@
 //! Every op on awkward shapes, on two devices at once. A device conforms when [`run`] finds no disagreement.
 
+mod quant;
 mod tokens;
 
 use crate::check::{CheckOps, Disagreement};
@@ -7,7 +8,7 @@ use crate::error::Result;
 use crate::ops::{Activation, Epilogue, Ops, Past, Placement};
 use crate::shape::{Shape, Thw};
 use crate::tensor::Tensor;
-use crate::weights::{ConvData, ConvSpec, UpsampleData, UpsampleSpec};
+use crate::weights::{ConvData, ConvSpec, LinearSpec, UpsampleData, UpsampleSpec};
 
 /// Numbers in [-1, 1) that differ from call site to call site.
 pub struct Values(u64);
@@ -49,6 +50,12 @@ pub fn run(reference: &dyn Ops, device: &dyn Ops) -> Result<Vec<Disagreement>> {
         ops.stage(&format!("linear case {i}"));
         linear(&ops, case, i as u64)?;
     }
+    let mut inexact = Vec::new();
+    for (i, case) in quant::CASES.iter().enumerate() {
+        ops.stage(&format!("quant case {i}"));
+        quant::linear(&ops, case, i as u64)?;
+        inexact.extend(quant::exact(device, case, i as u64)?);
+    }
     for (i, case) in ATTENTION.iter().enumerate() {
         ops.stage(&format!("attention case {i}"));
         attention(&ops, case, i as u64)?;
@@ -58,7 +65,7 @@ pub fn run(reference: &dyn Ops, device: &dyn Ops) -> Result<Vec<Disagreement>> {
     gaussian(&ops)?;
     ops.stage("blend_add");
     blend_add(&ops)?;
-    Ok(ops.disagreements())
+    Ok(ops.disagreements().into_iter().chain(inexact).collect())
 }
 
 fn clip(ops: &dyn Ops, thw: Thw, channels: usize, values: &mut Values) -> Result<Tensor> {
@@ -126,6 +133,8 @@ fn conv(ops: &dyn Ops, case: &ConvCase, seed: u64) -> Result<()> {
     if spec.keeps() == 0 {
         return Ok(());
     }
+    // From here on by way of the host.
+    let conv = ops.fetch_conv(&ops.park_conv(&conv)?)?;
     let tail = ops.tail(None, x, spec.keeps())?;
     let next = clip(ops, Thw { t: 2 * spec.stride.t, ..case.input }, spec.c_in, values)?;
     let residual = clip(ops, spec.output(next.thw(), false), spec.c_out, values)?;
@@ -173,6 +182,9 @@ fn upsample(ops: &dyn Ops, case: &UpsampleCase, seed: u64) -> Result<()> {
     ops.upsample(Past::Start, &x, &upsample, Some(case.groups))?;
     let first = ops.tail(None, x.frames(0, 1), spec.keeps())?;
     ops.upsample(Past::AfterFirst(&first), &x, &upsample, Some(case.groups))?;
+    // By way of the host.
+    let upsample = ops.fetch_upsample(&ops.park_upsample(&upsample)?)?;
+    ops.upsample(Past::AfterFirst(&first), &x, &upsample, None)?;
     let tail = ops.tail(Some(first), x.clone(), spec.keeps())?;
     ops.upsample(Past::Frames(&tail), &x, &upsample, None)?;
     Ok(())
@@ -213,7 +225,8 @@ const LINEAR: &[(usize, usize, usize)] = &[
 fn linear(ops: &dyn Ops, &(rows, d_in, d_out): &(usize, usize, usize), seed: u64) -> Result<()> {
     let values = &mut Values::new(300 + seed);
     let (weight, bias) = (values.take(d_in * d_out), values.take(d_out));
-    let linear = ops.linear_weights(d_in, d_out, &|| Ok(ConvData { weight: weight.clone(), bias: bias.clone() }))?;
+    let data = || ConvData { weight: weight.clone(), bias: bias.clone() };
+    let linear = ops.linear_weights(LinearSpec::floats(d_in, d_out), &|| Ok(data().into()))?;
     let x = ops.upload(Shape::from([rows, d_in]), &values.take(rows * d_in))?;
     ops.linear(&x, &linear, None)?;
     // By way of the host, and back twice.

@@ -3,7 +3,7 @@
 use crate::ops::Past;
 use crate::shape::Thw;
 use crate::tensor::Tensor;
-use crate::weights::{ConvSpec, Linear, Norm, UpsampleSpec};
+use crate::weights::{ConvSpec, Linear, LinearSpec, Norm, UpsampleSpec};
 
 /// Arithmetic and traffic of an op.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,13 +68,21 @@ pub fn group_norm(norm: &Norm, y: &Tensor, given: bool) -> Cost {
 
 /// A linear layer from `x` to `y`.
 pub fn linear(linear: &Linear, x: &Tensor, y: &Tensor) -> Cost {
-    let weights = linear.d_in * linear.d_out;
-    Cost { flops: 2 * (x.rows() * weights) as u64, bytes: moved(&[x, y], weights) }
+    let LinearSpec { d_in, d_out, quant } = linear.spec;
+    let weights = d_in * d_out;
+    // What is stored in few bits is read, and its floats are written before they are read.
+    let widened = quant.map_or(0, |quant| quant.bytes(weights) + weights * WEIGHT_BYTES);
+    Cost { flops: 2 * (x.rows() * weights) as u64, bytes: moved(&[x, y], weights) + widened as u64 }
 }
 
 /// A parked linear layer on its way back.
 pub fn fetch_linear(linear: &Linear) -> Cost {
-    Cost { flops: 0, bytes: moved(&[], linear.d_in * linear.d_out) }
+    Cost { flops: 0, bytes: linear.spec.bytes(WEIGHT_BYTES) as u64 }
+}
+
+/// So many parked weights on their way back.
+pub fn fetch(weights: usize) -> Cost {
+    Cost { flops: 0, bytes: moved(&[], weights) }
 }
 
 /// Attention over sequences of `lengths` tokens.

@@ -40,7 +40,10 @@ use crate::reference::{self, Clip};
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
 use crate::trace::TraceOps;
-use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Packed, Upsample, UpsampleData, UpsampleSpec, Vector};
+use crate::weights::{
+    Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Norm, Packed, Upsample, UpsampleData, UpsampleSpec,
+    Vector,
+};
 use gemm::panel_width;
 pub use level::Level;
 pub(crate) use matmul::matmul;
@@ -193,8 +196,9 @@ impl Ops for CpuOps {
         Ok(Conv { spec, packed: conv::pack(self, &spec, read()?) })
     }
 
-    fn linear_weights(&self, d_in: usize, d_out: usize, read: Read<ConvData>) -> Result<Linear> {
-        Ok(Linear { d_in, d_out, packed: linear::pack(self, d_in, d_out, read()?) })
+    fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear> {
+        let LinearSpec { d_in, d_out, .. } = spec;
+        Ok(Linear { spec: LinearSpec::floats(d_in, d_out), packed: linear::pack(self, d_in, d_out, read()?.floats()) })
     }
 
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {

@@ -29,6 +29,7 @@ mod ops;
 mod packing;
 mod precision;
 mod profile;
+mod quant;
 pub mod reference;
 mod shape;
 mod tensor;
@@ -46,10 +47,11 @@ pub use ops::{Activation, CopyTime, Epilogue, Incoming, Lap, Ops, Past, Placemen
 pub use packing::{Rotary, RotaryData, Rows};
 pub use precision::Precision;
 pub use profile::{ProfileOps, Record};
+pub use quant::{Numbers, Quant};
 pub use shape::{DType, Hw, Shape, Thw};
 pub use tensor::{Storage, Tensor};
 pub use trace::{Ledger, Pace, TraceOps, Work, Workspace, strip_rows};
 pub use weights::{
-    BORDER_CLASSES, Conv, ConvData, ConvSpec, Linear, Merged, Moment, Norm, Packed, Upsample, UpsampleData,
-    UpsampleSpec, Vector, border_class,
+    BORDER_CLASSES, Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Merged, Moment, Norm, Packed, Upsample,
+    UpsampleData, UpsampleSpec, Vector, border_class,
 };

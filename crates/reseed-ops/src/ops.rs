@@ -7,7 +7,9 @@ use crate::packing::{Rotary, RotaryData, Rows};
 use crate::precision::Precision;
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
-use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec, Vector};
+use crate::weights::{
+    Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Norm, Upsample, UpsampleData, UpsampleSpec, Vector,
+};
 
 /// What a causal op sees before the first frame of its input.
 #[derive(Clone, Copy)]
@@ -239,6 +241,26 @@ pub trait Ops: Send + Sync {
         Ok(parked.clone())
     }
 
+    /// The same convolution with its kernels in the host's memory, from which [`Ops::fetch_conv`] brings them.
+    fn park_conv(&self, conv: &Conv) -> Result<Conv> {
+        Ok(conv.clone())
+    }
+
+    /// Brings a parked convolution back as [`Ops::fetch_linear`] does a linear layer.
+    fn fetch_conv(&self, parked: &Conv) -> Result<Conv> {
+        Ok(parked.clone())
+    }
+
+    /// The same upsampler with its kernels in the host's memory, from which [`Ops::fetch_upsample`] brings them.
+    fn park_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
+        Ok(upsample.clone())
+    }
+
+    /// Brings a parked upsampler back as [`Ops::fetch_linear`] does a linear layer.
+    fn fetch_upsample(&self, parked: &Upsample) -> Result<Upsample> {
+        Ok(parked.clone())
+    }
+
     /// How long copies beside the device's work took since the last call, once they are done.
     fn copy_time(&self) -> Result<CopyTime> {
         Ok(CopyTime::default())
@@ -247,8 +269,9 @@ pub trait Ops: Send + Sync {
     /// Brings a convolution onto the device.
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv>;
 
-    /// Brings a linear layer onto the device; its weight is `[d_out, d_in]`.
-    fn linear_weights(&self, d_in: usize, d_out: usize, read: Read<ConvData>) -> Result<Linear>;
+    /// Brings a linear layer onto the device. A matrix in few bits stays so where the device can widen it next to its use,
+    /// and else is widened at once; the result is the same.
+    fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear>;
 
     /// Brings a norm's gain (`weight`) and shift (`bias`) onto the device.
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm>;

@@ -11,7 +11,9 @@ use crate::packing::{Rotary, RotaryData, Rows};
 use crate::precision::Precision;
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
-use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec, Vector};
+use crate::weights::{
+    Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Norm, Upsample, UpsampleData, UpsampleSpec, Vector,
+};
 
 /// All calls of one op in one stage.
 #[derive(Clone, Debug)]
@@ -122,8 +124,8 @@ impl Ops for ProfileOps<'_> {
         self.inner.conv_weights(spec, read)
     }
 
-    fn linear_weights(&self, d_in: usize, d_out: usize, read: Read<ConvData>) -> Result<Linear> {
-        self.inner.linear_weights(d_in, d_out, read)
+    fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear> {
+        self.inner.linear_weights(spec, read)
     }
 
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {
@@ -184,6 +186,22 @@ impl Ops for ProfileOps<'_> {
 
     fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
         self.timed("fetch_linear", || self.inner.fetch_linear(parked), cost::fetch_linear)
+    }
+
+    fn park_conv(&self, conv: &Conv) -> Result<Conv> {
+        self.inner.park_conv(conv)
+    }
+
+    fn fetch_conv(&self, parked: &Conv) -> Result<Conv> {
+        self.timed("fetch_conv", || self.inner.fetch_conv(parked), |conv| cost::fetch(conv.spec.weights()))
+    }
+
+    fn park_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
+        self.inner.park_upsample(upsample)
+    }
+
+    fn fetch_upsample(&self, parked: &Upsample) -> Result<Upsample> {
+        self.timed("fetch_upsample", || self.inner.fetch_upsample(parked), |up| cost::fetch(up.spec.weights()))
     }
 
     fn copy_time(&self) -> Result<CopyTime> {

@@ -13,7 +13,10 @@ use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Qkv, Read, Stats, S
 use crate::packing::{Rotary, RotaryData, Rows};
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
-use crate::weights::{Conv, ConvData, ConvSpec, Linear, Norm, Upsample, UpsampleData, UpsampleSpec, Vector};
+use crate::weights::{
+    Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Norm, Packed, Upsample, UpsampleData, UpsampleSpec,
+    Vector,
+};
 use book::{Book, Counted, Parked, lock};
 
 /// An op as far as the memory that a device needs beside its operands depends on it.
@@ -31,6 +34,8 @@ pub enum Work<'a> {
         /// Channels of a head.
         width: usize,
     },
+    /// A linear layer.
+    Linear(&'a LinearSpec),
 }
 
 /// Bytes that a device takes for an op beside its operands.
@@ -40,6 +45,7 @@ pub type Workspace = Box<dyn Fn(&Work) -> usize + Send + Sync>;
 pub struct TraceOps {
     dtype: DType,
     weights: DType,
+    quants: bool,
     workspace: Workspace,
     book: Arc<Mutex<Book>>,
 }
@@ -47,13 +53,24 @@ pub struct TraceOps {
 impl TraceOps {
     /// A device whose activations are of `dtype`, whose weights are of `weights`, and whose ops need `workspace`.
     pub fn new(dtype: DType, weights: DType, workspace: Workspace) -> TraceOps {
-        TraceOps { dtype, weights, workspace, book: Arc::new(Mutex::new(Book::new(Pace::default()))) }
+        TraceOps { dtype, weights, quants: false, workspace, book: Arc::new(Mutex::new(Book::new(Pace::default()))) }
     }
 
     /// The same at another pace.
     pub fn paced(self, pace: Pace) -> TraceOps {
         lock(&self.book).pace = pace;
         self
+    }
+
+    /// What the device does in a nanosecond.
+    pub fn pace(&self) -> Pace {
+        lock(&self.book).pace
+    }
+
+    /// The same with matrices kept in the few bits that they are stored in, as devices do that widen them next to their
+    /// use.
+    pub fn keeping_quants(self) -> TraceOps {
+        TraceOps { quants: true, ..self }
     }
 
     /// What has been counted so far.
@@ -67,11 +84,13 @@ impl TraceOps {
 
     /// A tensor that is filled when `ready` says.
     fn filled(&self, shape: Shape, dtype: DType, ready: impl FnOnce(&mut Book) -> u64) -> Tensor {
-        let bytes = shape.count() * dtype.bytes();
+        Tensor::new(shape, dtype, Arc::new(self.counted(shape.count() * dtype.bytes(), ready)))
+    }
+
+    fn counted(&self, bytes: usize, ready: impl FnOnce(&mut Book) -> u64) -> Counted {
         let mut book = lock(&self.book);
         let at = book.take(bytes);
-        let counted = Counted { at, bytes, ready: ready(&mut book), leaving: 0.into(), book: self.book.clone() };
-        Tensor::new(shape, dtype, Arc::new(counted))
+        Counted { at, bytes, ready: ready(&mut book), leaving: 0.into(), book: self.book.clone() }
     }
 
     /// `x` itself when its memory may be overwritten.
@@ -127,6 +146,29 @@ impl TraceOps {
     fn weights(&self, values: usize) {
         lock(&self.book).ledger.weights += values * self.weights.bytes();
     }
+
+    /// So many bytes of weights leave the device, and as many as that lie on the host.
+    fn hosted(&self, leave: usize, lie: usize) {
+        let mut book = lock(&self.book);
+        book.ledger.weights -= leave;
+        book.ledger.hosted += lie;
+    }
+
+    /// So many bytes of weights on their way from the host.
+    fn brought(&self, bytes: usize) -> Packed {
+        Arc::new(self.counted(bytes, |book| book.bring(bytes, 0)))
+    }
+
+    /// Kernels that use these weights wait until they are there.
+    fn wait_for(&self, packed: &Packed) {
+        if let Some(brought) = packed.downcast_ref::<Counted>() {
+            lock(&self.book).wait(brought.ready);
+        }
+    }
+
+    fn matrix_bytes(&self, spec: &LinearSpec) -> usize {
+        spec.bytes(self.weights.bytes())
+    }
 }
 
 /// Rows of a parked past that a convolution reads at a time: a few tens of megabytes, and whole tiles of its kernels.
@@ -137,7 +179,13 @@ pub fn strip_rows(past: &Tensor) -> usize {
     (BYTES / line.max(1) / TILE * TILE).max(TILE)
 }
 
-fn packed() -> crate::weights::Packed {
+/// Numbers of an upsampler's kernels as they are held where the clip's first frame is behind.
+fn merged(spec: &UpsampleSpec) -> usize {
+    let taps = spec.taps_t() + usize::from(spec.time);
+    spec.phases() * taps * 4 * spec.channels * spec.channels
+}
+
+fn packed() -> Packed {
     Arc::new(())
 }
 
@@ -150,14 +198,21 @@ impl Ops for TraceOps {
         self.dtype
     }
 
+    fn finish(&self) -> Result<()> {
+        lock(&self.book).finish();
+        Ok(())
+    }
+
     fn conv_weights(&self, spec: ConvSpec, _: Read<ConvData>) -> Result<Conv> {
         self.weights((spec.taps.count() * spec.c_in + 1) * spec.c_out);
         Ok(Conv { spec, packed: packed() })
     }
 
-    fn linear_weights(&self, d_in: usize, d_out: usize, _: Read<ConvData>) -> Result<Linear> {
-        self.weights((d_in + 1) * d_out);
-        Ok(Linear { d_in, d_out, packed: packed() })
+    fn linear_weights(&self, spec: LinearSpec, _: Read<LinearData>) -> Result<Linear> {
+        let spec = LinearSpec { quant: spec.quant.filter(|_| self.quants), ..spec };
+        self.weights(spec.d_out);
+        lock(&self.book).ledger.weights += self.matrix_bytes(&spec);
+        Ok(Linear { spec, packed: packed() })
     }
 
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, _: Read<ConvData>) -> Result<Norm> {
@@ -166,8 +221,7 @@ impl Ops for TraceOps {
     }
 
     fn upsample_weights(&self, spec: UpsampleSpec, _: Read<UpsampleData>) -> Result<Upsample> {
-        let taps = spec.taps_t() + usize::from(spec.time);
-        self.weights(spec.phases() * taps * 4 * spec.channels * spec.channels);
+        self.weights(merged(&spec));
         Ok(Upsample { spec, packed: packed() })
     }
 
@@ -177,10 +231,12 @@ impl Ops for TraceOps {
     }
 
     fn rows(&self, per: usize, rows: &[u32]) -> Result<Rows> {
+        lock(&self.book).ledger.weights += size_of_val(rows);
         Ok(Rows::new(per, rows, packed()))
     }
 
     fn rotary(&self, data: &RotaryData) -> Result<Rotary> {
+        lock(&self.book).ledger.weights += size_of_val(&data.turns[..]) + size_of_val(&data.places[..]);
         Ok(Rotary { count: data.places.len(), frequencies: data.frequencies, packed: packed() })
     }
 
@@ -208,17 +264,33 @@ impl Ops for TraceOps {
     }
 
     fn park_linear(&self, linear: &Linear) -> Result<Linear> {
-        let bytes = linear.d_in * linear.d_out * self.weights.bytes();
-        let mut book = lock(&self.book);
-        book.ledger.weights -= bytes;
-        book.ledger.hosted += bytes;
+        let bytes = self.matrix_bytes(&linear.spec);
+        self.hosted(bytes, bytes);
         Ok(linear.clone())
     }
 
     fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
-        let matrix = self.alloc([parked.d_out, parked.d_in], self.weights);
-        lock(&self.book).ledger.copied += matrix.bytes();
-        Ok(Linear { packed: Arc::new(matrix), ..parked.clone() })
+        Ok(Linear { packed: self.brought(self.matrix_bytes(&parked.spec)), ..parked.clone() })
+    }
+
+    fn park_conv(&self, conv: &Conv) -> Result<Conv> {
+        let bytes = conv.spec.weights() * self.weights.bytes();
+        self.hosted(bytes, bytes);
+        Ok(conv.clone())
+    }
+
+    fn fetch_conv(&self, parked: &Conv) -> Result<Conv> {
+        Ok(Conv { packed: self.brought(parked.spec.weights() * self.weights.bytes()), ..parked.clone() })
+    }
+
+    fn park_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
+        let each = self.weights.bytes();
+        self.hosted(merged(&upsample.spec) * each, upsample.spec.weights() * each);
+        Ok(upsample.clone())
+    }
+
+    fn fetch_upsample(&self, parked: &Upsample) -> Result<Upsample> {
+        Ok(Upsample { packed: self.brought(parked.spec.weights() * self.weights.bytes()), ..parked.clone() })
     }
 
     fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
@@ -231,6 +303,7 @@ impl Ops for TraceOps {
         let folded = |t: &usize| past.starts() && spec.folded(*t) > 1;
         self.work(Work::Conv(spec, (0..y.thw().t).filter(folded).count()));
         let plain = spec.stride == crate::Thw::new(1, 1, 1);
+        self.wait_for(&conv.packed);
         let _past = self.behind(past, x, plain, cost::conv(spec, past, x, &y, residual));
         Ok(Summed { stats: self.stats(&y, epilogue.groups), tensor: y })
     }
@@ -239,6 +312,7 @@ impl Ops for TraceOps {
         let spec = &upsample.spec;
         let y = self.alloc(Shape::clip(spec.output(x.thw(), past.starts()), spec.channels), x.dtype());
         self.work(Work::Upsample(spec, if past.starts() { x.thw().t } else { 0 }));
+        self.wait_for(&upsample.packed);
         let _past = self.behind(past, x, false, cost::upsample(spec, past, x, &y));
         Ok(Summed { stats: self.stats(&y, groups), tensor: y })
     }
@@ -264,11 +338,13 @@ impl Ops for TraceOps {
 
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
         let mut dims = x.shape().dims().to_vec();
-        dims[x.shape().dims().len() - 1] = linear.d_out;
+        dims[x.shape().dims().len() - 1] = linear.spec.d_out;
         let y = match residual {
             Some(residual) => self.writable(residual),
             None => self.alloc(&dims[..], x.dtype()),
         };
+        self.wait_for(&linear.packed);
+        self.work(Work::Linear(&linear.spec));
         self.count(cost::linear(linear, x, &y));
         Ok(y.reshape(&dims[..]))
     }

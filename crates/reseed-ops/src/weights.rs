@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use crate::quant::{Numbers, Quant};
 use crate::shape::Thw;
 
 /// Weights in a device's own form.
@@ -30,6 +31,11 @@ impl ConvSpec {
     pub fn same(c_in: usize, c_out: usize, taps: Thw) -> ConvSpec {
         let pad = taps.h / 2;
         ConvSpec { c_in, c_out, taps, stride: Thw::new(1, 1, 1), pad_before: pad, pad_after: pad }
+    }
+
+    /// Numbers of its kernels.
+    pub fn weights(&self) -> usize {
+        self.taps.count() * self.c_in * self.c_out
     }
 
     /// Frames that the next slice will want to see.
@@ -76,13 +82,57 @@ pub struct Conv {
     pub packed: Packed,
 }
 
-/// A matrix and a bias on a device: y = x Wᵀ + b.
-#[derive(Clone)]
-pub struct Linear {
+/// Shape of a linear layer, and how its matrix is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinearSpec {
     /// Columns of the input.
     pub d_in: usize,
     /// Columns of the output.
     pub d_out: usize,
+    /// How the matrix is stored, if not as floats.
+    pub quant: Option<Quant>,
+}
+
+impl LinearSpec {
+    /// A layer of floats.
+    pub fn floats(d_in: usize, d_out: usize) -> LinearSpec {
+        LinearSpec { d_in, d_out, quant: None }
+    }
+
+    /// Bytes of the matrix where floats take `float` bytes.
+    pub fn bytes(&self, float: usize) -> usize {
+        let count = self.d_in * self.d_out;
+        self.quant.map_or(count * float, |quant| quant.bytes(count))
+    }
+}
+
+/// Matrix `[d_out, d_in]` and bias `[d_out]` of a linear layer on the host.
+pub struct LinearData {
+    /// Row-major, stored as the layer's [`LinearSpec`] says.
+    pub weight: Numbers,
+    /// One number per output column.
+    pub bias: Vec<f32>,
+}
+
+impl LinearData {
+    /// The same with a matrix of floats.
+    pub fn floats(self) -> ConvData {
+        ConvData { weight: self.weight.floats(), bias: self.bias }
+    }
+}
+
+impl From<ConvData> for LinearData {
+    /// A convolution of one tap.
+    fn from(data: ConvData) -> LinearData {
+        LinearData { weight: Numbers::Floats(data.weight), bias: data.bias }
+    }
+}
+
+/// A matrix and a bias on a device: y = x Wᵀ + b.
+#[derive(Clone)]
+pub struct Linear {
+    /// Its shape, and how the device keeps the matrix.
+    pub spec: LinearSpec,
     /// The device's own form.
     pub packed: Packed,
 }
@@ -132,6 +182,12 @@ impl UpsampleSpec {
     /// Output phases per low-resolution pixel, in the order (time, row, column).
     pub fn phases(&self) -> usize {
         4 * self.frames()
+    }
+
+    /// Numbers of its kernels, those behind a clip's first frame included.
+    pub fn weights(&self) -> usize {
+        let taps = self.taps_t() * if self.time { 2 } else { 1 };
+        self.phases() * taps * 4 * self.channels * self.channels
     }
 
     /// Low-resolution frames that the next slice will want to see.

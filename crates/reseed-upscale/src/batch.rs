@@ -19,6 +19,15 @@ impl Batching {
     }
 }
 
+/// Where a shot starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    /// Its first batch, counted over the whole job.
+    pub batch: usize,
+    /// Its first frame, counted so too, a lead-in included.
+    pub frame: usize,
+}
+
 /// Frames that travel through the networks together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch<F> {
@@ -30,6 +39,8 @@ pub struct Batch<F> {
     pub shared: usize,
     /// What the networks see: 4n+1 frames, of which the first are `frames`.
     pub seen: Vec<F>,
+    /// Where its shot starts.
+    pub shot: Start,
 }
 
 /// Cuts shots of unknown length into batches as their frames come.
@@ -38,18 +49,34 @@ pub struct Batcher<F> {
     number: usize,
     held: Vec<F>,
     shared: usize,
+    /// Frames that came so far.
+    count: usize,
+    shot: Start,
 }
 
 impl<F: Clone> Batcher<F> {
     /// Before the first frame.
     pub fn new(plan: Batching) -> Batcher<F> {
+        Batcher::within(plan, Start::default(), 0)
+    }
+
+    /// Before the first frame of a batch of the shot that starts there.
+    pub fn within(plan: Batching, shot: Start, batch: usize) -> Batcher<F> {
         assert!(plan.size > 0, "a batch has frames");
-        Batcher { plan, number: 0, held: Vec::new(), shared: 0 }
+        let shared = if batch > shot.batch { plan.shared() } else { 0 };
+        let count = shot.frame + (batch - shot.batch) * (plan.size - plan.shared());
+        Batcher { plan, number: batch, held: Vec::new(), shared, count, shot }
+    }
+
+    /// Frames that came so far, or before this began.
+    pub fn count(&self) -> usize {
+        self.count
     }
 
     /// Adds a frame to the shot; gives the batch that it completes.
     pub fn push(&mut self, frame: F) -> Option<Batch<F>> {
         self.held.push(frame);
+        self.count += 1;
         (self.held.len() == self.plan.size).then(|| {
             let keep = self.plan.shared();
             let tail = self.held[self.held.len() - keep..].to_vec();
@@ -63,6 +90,7 @@ impl<F: Clone> Batcher<F> {
     pub fn end_shot(&mut self) -> Option<Batch<F>> {
         let batch = (self.held.len() > self.shared).then(|| self.batch());
         (self.held, self.shared) = (Vec::new(), 0);
+        self.shot = Start { batch: self.number, frame: self.count };
         batch
     }
 
@@ -72,7 +100,7 @@ impl<F: Clone> Batcher<F> {
         let seen = extend(&frames, least.saturating_sub(frames.len()), End::Back);
         let seen = extend(&seen, (seen.len() - 1).next_multiple_of(4) + 1 - seen.len(), End::Back);
         self.number += 1;
-        Batch { number: self.number - 1, frames, shared: self.shared, seen }
+        Batch { number: self.number - 1, frames, shared: self.shared, seen, shot: self.shot }
     }
 }
 

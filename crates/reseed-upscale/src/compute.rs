@@ -1,21 +1,24 @@
-//! The third stage: the networks.
+//! The third stage: the networks, which take turns over windows of batches.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use reseed_model::plan::{Cut, slices};
 use reseed_model::{Half, Stream};
 use reseed_ops::{CopyTime, Hw, Ops, Thw};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::keep::Outlet;
 use crate::latent::Latent;
 use crate::noise::noised_condition;
 use crate::phase::{Phase, PhaseCell};
-use crate::prepare::Slice;
+use crate::prepare::{Slice, pictures};
+use crate::read::FrameBatch;
 use crate::report::timed;
 use crate::settings::Settings;
-use crate::upscaler::Model;
+use crate::upscaler::{Fit, Fitted, Model};
 use crate::view::View;
 
 /// Time that the networks took.
@@ -28,7 +31,7 @@ pub struct PhaseTimes {
 }
 
 /// Sends slices on as they are, until there are none or nobody wants more.
-pub fn pass(from: &Receiver<Slice>, to: &SyncSender<Slice>) -> PhaseTimes {
+pub fn pass(from: &Receiver<Slice>, to: &Outlet) -> PhaseTimes {
     for slice in from {
         if to.send(slice).is_err() {
             break;
@@ -47,63 +50,169 @@ pub struct Compute<'a> {
     pub done: usize,
     pub phase: &'a PhaseCell,
     pub stop: &'a AtomicBool,
+    /// How the networks run now.
+    pub turns: Fitted,
+    pub fit: Option<&'a dyn Fit>,
+}
+
+/// Batches between two networks.
+type Window = VecDeque<(FrameBatch, Latent)>;
+
+/// What has been read for the window and is not yet encoded, so that it can be encoded again.
+#[derive(Default)]
+struct Encoding {
+    window: Window,
+    /// Slices of the batch in hand. Their pictures are gone once they have been used.
+    slices: Vec<Slice>,
+    /// Whether there will be no more.
+    ended: bool,
+}
+
+/// How far a window is decoded.
+struct Decoding {
+    window: Window,
+    /// Slices of its first batch that were sent on.
+    sent: usize,
 }
 
 impl Compute<'_> {
     /// Takes slices and sends their restored pictures, until there are none or nobody wants more.
-    pub fn run(&self, from: &Receiver<Slice>, to: &SyncSender<Slice>) -> Result<PhaseTimes> {
+    pub fn run(mut self, from: &Receiver<Slice>, to: &Outlet) -> Result<PhaseTimes> {
         let mut times = PhaseTimes::default();
-        let mut encoder = self.encoder();
-        let mut latent = Vec::new();
-        for Slice { pictures, batch } in self.waiting(from) {
-            if self.stopped() {
-                break;
-            }
-            if let Some(batch) = batch.as_ref().filter(|batch| batch.number < self.done) {
-                let batch = Some(batch.clone());
-                if to.send(Slice { pictures, batch }).is_err() {
-                    break;
-                }
-                continue;
-            }
-            self.phase.set(Phase::Encode);
-            latent.extend(timed(&mut times.encode, || self.encode(&mut encoder, &pictures, batch.is_some()))?);
-            let Some(batch) = batch else { continue };
-            let condition = self.latent(std::mem::take(&mut latent));
-            encoder = self.encoder();
-            if self.stopped() {
-                break;
-            }
-            self.phase.set(Phase::Upscale);
+        loop {
+            let mut encoding = Encoding::default();
+            self.within(&mut times, |compute, times| compute.encode_window(&mut encoding, from, to, times))?;
+            let Encoding { window: mut conditions, ended, .. } = encoding;
+            let mut restored = Window::new();
             self.model.step.copy_time()?;
-            let restored = timed(&mut times.upscale, || self.step(batch.number, condition))?;
+            self.within(&mut times, |compute, times| compute.step_window(&mut conditions, &mut restored, times))?;
             times.streaming += self.model.step.copy_time()?;
-            self.phase.set(Phase::Decode);
-            let mut batch = Some(batch);
-            let mut decoder = self.decoder(restored.thw);
-            for range in slices(restored.thw.t, self.settings.vae.slice) {
-                if self.stopped() {
-                    return Ok(times);
-                }
-                let last = range.end == restored.thw.t;
-                let frame = restored.values.len() / restored.thw.t;
-                let values = &restored.values[range.start * frame..range.end * frame];
-                let pictures = timed(&mut times.decode, || decoder.step(values, last))?;
-                let batch = if last { batch.take() } else { None };
-                if to.send(Slice { pictures, batch }).is_err() {
-                    return Ok(times);
-                }
+            let mut decoding = Decoding { window: restored, sent: 0 };
+            let wanted = self.within(&mut times, |compute, times| compute.decode_window(&mut decoding, to, times))?;
+            if ended || !wanted || self.stopped() {
+                return Ok(times);
             }
         }
-        Ok(times)
     }
 
-    /// What comes, with the phase set while nothing does.
-    fn waiting<'s>(&'s self, from: &'s Receiver<Slice>) -> impl Iterator<Item = Slice> + 's {
-        std::iter::from_fn(|| {
-            self.phase.set(Phase::Wait);
-            from.recv().ok()
-        })
+    /// Does `work`, and again in less memory as long as the device has not enough. Whatever `work` has on the device is
+    /// given back when it returns.
+    fn within<T>(
+        &mut self,
+        times: &mut PhaseTimes,
+        mut work: impl FnMut(&Self, &mut PhaseTimes) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            let error = match work(self, times) {
+                Err(Error::Model(error @ reseed_model::Error::Device(reseed_ops::Error::OutOfMemory { .. }))) => error,
+                done => return done,
+            };
+            match self.fit.and_then(Fit::smaller) {
+                Some(smaller) => self.turns = smaller,
+                None => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Encodes batches until the window is full. Those that were done before the job went on are sent on as they are.
+    fn encode_window(
+        &self,
+        encoding: &mut Encoding,
+        from: &Receiver<Slice>,
+        to: &Outlet,
+        times: &mut PhaseTimes,
+    ) -> Result<()> {
+        let here = self.model.vae.encoder.fetch(self.ops)?;
+        let half = here.as_deref().unwrap_or(&self.model.vae.encoder);
+        let mut encoder = self.stream(half, Cut::Pictures, self.padded());
+        let (mut latent, mut next) = (Vec::new(), 0);
+        while encoding.window.len() < self.settings.turns.window {
+            if next == encoding.slices.len() && !self.read(encoding, from, to) {
+                break;
+            }
+            self.phase.set(Phase::Encode);
+            let slice = &mut encoding.slices[next];
+            next += 1;
+            let last = slice.batch.is_some();
+            let made = std::mem::take(&mut slice.pictures);
+            let pictures = if made.is_empty() { pictures(self.view, &slice.frames) } else { made };
+            latent.extend(timed(&mut times.encode, || self.encode(&mut encoder, &pictures, last))?);
+            self.view.pool().give(pictures);
+            if let Some(batch) = slice.batch.take() {
+                encoding.window.push_back((batch, self.latent(std::mem::take(&mut latent))));
+                encoding.slices.clear();
+                next = 0;
+                encoder = self.stream(half, Cut::Pictures, self.padded());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for a slice to encode; `false` when there are no more.
+    fn read(&self, encoding: &mut Encoding, from: &Receiver<Slice>, to: &Outlet) -> bool {
+        self.phase.set(Phase::Wait);
+        loop {
+            let slice = if self.stopped() { None } else { from.recv().ok() };
+            let Some(slice) = slice.filter(|_| !self.stopped()) else { break };
+            match slice.batch.as_ref().is_some_and(|batch| batch.number < self.done) {
+                false => {
+                    encoding.slices.push(slice);
+                    return true;
+                }
+                true if to.send(slice).is_err() => break,
+                true => {}
+            }
+        }
+        encoding.ended = true;
+        false
+    }
+
+    /// The transformer over the whole window.
+    fn step_window(&self, from: &mut Window, to: &mut Window, times: &mut PhaseTimes) -> Result<()> {
+        if from.is_empty() || self.stopped() {
+            return Ok(());
+        }
+        self.phase.set(Phase::Upscale);
+        let here = timed(&mut times.upscale, || self.model.step.fetch_layers(self.turns.layers))?;
+        let model = Model { step: here.as_deref().unwrap_or(self.model.step), ..self.model };
+        while let Some((batch, condition)) = from.front().filter(|_| !self.stopped()) {
+            let restored = timed(&mut times.upscale, || self.step(model, batch.number, condition.clone()))?;
+            to.extend(from.pop_front().map(|(batch, _)| (batch, restored)));
+        }
+        Ok(())
+    }
+
+    /// Decodes the window and sends its pictures on; `false` when nobody wants more.
+    fn decode_window(&self, decoding: &mut Decoding, to: &Outlet, times: &mut PhaseTimes) -> Result<bool> {
+        if decoding.window.is_empty() {
+            return Ok(true);
+        }
+        self.phase.set(Phase::Decode);
+        let here = self.model.vae.decoder.fetch(self.ops)?;
+        let half = here.as_deref().unwrap_or(&self.model.vae.decoder);
+        while let Some((batch, restored)) = decoding.window.front_mut() {
+            let thw = restored.thw;
+            let mut decoder = self.stream(half, Cut::Latents, Hw::new(thw.h, thw.w));
+            for (i, range) in slices(thw.t, self.turns.vae.slice).into_iter().enumerate() {
+                if self.stopped() {
+                    return Ok(false);
+                }
+                let (last, frame) = (range.end == thw.t, restored.values.len() / thw.t);
+                let values = &restored.values[range.start * frame..range.end * frame];
+                let pictures = timed(&mut times.decode, || decoder.step(values, last))?;
+                if i < decoding.sent {
+                    continue;
+                }
+                let batch = last.then(|| batch.clone());
+                if to.send(Slice { pictures, frames: Vec::new(), batch }).is_err() {
+                    return Ok(false);
+                }
+                decoding.sent += 1;
+            }
+            decoding.window.pop_front();
+            decoding.sent = 0;
+        }
+        Ok(true)
     }
 
     fn stopped(&self) -> bool {
@@ -119,14 +228,14 @@ impl Compute<'_> {
     }
 
     /// The transformer's step, scaled back for the decoder.
-    fn step(&self, batch: usize, mut condition: Latent) -> Result<Latent> {
-        let config = &self.model.vae.config;
+    fn step(&self, model: Model, batch: usize, mut condition: Latent) -> Result<Latent> {
+        let config = &model.vae.config;
         let scale = self.settings.latent_noise;
         let (noise, second) = self.settings.noise.draw(batch, condition.thw, config.latent, scale > 0.0)?;
         if let Some(second) = second {
             noised_condition(&mut condition, &noise, &second, scale);
         }
-        let mut restored = self.model.step.run(&condition, &noise)?;
+        let mut restored = model.step.run(&condition, &noise)?;
         assert_eq!(restored.thw, condition.thw, "a step keeps the latent's shape");
         restored.values.iter_mut().for_each(|value| *value /= config.scaling_factor);
         Ok(restored)
@@ -143,18 +252,13 @@ impl Compute<'_> {
         Hw::new(size.h, size.w)
     }
 
-    fn encoder(&self) -> Stream<'_> {
-        self.stream(&self.model.vae.encoder, Cut::Pictures, self.padded())
-    }
-
-    fn decoder(&self, thw: Thw) -> Stream<'_> {
-        self.stream(&self.model.vae.decoder, Cut::Latents, Hw::new(thw.h, thw.w))
-    }
-
     fn stream<'s>(&'s self, half: &'s dyn Half, cut: Cut, plane: Hw) -> Stream<'s> {
-        let plan = &self.settings.vae;
-        let tiles = plan.tiling.and_then(|tiling| tiling.tiles(cut, plane, self.model.vae.config.spatial_factor()));
-        let keeping = if cut == Cut::Pictures { &plan.encode } else { &plan.decode };
+        let plan = &self.turns.vae;
+        let (keeping, tiling) = match cut {
+            Cut::Pictures => (&plan.encode, plan.encode_tiling),
+            Cut::Latents => (&plan.decode, plan.decode_tiling),
+        };
+        let tiles = tiling.and_then(|tiling| tiling.tiles(cut, plane, self.model.vae.config.spatial_factor()));
         Stream::new(self.ops, half, plane, keeping).tiled(tiles, plan.workers)
     }
 }

@@ -41,10 +41,19 @@ fn field(path: &str, key: &str) -> Option<usize> {
 pub fn of_frames(settings: &Settings, geometry: &Geometry, slice: usize) -> usize {
     const VALUE: usize = size_of::<f32>();
     let (batch, shared) = (settings.batching.size, settings.batching.shared());
-    // A batch of the input waits at each of five stages; a slice waits before and behind the networks and is in hand there.
-    let input = 5 * batch * 3 * geometry.input.pixels();
+    // A batch of the input waits at each of four stages and a window of them at the networks; a slice waits before and
+    // behind those and is in hand there.
+    let input = 4 * batch * 3 * geometry.input.pixels() + settings.turns.window * of_waiting(batch, geometry);
     let slices = 8 * 4 * slice * 3 * geometry.padded.pixels() * VALUE;
     // Results, what they are compared with, and as much again to rank them; frames of eight bits on their way out.
     let results = (batch + shared) * geometry.output.pixels() * (3 * 3 * VALUE + 3);
     input + slices + results
+}
+
+/// Bytes of a batch of `batch` frames that waits for its next network: its frames, and its latent before and behind the
+/// transformer.
+pub fn of_waiting(batch: usize, geometry: &Geometry) -> usize {
+    const LATENT: usize = 16;
+    let latents = (1 + batch.div_ceil(4)) * geometry.padded.pixels() / 64 * LATENT;
+    batch * 3 * geometry.input.pixels() + 2 * latents * size_of::<f32>()
 }

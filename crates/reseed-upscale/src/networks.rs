@@ -14,6 +14,15 @@ use crate::upscaler::{Model, Step};
 /// What the VAEs of this family have in common: channels of a picture, pixels and frames a latent.
 const VAE_FACTORS: (usize, usize, usize) = (3, 8, 4);
 
+/// Where a network's weights are between its turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Between {
+    /// All of the VAE's stay on the device, and so many of the transformer's layers; the others come when they are wanted.
+    Stay(usize),
+    /// In the host's memory, from where each network's come for its turn.
+    Wait,
+}
+
 /// The networks of a model on their devices. The two may be one device, or two types of one.
 pub struct Networks<'a> {
     vae: Vae,
@@ -21,11 +30,12 @@ pub struct Networks<'a> {
 }
 
 impl<'a> Networks<'a> {
-    /// Loads the VAE onto one device and the transformer onto another, on which so many of its layers stay; the others
-    /// come when they are wanted. `text` is asked for once the width that the transformer needs is known.
+    /// Loads the VAE for one device and the transformer for another. `text` is asked for once the width that the
+    /// transformer needs is known.
     pub fn load(
         (vae_ops, vae): (&dyn Ops, &dyn Source),
-        (dit_ops, dit, resident): (&'a dyn Ops, &dyn Source, usize),
+        (dit_ops, dit): (&'a dyn Ops, &dyn Source),
+        between: Between,
         text: impl FnOnce(usize) -> reseed_model::Result<Text>,
     ) -> Result<Networks<'a>> {
         let config = reseed_model::Config::detect(vae)?;
@@ -38,7 +48,10 @@ impl<'a> Networks<'a> {
             return Err(Error::Strangers { vae, vae_channels: config.latent, dit, dit_channels: sizes.latent });
         }
         let text = text(sizes.text_width)?;
-        let vae = Vae::load(vae_ops, vae)?;
+        let (vae, resident) = match between {
+            Between::Stay(layers) => (Vae::load(vae_ops, vae)?, layers),
+            Between::Wait => (Vae::load_parked(vae_ops, vae)?, 0),
+        };
         let transformer = Transformer::new(dit_ops, Dit::load_keeping(dit_ops, dit, resident)?, text);
         Ok(Networks { vae, transformer })
     }
@@ -56,19 +69,22 @@ impl<'a> Networks<'a> {
     }
 }
 
+/// A size of latent and its plan.
+type Planned = (Thw, Arc<Plan>);
+
 /// The diffusion transformer on a device, with the text that steers it.
 pub struct Transformer<'a> {
     ops: &'a dyn Ops,
     dit: Dit,
-    text: Text,
+    text: Arc<Text>,
     /// Of the last latent's size: most batches of a job have one size.
-    plan: Mutex<Option<(Thw, Arc<Plan>)>>,
+    plan: Arc<Mutex<Option<Planned>>>,
 }
 
 impl<'a> Transformer<'a> {
     /// A loaded transformer.
     pub fn new(ops: &'a dyn Ops, dit: Dit, text: Text) -> Transformer<'a> {
-        Transformer { ops, dit, text, plan: Mutex::new(None) }
+        Transformer { ops, dit, text: Arc::new(text), plan: Arc::default() }
     }
 
     fn plan(&self, thw: Thw) -> reseed_model::Result<Arc<Plan>> {
@@ -100,6 +116,15 @@ impl Step for Transformer<'_> {
         let text = self.ops.upload(self.text.shape, &self.text.values)?;
         let restored = self.dit.sample(self.ops, &latents, &text, &plan)?;
         Ok(Latent { thw, values: self.ops.download(&restored)? })
+    }
+
+    fn fetch_layers(&self, layers: usize) -> reseed_model::Result<Option<Box<dyn Step + '_>>> {
+        if layers == 0 {
+            return Ok(None);
+        }
+        let dit = self.dit.fetch_layers(self.ops, layers)?;
+        let (text, plan) = (self.text.clone(), self.plan.clone());
+        Ok(Some(Box::new(Transformer { ops: self.ops, dit, text, plan })))
     }
 
     fn copy_time(&self) -> reseed_model::Result<CopyTime> {

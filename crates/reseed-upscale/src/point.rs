@@ -1,5 +1,7 @@
 //! Points between batches, from which a job can go on.
 
+use crate::batch::Start;
+
 /// Where a job stands between two batches: all that it takes to go on from there, beside its source and what it has
 /// written. The default is the start of a job.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,6 +15,8 @@ pub struct Point {
     /// What the last of these batches brought and later ones may still change: for each batch its pictures `[H, W, 3]`,
     /// cross-faded as far as they are. Empty where batches share no frames.
     pub held: Vec<Vec<Vec<f32>>>,
+    /// The shot that the source has to be read from, so that what follows is cut as it was.
+    pub shot: Start,
 }
 
 impl Point {

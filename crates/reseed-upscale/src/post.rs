@@ -10,14 +10,15 @@ use rayon::prelude::*;
 use reseed_media::{Depth, Frame, Samples, Size};
 
 use crate::alpha;
-use crate::color::{Color, unit};
+use crate::batch::Start;
+use crate::color::Color;
 use crate::join::{self, Joiner};
 use crate::low_band;
 use crate::point::Point;
 use crate::prepare::Slice;
 use crate::report::timed;
 use crate::settings::Settings;
-use crate::view::View;
+use crate::view::{BLACK, View, WHITE};
 
 /// What comes out of post-processing.
 pub enum Done {
@@ -36,6 +37,8 @@ pub struct Post<'a> {
     /// Batches that were done before the job went on, and what of them is still held.
     done: usize,
     held: VecDeque<Vec<Vec<f32>>>,
+    /// Batches that came last, and their shots.
+    shots: VecDeque<(usize, Start)>,
     /// Where the job stands; `held` stays empty here.
     point: Point,
     /// Whether points are told.
@@ -48,7 +51,8 @@ impl<'a> Post<'a> {
     pub fn new(settings: &'a Settings, view: &'a View, depth: Depth, stop: &'a AtomicBool) -> Post<'a> {
         let joiner = Joiner::new(settings.overlap, settings.batching.shared());
         let (held, point) = (VecDeque::new(), Point::default());
-        Post { settings, view, depth, joiner, done: 0, held, point, tells: false, stop }
+        let shots = VecDeque::new();
+        Post { settings, view, depth, joiner, done: 0, held, shots, point, tells: false, stop }
     }
 
     /// From a point on, with points told behind every batch where they are wanted.
@@ -62,9 +66,10 @@ impl<'a> Post<'a> {
         let mut time = Duration::ZERO;
         let mut pictures = Vec::new();
         for slice in from {
-            timed(&mut time, || self.crop(&slice.pictures, &mut pictures));
+            timed(&mut time, || self.crop(slice.pictures, &mut pictures));
             let Some(batch) = slice.batch else { continue };
             let inputs = batch.frames[batch.shared..].to_vec();
+            self.shots.push_back((batch.number, batch.shot));
             if batch.number < self.done {
                 let held = self.held.pop_front().expect("only batches of which something is held come again");
                 self.joiner.restore(held, inputs);
@@ -105,16 +110,30 @@ impl<'a> Post<'a> {
     /// Tells that a batch is done. Whether somebody wants more.
     fn tell(&mut self, to: &SyncSender<Done>) -> bool {
         self.point.batches += 1;
-        !self.tells || to.send(Done::Batch(Point { held: self.joiner.held(), ..self.point.clone() })).is_ok()
+        if !self.tells {
+            return true;
+        }
+        let held = self.joiner.held();
+        // The next batch may not have come yet; the shot of the last is as good a place to start.
+        let first = (self.point.batches - held.len()).min(self.point.batches - 1);
+        self.shots.retain(|(batch, _)| *batch >= first);
+        self.point.shot = self.shots.front().map_or(self.point.shot, |(_, shot)| *shot);
+        to.send(Done::Batch(Point { held, ..self.point.clone() })).is_ok()
     }
 
-    /// The top left of padded pictures.
-    fn crop(&self, padded: &[f32], pictures: &mut Vec<Vec<f32>>) {
+    /// The top left of padded pictures. One alone stays where it is.
+    fn crop(&self, mut padded: Vec<f32>, pictures: &mut Vec<Vec<f32>>) {
         let (from, to) = (self.view.geometry().padded, self.view.geometry().output);
+        let (line, kept) = (3 * from.w, 3 * to.w);
+        if padded.len() == 3 * from.pixels() {
+            (1..to.h).filter(|_| kept < line).for_each(|y| padded.copy_within(y * line..y * line + kept, y * kept));
+            padded.truncate(3 * to.pixels());
+            return pictures.push(padded);
+        }
         let crop = |picture: &[f32]| {
-            let mut cropped = Vec::with_capacity(3 * to.pixels());
-            let lines = picture.chunks_exact(3 * from.w).take(to.h);
-            lines.for_each(|line| cropped.extend_from_slice(&line[..3 * to.w]));
+            let mut cropped = self.view.pool().take(3 * to.pixels());
+            let lines = picture.chunks_exact(line).zip(cropped.chunks_exact_mut(kept));
+            lines.for_each(|(line, cropped)| cropped.copy_from_slice(&line[..kept]));
             cropped
         };
         pictures.par_extend(padded.par_chunks_exact(3 * from.pixels()).map(crop));
@@ -130,10 +149,10 @@ impl<'a> Post<'a> {
             let style = inputs.par_iter().map(|frame| self.view.cropped(frame)).collect();
             self.settings.color.apply(&mut pictures, style, size);
         }
-        let frame = |(mut picture, alpha): (Vec<f32>, Option<Vec<f32>>)| {
-            picture.iter_mut().for_each(|value| *value = unit(*value));
-            let alpha = alpha.map(|alpha| Samples::from_unit(&alpha, self.depth));
-            Frame { alpha, ..Frame::from_unit(size, &picture, self.depth) }
+        let frame = |(picture, alpha): (Vec<f32>, Option<Vec<f32>>)| {
+            let samples = Samples::from_between(&picture, [BLACK, WHITE], self.depth);
+            self.view.pool().give(picture);
+            Frame { size, samples, alpha: alpha.map(|alpha| Samples::from_unit(&alpha, self.depth)) }
         };
         pictures.into_par_iter().zip(alphas).map(frame).collect()
     }

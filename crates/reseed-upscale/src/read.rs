@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use reseed_media::{Frame, Source};
 
-use crate::batch::{Batch, Batcher, End, extend};
+use crate::batch::{Batch, Batcher, End, Start, extend};
 use crate::error::{Error, Result};
 use crate::report::timed;
 use crate::settings::Settings;
@@ -30,18 +30,20 @@ pub struct Reader<'a> {
     /// Batches that were done before the job went on, and the first that something is still to come of.
     pub done: usize,
     pub first: usize,
+    /// A shot at or before that.
+    pub shot: Start,
     pub stop: &'a AtomicBool,
 }
 
 impl Reader<'_> {
-    /// Sends the batches of a clip until it ends, or until nobody wants more. Where the job goes on from a point, all
-    /// frames are read and judged again, so that shots and batches are those of the first time, but only batches that
-    /// something is still to come of are sent.
+    /// Sends the batches of a clip until it ends, or until nobody wants more. Where the job goes on from a point, frames are
+    /// read and judged again from the start of a shot, so that shots and batches are those of the first time, but only
+    /// batches that something is still to come of are sent.
     pub fn run(&self, source: &mut dyn Source, to: &SyncSender<FrameBatch>) -> Result<Read> {
         let mut done = Read::default();
-        let mut batcher = Batcher::new(self.settings.batching);
+        let mut batcher = self.batcher();
         let mut shots = Shots::default();
-        let mut head = timed(&mut done.time, || self.head(source))?.into_iter();
+        let mut head = timed(&mut done.time, || self.head(source, batcher.count()))?.into_iter();
         let mut more = true;
         while more && !self.stop.load(Ordering::Relaxed) {
             let frame = match head.next() {
@@ -70,10 +72,26 @@ impl Reader<'_> {
         batch.number < self.first || to.send(batch).is_ok()
     }
 
-    /// The first frames, with the lead-in before them.
-    fn head(&self, source: &mut dyn Source) -> Result<Vec<Arc<Frame>>> {
+    /// Before the first frame that is to be read.
+    fn batcher(&self) -> Batcher<Arc<Frame>> {
+        let Settings { batching, lead_in, detect_shots, .. } = *self.settings;
+        match self.shot {
+            // A lead-in is made of frames that come later.
+            shot if shot.frame < lead_in => Batcher::new(batching),
+            // What comes is judged by what came since the shot began.
+            shot if detect_shots => Batcher::within(batching, shot, shot.batch),
+            shot => Batcher::within(batching, shot, self.first),
+        }
+    }
+
+    /// The first frames, with the lead-in before them; none where the clip is not read from its start.
+    fn head(&self, source: &mut dyn Source, from: usize) -> Result<Vec<Arc<Frame>>> {
         let lead_in = self.settings.lead_in;
         let mut first = Vec::new();
+        if from > 0 {
+            source.skip(from - lead_in).map_err(Error::Input)?;
+            return Ok(first);
+        }
         while lead_in > 0 && first.len() <= lead_in {
             match next(source)? {
                 Some(frame) => first.push(frame),

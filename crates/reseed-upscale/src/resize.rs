@@ -6,9 +6,7 @@
 use std::collections::VecDeque;
 
 use rayon::prelude::*;
-use reseed_media::Size;
-
-use crate::wide::wide;
+use reseed_media::{Size, wide};
 
 /// Rows that one thread makes at a time: enough that the rows which two bands share do not matter.
 const BAND: usize = 32;

@@ -37,6 +37,17 @@ pub struct Settings {
     pub alpha_range: Range,
     /// How the VAE computes.
     pub vae: VaePlan,
+    /// How the networks take turns.
+    pub turns: Turns,
+}
+
+/// How the networks take turns on the device. Whatever it says, the result is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turns {
+    /// Batches that one network sees before the next one has its turn. Their frames and latents wait on the host.
+    pub window: usize,
+    /// Layers of the transformer that come for its turn, of those that wait in the host's memory.
+    pub layers: usize,
 }
 
 /// How the VAE computes; all but tiles gives the same result.
@@ -48,8 +59,10 @@ pub struct VaePlan {
     pub encode: Keeping,
     /// The same of the decoder.
     pub decode: Keeping,
-    /// Spatial tiles, approximate.
-    pub tiling: Option<Tiling>,
+    /// The encoder's spatial tiles, approximate.
+    pub encode_tiling: Option<Tiling>,
+    /// The decoder's.
+    pub decode_tiling: Option<Tiling>,
     /// Tiles that run at the same time.
     pub workers: usize,
 }
@@ -80,7 +93,15 @@ impl Default for Settings {
             low_band: 0.0,
             color: Color::default(),
             alpha_range: Range::default(),
-            vae: VaePlan { slice: 1, encode: Keeping::default(), decode: Keeping::default(), tiling: None, workers: 1 },
+            vae: VaePlan {
+                slice: 1,
+                encode: Keeping::default(),
+                decode: Keeping::default(),
+                encode_tiling: None,
+                decode_tiling: None,
+                workers: 1,
+            },
+            turns: Turns { window: 1, layers: 0 },
         }
     }
 }

@@ -12,6 +12,7 @@ use reseed_ops::{CopyTime, Ops};
 
 use crate::compute::{Compute, PhaseTimes, pass};
 use crate::error::{Error, Result};
+use crate::keep::{Keep, Outlet, made};
 use crate::latent::Latent;
 use crate::memory;
 use crate::phase::{Phase, PhaseCell};
@@ -20,7 +21,7 @@ use crate::post::{Done, Post};
 use crate::prepare::Prepare;
 use crate::read::{Read, Reader};
 use crate::report::{Report, timed};
-use crate::settings::Settings;
+use crate::settings::{Settings, VaePlan};
 use crate::view::View;
 
 /// How often someone who waits for a frame asks whether the job was cancelled.
@@ -35,6 +36,12 @@ pub trait Step: Send + Sync {
     /// The restored latent for a batch: `condition` is what its frames were encoded to, `noise` what the step starts
     /// from; all three have one shape.
     fn run(&self, condition: &Latent, noise: &Latent) -> reseed_model::Result<Latent>;
+
+    /// Where layers wait in the host's memory: the same step with `layers` of them on the device for as long as it lives,
+    /// for several batches in a row.
+    fn fetch_layers(&self, _layers: usize) -> reseed_model::Result<Option<Box<dyn Step + '_>>> {
+        Ok(None)
+    }
 
     /// How long copies between host and device took since the last call.
     fn copy_time(&self) -> reseed_model::Result<CopyTime> {
@@ -55,6 +62,20 @@ pub struct Model<'a> {
     pub vae: &'a Vae,
     /// Latents to restored ones.
     pub step: &'a dyn Step,
+}
+
+/// How a job goes on in less memory.
+pub struct Fitted {
+    /// The VAE's plan, with slices and tiles as they were.
+    pub vae: VaePlan,
+    /// Layers of the transformer that come for its turn.
+    pub layers: usize,
+}
+
+/// Knows how a job goes on when its device has less memory than there was.
+pub trait Fit: Sync {
+    /// A way that takes less than the last one, of which nothing is on the device any more; nothing where there is none.
+    fn smaller(&self) -> Option<Fitted>;
 }
 
 /// Hears of a job while it runs, on the thread that started it.
@@ -91,18 +112,32 @@ impl Progress for () {
 pub struct Upscaler<'a> {
     networks: Option<(&'a dyn Ops, Model<'a>)>,
     settings: Settings,
+    fit: Option<&'a dyn Fit>,
+    keep: Option<&'a dyn Keep>,
 }
 
 impl<'a> Upscaler<'a> {
     /// A job's device, networks and settings.
     pub fn new(ops: &'a dyn Ops, model: Model<'a>, settings: Settings) -> Upscaler<'a> {
         assert!(settings.batching.size > 0 && settings.vae.slice > 0, "batches and slices have frames");
-        Upscaler { networks: Some((ops, model)), settings }
+        assert!(settings.turns.window > 0, "a window has batches");
+        Upscaler { networks: Some((ops, model)), settings, fit: None, keep: None }
+    }
+
+    /// The same on a device whose memory may be taken by others: `fit` is asked when something finds no place, and the
+    /// batch in hand runs again.
+    pub fn fitting(self, fit: Option<&'a dyn Fit>) -> Upscaler<'a> {
+        Upscaler { fit, ..self }
+    }
+
+    /// The same with a place for what the networks made, until it is written.
+    pub fn keeping(self, keep: Option<&'a dyn Keep>) -> Upscaler<'a> {
+        Upscaler { keep, ..self }
     }
 
     /// A job without networks: pictures are resized and come out as they went in. For everything around them.
     pub fn identity(settings: Settings) -> Upscaler<'a> {
-        Upscaler { networks: None, settings }
+        Upscaler { networks: None, settings, fit: None, keep: None }
     }
 
     /// Runs the job: every frame of `source` goes restored to `sink`, which is finished behind the last. Whatever goes
@@ -111,8 +146,7 @@ impl<'a> Upscaler<'a> {
         self.resume(Point::default(), source, sink, progress)
     }
 
-    /// Goes on from a point of a job with the same settings, networks and source, which starts anew and is read from its
-    /// first frame. `sink` has the frames that were written up to that point, and gets the same as in a run without
+    /// Goes on from a point of a job with the same settings, networks and source, which starts anew. `sink` has the frames that were written up to that point, and gets the same as in a run without
     /// interruption. The report counts what was done this time.
     pub fn resume(
         &self,
@@ -139,15 +173,24 @@ impl<'a> Upscaler<'a> {
         let (settings, info) = (&self.settings, source.info().clone());
         let view = View::new(settings.geometry(&info)?);
         let (stop, phase) = (AtomicBool::new(false), PhaseCell::default());
-        let (done, first, before) = (from.batches, from.first_held(), from.frames);
-        let reader = Reader { settings, done, first, stop: &stop };
-        let prepare = Prepare { view: &view, latents: settings.vae.slice, done };
+        let (done, first, before, shot) = (from.batches, from.first_held(), from.frames, from.shot);
+        let keep = self.keep.filter(|_| self.networks.is_some());
+        let made = made(keep, done);
+        let computed = done + made.len();
+        let reader = Reader { settings, done: computed, first, shot, stop: &stop };
+        let latents = self.networks.map(|_| settings.vae.slice);
+        let prepare = Prepare { view: &view, latents, done: computed };
         let (view, phase, stop) = (&view, &phase, &stop);
-        let compute = self.networks.map(|(ops, model)| Compute { ops, model, settings, view, done, phase, stop });
+        let (vae, layers) = (settings.vae.clone(), settings.turns.layers);
+        let turns = Fitted { vae, layers };
+        let (done, fit, networks) = (computed, self.fit, self.networks);
+        let compute =
+            networks.map(|(ops, model)| Compute { ops, model, settings, view, done, phase, stop, turns, fit });
         let post = Post::new(settings, view, info.depth, stop).from(from, progress.wants_points());
         let (batches, batches_in) = sync_channel(1);
         let (slices, slices_in) = sync_channel(SLICES_AHEAD);
         let (decoded, decoded_in) = sync_channel(SLICES_AHEAD);
+        let decoded = Outlet::new(decoded, keep, done, made);
         let (frames, frames_in) = sync_channel(FRAMES_AHEAD);
         thread::scope(|scope| {
             let failed = |_: &Error| stop.store(true, Ordering::Relaxed);

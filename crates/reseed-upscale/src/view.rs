@@ -3,17 +3,21 @@
 use rayon::prelude::*;
 use reseed_media::{Frame, Samples};
 
+use crate::pool::Pool;
 use crate::resize::Resizer;
 use crate::size::Geometry;
 
 /// What lies outside a picture.
-const BLACK: f32 = -1.0;
+pub const BLACK: f32 = -1.0;
+/// The other end.
+pub const WHITE: f32 = 1.0;
 
 /// Makes pictures of one job's sizes from its frames.
 pub struct View {
     geometry: Geometry,
     steps: Vec<Resizer<3>>,
     alpha: Resizer<1>,
+    pool: Pool,
 }
 
 impl View {
@@ -22,7 +26,7 @@ impl View {
         let from = std::iter::once(&geometry.input).chain(&geometry.steps);
         let steps = from.zip(&geometry.steps).map(|(from, to)| Resizer::new(*from, *to)).collect();
         let alpha = Resizer::new(geometry.input, geometry.output);
-        View { geometry, steps, alpha }
+        View { geometry, steps, alpha, pool: Pool::default() }
     }
 
     /// The sizes.
@@ -30,16 +34,25 @@ impl View {
         &self.geometry
     }
 
+    /// Memory for pictures.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     /// Writes the picture that the networks see: black below and to the right.
     pub fn padded_into(&self, frame: &Frame, canvas: &mut [f32]) {
-        assert_eq!(canvas.len(), 3 * self.geometry.padded.pixels(), "a canvas for a padded picture");
-        canvas.fill(BLACK);
-        self.draw(frame, canvas, self.geometry.padded.w);
+        let Geometry { input, steps, padded, .. } = &self.geometry;
+        assert_eq!(canvas.len(), 3 * padded.pixels(), "a canvas for a padded picture");
+        let drawn = steps.last().unwrap_or(input);
+        let (rows, below) = canvas.split_at_mut(3 * drawn.h * padded.w);
+        rows.chunks_exact_mut(3 * padded.w).for_each(|row| row[3 * drawn.w..].fill(BLACK));
+        below.fill(BLACK);
+        self.draw(frame, canvas, padded.w);
     }
 
     /// The picture that a result is compared with.
     pub fn cropped(&self, frame: &Frame) -> Vec<f32> {
-        let mut canvas = vec![0.0; 3 * self.geometry.output.pixels()];
+        let mut canvas = self.pool.take(3 * self.geometry.output.pixels());
         self.draw(frame, &mut canvas, self.geometry.output.w);
         canvas
     }
@@ -65,8 +78,7 @@ impl View {
             [] => {
                 let shared = line.min(3 * width);
                 canvas.par_chunks_mut(3 * width).take(frame.size.h).enumerate().for_each(|(y, to)| {
-                    row(y, &mut to[..shared]);
-                    to[..shared].iter_mut().for_each(|value| *value = signed(*value));
+                    frame.samples.copy_between(y * line..y * line + shared, [BLACK, WHITE], &mut to[..shared]);
                 });
             }
             [only] => only.run(row, canvas, width, signed),

@@ -4,13 +4,15 @@
 #[path = "common/job.rs"]
 mod job;
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use job::{Film, SmallVae};
 use reseed_media::{Depth, Frame, Samples, Sink, Size};
 use reseed_upscale::batch::Batching;
 use reseed_upscale::join::Overlap;
-use reseed_upscale::{Latent, Point, Progress, Settings, Target};
+use reseed_upscale::{Keep, Latent, Point, Progress, Settings, Target};
 
 const SIZE: Size = Size { h: 18, w: 26 };
 
@@ -128,4 +130,66 @@ fn a_cancelled_job_writes_no_frame_that_is_not_final() {
     let (_, rest) =
         networks.resume(point, settings(2, Overlap::Smooth, 0), &job::identity, Film::new(&film()), &mut ());
     assert!(rest[..] == whole[written..]);
+}
+
+/// Keeps everything, and for each batch whether it is whole.
+#[derive(Default)]
+struct Memory(Mutex<BTreeMap<usize, (Vec<f32>, bool)>>);
+
+impl Memory {
+    fn whole(&self) -> usize {
+        self.0.lock().unwrap().values().filter(|(_, whole)| *whole).count()
+    }
+}
+
+impl Keep for Memory {
+    fn put(&self, batch: usize, pictures: &[f32], last: bool) {
+        let mut kept = self.0.lock().unwrap();
+        let (all, whole) = kept.entry(batch).or_default();
+        assert!(!*whole, "batch {batch} is made once");
+        all.extend_from_slice(pictures);
+        *whole = last;
+    }
+
+    fn get(&self, batch: usize) -> Option<Vec<f32>> {
+        let kept = self.0.lock().unwrap();
+        kept.get(&batch).filter(|(_, whole)| *whole).map(|(pictures, _)| pictures.clone())
+    }
+}
+
+/// Whenever a job is killed, all batches but the one in work are kept, and only that one is computed again.
+#[test]
+fn what_was_made_is_kept_before_the_next_batch_begins() {
+    let networks = SmallVae::new();
+    for (overlap, lead_in) in [(0, 0), (2, 3)] {
+        let settings = || settings(overlap, Overlap::Smooth, lead_in);
+        let (memory, steps) = (Memory::default(), AtomicUsize::new(0));
+        let step = |condition: &Latent, noise: &Latent| {
+            let begun = steps.fetch_add(1, Ordering::SeqCst);
+            assert_eq!(memory.whole(), begun, "batches kept when batch {begun} is in work");
+            let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
+            Ok(Latent { thw: condition.thw, values: mixed })
+        };
+        let mut points = Points::default();
+        let (report, whole) =
+            networks.keeping((Some(&memory), Point::default()), settings(), &step, Film::new(&film()), &mut points);
+        let batches = report.unwrap().batches;
+        for point in points.points {
+            for made in point.batches..=batches {
+                let kept = |(batch, pictures): (&usize, &(Vec<f32>, bool))| (*batch, pictures.clone());
+                let left = memory.0.lock().unwrap().range(point.batches..made).map(kept).collect();
+                let left = Memory(Mutex::new(left));
+                let (written, again) = (point.frames, AtomicUsize::new(0));
+                let step = |condition: &Latent, noise: &Latent| {
+                    again.fetch_add(1, Ordering::SeqCst);
+                    let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
+                    Ok(Latent { thw: condition.thw, values: mixed })
+                };
+                let (report, rest) =
+                    networks.keeping((Some(&left), point.clone()), settings(), &step, Film::new(&film()), &mut ());
+                assert!(rest[..] == whole[written..], "{} done, {made} made: other frames", point.batches);
+                assert_eq!((again.into_inner(), report.unwrap().batches), (batches - made, batches - made));
+            }
+        }
+    }
 }

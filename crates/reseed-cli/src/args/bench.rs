@@ -46,7 +46,7 @@ pub struct BenchArgs {
 
 #[derive(Args)]
 pub struct DitBenchArgs {
-    /// A model folder, or formula:tiny, formula:3b, formula:7b.
+    /// A model folder, or formula:tiny, formula:3b, formula:7b; with -q8, -q4 or -fp8 behind it in few bits.
     #[arg(long, value_name = "DIR", default_value = "formula:3b")]
     pub model: String,
     /// So many layers of a formula's network; all unless given.
@@ -61,6 +61,9 @@ pub struct DitBenchArgs {
     /// Memory of the card that may be taken, such as 6G; layers that find no place come from the host's.
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub max_vram: Option<usize>,
+    /// Also compare the result with that of the processor in f32.
+    #[arg(long)]
+    pub accuracy: bool,
     #[command(flatten)]
     pub compute: ComputeArgs,
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use reseed_media::video::Codec;
 use reseed_ops::Hw;
 
 use super::upscale::JobArgs;
@@ -12,7 +13,7 @@ use super::{Direction, RunArgs, size};
 pub enum Estimate {
     /// Memory and arithmetic of the video autoencoder.
     Vae(EstimateArgs),
-    /// Time and memory of a whole job.
+    /// Time, memory and disk of a whole job.
     Upscale(Box<UpscaleEstimateArgs>),
 }
 
@@ -48,4 +49,10 @@ pub struct UpscaleEstimateArgs {
     /// Frames that a batch shares with the one before it.
     #[arg(long, alias = "temporal_overlap", value_name = "N", default_value_t = 0)]
     pub overlap: u16,
+    /// What the output would be compressed with.
+    #[arg(long, value_name = "CODEC")]
+    pub codec: Option<Codec>,
+    /// Its constant quality.
+    #[arg(long, value_name = "N")]
+    pub crf: Option<u32>,
 }

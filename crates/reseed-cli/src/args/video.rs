@@ -67,6 +67,7 @@ impl VideoArgs {
             chapters: !self.no_chapters,
             metadata: !self.no_metadata,
             attachments: !self.no_attachments,
+            resumable: false,
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use reseed_model::dit::{self, Config, Needs};
+use reseed_model::dit::{self, Config, Layers, Needs};
 use reseed_model::weights::formula::uniform;
 use reseed_model::{Dit, Text};
-use reseed_ops::{CopyTime, Cost, Ops, ProfileOps, Record, Shape, Thw};
+use reseed_ops::{CopyTime, Cost, CpuOps, DType, Ops, ProfileOps, Record, Shape, Tensor, Thw, relative_error};
 use serde_json::json;
 
 use crate::args::bench::DitBenchArgs;
@@ -23,11 +23,34 @@ pub fn run(args: &DitBenchArgs) -> Result<()> {
     let case = dit::Case { source: weights.dit(), latent: args.latent, text: text.shape.dims()[0] };
     let room = (device.room)()?.unwrap_or(usize::MAX);
     let fits = |needs: &Needs| needs.weights + needs.weights / 64 + needs.arena + SPARE <= room;
-    let needs = case.most(&device.trace, fits)?;
+    let needs = case.most(&device.trace, Layers::Stay, fits)?;
     let needs = needs.ok_or_else(|| Failure::Memory(format!("{} are too few for one layer", bytes(room))))?;
     let dit = Dit::load_keeping(&*device.ops, weights.dit(), needs.resident)?;
     device.ops.reserve(needs.arena + SPARE)?;
-    Case { args, device: &device, dit: &dit, needs }.time(&text)
+    let result = Case { args, device: &device, dit: &dit, needs }.time(&text)?;
+    if args.accuracy { accuracy(args, &weights, &text, &result) } else { Ok(()) }
+}
+
+/// Noise and condition of unit variance, as latents have; never zeros, which are faster than real data.
+fn latents(ops: &dyn Ops, dit: &Dit, Thw { t, h, w }: Thw) -> Result<Tensor> {
+    let both = Shape::from([2 * t, h, w, dit.config.latent]);
+    let values: Vec<f32> = uniform("bench", both.count(), 1).iter().map(|v| (v * 3f64.sqrt()) as f32).collect();
+    Ok(ops.upload(both, &values)?)
+}
+
+/// Holds a result against the processor's in f32, which tests hold against the published network.
+fn accuracy(args: &DitBenchArgs, weights: &Weights, text: &Text, result: &[f32]) -> Result<()> {
+    let cpu = CpuOps::new(DType::F32, args.compute.threads.map(usize::from))?;
+    let dit = Dit::load(&cpu, weights.dit())?;
+    let plan = dit.plan(&cpu, args.latent, text.shape.dims()[0])?;
+    let exact = dit.sample(&cpu, &latents(&cpu, &dit, args.latent)?, &cpu.upload(text.shape, &text.values)?, &plan)?;
+    let error = relative_error(&cpu.download(&exact)?, result);
+    if args.compute.json {
+        say!("{}", json!({ "event": "accuracy", "relative_error": error }));
+    } else {
+        say!("accuracy: differs from f32 on the processor by {error:.1e} of its size");
+    }
+    Ok(())
 }
 
 struct Case<'a> {
@@ -38,12 +61,10 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    fn time(&self, text: &Text) -> Result<()> {
-        let (ops, Thw { t, h, w }) = (&*self.device.ops, self.args.latent);
-        let both = Shape::from([2 * t, h, w, self.dit.config.latent]);
-        // Unit variance, as latents have; never zeros, which are faster than real data.
-        let values: Vec<f32> = uniform("bench", both.count(), 1).iter().map(|v| (v * 3f64.sqrt()) as f32).collect();
-        let (latents, text) = (ops.upload(both, &values)?, ops.upload(text.shape, &text.values)?);
+    /// Times the step and returns what it makes.
+    fn time(&self, text: &Text) -> Result<Vec<f32>> {
+        let ops = &*self.device.ops;
+        let (latents, text) = (latents(ops, self.dit, self.args.latent)?, ops.upload(text.shape, &text.values)?);
         let plan = self.dit.plan(ops, self.args.latent, text.rows())?;
         let once = |ops: &dyn Ops| -> Result<f64> {
             ops.finish()?;
@@ -54,14 +75,14 @@ impl Case<'_> {
         };
         let watch = MemoryWatch::start();
         // The first pass takes memory and tries kernels; it is neither timed nor profiled.
-        once(ops)?;
+        let result = ops.download(&self.dit.sample(ops, &latents, &text, &plan)?)?;
         let profiler = ProfileOps::new(ops);
         once(&profiler)?;
         ops.copy_time()?;
         let mut times = (0..self.args.repeat).map(|_| once(ops)).collect::<Result<Vec<_>>>()?;
         times.sort_by(f64::total_cmp);
         self.tell(&times, &profiler.records()?, &watch, ops.copy_time()?);
-        Ok(())
+        Ok(result)
     }
 
     fn tell(&self, times: &[f64], records: &[Record], watch: &MemoryWatch, copies: CopyTime) {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use reseed_media::{Frame, Info, Sink, Size, Source};
 use reseed_ops::Hw;
 use reseed_upscale::batch::Batching;
-use reseed_upscale::{Progress, Report, Settings, Upscaler};
+use reseed_upscale::{Fit, Progress, Report, Settings, Upscaler};
 use serde_json::json;
 
 use super::color::frame;
@@ -13,7 +13,7 @@ use crate::args::bench::JobBenchArgs;
 use crate::engine;
 use crate::failure::{Failure, Result};
 use crate::model::Weights;
-use crate::outline::{Outline, Share};
+use crate::outline::{Choice, Outline, Shrinking};
 use crate::report::{MemoryWatch, bytes};
 use crate::upscale::{phases, plan_args, settings};
 
@@ -27,23 +27,24 @@ pub fn run(args: &JobBenchArgs) -> Result<()> {
     let frames = batch * args.batches as usize;
     let mut film = Film::new(args.from, batch, frames);
     let weights = Weights::open(args.job.model(), None)?;
-    let settings = weights.suited(settings, &args.job)?;
+    let mut settings = weights.suited(settings, &args.job)?;
     let device = engine::device(&args.job.compute, args.job.max_vram)?;
     let other = engine::transformer_device(&args.job.compute, args.job.max_vram, &device)?;
     let transformer = other.as_ref().unwrap_or(&device);
-    let (plan, padded) = (plan_args(&args.job), settings.geometry(film.info())?.padded);
-    let outline = Outline { weights: &weights, device: &device, transformer, plan, padded, batch };
-    let share = outline.share()?;
-    let (networks, settings) = outline.load(settings, &share)?;
+    let (plan, geometry) = (plan_args(&args.job), settings.geometry(film.info())?);
+    let outline = Outline { weights: &weights, device: &device, transformer, plan, geometry, batch };
+    let (networks, choice) = outline.load(outline.choose()?, &mut settings)?;
+    let shrinking = Shrinking::new(&outline, networks.model().vae, &choice, &settings);
+    let fit = device.card.is_some().then_some(&shrinking as &dyn Fit);
     let size = settings.output(film.info())?.size;
     let watch = MemoryWatch::start();
     let mut clock = Clock { counted: batch, frames: 0, first: None, last: Instant::now() };
-    let report =
-        Upscaler::new(&*device.ops, networks.model(), settings).run(&mut film, Box::new(Nowhere), &mut clock)?;
+    let upscaler = Upscaler::new(&*device.ops, networks.model(), settings).fitting(fit);
+    let report = upscaler.run(&mut film, Box::new(Nowhere), &mut clock)?;
     let first = clock.first.unwrap_or(clock.last);
     let fps = (frames - batch) as f64 / (clock.last - first).as_secs_f64().max(1e-9);
     let peak = device.card.as_ref().map(|card| card.peak_bytes());
-    tell(args, &Outcome { report, fps, size, peak, share }, &watch);
+    tell(args, &Outcome { report, fps, size, peak, choice }, &watch);
     Ok(())
 }
 
@@ -54,12 +55,12 @@ struct Outcome {
     size: Size,
     /// Bytes of the card's memory.
     peak: Option<usize>,
-    share: Share,
+    choice: Choice,
 }
 
 fn tell(args: &JobBenchArgs, outcome: &Outcome, watch: &MemoryWatch) {
-    let Outcome { report, fps, size, peak, share } = outcome;
-    let (phases, hidden) = (phases(report), report.streaming.hidden());
+    let Outcome { report, fps, size, peak, choice } = outcome;
+    let (phases, hidden, step) = (phases(report), report.streaming.hidden(), &choice.turns.step);
     if args.job.compute.json {
         let times = phases.into_iter().map(|(name, seconds)| (name.replace('-', "_"), json!(seconds)));
         say!(
@@ -67,7 +68,8 @@ fn tell(args: &JobBenchArgs, outcome: &Outcome, watch: &MemoryWatch) {
             json!({"event": "bench", "command": "upscale", "size": size.to_string(), "frames": report.frames,
                    "batch": args.batch_size, "fps": fps, "fps_with_start": report.fps(),
                    "phases": times.collect::<serde_json::Map<_, _>>(), "card_peak_bytes": peak,
-                   "layers": share.step.layers, "resident_layers": share.step.resident,
+                   "layers": step.layers, "resident_layers": step.resident,
+                   "swapped": choice.is_apart(), "window": choice.window,
                    "streaming_seconds": report.streaming.copying, "streaming_hidden": hidden})
         );
         return;
@@ -80,9 +82,13 @@ fn tell(args: &JobBenchArgs, outcome: &Outcome, watch: &MemoryWatch) {
     phases.iter().for_each(|(name, seconds)| say!("{name:<13} {:>9.1} ms a frame", 1e3 * seconds / frames as f64));
     say!("{}", watch.line());
     if let Some(peak) = peak {
-        let (stay, layers) = (share.step.resident, share.step.layers);
+        let (stay, layers) = (step.resident, step.layers);
         let copying = report.streaming.copying;
-        say!("card: {} of its memory; {stay} of {layers} layers stay", bytes(*peak));
+        let turns = match choice.is_apart() {
+            true => format!("come for windows of {}", choice.window),
+            false => "stay".into(),
+        };
+        say!("card: {} of its memory; {stay} of {layers} layers {turns}", bytes(*peak));
         say!("copies during steps: {copying:.2} s, {:.0}% hidden", 100.0 * hidden);
     }
 }

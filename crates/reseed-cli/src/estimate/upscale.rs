@@ -1,20 +1,16 @@
 //! `reseed estimate upscale`: what a whole job would take, from the plan that it would run.
 
-use std::time::Instant;
-
-use reseed_model::Vae;
-use reseed_model::weights::formula::uniform;
-use reseed_ops::{ConvData, Cost, Shape};
+use reseed_media::Disk;
+use reseed_ops::{Ceiling, Cost, Pace};
 use reseed_upscale::batch::Batching;
-use reseed_upscale::{Settings, memory};
+use reseed_upscale::{Settings, Turns, memory};
 use serde_json::json;
 
 use crate::args::estimate::UpscaleEstimateArgs;
-use crate::budget::{self, Planned, SPARE};
 use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::model::Weights;
-use crate::outline::{Outline, Share};
+use crate::outline::{Choice, Outline};
 use crate::report::bytes;
 use crate::upscale::{plan_args, settings};
 
@@ -28,7 +24,10 @@ struct Needs {
     device: usize,
     /// Bytes of the host's memory.
     host: usize,
+    disk: Disk,
     seconds: f64,
+    /// What the seconds are based on.
+    pace: String,
 }
 
 pub fn run(args: &UpscaleEstimateArgs) -> Result<()> {
@@ -40,84 +39,81 @@ pub fn run(args: &UpscaleEstimateArgs) -> Result<()> {
     let settings = Settings { batching, ..settings(&args.job)? };
     let geometry = settings.geometry(source.info())?;
     let weights = Weights::open(args.job.model(), None)?;
-    let device = engine::device(&args.job.compute, args.job.max_vram)?;
-    let other = engine::transformer_device(&args.job.compute, args.job.max_vram, &device)?;
+    let device = paced(engine::device(&args.job.compute, args.job.max_vram)?)?;
+    let other = engine::transformer_device(&args.job.compute, args.job.max_vram, &device)?.map(paced).transpose()?;
     let transformer = other.as_ref().unwrap_or(&device);
     let (plan, batch) = (plan_args(&args.job), settings.batching.size);
-    let outline = Outline { weights: &weights, device: &device, transformer, plan, padded: geometry.padded, batch };
-    let share = outline.share()?;
-    let planned = halves(&outline, &share)?;
+    let outline = Outline { weights: &weights, device: &device, transformer, plan, geometry: geometry.clone(), batch };
+    let choice = outline.choose()?;
     let step = batch - settings.batching.shared();
     let batches = frames.saturating_sub(settings.batching.shared()).div_ceil(step).max(1);
-    let cost = of_batches(&planned, &share, batches);
-    let tensors = planned.iter().map(|half| half.plan.ledger.arena + SPARE).max().unwrap_or(0).max(share.turn());
-    let pictures = memory::of_frames(&settings, &geometry, planned[0].plan.slice);
+    let settings = Settings { turns: Turns { window: choice.window, layers: 0 }, ..settings };
+    let pictures = memory::of_frames(&settings, &geometry, choice.turns.halves[0].plan.slice);
     let (on_card, host) = match &device.card {
-        Some(card) => (card.peak_bytes() + share.weights() + tensors, share.step.hosted + pictures),
-        None => (0, share.weights() + tensors + pictures),
+        Some(card) => (card.peak_bytes() + choice.kept + choice.turns.bytes(), choice.hosted + pictures),
+        None => (0, choice.kept + choice.turns.bytes() + pictures),
     };
-    let seconds = cost.flops as f64 / rate(transformer)?;
-    tell(args, &Needs { frames, batches, cost, device: on_card, host, seconds }, &share, &planned);
+    // All batches, as if each were full.
+    let Cost { flops, bytes } = choice.turns.cost();
+    let cost = Cost { flops: batches as u64 * flops, bytes: batches as u64 * bytes };
+    let (seconds, pace) = (batches as f64 * choice.time() as f64 / 1e9, assumption(&device));
+    let disk = super::disk::needs(args, &settings, source.info(), frames)?;
+    tell(args, &Needs { frames, batches, cost, device: on_card, host, disk, seconds, pace }, &choice);
     Ok(())
 }
 
-/// How the autoencoder would run beside the networks' weights.
-fn halves(outline: &Outline, share: &Share) -> Result<Vec<Planned>> {
-    let trace = (outline.device.trace)();
-    let vae = Vae::load(&trace, outline.weights.vae())?;
-    let room = (outline.device.room)()?.map_or(usize::MAX, |room| room.saturating_sub(share.weights()));
-    budget::plan_within(outline.device, &outline.plan, &outline.clips(&vae), room)
+/// A device whose plans keep the time that it was measured to need. What cards reach is known; a processor is tried.
+fn paced(device: Device) -> Result<Device> {
+    if device.card.is_some() {
+        return Ok(device);
+    }
+    let Ceiling { flops, bytes } = Ceiling::measure(&*device.ops)?;
+    let each = |a_second: f64| (a_second / 1e9).max(1.0) as u64;
+    let (pace, trace) = (Pace { flops: each(flops), bytes: each(bytes), ..Pace::default() }, device.trace);
+    Ok(Device { trace: Box::new(move || trace().paced(pace)), ..device })
 }
 
-/// All batches, as if each were full.
-fn of_batches(planned: &[Planned], share: &Share, batches: usize) -> Cost {
-    let mut cost = share.step.cost;
-    planned.iter().for_each(|half| cost += half.cost());
-    let batches = batches as u64;
-    Cost { flops: batches * cost.flops, bytes: batches * cost.bytes }
+/// What the time is based on.
+fn assumption(device: &Device) -> String {
+    let Pace { flops, bytes, bus } = (device.trace)().pace();
+    let (name, flops) = (device.ops.device(), flops as f64 / 1e3);
+    match device.card {
+        Some(_) => format!("{name} at {flops:.0} TFLOP/s, {bytes} GB/s in its memory and {bus} GB/s to the host's"),
+        None => format!("{name} at {flops:.2} TFLOP/s and {bytes} GB/s, as measured now"),
+    }
 }
 
-/// Share of a large product's pace that the networks keep, measured over whole jobs.
-const NETWORKS: f64 = 0.6;
-
-/// Operations a second that the networks may reach: those of a large product, which is tried.
-fn rate(device: &Device) -> Result<f64> {
-    let (rows, d) = if device.card.is_some() { (8192, 4096) } else { (512, 1024) };
-    let ops = &*device.ops;
-    let values = |count: usize| uniform("rate", count, 1).into_iter().map(|v| v as f32).collect::<Vec<_>>();
-    let linear = ops.linear_weights(d, d, &|| Ok(ConvData { weight: values(d * d), bias: vec![0.0; d] }))?;
-    let x = ops.upload(Shape::from([rows, d]), &values(rows * d))?;
-    let once = || -> Result<f64> {
-        let start = Instant::now();
-        ops.linear(&x, &linear, None)?;
-        ops.finish()?;
-        Ok(start.elapsed().as_secs_f64())
-    };
-    once()?;
-    let best = (0..5).map(|_| once()).collect::<Result<Vec<f64>>>()?.into_iter().fold(f64::INFINITY, f64::min);
-    Ok(NETWORKS * 2.0 * (rows * d * d) as f64 / best)
-}
-
-fn tell(args: &UpscaleEstimateArgs, needs: &Needs, share: &Share, planned: &[Planned]) {
-    let Needs { frames, batches, cost, device, host, seconds } = *needs;
-    let (resident, layers, plan) = (share.step.resident, share.step.layers, &planned[0].plan);
+fn tell(args: &UpscaleEstimateArgs, needs: &Needs, choice: &Choice) {
+    let Needs { frames, batches, cost, device, host, disk, seconds, pace } = needs;
+    let (step, slice, fps) = (&choice.turns.step, choice.turns.halves[0].plan.slice, *frames as f64 / seconds);
+    let (resident, layers) = (step.resident, step.layers);
     if args.job.compute.json {
         say!(
             "{}",
             json!({"event": "estimate", "command": "upscale", "frames": frames, "batches": batches,
-                   "seconds": seconds, "fps": frames as f64 / seconds, "device_bytes": device, "host_bytes": host,
-                   "weights_bytes": share.weights(), "hosted_bytes": share.step.hosted, "flops": cost.flops,
-                   "layers": layers, "resident_layers": resident, "slice_latents": plan.slice})
+                   "seconds": seconds, "fps": fps, "based_on": pace, "device_bytes": device, "host_bytes": host,
+                   "output_bytes": disk.output, "work_bytes": disk.work,
+                   "weights_bytes": choice.kept, "hosted_bytes": choice.hosted, "flops": cost.flops,
+                   "layers": layers, "resident_layers": resident, "slice_latents": slice,
+                   "swapped": choice.is_apart(), "window": choice.window, "step_seconds": step.time as f64 / 1e9,
+                   "step_waits_seconds": step.waited as f64 / 1e9})
         );
         return;
     }
     say!("{frames} frames, {batches} batches of {}", args.batch_size);
-    say!("time        about {seconds:.0} s, {:.2} fps", frames as f64 / seconds);
-    if device > 0 {
-        say!("card        {} at most", bytes(device));
+    say!("time        about {seconds:.0} s, {fps:.2} fps in the networks");
+    say!("based on    {pace}");
+    if *device > 0 {
+        say!("card        {} at most", bytes(*device));
     }
-    say!("host        {} at most", bytes(host));
+    say!("host        {} at most", bytes(*host));
+    let (output, work) = (bytes(disk.output as usize), bytes(disk.work as usize));
+    say!("disk        about {output}, and {work} beside it while the job runs");
     say!("arithmetic  {:.3} TFLOP", cost.flops as f64 / 1e12);
-    let stream = if resident < layers { format!(", {} stream", bytes(share.step.hosted)) } else { String::new() };
-    say!("plan        {resident} of {layers} layers on the device{stream}; slices of {} latent frames", plan.slice);
+    let turns = match (choice.is_apart(), resident < layers) {
+        (true, _) => format!(" in turns of {} batches, {} wait on the host", choice.window, bytes(choice.hosted)),
+        (false, true) => format!(", {} stream", bytes(choice.hosted)),
+        (false, false) => String::new(),
+    };
+    say!("plan        {resident} of {layers} layers on the device{turns}; slices of {slice} latent frames");
 }

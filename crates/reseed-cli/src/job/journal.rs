@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 pub use reseed_media::video::work_folder as folder;
 use reseed_media::video::{JOB_FILE as NAME, discard_work};
 use reseed_upscale::Point;
+use reseed_upscale::batch::Start;
 use serde_json::{Value, json};
 
+use super::made;
 use super::settings::Settings;
-use super::spool;
 use crate::ending;
 use crate::failure::{Failure, Result};
 
@@ -78,7 +79,8 @@ impl Past {
                 held.push((0..count).map(|_| read()).collect::<io::Result<Vec<_>>>().map_err(|_| damaged())?);
             }
         }
-        Ok(Point { batches, frames, lead_in, held })
+        let shot = Start { batch: get("shot_batch")?, frame: get("shot_frame")? };
+        Ok(Point { batches, frames, lead_in, held, shot })
     }
 }
 
@@ -154,8 +156,9 @@ impl Journal {
         if !held.is_empty() {
             write_pictures(&path, &point.held).map_err(cannot_write)?;
         }
-        let Point { batches, frames, lead_in, .. } = point;
-        let line = json!({"batches": batches, "frames": frames, "lead_in": lead_in, "held": held});
+        let Point { batches, frames, lead_in, shot, .. } = point;
+        let line = json!({"batches": batches, "frames": frames, "lead_in": lead_in, "held": held,
+                          "shot_batch": shot.batch, "shot_frame": shot.frame});
         self.append(&line).map_err(cannot_write)?;
         // What the lines before spoke of is no longer needed; where it cannot be removed, it does no harm.
         let before = std::mem::replace(&mut self.held, (!held.is_empty()).then_some(path));
@@ -195,7 +198,7 @@ impl Drop for Journal {
 
 /// Removes a journal and all that belongs to it, and its folder unless something else is in it.
 pub fn discard(folder: &Path) {
-    spool::discard(folder);
+    made::discard(folder);
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().to_str().is_some_and(|name| name.starts_with(HELD)) {
             // What cannot be tidied up must not hide the reason that led here.

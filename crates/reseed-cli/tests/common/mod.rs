@@ -3,6 +3,9 @@
 
 pub mod video;
 
+#[cfg(target_os = "linux")]
+pub mod card;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;

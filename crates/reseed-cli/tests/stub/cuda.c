@@ -1,6 +1,7 @@
 // A driver for a card that computes nothing: memory is counted, all else succeeds. Built by tests, found in place of NVIDIA's
 // through the loader's path, so that what a run takes of a card can be seen where there is none. At the end the most bytes
-// that were taken at once are written to the file that RESEED_STUB names.
+// that were taken at once, and how often memory was asked for, are written to the file that RESEED_STUB names. With
+// RESEED_STUB_THIEF=N:M someone else takes all that is free but M MiB just before memory is asked for the Nth time.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,17 +11,23 @@ typedef int Answer;
 
 static const u64 TOTAL = 140ull << 30;
 static u64 taken = 560ull << 20, most, next = 1ull << 40;                 // a context takes something too
+static u64 stolen;
+static int asked;
 static struct { u64 at, bytes; } parts[1 << 16];
 static int count;
 
 __attribute__((destructor)) static void report(void) {
     const char* path = getenv("RESEED_STUB");
     FILE* file = path ? fopen(path, "w") : NULL;
-    if (file) fprintf(file, "%llu", most), fclose(file);
+    if (file) fprintf(file, "%llu %d", most, asked), fclose(file);
 }
 
 Answer cuMemAlloc_v2(u64* at, size_t bytes) {
-    if (taken + bytes > TOTAL || count == 1 << 16) return 2;
+    const char* thief = getenv("RESEED_STUB_THIEF");
+    int when = 0, left = 0;
+    if (thief) sscanf(thief, "%d:%d", &when, &left);
+    if (++asked == when) stolen = TOTAL - taken - ((u64)left << 20);
+    if (taken + stolen + bytes > TOTAL || count == 1 << 16) return 2;
     *at = next, next += (bytes + 511) / 512 * 512;
     parts[count].at = *at, parts[count++].bytes = bytes;
     taken += bytes;
@@ -35,7 +42,7 @@ Answer cuMemFree_v2(u64 at) {
     }
     return 1;
 }
-Answer cuMemGetInfo_v2(size_t* free, size_t* total) { return *total = TOTAL, *free = TOTAL - taken, 0; }
+Answer cuMemGetInfo_v2(size_t* free, size_t* total) { return *total = TOTAL, *free = TOTAL - taken - stolen, 0; }
 Answer cuMemHostAlloc(void** at, size_t bytes, unsigned flags) { return *at = calloc(1, bytes), *at ? 0 : 2; }
 Answer cuMemFreeHost(void* at) { return free(at), 0; }
 

@@ -64,7 +64,7 @@ const FUSED_VALUES: u32 = 32;
 /// Channels of its one head, and of a box of them.
 const FUSED_WIDTH: usize = 512;
 const FUSED_SPAN: u32 = 64;
-const FUSED_SHARED: usize = 210 << 10;
+const FUSED_SHARED: usize = 226 << 10;
 
 /// Whether `attention_512` takes heads of this width.
 pub fn fuses(dtype: DType, hopper: bool, width: usize) -> bool {

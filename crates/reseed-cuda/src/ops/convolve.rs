@@ -20,7 +20,7 @@ const HALO_FEW: usize = 16;
 /// Input channels that it loads at a time.
 const HALO_DEPTH: usize = 64;
 const HALO_THREADS: usize = 384;
-const HALO_SHARED: usize = 212 << 10;
+const HALO_SHARED: usize = 217 << 10;
 /// Rows of pixels that one of its warps writes at a time.
 const HALO_ROWS: u32 = 2;
 
@@ -61,6 +61,27 @@ struct Halo {
     stride: usize,
     /// Whether it is the one for few output channels.
     few: bool,
+}
+
+/// How one of these kernels cuts a plane: rows of square tiles and, where eight rows or fewer are left over, one of wide ones.
+struct Cut {
+    /// Tiles of a plane.
+    tiles: usize,
+    /// Columns of squares.
+    columns: usize,
+    /// Pairs of rows.
+    lines: usize,
+}
+
+impl Halo {
+    fn cut(self, args: &ConvArgs) -> Cut {
+        let (h, w, half) = (args.out_h as usize, args.out_w as usize, HALO_PLANE / 2);
+        let wide = self.taps > 1 && self.stride == 1 && (1..=half).contains(&(h % HALO_PLANE)) && w > HALO_PLANE;
+        let rows = if wide { h / HALO_PLANE } else { h.div_ceil(HALO_PLANE) };
+        let columns = w.div_ceil(HALO_PLANE);
+        let (over, lines) = if wide { (columns.div_ceil(2), half / 2) } else { (0, 0) };
+        Cut { tiles: rows * columns + over, columns, lines: rows * half + lines }
+    }
 }
 
 impl Convolution {
@@ -130,8 +151,8 @@ impl Convolution {
         let channels = a.c_out as usize;
         let whole = channels.is_multiple_of(HALO_CHANNELS) && channels.is_multiple_of(groups);
         let fits = whole && matches!(channels / groups, 4 | 8 | 16) && cuda.driver.kernels.halo;
-        let tiles = (a.out_h as usize).div_ceil(HALO_PLANE) * (a.out_w as usize).div_ceil(HALO_PLANE);
-        (fits && self.halo().is_some()).then_some(a.phases as usize * tiles * HALO_PLANE / 2)
+        let cut = self.halo().filter(|_| fits)?.cut(a);
+        Some(a.phases as usize * cut.lines * cut.columns)
     }
 
     /// Whether `conv_stem` computes this: pictures, read as they are.
@@ -152,7 +173,7 @@ impl Convolution {
             * args.out_frames as usize;
         let pixels = 3 * (STEM_PLANE + 2) * (STEM_PLANE + 2) * STEM_IN as usize;
         let shared = (args.c_out as usize * STEM_PITCH + pixels) * dtype.bytes();
-        let grid = Grid { blocks: [tiles.min(cuda.driver.multiprocessors), 1, 1], threads: [256, 1], shared };
+        let grid = Grid { blocks: [tiles.min(2 * cuda.driver.multiprocessors), 1, 1], threads: [256, 1], shared };
         // SAFETY: arguments follow kernels/conv_stem.cu in order and type; the caller's promise.
         unsafe { cuda.driver.launch(&format!("conv_stem_{dtype}"), grid, args![y, x, past, w, bias, args]) }
     }
@@ -221,16 +242,20 @@ impl Convolution {
         let Convolution { dtype, y, bias, residual, partial, args, .. } = *self;
         let Halo { taps, stride, few } = halo;
         let size = |n: i32| n as usize;
-        let plane = ((HALO_PLANE - 1) * stride + taps) as u32;
-        let clip = |at: Ptr, frames: usize| {
+        let side = |pixels: usize| ((pixels - 1) * stride + taps) as u32;
+        let clip = |at: Ptr, frames: usize, [w, h]: [usize; 2]| {
             let dims = [size(args.c_in), size(args.in_w), size(args.in_h), frames];
-            let area = [HALO_DEPTH as u32, plane, plane, 1];
+            let area = [HALO_DEPTH as u32, side(w), side(h), 1];
             let boxes = Boxes::new(at, dtype, size(args.x_pitch), dims, area);
             cuda.driver.tensor_map(&Boxes { step: stride as u32, ..boxes })
         };
-        let map_x = clip(self.x, self.frames)?;
-        let map_past = if args.past_frames > 0 { clip(self.past, size(args.past_frames))? } else { map_x };
-        let mut maps_y = [map_x; 4];
+        let (square, wide) = ([HALO_PLANE; 2], [HALO_PLANE * 2, HALO_PLANE / 2]);
+        let x = [clip(self.x, self.frames, square)?, clip(self.x, self.frames, wide)?];
+        let past = match size(args.past_frames) {
+            0 => x,
+            frames => [clip(self.past, frames, square)?, clip(self.past, frames, wide)?],
+        };
+        let (inputs, mut maps_y) = ([x[0], x[1], past[0], past[1]], [x[0]; 4]);
         for (phase, map) in maps_y.iter_mut().enumerate().take(if few { 0 } else { size(args.phases) }) {
             *map = cuda.driver.tensor_map(&self.outputs(phase))?;
         }
@@ -238,10 +263,7 @@ impl Convolution {
         let channels = if few { HALO_FEW } else { HALO_CHANNELS };
         let (dims_w, box_w) = ([size(args.c_in), rows], [HALO_DEPTH as u32, channels as u32]);
         let map_w = cuda.driver.tensor_map(&Boxes::new(self.w, dtype, size(args.w_pitch), dims_w, box_w))?;
-        let tiles = size(args.out_w).div_ceil(HALO_PLANE)
-            * size(args.out_h).div_ceil(HALO_PLANE)
-            * size(args.c_out).div_ceil(channels)
-            * size(args.phases * args.out_frames);
+        let tiles = halo.cut(&args).tiles * size(args.c_out).div_ceil(channels) * size(args.phases * args.out_frames);
         let blocks = [cuda.driver.multiprocessors.min(tiles), 1, 1];
         let grid = Grid { blocks, threads: [HALO_THREADS, 1], shared: HALO_SHARED };
         let kind = match (few, stride) {
@@ -253,9 +275,7 @@ impl Convolution {
         assert!(residual == Ptr::NULL || residual == y, "{name}: what is added lies where the result goes");
         let (add, groups) = (i32::from(residual == y), int(self.groups));
         // SAFETY: arguments follow kernels/conv_halo.cu in order and type; the caller's promise.
-        unsafe {
-            cuda.driver.launch(&name, grid, args![map_x, map_past, map_w, maps_y, y, bias, add, partial, groups, args])
-        }
+        unsafe { cuda.driver.launch(&name, grid, args![inputs, map_w, maps_y, y, bias, add, partial, groups, args]) }
     }
 
     /// What a phase writes: every pixel, or every second of every second row.
@@ -309,6 +329,23 @@ mod tests {
             assert_eq!(convolution(no, DType::F16).halo(), None, "{no:?}");
         }
     }
+
+    #[test]
+    fn rows_left_over_are_cut_wide() {
+        let halo = Halo { taps: 3, stride: 1, few: false };
+        let cut = |h, w, halo: Halo| {
+            let Cut { tiles, columns, lines } =
+                halo.cut(&ConvArgs { out_h: h, out_w: w, ..ConvArgs::matrix(1, 128, 128) });
+            (tiles, columns, lines)
+        };
+        assert_eq!(cut(32, 240, halo), (2 * 15, 15, 16));
+        assert_eq!(cut(135, 240, halo), (8 * 15 + 8, 15, 68));
+        assert_eq!(cut(137, 240, halo), (9 * 15, 15, 72));
+        assert_eq!(cut(5, 40, halo), (2, 3, 4));
+        assert_eq!(cut(5, 16, halo), (1, 1, 8));
+        assert_eq!(cut(135, 240, Halo { taps: 1, ..halo }), (9 * 15, 15, 72));
+    }
+
     #[test]
     fn pictures_have_a_kernel_of_their_own() {
         let plane = ConvArgs { in_h: 9, in_w: 17, out_h: 9, out_w: 17, ..ConvArgs::matrix(1, 3, 128) };

@@ -1,11 +1,18 @@
 //! Linear layers: a convolution of one tap over a plane that is one row high, and the kernel that Hopper has for it.
 
-use reseed_ops::{Conv, ConvData, ConvSpec, DType, Epilogue, Linear, Packed, Past, Result, Shape, Tensor, Thw};
+use std::sync::Arc;
+
+use reseed_ops::{DType, Linear, LinearData, LinearSpec, Numbers, Packed, Result, Shape, Tensor};
 
 use super::convolve::Convolution;
-use super::{CudaOps, conv};
+use super::layers::{Layer, Matrix};
+use super::memory::ptr;
+use super::weights::{Order, taps_first};
+use super::{CudaOps, quant, tuned};
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
+use crate::params::ConvArgs;
+use crate::store::Lent;
 use crate::tensor_map::Boxes;
 
 /// Rows of x and of w that a block of `linear` copies at a time, and channels of them.
@@ -17,22 +24,69 @@ const WRITTEN: [u32; 2] = [64, 16];
 const TILE: usize = 256;
 const SHARED: usize = 226 << 10;
 
-fn spec(d_in: usize, d_out: usize) -> ConvSpec {
-    ConvSpec::same(d_in, d_out, Thw::new(1, 1, 1))
-}
-
-pub fn pack(cuda: &CudaOps, d_in: usize, d_out: usize, data: &ConvData) -> Result<Packed> {
-    conv::pack(cuda, &spec(d_in, d_out), data)
+pub fn pack(cuda: &CudaOps, spec: &LinearSpec, data: LinearData) -> Result<Packed> {
+    let LinearSpec { d_in, d_out, quant } = *spec;
+    let LinearData { weight, bias } = data;
+    assert_eq!((weight.quant(), bias.len()), (quant, d_out), "{spec:?}");
+    let weight = match weight {
+        Numbers::Floats(weight) => {
+            cuda.keep(&taps_first(&weight, Order { phases: 1, c_out: d_out, c_in: d_in, taps: 1 }, cuda.dtype))?
+        }
+        Numbers::Quant(quant, bytes) => {
+            assert_eq!(bytes.len(), quant.bytes(d_in * d_out), "{spec:?}");
+            cuda.keep(&bytes)?
+        }
+    };
+    let biased = bias.iter().any(|&b| b != 0.0);
+    let rounded = || cuda.keep(&taps_first(&bias, Order { phases: 1, c_out: d_out, c_in: 1, taps: 1 }, cuda.dtype));
+    let rounded = biased.then(rounded).transpose()?.map(Arc::new);
+    Ok(Arc::new(Layer { weight: Arc::new(Matrix::Kept(weight)), bias: Arc::new(cuda.keep(&bias)?), rounded }))
 }
 
 pub fn run(cuda: &CudaOps, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
-    let row = |channels| Shape::clip(Thw::new(1, 1, x.rows()), channels);
+    // SAFETY: `run_by` checks what the product is made of.
+    run_by(cuda, x, linear, residual, |product, rounded| unsafe { tuned::launch(cuda, product, rounded) })
+}
+
+/// The same by `launch`, which gets the product, its operands checked, and its bias in their type.
+pub fn run_by(
+    cuda: &CudaOps,
+    x: &Tensor,
+    linear: &Linear,
+    residual: Option<Tensor>,
+    launch: impl FnOnce(&Convolution, Option<Ptr>) -> Result<()>,
+) -> Result<Tensor> {
+    let LinearSpec { d_in, d_out, quant } = linear.spec;
+    assert_eq!((x.channels(), x.dtype()), (d_in, cuda.dtype), "linear: input {x:?}");
     let mut dims = x.shape().dims().to_vec();
-    *dims.last_mut().expect("a tensor has dimensions") = linear.d_out;
-    let conv = Conv { spec: spec(linear.d_in, linear.d_out), packed: linear.packed.clone() };
-    let epilogue = Epilogue { residual: residual.map(|r| r.reshape(row(linear.d_out))), groups: None };
-    let x = x.clone().reshape(row(linear.d_in));
-    Ok(conv::run(cuda, Past::Start, &x, &conv, epilogue)?.tensor.reshape(&dims[..]))
+    *dims.last_mut().expect("a tensor has dimensions") = d_out;
+    let (shape, add) = (Shape::from(&dims[..]), residual.is_some());
+    let y = match residual {
+        Some(residual) => {
+            assert_eq!((residual.count(), residual.dtype()), (shape.count(), x.dtype()), "linear: residual");
+            cuda.writable("linear", residual)?.reshape(shape)
+        }
+        None => cuda.room("linear", shape, x.dtype())?,
+    };
+    let layer: &Layer = cuda.unpack(&linear.packed);
+    let stored = layer.weight.ptr();
+    // SAFETY: the matrix was packed with as many values.
+    let widened = quant.map(|quant| unsafe { quant::widen(cuda, quant, stored, d_in * d_out) }).transpose()?;
+    let product = Convolution {
+        out: y.dtype(),
+        bias: layer.bias.ptr(),
+        residual: if add { ptr(&y) } else { Ptr::NULL },
+        ..Convolution::product(
+            x.dtype(),
+            ptr(x),
+            widened.as_ref().map_or(stored, Lent::ptr),
+            Ptr::NULL,
+            ptr(&y),
+            ConvArgs::matrix(x.rows(), d_in, d_out),
+        )
+    };
+    launch(&product, layer.rounded.as_ref().map(|rounded| rounded.ptr()))?;
+    Ok(y)
 }
 
 impl Convolution {

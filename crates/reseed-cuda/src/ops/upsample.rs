@@ -8,6 +8,7 @@ use super::CudaOps;
 use super::convolve::Convolution;
 use super::fold::Taps;
 use super::group_norm::Sums;
+use super::layers::Matrix;
 use super::memory::ptr;
 use super::parked::{self, Parked};
 use super::weights::{Order, taps_first};
@@ -20,13 +21,13 @@ const PHASES: usize = 4;
 /// Spatial taps.
 const PLANE: usize = 4;
 
-struct Weights {
+pub struct Weights {
     /// `[z][phase][tap (t, h, w)][c][c]` of the device's type.
-    later: Memory,
+    pub later: Matrix,
     /// The same where the previous frame is the clip's first; with time only.
-    second: Option<Memory>,
+    pub second: Option<Matrix>,
     /// `[moment][z][row class][column class][c]` of f32.
-    bias: Memory,
+    pub bias: Arc<Memory>,
 }
 
 pub fn pack(cuda: &CudaOps, spec: &UpsampleSpec, data: &Merged) -> Result<Packed> {
@@ -41,8 +42,9 @@ pub fn pack(cuda: &CudaOps, spec: &UpsampleSpec, data: &Merged) -> Result<Packed
         let phases = previous.chunks_exact(tap).zip(later.chunks_exact(2 * tap));
         phases.flat_map(|(previous, later)| [previous, &later[tap..]]).collect::<Vec<_>>().concat()
     });
-    let second = second.map(|values| cuda.keep(&values)).transpose()?;
-    Ok(Arc::new(Weights { later: cuda.keep(&later)?, second, bias: cuda.keep(&data.bias)? }))
+    let second = second.map(|values| cuda.keep(&values).map(Matrix::Kept)).transpose()?;
+    let later = Matrix::Kept(cuda.keep(&later)?);
+    Ok(Arc::new(Weights { later, second, bias: Arc::new(cuda.keep(&data.bias)?) }))
 }
 
 /// Low-resolution frames `k .. k + frames` that are computed alike.

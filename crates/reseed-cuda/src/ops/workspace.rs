@@ -5,9 +5,11 @@ use reseed_ops::{DType, Work, Workspace};
 use super::attention;
 use super::convolve::HALO_PLANE;
 use super::group_norm::CHUNK;
+use super::quant;
+use crate::cublaslt::WORKSPACE;
 
-/// What ops take with values of `dtype`, on Hopper or elsewhere.
-pub fn of(dtype: DType, hopper: bool) -> Workspace {
+/// What ops take with values of `dtype`, on Hopper or elsewhere, by our kernels alone or by a library's too.
+pub fn of(dtype: DType, hopper: bool, library: bool) -> Workspace {
     Box::new(move |work| match *work {
         // Kernels folded over time, for one frame at a time.
         Work::Conv(spec, folded) => {
@@ -24,6 +26,7 @@ pub fn of(dtype: DType, hopper: bool) -> Workspace {
             let taken = (thw.h * thw.w).div_ceil(CHUNK) * y.channels();
             thw.t * left.max(taken) * 2 * DType::F32.bytes()
         }
+        Work::Linear(spec) => quant::workspace(spec, dtype.bytes()) + if library { WORKSPACE } else { 0 },
         Work::Attention { width, .. } if attention::fuses(dtype, hopper, width) => 0,
         Work::Attention { longest, width } => attention::workspace(dtype, longest, width),
     })

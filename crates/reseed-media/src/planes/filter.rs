@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::rows;
+
 /// How chroma lies against luma along one axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Axis {
@@ -41,7 +43,7 @@ pub(super) struct Filter {
 enum Pattern {
     Copy,
     /// Two outputs for an input, from it and its neighbours.
-    Two([[f32; 3]; 2]),
+    Two([[f32; 2]; 2]),
     /// An output for two inputs, from the one before them and both.
     Half([f32; 3]),
 }
@@ -63,8 +65,8 @@ impl Filter {
         };
         let pattern = match axis {
             Axis::Same => Pattern::Copy,
-            Axis::Centred => Pattern::Two([[0.25, 0.75, 0.0], [0.0, 0.75, 0.25]]),
-            Axis::CoSited => Pattern::Two([[0.0, 1.0, 0.0], [0.0, 0.5, 0.5]]),
+            Axis::Centred => Pattern::Two([[0.25, 0.75], [0.75, 0.25]]),
+            Axis::CoSited => Pattern::Two([[0.0, 1.0], [0.5, 0.5]]),
         };
         Filter { taps: (0..luma).map(taps).collect(), pattern }
     }
@@ -108,32 +110,58 @@ impl Filter {
             }
             Pattern::Two([even, odd]) if row.len() > 2 => {
                 let inner = 2..2 * (row.len() - 1);
-                for (pair, near) in out[inner.clone()].chunks_exact_mut(2).zip(row.windows(3)) {
-                    pair[0] = near[0] * even[0] + near[1] * even[1];
-                    pair[1] = near[1] * odd[1] + near[2] * odd[2];
-                }
+                rows::double(row, even, odd, &mut out[inner.clone()]);
                 inner
             }
             Pattern::Half(weights) if row.len() > 3 => {
                 let inner = 1..row.len() / 2;
-                for (value, near) in out[inner.clone()].iter_mut().zip(row[1..].windows(3).step_by(2)) {
-                    *value = near[0] * weights[0] + near[1] * weights[1] + near[2] * weights[2];
-                }
+                rows::halve(&row[1..], weights, &mut out[inner.clone()]);
                 inner
             }
             _ => 0..0,
         }
     }
 
-    /// Filters across the rows of `plane`, each as wide as `out`, and yields row `y` of the result.
-    pub fn across(&self, plane: &[f32], y: usize, out: &mut [f32]) {
-        let width = out.len();
-        let row = |tap: Tap| &plane[tap.index * width..][..width];
-        let [a, b, c] = self.taps[y];
-        let rows = row(a).iter().zip(row(b)).zip(row(c));
-        for (value, ((at_a, at_b), at_c)) in out.iter_mut().zip(rows) {
-            *value = at_a * a.weight + at_b * b.weight + at_c * c.weight;
+    /// Filters across rows, each as wide as `out`, and yields row `y` of the result.
+    pub fn across(&self, rows: &Rows, y: usize, out: &mut [f32]) {
+        let taps = self.taps[y];
+        rows::blend(taps.map(|tap| rows.at(tap.index)), taps.map(|tap| tap.weight), out);
+    }
+
+    /// The last row that row `y` of the result is made of.
+    pub fn last_row(&self, y: usize) -> usize {
+        self.taps[y].map(|tap| tap.index).into_iter().fold(0, usize::max)
+    }
+}
+
+/// The last few rows of a plane: as many as a filter reaches across.
+#[derive(Debug)]
+pub(super) struct Rows {
+    width: usize,
+    values: Vec<f32>,
+    /// The row behind the last.
+    next: usize,
+}
+
+impl Rows {
+    const HELD: usize = 4;
+
+    pub fn new(width: usize) -> Rows {
+        Rows { width, values: vec![0.0; Rows::HELD * width], next: 0 }
+    }
+
+    /// Takes rows up to and with `last`, each from `fill`, which is given its number.
+    pub fn take_to(&mut self, last: usize, mut fill: impl FnMut(usize, &mut [f32])) {
+        while self.next <= last {
+            let at = self.next % Rows::HELD * self.width;
+            fill(self.next, &mut self.values[at..][..self.width]);
+            self.next += 1;
         }
+    }
+
+    fn at(&self, index: usize) -> &[f32] {
+        debug_assert!(index < self.next && index + Rows::HELD >= self.next, "row {index} of {}", self.next);
+        &self.values[index % Rows::HELD * self.width..][..self.width]
     }
 }
 
@@ -184,9 +212,11 @@ mod tests {
             for (filter, length) in [(Filter::down(axis, luma), luma), (Filter::up(axis, luma), axis.chroma_len(luma))]
             {
                 let column: Vec<f32> = (0..length).map(|v| (v * v) as f32).collect();
+                let mut rows = Rows::new(1);
                 for (y, value) in along(&filter, &column).iter().enumerate() {
                     let mut out = [0.0];
-                    filter.across(&column, y, &mut out);
+                    rows.take_to(filter.last_row(y), |i, row| row[0] = column[i]);
+                    filter.across(&rows, y, &mut out);
                     assert_eq!(out[0], *value, "{axis:?} {luma} {y}");
                 }
             }

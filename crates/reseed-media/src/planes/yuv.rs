@@ -1,8 +1,9 @@
 //! Planes of YUV codes to RGB frames and back.
 
-use super::filter::{Axis, Filter};
+use super::filter::{Axis, Filter, Rows};
 use super::{Matrix, depth};
 use crate::frame::{Frame, Samples, Size};
+use crate::rows;
 use crate::y4m::{Chroma, Range};
 
 /// Where codes put black, white and grey chroma.
@@ -26,6 +27,15 @@ impl Codes {
             }
             Range::Full => Codes { black: 0.0, luma_span: max, grey, chroma_span: max, max },
         }
+    }
+
+    /// The code of 0, and the codes from 0 to 1.
+    fn luma(self) -> [f32; 2] {
+        [self.black, self.luma_span]
+    }
+
+    fn chroma(self) -> [f32; 2] {
+        [self.grey, self.chroma_span]
     }
 }
 
@@ -108,28 +118,27 @@ impl Yuv {
     pub fn decode(&self, planes: &[u8]) -> Frame {
         assert_eq!(planes.len(), self.frame_bytes(), "bytes of a {} frame", self.size);
         let Size { h, w } = self.size;
-        let (kr, kg, kb) = (self.matrix.kr(), self.matrix.kg(), self.matrix.kb());
         let row_bytes = w * self.bytes_per_sample();
         let (luma, chroma) = planes.split_at(h * row_bytes);
-        let mut chroma = self.subsampling.as_ref().map(|subsampling| ChromaRows::new(self, subsampling, chroma));
+        let (cb, cr) = chroma.split_at(chroma.len() / 2);
+        let mut chroma = self.subsampling.as_ref().map(|s| [cb, cr].map(|plane| ChromaRows::new(self, s, plane)));
 
-        let mut samples = Samples::with_capacity(depth(self.bits), 3 * self.size.pixels());
-        let row = || vec![0.0; w];
-        let (mut y_row, mut r, mut g, mut b) = (row(), row(), row(), row());
+        let mut samples = Samples::black(depth(self.bits), 3 * self.size.pixels());
+        let [mut y_row, mut r, mut g, mut b] = [(); 4].map(|()| vec![0.0; w]);
         for (y, luma) in luma.chunks_exact(row_bytes).enumerate() {
-            self.read_codes(luma, self.codes.black, self.codes.luma_span, &mut y_row);
-            match &mut chroma {
-                None => [&mut r, &mut g, &mut b].map(|row| row.copy_from_slice(&y_row)),
-                Some(chroma) => {
-                    let (cb, cr) = chroma.row(y);
-                    r.iter_mut().zip(&y_row).zip(cr).for_each(|((r, y), cr)| *r = y + 2.0 * (1.0 - kr) * cr);
-                    b.iter_mut().zip(&y_row).zip(cb).for_each(|((b, y), cb)| *b = y + 2.0 * (1.0 - kb) * cb);
-                    let rb = r.iter().zip(&b);
-                    g.iter_mut().zip(&y_row).zip(rb).for_each(|((g, y), (r, b))| *g = (y - kr * r - kb * b) / kg);
-                    [(); 3]
+            self.read_codes(luma, self.codes.luma(), &mut y_row);
+            let rgb: [&[f32]; 3] = match &mut chroma {
+                None => [&y_row; 3],
+                Some([cb, cr]) => {
+                    rows::to_rgb([&y_row, cb.row(y), cr.row(y)], self.matrix.weights(), [&mut r, &mut g, &mut b]);
+                    [&r, &g, &b]
                 }
             };
-            samples.extend_from_channels([&r, &g, &b]);
+            let row = 3 * w * y..3 * w * (y + 1);
+            match &mut samples {
+                Samples::U8(samples) => rows::pixels_8(rgb, &mut samples[row]),
+                Samples::U16(samples) => rows::pixels_16(rgb, &mut samples[row]),
+            }
         }
         Frame { size: self.size, samples, alpha: None }
     }
@@ -138,99 +147,96 @@ impl Yuv {
     /// Cr = (R - Y) / 2 (1 - kr)
     pub fn encode(&self, frame: &Frame, planes: &mut Vec<u8>) {
         frame.assert_fits(self.size);
-        planes.clear();
+        planes.resize(self.frame_bytes(), 0);
         let Size { h, w } = self.size;
-        let (kr, kg, kb) = (self.matrix.kr(), self.matrix.kg(), self.matrix.kb());
-        let chroma_width = self.subsampling.as_ref().map_or(0, |subsampling| subsampling.size.w);
+        let row_bytes = w * self.bytes_per_sample();
+        let (luma, chroma) = planes.split_at_mut(h * row_bytes);
+        let (cb, cr) = chroma.split_at_mut(chroma.len() / 2);
+        let mut chroma = self.subsampling.as_ref().map(|s| [cb, cr].map(|plane| ChromaPlane::new(self, s, plane)));
 
-        let row = || vec![0.0; w];
-        let (mut r, mut g, mut b) = (row(), row(), row());
-        let (mut y_row, mut cb_row, mut cr_row) = (row(), row(), row());
-        // Already narrow, not yet low: rows are filtered once all are there.
-        let (mut cb, mut cr) = (vec![0.0; h * chroma_width], vec![0.0; h * chroma_width]);
-        for y in 0..h {
-            frame.samples.copy_to_channels(3 * w * y..3 * w * (y + 1), [&mut r, &mut g, &mut b]);
-            let rgb = r.iter().zip(&g).zip(&b);
-            y_row.iter_mut().zip(rgb).for_each(|(y, ((r, g), b))| *y = kr * r + kg * g + kb * b);
-            cb_row.iter_mut().zip(&y_row).zip(&b).for_each(|((cb, y), b)| *cb = (b - y) / (2.0 * (1.0 - kb)));
-            cr_row.iter_mut().zip(&y_row).zip(&r).for_each(|((cr, y), r)| *cr = (r - y) / (2.0 * (1.0 - kr)));
-            self.write_codes(&y_row, self.codes.black, self.codes.luma_span, planes);
-            if let Some(subsampling) = &self.subsampling {
-                let narrow = y * chroma_width..(y + 1) * chroma_width;
-                subsampling.down.h.along(&cb_row, &mut cb[narrow.clone()]);
-                subsampling.down.h.along(&cr_row, &mut cr[narrow]);
+        let [mut r, mut g, mut b, mut y_row, mut cb_row, mut cr_row] = [(); 6].map(|()| vec![0.0; w]);
+        for (y, luma) in luma.chunks_exact_mut(row_bytes).enumerate() {
+            let (row, rgb) = (3 * w * y..3 * w * (y + 1), [&mut r[..], &mut g, &mut b]);
+            match &frame.samples {
+                Samples::U8(samples) => rows::channels_of_8(&samples[row], rgb),
+                Samples::U16(samples) => rows::channels_of_16(&samples[row], rgb),
+            }
+            rows::to_yuv([&r, &g, &b], self.matrix.weights(), [&mut y_row, &mut cb_row, &mut cr_row]);
+            self.write_codes(&y_row, self.codes.luma(), luma);
+            if let Some([cb, cr]) = &mut chroma {
+                cb.take(y, &cb_row);
+                cr.take(y, &cr_row);
             }
         }
-        if let Some(subsampling) = &self.subsampling {
-            self.write_chroma(subsampling, &cb, planes);
-            self.write_chroma(subsampling, &cr, planes);
-        }
     }
 
-    fn write_chroma(&self, subsampling: &Subsampling, narrow: &[f32], planes: &mut Vec<u8>) {
-        let mut row = vec![0.0; subsampling.size.w];
-        for y in 0..subsampling.size.h {
-            subsampling.down.v.across(narrow, y, &mut row);
-            self.write_codes(&row, self.codes.grey, self.codes.chroma_span, planes);
-        }
+    fn read_codes(&self, bytes: &[u8], scale: [f32; 2], values: &mut [f32]) {
+        let read = if self.bits == 8 { rows::values_of_8 } else { rows::values_of_16 };
+        read(bytes, scale, values);
     }
 
-    /// Values from codes: `zero` is the code of 0, `span` the codes from 0 to 1.
-    fn read_codes(&self, bytes: &[u8], zero: f32, span: f32, values: &mut [f32]) {
-        let value = |code: f32| (code - zero) / span;
-        if self.bits == 8 {
-            values.iter_mut().zip(bytes).for_each(|(v, byte)| *v = value(f32::from(*byte)));
-        } else {
-            let codes = bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]));
-            values.iter_mut().zip(codes).for_each(|(v, code)| *v = value(f32::from(code)));
-        }
-    }
-
-    /// Codes from values, rounded to nearest and kept within what the bits can say.
-    fn write_codes(&self, values: &[f32], zero: f32, span: f32, bytes: &mut Vec<u8>) {
-        let code = |value: &f32| (value * span + zero + 0.5).min(self.codes.max);
-        let start = bytes.len();
-        bytes.resize(start + values.len() * if self.bits == 8 { 1 } else { 2 }, 0);
-        let bytes = &mut bytes[start..];
-        if self.bits == 8 {
-            bytes.iter_mut().zip(values).for_each(|(byte, value)| *byte = code(value) as u8);
-        } else {
-            let pairs = bytes.chunks_exact_mut(2).zip(values);
-            pairs.for_each(|(pair, value)| pair.copy_from_slice(&(code(value) as u16).to_le_bytes()));
-        }
+    fn write_codes(&self, values: &[f32], scale: [f32; 2], bytes: &mut [u8]) {
+        let write = if self.bits == 8 { rows::codes_of_8 } else { rows::codes_of_16 };
+        write(values, scale, self.codes.max, bytes);
     }
 }
 
-/// Chroma at luma's positions, row by row.
+/// A plane of chroma at luma's positions, row by row.
 struct ChromaRows<'a> {
+    yuv: &'a Yuv,
     subsampling: &'a Subsampling,
-    cb: Vec<f32>,
-    cr: Vec<f32>,
+    plane: &'a [u8],
+    rows: Rows,
     narrow: Vec<f32>,
-    cb_row: Vec<f32>,
-    cr_row: Vec<f32>,
+    wide: Vec<f32>,
 }
 
 impl<'a> ChromaRows<'a> {
-    fn new(yuv: &Yuv, subsampling: &'a Subsampling, planes: &[u8]) -> ChromaRows<'a> {
-        let values = |bytes: &[u8]| {
-            let mut values = vec![0.0; subsampling.size.pixels()];
-            yuv.read_codes(bytes, yuv.codes.grey, yuv.codes.chroma_span, &mut values);
-            values
-        };
-        let (cb, cr) = planes.split_at(planes.len() / 2);
-        let row = || vec![0.0; yuv.size.w];
-        let narrow = vec![0.0; subsampling.size.w];
-        ChromaRows { subsampling, cb: values(cb), cr: values(cr), narrow, cb_row: row(), cr_row: row() }
+    fn new(yuv: &'a Yuv, subsampling: &'a Subsampling, plane: &'a [u8]) -> ChromaRows<'a> {
+        let w = subsampling.size.w;
+        let (rows, narrow, wide) = (Rows::new(w), vec![0.0; w], vec![0.0; yuv.size.w]);
+        ChromaRows { yuv, subsampling, plane, rows, narrow, wide }
     }
 
-    fn row(&mut self, y: usize) -> (&[f32], &[f32]) {
-        let Filters { v, h } = &self.subsampling.up;
-        v.across(&self.cb, y, &mut self.narrow);
-        h.along(&self.narrow, &mut self.cb_row);
-        v.across(&self.cr, y, &mut self.narrow);
-        h.along(&self.narrow, &mut self.cr_row);
-        (&self.cb_row, &self.cr_row)
+    fn row(&mut self, y: usize) -> &[f32] {
+        let ChromaRows { yuv, subsampling: Subsampling { size, up, .. }, plane, rows, narrow, wide } = self;
+        let bytes = size.w * yuv.bytes_per_sample();
+        let read = |i: usize, row: &mut [f32]| yuv.read_codes(&plane[i * bytes..][..bytes], yuv.codes.chroma(), row);
+        rows.take_to(up.v.last_row(y), read);
+        up.v.across(rows, y, narrow);
+        up.h.along(narrow, wide);
+        wide
+    }
+}
+
+/// A plane of chroma that is made from rows at luma's positions.
+struct ChromaPlane<'a> {
+    yuv: &'a Yuv,
+    subsampling: &'a Subsampling,
+    plane: &'a mut [u8],
+    /// Already narrow, not yet low.
+    rows: Rows,
+    /// The next row to be written.
+    next: usize,
+    low: Vec<f32>,
+}
+
+impl<'a> ChromaPlane<'a> {
+    fn new(yuv: &'a Yuv, subsampling: &'a Subsampling, plane: &'a mut [u8]) -> ChromaPlane<'a> {
+        let w = subsampling.size.w;
+        ChromaPlane { yuv, subsampling, plane, rows: Rows::new(w), next: 0, low: vec![0.0; w] }
+    }
+
+    /// Takes row `y`, and writes what that completes.
+    fn take(&mut self, y: usize, row: &[f32]) {
+        let ChromaPlane { yuv, subsampling: Subsampling { size, down, .. }, plane, rows, next, low } = self;
+        rows.take_to(y, |_, narrow| down.h.along(row, narrow));
+        let bytes = size.w * yuv.bytes_per_sample();
+        while *next < size.h && down.v.last_row(*next) <= y {
+            down.v.across(rows, *next, low);
+            yuv.write_codes(low, yuv.codes.chroma(), &mut plane[*next * bytes..][..bytes]);
+            *next += 1;
+        }
     }
 }
 

@@ -121,15 +121,39 @@ impl Codec {
     }
 
     /// What it stores frames of these pixels as. 4:2:0 is what every player plays.
-    pub(super) fn pixels(self, input: Pixels, size: Size, output: &Path) -> Result<Pixels> {
-        let pixels = match (self.kind, input.family) {
+    pub(super) fn stored_pixels(self, input: Pixels) -> Pixels {
+        match (self.kind, input.family) {
             (Kind::H264 | Kind::Hevc | Kind::Av1, _) => {
                 Pixels { family: Family::Yuv420, bits: if input.bits > 8 { 10 } else { 8 } }
             }
             (Kind::ProRes, Family::Yuv444 | Family::Gbr) => Pixels { family: Family::Yuv444, bits: 10 },
             (Kind::ProRes, _) => Pixels { family: Family::Yuv422, bits: 10 },
             (Kind::Ffv1, _) => input,
+        }
+    }
+
+    /// Bits that a pixel of a common film takes, about. Quality in steps of six doubles or halves what is lossy.
+    pub(super) fn bits_per_pixel(self, pixels: Pixels, crf: Option<u32>) -> f64 {
+        let samples = match pixels.family {
+            Family::Yuv420 => 1.5,
+            Family::Yuv422 => 2.0,
+            Family::Yuv444 | Family::Gbr => 3.0,
+            Family::Grey => 1.0,
         };
+        let lossy = |bits: f64, usual: f64| bits * 2f64.powf((usual - crf.map_or(usual, f64::from)) / 6.0);
+        match self.kind {
+            Kind::H264 => lossy(0.2, 18.0),
+            Kind::Hevc => lossy(0.12, 20.0),
+            Kind::Av1 => lossy(0.08, 28.0),
+            Kind::Ffv1 => 0.45 * samples * f64::from(pixels.bits),
+            // As the makers of the codec give its rates.
+            Kind::ProRes => 1.77 * samples,
+        }
+    }
+
+    /// The same for frames of a size, which not every one can have.
+    pub(super) fn pixels(self, input: Pixels, size: Size, output: &Path) -> Result<Pixels> {
+        let pixels = self.stored_pixels(input);
         let odd = match pixels.family {
             Family::Yuv420 => size.w % 2 == 1 || size.h % 2 == 1,
             Family::Yuv422 => size.w % 2 == 1,

@@ -1,11 +1,14 @@
 //! A video as a source of frames.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::process::{ChildStdout, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use super::Video;
+use super::marks::digest;
+use super::seek::{Passed, Way};
+use super::timeline::Mark;
 use super::tools::{self, Process, Tools, file_url, words};
 use crate::error::{Error, Result};
 use crate::frame::Frame;
@@ -26,16 +29,95 @@ pub(super) struct Reader {
     stamps: Receiver<Option<i64>>,
     /// Taken when it has ended.
     process: Option<Process>,
+    tools: Tools,
+    /// Frames read, or passed over.
+    read: usize,
 }
 
 impl Reader {
     /// Starts decoding what a probe has described.
     pub fn new(tools: Tools, info: Info) -> Result<Reader> {
-        let video = described(&info);
+        let Child { process, stdout, stamps } = Child::start(&tools, described(&info), None)?;
+        let planes = Planes::new(info.size, described(&info).layout);
+        Ok(Reader { tools, info, planes, buffer: Vec::new(), stdout, stamps, process: Some(process), read: 0 })
+    }
+
+    /// Starts again, from the start or, in seconds, from somewhere before a time.
+    fn restart(&mut self, before: Option<f64>) -> Result<()> {
+        let Child { process, stdout, stamps } = Child::start(&self.tools, described(&self.info), before)?;
+        (self.process, self.stdout, self.stamps) = (Some(process), stdout, stamps);
+        Ok(())
+    }
+
+    /// The next frame's mark, once its planes are there. Nothing behind the last.
+    fn fill(&mut self) -> Result<Option<Mark>> {
+        let bytes = self.planes.frame_bytes();
+        self.buffer.resize(bytes, 0);
+        let video = described(&self.info);
+        let read = read_all(&mut self.stdout, &mut self.buffer);
+        let read = read.map_err(|cause| Error::Read { path: video.path.clone(), cause })?;
+        if read == bytes {
+            let stamp = self.stamps.recv_timeout(PATIENCE).ok().flatten();
+            return Ok(Some(Mark { stamp, digest: digest(&self.buffer) }));
+        }
+        let died = |reason| Error::DecoderDied { path: video.path.clone(), reason };
+        match self.process.take().map(Process::wait) {
+            Some(Ok(end)) => end.check().map_err(died)?,
+            Some(Err(cause)) => return Err(died(cause.to_string())),
+            None => {}
+        }
+        match read {
+            0 => Ok(None),
+            _ => Err(died("it ended within a frame".to_owned())),
+        }
+    }
+
+    /// Reads the planes of the next frame and notes its time. Whether there was one.
+    fn advance(&mut self) -> Result<bool> {
+        let Some(mark) = self.fill()? else { return Ok(false) };
+        described(&self.info).timeline.push(mark);
+        self.read += 1;
+        Ok(true)
+    }
+
+    /// Goes behind the first `frames` frames by way of a keyframe before them. Whether that led there for certain: the
+    /// frames on the way must be those that an earlier run read.
+    fn seek(&mut self, frames: usize) -> Result<bool> {
+        let past = described(&self.info).timeline.past();
+        let Some(mut way) = Way::to(frames, &past, described(&self.info)) else { return Ok(false) };
+        self.restart(Some(way.time))?;
+        loop {
+            // A decoder that fails here may not when it starts from the first frame.
+            let Ok(Some(mark)) = self.fill() else { return Ok(false) };
+            match way.pass(mark) {
+                Passed::On => {}
+                Passed::Lost => return Ok(false),
+                Passed::There => break,
+            }
+        }
+        past[..frames].iter().for_each(|mark| described(&self.info).timeline.push(*mark));
+        self.read = frames;
+        Ok(true)
+    }
+}
+
+/// A decoder, and the ends of its pipes that are ours.
+struct Child {
+    process: Process,
+    stdout: ChildStdout,
+    stamps: Receiver<Option<i64>>,
+}
+
+impl Child {
+    fn start(tools: &Tools, video: &Video, before: Option<f64>) -> Result<Child> {
         let mut command = tools::command(&tools.ffmpeg);
         command.args(words("-nostdin -hide_banner -v error -protocol_whitelist file"));
         if let Some(start) = video.clip.start {
             command.arg("-ss").arg(format!("{}us", start.as_micros()));
+        }
+        if let Some(time) = before {
+            // From the keyframe on, with the timestamps that frames have when all are read.
+            command.args(words("-copyts -start_at_zero -noaccurate_seek -ss")).arg(format!("{time:.6}"));
         }
         command.arg("-i").arg(file_url(&video.path)).arg("-map").arg(format!("0:{}", video.index));
         command.arg("-vf").arg(filters(video)).args(tools.passthrough());
@@ -46,31 +128,7 @@ impl Reader {
         let listen = move |line: &str| timestamp(line).map(|stamp| to.send(stamp)).is_some() || line == MARK;
         let mut process = Process::start(command, listen)?;
         let stdout = process.child.stdout.take().expect("a pipe was asked for");
-        let planes = Planes::new(info.size, video.layout);
-        Ok(Reader { info, planes, buffer: Vec::new(), stdout, stamps, process: Some(process) })
-    }
-
-    /// Reads the planes of the next frame and notes its time. Nothing behind the last.
-    fn fill(&mut self) -> Result<bool> {
-        let bytes = self.planes.frame_bytes();
-        self.buffer.clear();
-        let video = described(&self.info);
-        let read = (&mut self.stdout).take(bytes as u64).read_to_end(&mut self.buffer);
-        let read = read.map_err(|cause| Error::Read { path: video.path.clone(), cause })?;
-        if read == bytes {
-            video.timeline.push(self.stamps.recv_timeout(PATIENCE).ok().flatten());
-            return Ok(true);
-        }
-        let died = |reason| Error::DecoderDied { path: video.path.clone(), reason };
-        match self.process.take().map(Process::wait) {
-            Some(Ok(end)) => end.check().map_err(died)?,
-            Some(Err(cause)) => return Err(died(cause.to_string())),
-            None => {}
-        }
-        match read {
-            0 => Ok(false),
-            _ => Err(died("it ended within a frame".to_owned())),
-        }
+        Ok(Child { process, stdout, stamps })
     }
 }
 
@@ -80,17 +138,37 @@ impl Source for Reader {
     }
 
     fn next(&mut self) -> Result<Option<Frame>> {
-        Ok(self.fill()?.then(|| self.planes.decode(&self.buffer)))
+        Ok(self.advance()?.then(|| self.planes.decode(&self.buffer)))
     }
 
     fn skip(&mut self, frames: usize) -> Result<usize> {
+        if self.read == 0 && !described(&self.info).timeline.past().is_empty() {
+            if self.seek(frames)? {
+                return Ok(frames);
+            }
+            self.restart(None)?;
+        }
         for skipped in 0..frames {
-            if !self.fill()? {
+            if !self.advance()? {
                 return Ok(skipped);
             }
         }
         Ok(frames)
     }
+}
+
+/// Fills `buffer` as far as there is something to fill it with.
+fn read_all(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match from.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 fn described(info: &Info) -> &Video {

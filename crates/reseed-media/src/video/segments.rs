@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::{marks, spool};
 use crate::error::{Error, Result};
 
 /// Frames of a segment; the last may have fewer.
@@ -70,7 +71,9 @@ impl Work {
             let Some(name) = name.to_str() else { continue };
             match parse(name, self.extension) {
                 Some((index, frames)) => found.push((index, Segment { name: name.to_owned(), frames })),
-                None if is_ours(name) && name != JOB_FILE => drop(fs::remove_file(self.folder.join(name))),
+                None if is_ours(name) && ![JOB_FILE, marks::NAME].contains(&name) && !spool::is_part(name) => {
+                    drop(fs::remove_file(self.folder.join(name)))
+                }
                 None => {}
             }
         }
@@ -149,6 +152,8 @@ impl Drop for Work {
 fn is_ours(name: &str) -> bool {
     name == JOB_FILE
         || name == LIST
+        || name == marks::NAME
+        || spool::is_part(name)
         || name.split_once('-').is_some_and(|(index, _)| index.len() == 6 && index.parse::<usize>().is_ok())
 }
 

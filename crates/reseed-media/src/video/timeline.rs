@@ -62,13 +62,30 @@ pub(crate) struct Timeline {
     clock: Clock,
     /// Seconds of a tick of the source's timestamps.
     base: Rate,
-    times: Arc<Mutex<Vec<i64>>>,
+    frames: Arc<Mutex<Frames>>,
+}
+
+/// What is known of a frame that was read: enough to find it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// The source's timestamp.
+    pub stamp: Option<i64>,
+    /// Of its planes.
+    pub digest: u64,
+}
+
+/// The frames that were read, and those that an earlier run read.
+#[derive(Debug, Default)]
+struct Frames {
+    times: Vec<i64>,
+    marks: Vec<Mark>,
+    past: Arc<Vec<Mark>>,
 }
 
 /// Timelines are equal when they are the same.
 impl PartialEq for Timeline {
     fn eq(&self, other: &Timeline) -> bool {
-        Arc::ptr_eq(&self.times, &other.times)
+        Arc::ptr_eq(&self.frames, &other.frames)
     }
 }
 
@@ -77,17 +94,18 @@ impl Eq for Timeline {}
 impl Timeline {
     /// An empty timeline for frames at about `rate` with timestamps that count `base` seconds.
     pub fn new(rate: Rate, base: Rate) -> Timeline {
-        Timeline { clock: Clock::new(rate, (base.den / base.num.max(1)).into()), base, times: Arc::default() }
+        Timeline { clock: Clock::new(rate, (base.den / base.num.max(1)).into()), base, frames: Arc::default() }
     }
 
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// The next frame has this timestamp, or none. Times always grow, so that no frame is lost to another.
-    pub fn push(&self, timestamp: Option<i64>) {
-        let mut times = self.lock();
-        let frame = i64::from(self.clock.frame);
+    /// The next frame. Times always grow, so that no frame is lost to another.
+    pub fn push(&self, mark: Mark) {
+        let mut frames = self.lock();
+        let Frames { times, marks, .. } = &mut *frames;
+        let (timestamp, frame) = (mark.stamp, i64::from(self.clock.frame));
         let (first, last, index) = (times.first().copied(), times.last().copied(), times.len() as i64);
         let time = match (timestamp, first, last) {
             (Some(stamp), Some(first), Some(last)) => self.snapped(stamp, first + index * frame).max(last + 1),
@@ -96,6 +114,27 @@ impl Timeline {
             (None, ..) => 0,
         };
         times.push(time);
+        marks.push(mark);
+    }
+
+    /// What is known of frame `from` and of those behind it.
+    pub fn marks(&self, from: usize) -> Vec<Mark> {
+        self.lock().marks.get(from..).unwrap_or_default().to_vec()
+    }
+
+    /// What an earlier run knew.
+    pub fn past(&self) -> Arc<Vec<Mark>> {
+        self.lock().past.clone()
+    }
+
+    /// An earlier run knew this.
+    pub fn remember(&self, marks: Vec<Mark>) {
+        self.lock().past = Arc::new(marks);
+    }
+
+    /// Seconds of a timestamp.
+    pub fn seconds(&self, stamp: i64) -> f64 {
+        stamp as f64 * f64::from(self.base.num) / f64::from(self.base.den)
     }
 
     /// A timestamp may be the rounded time of a frame at a constant rate; then that time is the true one.
@@ -112,8 +151,8 @@ impl Timeline {
 
     /// When frame `index` is shown. Frames that are not there are thought on at the clock's rate on both sides.
     pub fn time(&self, index: i64) -> i64 {
-        let times = self.lock();
-        let frame = i64::from(self.clock.frame);
+        let frames = self.lock();
+        let (times, frame) = (&frames.times, i64::from(self.clock.frame));
         match (times.first(), times.last()) {
             (Some(first), _) if index < 0 => first + index * frame,
             (_, Some(last)) => {
@@ -123,8 +162,8 @@ impl Timeline {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<i64>> {
-        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Frames> {
+        self.frames.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -133,6 +172,10 @@ mod tests {
     use super::*;
 
     const FILM: Rate = Rate { num: 24000, den: 1001 };
+
+    fn mark(stamp: Option<i64>) -> Mark {
+        Mark { stamp, digest: 0 }
+    }
 
     #[test]
     fn clocks_hold_frames_and_timestamps_exactly() {
@@ -155,7 +198,7 @@ mod tests {
     fn rounded_times_become_true_ones() {
         let timeline = Timeline::new(FILM, Rate { num: 1, den: 1000 });
         for ms in [0, 42, 83, 125, 170, 209] {
-            timeline.push(Some(ms));
+            timeline.push(mark(Some(ms)));
         }
         let times: Vec<i64> = (0..6).map(|i| timeline.time(i)).collect();
         assert_eq!(times, [0, 1001, 2002, 3003, 170 * 24, 5005]);
@@ -165,7 +208,7 @@ mod tests {
     #[test]
     fn times_always_grow() {
         let timeline = Timeline::new(Rate { num: 25, den: 1 }, Rate { num: 1, den: 1000 });
-        [Some(100), Some(100), None, Some(20)].into_iter().for_each(|stamp| timeline.push(stamp));
+        [Some(100), Some(100), None, Some(20)].into_iter().for_each(|stamp| timeline.push(mark(stamp)));
         assert_eq!([0, 1, 2, 3].map(|i| timeline.time(i)), [100, 101, 141, 142]);
     }
 }

@@ -5,6 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 
 use crate::error::{Error, Result};
@@ -19,11 +21,23 @@ pub(crate) struct Tools {
     pub ffprobe: PathBuf,
     /// Whether its option for frames to keep their times still has the old name.
     old: bool,
+    /// Names of its encoders.
+    encoders: Vec<String>,
 }
+
+/// Asked once: what a program can does not change while we run.
+static FOUND: OnceLock<Tools> = OnceLock::new();
 
 impl Tools {
     /// Looks where `RESEED_FFMPEG` says, or else beside this program and then in the folders of `PATH`.
     pub fn find() -> Result<Tools> {
+        match FOUND.get() {
+            Some(tools) => Ok(tools.clone()),
+            None => Tools::ask().map(|tools| FOUND.get_or_init(|| tools).clone()),
+        }
+    }
+
+    fn ask() -> Result<Tools> {
         let folders = match env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
             Some(named) => vec![folder_of(PathBuf::from(named))],
             None => {
@@ -38,12 +52,17 @@ impl Tools {
             found.ok_or(Error::NoFfmpeg { program: name })
         };
         let (ffmpeg, ffprobe) = (find("ffmpeg")?, find("ffprobe")?);
-        let mut version = command(&ffmpeg);
-        version.arg("-version");
+        let mut list = command(&ffmpeg);
+        list.arg("-encoders");
         let failed = |reason| Error::BadFfmpeg { program: ffmpeg.clone(), reason };
-        let text = output(version)?.map_err(failed)?;
-        let old = is_old(&String::from_utf8_lossy(&text));
-        Ok(Tools { ffmpeg, ffprobe, old })
+        let (to, version) = channel();
+        // It says its version before anything else.
+        let listen = move |line: &str| line.starts_with(VERSION) && to.send(line.to_owned()).is_ok();
+        let text = output_with(list, listen)?.map_err(failed)?;
+        let names = String::from_utf8_lossy(&text);
+        let encoders = names.lines().filter_map(|line| line.split_whitespace().nth(1)).map(str::to_owned).collect();
+        let old = version.try_recv().is_ok_and(|version| is_old(&version));
+        Ok(Tools { ffmpeg, ffprobe, old, encoders })
     }
 
     /// The option with which every frame is written once, whatever its time.
@@ -52,13 +71,8 @@ impl Tools {
     }
 
     /// The first of these encoders that ffmpeg has.
-    pub fn encoder(&self, names: &[String]) -> Result<Option<String>> {
-        let mut list = command(&self.ffmpeg);
-        list.args(["-hide_banner", "-encoders"]);
-        let failed = |reason| Error::BadFfmpeg { program: self.ffmpeg.clone(), reason };
-        let list = String::from_utf8_lossy(&output(list)?.map_err(failed)?).into_owned();
-        let has = |name: &&String| list.lines().any(|line| line.split_whitespace().nth(1) == Some(name));
-        Ok(names.iter().find(has).cloned())
+    pub fn encoder(&self, names: &[String]) -> Option<String> {
+        names.iter().find(|name| self.encoders.contains(name)).cloned()
     }
 }
 
@@ -70,9 +84,12 @@ fn folder_of(named: PathBuf) -> PathBuf {
     }
 }
 
+/// What it says first of all, before its version.
+const VERSION: &str = "ffmpeg version ";
+
 /// Whether `ffmpeg version 5.0.1-...` is before 5.1. Builds without a number are of the newest sources.
 fn is_old(text: &str) -> bool {
-    let version = text.strip_prefix("ffmpeg version ").unwrap_or_default().trim_start_matches('n');
+    let version = text.strip_prefix(VERSION).unwrap_or_default().trim_start_matches('n');
     let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
         (Some(Ok(major)), Some(Ok(minor))) => (major, minor) < (5, 1),
@@ -206,11 +223,19 @@ fn plain(line: &str) -> &str {
 }
 
 /// Runs a command to its end and gives what it printed.
-pub(crate) fn output(mut command: Command) -> Result<std::result::Result<Vec<u8>, String>> {
+pub(crate) fn output(command: Command) -> Result<std::result::Result<Vec<u8>, String>> {
+    output_with(command, |_| false)
+}
+
+/// The same, with a listener for lines that are meant for us.
+fn output_with(
+    mut command: Command,
+    listen: impl FnMut(&str) -> bool + Send + 'static,
+) -> Result<std::result::Result<Vec<u8>, String>> {
     command.stdout(Stdio::piped());
     let program = PathBuf::from(command.get_program());
     let failed = |cause| Error::Start { program: program.clone(), cause };
-    let mut process = Process::start(command, |_| false)?;
+    let mut process = Process::start(command, listen)?;
     let mut printed = Vec::new();
     if let Some(mut stdout) = process.child.stdout.take() {
         std::io::Read::read_to_end(&mut stdout, &mut printed).map_err(failed)?;

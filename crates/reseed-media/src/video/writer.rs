@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 
 use super::codec::Codec;
 use super::encoder::{Encoder, Encoding};
+use super::marks::Marks;
 use super::mux::Mux;
 use super::pixels::{Family, Pixels};
 use super::segments::{SEGMENT_FRAMES, Work};
+use super::spool::Spool;
 use super::timeline::Clock;
 use super::tools::Tools;
 use super::tracks::Container;
@@ -33,6 +35,12 @@ pub struct Writer {
     current: Option<Encoder>,
     ending: Option<Encoder>,
     next: usize,
+    spool: Option<Spool>,
+    marks: Option<Marks>,
+    /// Whether frames in the spool are still to be given to encoders.
+    replays: bool,
+    /// Frames that are yet to come and in finished segments already.
+    ahead: usize,
     work: Work,
     partial: Partial,
 }
@@ -40,15 +48,15 @@ pub struct Writer {
 impl Writer {
     /// A new video at `path`; what an interrupted run has left of it is removed.
     pub fn create(path: &Path, info: &Info, options: &Options) -> Result<Writer> {
-        Writer::open(path, info, options, false)
+        Writer::open(path, info, options, None)
     }
 
-    /// Takes up what a run with the same arguments has left. Frames from [`Writer::frames_done`] on are to be written.
-    pub fn resume(path: &Path, info: &Info, options: &Options) -> Result<Writer> {
-        Writer::open(path, info, options, true)
+    /// Takes up what a run with the same arguments has left, behind its first `frames` frames.
+    pub fn resume(path: &Path, info: &Info, options: &Options, frames: usize) -> Result<Writer> {
+        Writer::open(path, info, options, Some(frames))
     }
 
-    fn open(path: &Path, info: &Info, options: &Options, resume: bool) -> Result<Writer> {
+    fn open(path: &Path, info: &Info, options: &Options, resume: Option<usize>) -> Result<Writer> {
         let expected = "a name ending in .mp4, .mkv, .mov, .webm or .y4m";
         let unknown = || Error::UnknownOutput { path: path.to_owned(), expected };
         let container = Container::of(path).ok_or_else(unknown)?;
@@ -58,11 +66,18 @@ impl Writer {
         codec.check(path, container)?;
         let pixels = codec.pixels(origin.pixels, info.size, path)?;
         let missing = || Error::NoEncoder { codec: codec.to_string(), names: codec.encoders().join(" or ") };
-        let encoder = tools.encoder(&codec.encoders())?.ok_or_else(missing)?;
+        let encoder = tools.encoder(&codec.encoders()).ok_or_else(missing)?;
         let look = Look::new(&origin, pixels, info.size, codec);
 
         let (_, partial) = Partial::file(path)?;
-        let work = Work::open(path, codec.segment_format(), resume)?;
+        let work = Work::open(path, codec.segment_format(), resume.is_some())?;
+        let spool = |written: usize| Spool::open(&work.folder, work.frames(), written);
+        let spool = options.resumable.then(|| spool(resume.unwrap_or(0))).transpose()?;
+        let marks = match &info.kind {
+            Kind::Video(video) if options.resumable => Some(Marks::open(&work.folder, &video.timeline)?),
+            _ => None,
+        };
+        let planes = Planes::new(info.size, pixels.layout(look.range, look.matrix, look.location.as_deref()));
         let encoding = Encoding {
             tools,
             output: path.to_owned(),
@@ -81,7 +96,7 @@ impl Writer {
         };
         Ok(Writer {
             path: path.to_owned(),
-            planes: Planes::new(info.size, pixels.layout(look.range, look.matrix, look.location.as_deref())),
+            planes,
             encoding,
             buffer: Vec::new(),
             options: options.clone(),
@@ -91,19 +106,43 @@ impl Writer {
             current: None,
             ending: None,
             next: work.segments.len(),
+            spool,
+            marks,
+            replays: resume.is_some(),
+            ahead: resume.map_or(0, |frames| work.frames().saturating_sub(frames)),
             work,
             partial,
         })
     }
 
-    /// Frames in segments that are finished.
-    pub fn frames_done(&self) -> usize {
-        self.work.frames()
+    /// Gives encoders those frames again that are in no segment. Not before another comes: only then are their times
+    /// known, since the source is read anew.
+    fn replay(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.replays) {
+            return Ok(());
+        }
+        let Some(spool) = self.spool.take() else { return Ok(()) };
+        let replayed = spool.replay(self.work.frames(), self.planes.frame_bytes(), |planes| self.append(planes));
+        self.spool = Some(spool);
+        replayed
     }
 
-    /// Whether finished segments stay where they are when this is dropped before its end.
-    pub fn keep_work(&mut self, keep: bool) {
-        self.work.keep = keep;
+    /// Gives the encoder in hand, or a new one, a frame's planes.
+    fn append(&mut self, planes: &[u8]) -> Result<()> {
+        if self.ending.as_mut().is_some_and(Encoder::has_ended) {
+            self.settle()?;
+        }
+        let mut encoder = match self.current.take() {
+            Some(encoder) => encoder,
+            None => {
+                self.next += 1;
+                self.encoding.start(&self.work, self.next - 1)?
+            }
+        };
+        self.encoding.write(&mut encoder, planes)?;
+        let full = encoder.frames == SEGMENT_FRAMES;
+        self.current = Some(encoder);
+        if full { self.close() } else { Ok(()) }
     }
 
     /// Gives the segment before the one in hand its name, once its encoder has ended.
@@ -127,42 +166,38 @@ impl Writer {
 
 impl Sink for Writer {
     fn write(&mut self, frame: &Frame) -> Result<()> {
-        if self.ending.as_mut().is_some_and(Encoder::has_ended) {
-            self.settle()?;
+        self.replay()?;
+        let mut planes = std::mem::take(&mut self.buffer);
+        self.planes.encode(frame, &mut planes);
+        match self.ahead {
+            0 => self.append(&planes)?,
+            _ => self.ahead -= 1,
         }
-        let mut buffer = std::mem::take(&mut self.buffer);
-        self.planes.encode(frame, &mut buffer);
-        let mut encoder = match self.current.take() {
-            Some(encoder) => encoder,
-            None => {
-                self.next += 1;
-                self.encoding.start(&self.work, self.next - 1)?
-            }
-        };
-        self.encoding.write(&mut encoder, &buffer)?;
-        self.buffer = buffer;
-        let full = encoder.frames == SEGMENT_FRAMES;
-        self.current = Some(encoder);
-        if full { self.close() } else { Ok(()) }
+        self.spool.as_mut().map_or(Ok(()), |spool| spool.append(&planes))?;
+        self.buffer = planes;
+        Ok(())
     }
 
     fn secure(&mut self) -> Result<usize> {
         if self.ending.as_mut().is_some_and(Encoder::has_ended) {
             self.settle()?;
         }
+        let Some(spool) = &mut self.spool else { return Ok(0) };
+        let written = spool.secure()?;
+        if let Some((marks, video)) = self.marks.as_mut().zip(self.source.as_ref()) {
+            marks.secure(&video.timeline)?;
+        }
         self.work.sync()?;
-        Ok(self.frames_done())
-    }
-
-    fn secures_at_once(&self) -> bool {
-        false
+        spool.forget(self.work.frames());
+        Ok(written)
     }
 
     fn keep_unfinished(&mut self) {
-        self.keep_work(true);
+        self.work.keep = true;
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
+        self.replay()?;
         self.close()?;
         self.settle()?;
         let mux = Mux {
@@ -180,6 +215,25 @@ impl Sink for Writer {
         work.keep = false;
         Ok(())
     }
+}
+
+/// Bits of a pixel that an output would take, about.
+pub(crate) fn bits_per_pixel(info: &Info, options: &Options) -> f64 {
+    let (codec, pixels) = stored(info, options);
+    codec.bits_per_pixel(pixels, options.crf)
+}
+
+/// Bytes of a frame on its way to the encoder.
+pub(crate) fn plane_bytes(info: &Info, options: &Options) -> usize {
+    let pixels = stored(info, options).1;
+    Planes::new(info.size, pixels.layout(Range::Limited, Matrix::Bt709, None)).frame_bytes()
+}
+
+/// What an output is compressed with unless its name asks for something else, and its pixels.
+fn stored(info: &Info, options: &Options) -> (Codec, Pixels) {
+    let pixels = Origin::of(info).pixels;
+    let codec = options.codec.unwrap_or(Codec::default_for(Container::Matroska, pixels.bits));
+    (codec, codec.stored_pixels(pixels))
 }
 
 /// What an output takes over from whatever was opened.

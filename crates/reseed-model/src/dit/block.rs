@@ -9,6 +9,7 @@ use super::time::Slot;
 use crate::error::Result;
 
 /// One layer's weights, plain data.
+#[derive(Clone)]
 pub struct Block {
     heads: usize,
     /// Whether both streams have the same matrices.

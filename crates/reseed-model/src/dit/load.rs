@@ -3,7 +3,7 @@
 
 use std::cell::OnceCell;
 
-use reseed_ops::{ConvData, Linear, Norm, Ops, Vector};
+use reseed_ops::{ConvData, Linear, LinearData, LinearSpec, Norm, Numbers, Ops, Quant, Vector};
 
 use super::config::{Config, PATCH};
 use super::time::{Part, Slot, Time};
@@ -41,10 +41,15 @@ impl<'a> Loader<'a> {
     /// One matrix, or several of the same size one below the other.
     pub fn linear(&self, names: &[String], [d_out, d_in]: [usize; 2], biased: bool) -> Result<Linear> {
         let rows = d_out * names.len();
+        let matrices: Vec<String> = names.iter().map(|name| format!("{name}.weight")).collect();
+        let quant = self.quant(&matrices);
         let read = || {
-            let mut data = ConvData { weight: Vec::with_capacity(rows * d_in), bias: Vec::with_capacity(rows) };
-            for name in names {
-                data.weight.extend(self.read(&format!("{name}.weight"))?);
+            let mut data = LinearData { weight: Numbers::empty(quant), bias: Vec::with_capacity(rows) };
+            for (name, matrix) in names.iter().zip(&matrices) {
+                data.weight.append(match quant {
+                    Some(_) => self.source.numbers(matrix)?,
+                    None => Numbers::Floats(self.read(matrix)?),
+                });
                 if biased {
                     data.bias.extend(self.read(&format!("{name}.bias"))?);
                 }
@@ -52,7 +57,13 @@ impl<'a> Loader<'a> {
             data.bias.resize(rows, 0.0);
             Ok(data)
         };
-        Ok(self.ops.linear_weights(d_in, rows, &read)?)
+        Ok(self.ops.linear_weights(LinearSpec { d_in, d_out: rows, quant }, &read)?)
+    }
+
+    /// How matrices are stored, if all alike.
+    fn quant(&self, matrices: &[String]) -> Option<Quant> {
+        let first = self.source.quant(&matrices[0])?;
+        matrices.iter().all(|matrix| self.source.quant(matrix) == Some(first)).then_some(first)
     }
 
     /// The way in. Of a pixel's channels the last is always one: its column belongs to the bias.
@@ -65,9 +76,9 @@ impl<'a> Loader<'a> {
                 data.weight.extend(&pixel[..channels]);
                 data.bias[i / (PATCH * PATCH)] += pixel[channels];
             }
-            Ok(data)
+            Ok(data.into())
         };
-        Ok(self.ops.linear_weights(PATCH * PATCH * channels, self.config.width, &read)?)
+        Ok(self.ops.linear_weights(LinearSpec::floats(PATCH * PATCH * channels, self.config.width), &read)?)
     }
 
     pub fn vector(&self, name: &str, len: usize) -> Result<Vector> {

@@ -1,6 +1,6 @@
 //! What a transformer takes of a device, before it is there.
 
-use reseed_ops::{Cost, Ops, Shape, Thw, TraceOps};
+use reseed_ops::{Cost, Ledger, Ops, Shape, Thw, TraceOps};
 
 use super::Dit;
 use super::config::Config;
@@ -18,12 +18,21 @@ pub struct Case<'a> {
     pub text: usize,
 }
 
+/// Layers that do not come anew for every batch; the others do, each while the one before it computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layers {
+    /// So many stay on the device.
+    Stay(usize),
+    /// All wait in the host's memory. So many come into the tensors' memory for several batches in a row.
+    Come(usize),
+}
+
 /// What one step takes with some of the layers on the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
     /// All layers.
     pub layers: usize,
-    /// Those that stay on the device.
+    /// Those that are on the device, for ever or for several batches.
     pub resident: usize,
     /// Bytes of weights on the device.
     pub weights: usize,
@@ -35,29 +44,47 @@ pub struct Needs {
     pub peak: usize,
     /// Arithmetic and traffic.
     pub cost: Cost,
+    /// Nanoseconds until the layers are there that come for several batches.
+    pub coming: u64,
+    /// Nanoseconds of a step behind that.
+    pub time: u64,
+    /// Nanoseconds of these that it waits for layers.
+    pub waited: u64,
 }
 
 impl Case<'_> {
-    /// With `resident` layers on the device.
-    pub fn needs(&self, trace: &TraceOps, resident: usize) -> Result<Needs> {
-        let dit = Dit::load_keeping(trace, self.source, resident)?;
+    /// With these layers on the device.
+    pub fn needs(&self, trace: &TraceOps, on_device: Layers) -> Result<Needs> {
+        let (stay, come) = match on_device {
+            Layers::Stay(count) => (count, 0),
+            Layers::Come(count) => (0, count),
+        };
+        let waiting = Dit::load_keeping(trace, self.source, stay)?;
+        let dit = waiting.fetch_layers(trace, come)?;
+        trace.finish()?;
+        let coming = trace.ledger().time;
         let layers = dit.config.layers;
         let both = Shape::clip(Thw { t: 2 * self.latent.t, ..self.latent }, dit.config.latent);
         let plan = dit.plan(trace, self.latent, self.text)?;
         let latents = trace.upload(both, &[])?;
         let text = trace.upload(Shape::from([self.text, dit.config.text_width]), &[])?;
         dit.sample(trace, &latents, &text, &plan)?;
-        let ledger = trace.ledger();
-        let (weights, hosted, arena, peak, cost) =
-            (ledger.weights, ledger.hosted, ledger.arena, ledger.peak, ledger.cost);
-        Ok(Needs { layers, resident: resident.min(layers), weights, hosted, arena, peak, cost })
+        let Ledger { weights, hosted, arena, peak, cost, time, waited, .. } = trace.ledger();
+        let resident = (stay + come).min(layers);
+        let (time, waited) = (time - coming, waited - coming);
+        Ok(Needs { layers, resident, weights, hosted, arena, peak, cost, coming, time, waited })
     }
 
     /// With as many layers on the device as `fits` allows; `None` where it allows not even none.
-    pub fn most(&self, trace: &dyn Fn() -> TraceOps, fits: impl Fn(&Needs) -> bool) -> Result<Option<Needs>> {
+    pub fn most(
+        &self,
+        trace: &dyn Fn() -> TraceOps,
+        on_device: fn(usize) -> Layers,
+        fits: impl Fn(&Needs) -> bool,
+    ) -> Result<Option<Needs>> {
         let layers = Config::detect(self.source)?.layers;
-        for resident in (0..=layers).rev() {
-            let needs = self.needs(&trace(), resident)?;
+        for count in (0..=layers).rev() {
+            let needs = self.needs(&trace(), on_device(count))?;
             if fits(&needs) {
                 return Ok(Some(needs));
             }

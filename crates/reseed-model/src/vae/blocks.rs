@@ -19,6 +19,11 @@ impl CausalConv {
         Ok(CausalConv { conv: w.conv(name, spec)?, slot: w.slot() })
     }
 
+    /// The same with its kernels on their way to the device.
+    pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
+        Ok(CausalConv { conv: ops.fetch_conv(&self.conv)?, slot: self.slot })
+    }
+
     pub fn forward(&self, ops: &dyn Ops, x: Tensor, state: &mut State, epilogue: Epilogue) -> Result<Summed> {
         let keeps = self.conv.spec.keeps();
         let past = if keeps > 0 { state.past(ops, self.slot)? } else { Past::Start };
@@ -38,6 +43,10 @@ impl Head {
     pub fn load(w: &Loader, half: &str, c_in: usize, c_out: usize) -> Result<Self> {
         let norm = w.norm(&format!("{half}.conv_norm_out"), c_in)?;
         Ok(Head { norm, conv: CausalConv::load(w, &format!("{half}.conv_out"), cube(c_in, c_out))? })
+    }
+
+    pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
+        Ok(Head { norm: self.norm.clone(), conv: self.conv.fetch(ops)? })
     }
 
     /// y = conv(silu(n(x)))
@@ -66,6 +75,16 @@ impl Resnet {
             norm2: w.norm(&part("norm2"), c_out)?,
             conv2: CausalConv::load(w, &part("conv2"), cube(c_out, c_out))?,
             shortcut: (c_in != c_out).then(shortcut).transpose()?,
+        })
+    }
+
+    pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
+        Ok(Resnet {
+            norm1: self.norm1.clone(),
+            conv1: self.conv1.fetch(ops)?,
+            norm2: self.norm2.clone(),
+            conv2: self.conv2.fetch(ops)?,
+            shortcut: self.shortcut.as_ref().map(|shortcut| shortcut.fetch(ops)).transpose()?,
         })
     }
 
@@ -102,6 +121,11 @@ impl Attention {
         })
     }
 
+    pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
+        let (qkv, out) = (ops.fetch_linear(&self.qkv)?, ops.fetch_linear(&self.out)?);
+        Ok(Attention { norm: self.norm.clone(), qkv, out })
+    }
+
     /// y = x + out(softmax(q kᵀ / √c) v)        q, k, v = n(x) W + b
     pub fn forward(&self, ops: &dyn Ops, x: Summed) -> Result<Summed> {
         let thw = x.tensor.thw();
@@ -129,6 +153,14 @@ impl Mid {
             first: Resnet::load(w, &format!("{name}.resnets.0"), c, c)?,
             attention: w.config.attention.then(attention).transpose()?,
             last: Resnet::load(w, &format!("{name}.resnets.1"), c, c)?,
+        })
+    }
+
+    pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
+        Ok(Mid {
+            first: self.first.fetch(ops)?,
+            attention: self.attention.as_ref().map(|attention| attention.fetch(ops)).transpose()?,
+            last: self.last.fetch(ops)?,
         })
     }
 
@@ -162,6 +194,10 @@ impl Downsample {
         Ok(Downsample { conv: CausalConv::load(w, &format!("{name}.conv"), spec)? })
     }
 
+    pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
+        Ok(Downsample { conv: self.conv.fetch(ops)? })
+    }
+
     pub fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State, groups: usize) -> Result<Summed> {
         self.conv.forward(ops, x.tensor, state, Epilogue { residual: None, groups: Some(groups) })
     }
@@ -176,6 +212,10 @@ pub struct Upsampler {
 impl Upsampler {
     pub fn load(w: &Loader, name: &str, channels: usize, time: bool) -> Result<Self> {
         Ok(Upsampler { upsample: w.upsample(name, UpsampleSpec { channels, time })?, slot: w.slot() })
+    }
+
+    pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
+        Ok(Upsampler { upsample: ops.fetch_upsample(&self.upsample)?, slot: self.slot })
     }
 
     pub fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State, groups: usize) -> Result<Summed> {

@@ -15,6 +15,8 @@ pub struct Decoder {
     levels: Vec<Level>,
     head: Head,
     slots: usize,
+    /// Whether the layers wait in the host's memory.
+    parked: bool,
 }
 
 struct Level {
@@ -23,6 +25,17 @@ struct Level {
     up: Option<Upsampler>,
     /// The slot behind the level's residual blocks: that of the step up, if there is one.
     end: usize,
+}
+
+impl Level {
+    fn fetch(&self, ops: &dyn Ops) -> Result<Level> {
+        Ok(Level {
+            name: self.name.clone(),
+            resnets: self.resnets.iter().map(|resnet| resnet.fetch(ops)).collect::<Result<_>>()?,
+            up: self.up.as_ref().map(|up| up.fetch(ops)).transpose()?,
+            end: self.end,
+        })
+    }
 }
 
 impl Decoder {
@@ -43,7 +56,8 @@ impl Decoder {
             previous = c;
         }
         let head = Head::load(w, "decoder", previous, config.image)?;
-        Ok(Decoder { config: config.clone(), conv_in, mid, levels, head, slots: w.next_slot() })
+        let (config, slots, parked) = (config.clone(), w.next_slot(), w.parked);
+        Ok(Decoder { config, conv_in, mid, levels, head, slots, parked })
     }
 
     /// The step up to level `i`, and its residual blocks.
@@ -115,5 +129,20 @@ impl Half for Decoder {
 
     fn slots(&self) -> usize {
         self.slots
+    }
+
+    fn fetch(&self, ops: &dyn Ops) -> Result<Option<Box<dyn Half>>> {
+        if !self.parked {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(Decoder {
+            config: self.config.clone(),
+            conv_in: self.conv_in.fetch(ops)?,
+            mid: self.mid.fetch(ops)?,
+            levels: self.levels.iter().map(|level| level.fetch(ops)).collect::<Result<_>>()?,
+            head: self.head.fetch(ops)?,
+            parked: false,
+            ..*self
+        })))
     }
 }

@@ -20,12 +20,24 @@ pub struct Encoder {
     fine: usize,
     fine_slots: Range<usize>,
     slots: usize,
+    /// Whether the layers wait in the host's memory.
+    parked: bool,
 }
 
 struct Level {
     name: String,
     resnets: Vec<Resnet>,
     down: Option<Downsample>,
+}
+
+impl Level {
+    fn fetch(&self, ops: &dyn Ops) -> Result<Level> {
+        Ok(Level {
+            name: self.name.clone(),
+            resnets: self.resnets.iter().map(|resnet| resnet.fetch(ops)).collect::<Result<_>>()?,
+            down: self.down.as_ref().map(|down| down.fetch(ops)).transpose()?,
+        })
+    }
 }
 
 impl Encoder {
@@ -48,8 +60,8 @@ impl Encoder {
         }
         let mid = Mid::load(w, "encoder.mid_block", top)?;
         let head = Head::load(w, "encoder", top, 2 * config.latent)?;
-        let slots = w.next_slot();
-        Ok(Encoder { config: config.clone(), conv_in, levels, mid, head, fine, fine_slots, slots })
+        let (config, slots, parked) = (config.clone(), w.next_slot(), w.parked);
+        Ok(Encoder { config, conv_in, levels, mid, head, fine, fine_slots, slots, parked })
     }
 
     fn level(&self, i: usize, ops: &dyn Ops, mut x: Summed, state: &mut State) -> Result<Summed> {
@@ -110,5 +122,21 @@ impl Half for Encoder {
 
     fn slots(&self) -> usize {
         self.slots
+    }
+
+    fn fetch(&self, ops: &dyn Ops) -> Result<Option<Box<dyn Half>>> {
+        if !self.parked {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(Encoder {
+            config: self.config.clone(),
+            conv_in: self.conv_in.fetch(ops)?,
+            levels: self.levels.iter().map(|level| level.fetch(ops)).collect::<Result<_>>()?,
+            mid: self.mid.fetch(ops)?,
+            head: self.head.fetch(ops)?,
+            parked: false,
+            fine_slots: self.fine_slots.clone(),
+            ..*self
+        })))
     }
 }

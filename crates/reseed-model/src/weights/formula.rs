@@ -6,13 +6,14 @@
 //! v_i = (r_i >> 40) / 2^23 - 1
 //! ```
 //! Matrices and kernels are v · sqrt(3 / fan in), norm gains 1 + 0.2 v, modulation scales 1 + 0.1 v, biases 0.1 v;
-//! rotary frequencies are what they are.
+//! rotary frequencies are what they are. Matrices of layers may be stored in few bits, as public files have them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use half::f16;
 use rayon::prelude::*;
-use reseed_ops::Shape;
+use reseed_ops::{Numbers, Quant, Shape};
 
 use super::Source;
 use crate::dit::Rope;
@@ -63,13 +64,15 @@ pub struct Formula {
     metadata: BTreeMap<String, String>,
     seed: u64,
     path: PathBuf,
+    quant: Option<Quant>,
 }
 
 impl Formula {
     /// Tensors of these names and shapes.
     pub fn new(shapes: Vec<(String, Shape)>, groups: usize, seed: u64) -> Formula {
         let metadata = BTreeMap::from([("groups".to_string(), groups.to_string())]);
-        Formula { shapes: shapes.into_iter().collect(), metadata, seed, path: PathBuf::from("formula weights") }
+        let (shapes, path) = (shapes.into_iter().collect(), PathBuf::from("formula weights"));
+        Formula { shapes, metadata, seed, path, quant: None }
     }
 
     /// The same with a word of metadata more.
@@ -81,6 +84,11 @@ impl Formula {
     /// The same without a word about groups.
     pub fn plain(shapes: Vec<(String, Shape)>, seed: u64) -> Formula {
         Formula { metadata: BTreeMap::new(), ..Formula::new(shapes, 1, seed) }
+    }
+
+    /// The same with the matrices of layers stored in few bits, where their rows are whole blocks.
+    pub fn stored(self, quant: Quant) -> Formula {
+        Formula { quant: Some(quant), ..self }
     }
 }
 
@@ -98,7 +106,48 @@ impl Source for Formula {
     }
 
     fn read(&self, name: &str) -> Result<Vec<f32>> {
-        Ok(tensor(name, self.shapes[name], self.seed))
+        match self.quant(name) {
+            None => Ok(tensor(name, self.shapes[name], self.seed)),
+            Some(_) => Ok(self.numbers(name)?.floats()),
+        }
+    }
+
+    fn quant(&self, name: &str) -> Option<Quant> {
+        let quant = self.quant.filter(|_| name.starts_with("blocks."))?;
+        matches!(self.shapes[name].dims(), [_, row] if row.is_multiple_of(quant.block().0)).then_some(quant)
+    }
+
+    fn numbers(&self, name: &str) -> Result<Numbers> {
+        let values = tensor(name, self.shapes[name], self.seed);
+        let Some(quant) = self.quant(name) else { return Ok(Numbers::Floats(values)) };
+        let most = (3.0 / self.shapes[name].dims()[1] as f32).sqrt();
+        let blocks = values.par_chunks(quant.block().0).flat_map_iter(|values| block(quant, values, most));
+        Ok(Numbers::Quant(quant, blocks.collect()))
+    }
+}
+
+/// A block of values that are `most` at the most: one step from byte to byte, or from nibble to nibble.
+fn block(quant: Quant, values: &[f32], most: f32) -> Vec<u8> {
+    /// Scale and minimum of every sub-block, of 64.
+    const HALF: u8 = 32;
+    let half = |value: f32| f16::from_f32(value).to_le_bytes();
+    let byte = |value: &f32| (value / most * 127.0).round() as i8 as u8;
+    let nibble = |value: f32| ((value / most + 1.0) * 7.5).round() as u8;
+    match quant {
+        Quant::Q8_0 => half(most / 127.0).into_iter().chain(values.iter().map(byte)).collect(),
+        Quant::Q4K => {
+            let step = [half(most / 7.5 / f32::from(HALF)), half(most / f32::from(HALF))].concat();
+            // The upper two bits of the last four sub-blocks stand above those of the first four.
+            let scales = [[HALF | HALF >> 4 << 6; 8].as_slice(), &[HALF & 15 | (HALF & 15) << 4; 4]].concat();
+            let pairs =
+                values.chunks_exact(64).flat_map(|pair| (0..32).map(|i| nibble(pair[i]) | nibble(pair[i + 32]) << 4));
+            step.into_iter().chain(scales).chain(pairs).collect()
+        }
+        // The upper bits of f16, whose exponent is eight larger.
+        Quant::E4m3 => {
+            let bits = |value: &f32| f16::from_f32(value / 256.0).to_bits();
+            values.iter().map(bits).map(|bits| (bits >> 8 & 0x80 | bits >> 7 & 0x7F) as u8).collect()
+        }
     }
 }
 
@@ -111,5 +160,21 @@ mod tests {
     fn the_stream_is_the_published_one() {
         let want = [-0.6390390396118164, 0.2695959806442261, -0.3266117572784424];
         assert_eq!(uniform("encoder.conv_in.weight", 3, 1), want);
+    }
+
+    #[test]
+    fn few_bits_are_the_same_numbers_to_a_step() {
+        let name = "blocks.0.attn.proj_out.all.weight";
+        let shapes =
+            || vec![(name.to_string(), Shape::from([3, 512])), ("txt_in.weight".into(), Shape::from([2, 256]))];
+        let exact = Formula::plain(shapes(), 1).read(name).unwrap();
+        let most = (3.0f32 / 512.0).sqrt();
+        for (quant, step) in [(Quant::Q8_0, most / 127.0), (Quant::Q4K, most / 7.5), (Quant::E4m3, most / 8.0)] {
+            let formula = Formula::plain(shapes(), 1).stored(quant);
+            assert_eq!((formula.quant(name), formula.quant("txt_in.weight")), (Some(quant), None));
+            let values = formula.read(name).unwrap();
+            let far = exact.iter().zip(&values).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(far <= 1.01 * step && far > 0.1 * step, "{quant:?}: {far} of {step}");
+        }
     }
 }

@@ -6,10 +6,10 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use reseed_ops::Shape;
+use half::{bf16, f16};
+use reseed_ops::{Numbers, Quant, Shape};
 
-use super::Source;
-use super::quant::Quant;
+use super::{Source, bytes_at};
 use crate::error::{Error, Result};
 
 /// Added to every name by some converters.
@@ -25,8 +25,60 @@ const MOST: u64 = 1 << 20;
 /// Values converted at a time, a multiple of every block.
 const CHUNK: usize = 1 << 18;
 
+/// How a file stores a tensor's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    F32,
+    F16,
+    Bf16,
+    Quant(Quant),
+}
+
+impl Kind {
+    /// By its number in the file.
+    fn parse(number: u32) -> Option<Kind> {
+        Some(match number {
+            0 => Kind::F32,
+            1 => Kind::F16,
+            8 => Kind::Quant(Quant::Q8_0),
+            12 => Kind::Quant(Quant::Q4K),
+            30 => Kind::Bf16,
+            _ => return None,
+        })
+    }
+
+    /// The name of any number that a file may hold.
+    fn name(number: u32) -> String {
+        const NAMES: [&str; 15] = [
+            "F32", "F16", "Q4_0", "Q4_1", "Q4_2", "Q4_3", "Q5_0", "Q5_1", "Q8_0", "Q8_1", "Q2_K", "Q3_K", "Q4_K",
+            "Q5_K", "Q6_K",
+        ];
+        NAMES.get(number as usize).map_or_else(|| format!("of type {number}"), |name| name.to_string())
+    }
+
+    /// Values of a block and its bytes.
+    fn block(self) -> (usize, usize) {
+        match self {
+            Kind::F32 => (1, 4),
+            Kind::F16 | Kind::Bf16 => (1, 2),
+            Kind::Quant(quant) => quant.block(),
+        }
+    }
+
+    /// Appends the values of whole blocks.
+    fn widen(self, bytes: &[u8], values: &mut Vec<f32>) {
+        let blocks = bytes.chunks_exact(self.block().1);
+        match self {
+            Kind::F32 => values.extend(blocks.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))),
+            Kind::F16 => values.extend(blocks.map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32())),
+            Kind::Bf16 => values.extend(blocks.map(|b| bf16::from_le_bytes([b[0], b[1]]).to_f32())),
+            Kind::Quant(quant) => quant.widen(bytes, values),
+        }
+    }
+}
+
 struct Entry {
-    kind: Quant,
+    kind: Kind,
     start: u64,
 }
 
@@ -72,10 +124,10 @@ impl Gguf {
         let Info { name, dims, kind, start } = tensor;
         let wrong = |reason: &str| Error::Gguf { path: self.path.clone(), reason: format!("`{name}` {reason}") };
         let known = "F32, F16, BF16, Q8_0 or Q4_K";
-        let kind = Quant::parse(kind).ok_or_else(|| Error::WrongType {
+        let kind = Kind::parse(kind).ok_or_else(|| Error::WrongType {
             path: self.path.clone(),
             name: name.clone(),
-            found: Quant::name(kind),
+            found: Kind::name(kind),
             known,
         })?;
         let (values, bytes) = kind.block();
@@ -136,6 +188,19 @@ impl Source for Gguf {
             entry.kind.widen(chunk, &mut all);
         }
         Ok(all)
+    }
+
+    fn quant(&self, name: &str) -> Option<Quant> {
+        match self.entries[name].kind {
+            Kind::Quant(quant) => Some(quant),
+            Kind::F32 | Kind::F16 | Kind::Bf16 => None,
+        }
+    }
+
+    fn numbers(&self, name: &str) -> Result<Numbers> {
+        let Some(quant) = self.quant(name) else { return Ok(Numbers::Floats(self.read(name)?)) };
+        let (start, count) = (self.data + self.entries[name].start, quant.bytes(self.shapes[name].count()));
+        Ok(Numbers::Quant(quant, bytes_at(&self.file, &self.path, start, count)?))
     }
 }
 

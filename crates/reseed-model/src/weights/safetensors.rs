@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use half::{bf16, f16};
-use reseed_ops::Shape;
+use reseed_ops::{Numbers, Quant, Shape};
 use serde_json::{Map, Value, json};
 
-use super::Source;
-use super::float8::e4m3;
+use super::{Source, bytes_at};
 use crate::error::{Error, Result};
 
 /// No honest header is longer: the public checkpoints have 30 to 150 kB.
@@ -63,7 +62,7 @@ impl FileType {
             FileType::F32 => values.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))),
             FileType::F16 => values.extend(bytes.chunks_exact(2).map(|b| f16::from_le_bytes(pair(b)).to_f32())),
             FileType::Bf16 => values.extend(bytes.chunks_exact(2).map(|b| bf16::from_le_bytes(pair(b)).to_f32())),
-            FileType::F8E4m3 => values.extend(bytes.iter().map(|&b| e4m3(b))),
+            FileType::F8E4m3 => Quant::E4m3.widen(bytes, values),
         }
     }
 }
@@ -160,6 +159,16 @@ impl Source for Safetensors {
 
     fn read(&self, name: &str) -> Result<Vec<f32>> {
         self.read_range(name, 0, self.shapes[name].count())
+    }
+
+    fn quant(&self, name: &str) -> Option<Quant> {
+        (self.entries[name].kind == FileType::F8E4m3).then_some(Quant::E4m3)
+    }
+
+    fn numbers(&self, name: &str) -> Result<Numbers> {
+        let Some(quant) = self.quant(name) else { return Ok(Numbers::Floats(self.read(name)?)) };
+        let (start, count) = (self.data + self.entries[name].start, quant.bytes(self.shapes[name].count()));
+        Ok(Numbers::Quant(quant, bytes_at(&self.file, &self.path, start, count)?))
     }
 }
 

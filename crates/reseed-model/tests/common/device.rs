@@ -1,8 +1,9 @@
 //! A device that does one thing differently.
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvSpec, CpuOps, DType, Epilogue, Linear, Norm, Ops, Past, Placement, Qkv, Read,
-    Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, Upsample, UpsampleData, UpsampleSpec, Vector,
+    Activation, Conv, ConvData, ConvSpec, CpuOps, DType, Epilogue, Linear, LinearData, LinearSpec, Norm, Ops, Past,
+    Placement, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, Upsample, UpsampleData,
+    UpsampleSpec, Vector,
 };
 
 /// What becomes of an upsampler's result.
@@ -24,8 +25,8 @@ impl Ops for OtherUpsample {
         self.0.conv_weights(spec, read)
     }
 
-    fn linear_weights(&self, d_in: usize, d_out: usize, read: Read<ConvData>) -> Result<Linear> {
-        self.0.linear_weights(d_in, d_out, read)
+    fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear> {
+        self.0.linear_weights(spec, read)
     }
 
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {

@@ -5,8 +5,9 @@
 use std::sync::{Arc, Mutex};
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvSpec, DType, Epilogue, Linear, Norm, Ops, Packed, Past, Placement, Qkv, Read,
-    Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, Upsample, UpsampleData, UpsampleSpec, Vector,
+    Activation, Conv, ConvData, ConvSpec, DType, Epilogue, Linear, LinearData, LinearSpec, Norm, Ops, Packed, Past,
+    Placement, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, Upsample, UpsampleData,
+    UpsampleSpec, Vector,
 };
 
 /// What happened to layers.
@@ -47,7 +48,7 @@ impl Drop for Fetched {
 }
 
 fn values(linear: &Linear) -> usize {
-    linear.d_in * linear.d_out
+    linear.spec.d_in * linear.spec.d_out
 }
 
 impl<'a> Distant<'a> {
@@ -108,8 +109,8 @@ impl Ops for Distant<'_> {
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
         self.inner.conv_weights(spec, read)
     }
-    fn linear_weights(&self, d_in: usize, d_out: usize, read: Read<ConvData>) -> Result<Linear> {
-        self.inner.linear_weights(d_in, d_out, read)
+    fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear> {
+        self.inner.linear_weights(spec, read)
     }
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {
         self.inner.norm_weights(groups, eps, channels, read)

@@ -3,7 +3,9 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use crate::ops::Past;
+use super::CheckOps;
+use crate::error::Result;
+use crate::ops::{Ops, Past};
 use crate::tensor::{Storage, Tensor};
 use crate::weights::Packed;
 
@@ -34,6 +36,16 @@ pub fn pack<T: Send + Sync + 'static>(reference: T, device: T) -> Packed {
 
 pub fn unpack<T: 'static>(packed: &Packed) -> &PackedPair<T> {
     packed.downcast_ref().expect("weights must stay on the device that packed them")
+}
+
+/// The same done to both.
+pub fn on_both<T: Send + Sync + 'static>(
+    check: &CheckOps,
+    packed: &Packed,
+    on: impl Fn(&dyn Ops, &T) -> Result<T>,
+) -> Result<Packed> {
+    let both = unpack::<T>(packed);
+    Ok(pack(on(check.reference, &both.reference)?, on(check.device, &both.device)?))
 }
 
 pub fn parts(x: &Tensor) -> (Tensor, Tensor) {

@@ -44,13 +44,13 @@ pub fn pack(cpu: &CpuOps, d_in: usize, d_out: usize, data: ConvData) -> Packed {
 }
 
 pub fn run(cpu: &CpuOps, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
-    assert_eq!(x.channels(), linear.d_in, "linear: input {x:?}");
+    assert_eq!(x.channels(), linear.spec.d_in, "linear: input {x:?}");
     let mut dims = x.shape().dims().to_vec();
-    *dims.last_mut().expect("a tensor has dimensions") = linear.d_out;
+    *dims.last_mut().expect("a tensor has dimensions") = linear.spec.d_out;
     let shape = Shape::from(&dims[..]);
     let add = residual.is_some();
     if let Some(residual) = &residual {
-        assert_eq!((residual.count(), residual.channels()), (shape.count(), linear.d_out), "linear: {residual:?}");
+        assert_eq!((residual.count(), residual.channels()), (shape.count(), linear.spec.d_out), "linear: {residual:?}");
     }
     if cpu.level() == Level::Reference {
         return plain(cpu, x, linear, residual, shape);

@@ -110,6 +110,11 @@ impl Book {
         self.ledger.waited += waits;
     }
 
+    /// Waits until all copies are done.
+    pub fn finish(&mut self) {
+        self.wait(self.inward.max(self.outward));
+    }
+
     /// Starts a copy from the host of what is there at `ready`; returns when it is done.
     pub fn bring(&mut self, bytes: usize, ready: u64) -> u64 {
         self.ledger.copied += bytes;

@@ -3,12 +3,11 @@
 //! them are given a colour.
 
 use rayon::prelude::*;
-use reseed_media::Size;
+use reseed_media::{Size, wide};
 
 use super::rank::{CHUNK, Matcher, Steps};
 use super::root::{cube_root, to_the_2_4, to_the_inverse_2_4};
 use super::{unit, wavelet};
-use crate::wide::wide;
 
 type Matrix = [[f32; 3]; 3];
 

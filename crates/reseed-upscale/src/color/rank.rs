@@ -9,8 +9,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use rayon::prelude::*;
-
-use crate::wide::wide;
+use reseed_media::wide;
 
 /// Values of a chunk: it and its buckets fit into a core's second-level cache.
 pub const CHUNK: usize = 1 << 16;

@@ -2,10 +2,9 @@
 //! so one of the difference replaces two.
 
 use rayon::prelude::*;
-use reseed_media::Size;
+use reseed_media::{Size, wide};
 
 use super::RUN;
-use crate::wide::wide;
 
 /// Distances of the taps of the five blurs.
 const REACHES: [usize; 5] = [1, 2, 4, 8, 16];

@@ -9,7 +9,7 @@ use reseed_media::{Depth, Frame, Info, Kind, Rate, Sink, Size, Source};
 use reseed_model::weights::formula::Formula;
 use reseed_model::{Config, Vae};
 use reseed_ops::{CpuOps, DType};
-use reseed_upscale::{Latent, Model, Point, Progress, Report, Result, Settings, Step, Upscaler};
+use reseed_upscale::{Keep, Latent, Model, Point, Progress, Report, Result, Settings, Step, Upscaler};
 
 /// A device and a small VAE.
 pub struct SmallVae {
@@ -46,14 +46,25 @@ impl SmallVae {
         from: Point,
         settings: Settings,
         step: &dyn Step,
+        film: Film,
+        progress: &mut dyn Progress,
+    ) -> (Result<Report>, Vec<Frame>) {
+        self.keeping((None, from), settings, step, film, progress)
+    }
+
+    /// The same with a place for what the networks make.
+    pub fn keeping(
+        &self,
+        (keep, from): (Option<&dyn Keep>, Point),
+        settings: Settings,
+        step: &dyn Step,
         mut film: Film,
         progress: &mut dyn Progress,
     ) -> (Result<Report>, Vec<Frame>) {
         let size = settings.output(film.info()).unwrap().size;
-        let upscaler = Upscaler::new(&self.ops, Model { vae: &self.vae, step }, settings);
-        let screen = Screen { film: film.counts.clone(), size, ..Screen::default() };
-        let finished = screen.finished.clone();
-        let report = upscaler.resume(from, &mut film, Box::new(screen), progress);
+        let upscaler = Upscaler::new(&self.ops, Model { vae: &self.vae, step }, settings).keeping(keep);
+        let (screen, finished) = screen(&film, size);
+        let report = upscaler.resume(from, &mut film, screen, progress);
         let frames = finished.lock().unwrap().take();
         assert_eq!(report.is_ok(), frames.is_some(), "a job is done when its sink is finished");
         (report, frames.unwrap_or_default())
@@ -125,12 +136,22 @@ impl Source for Film {
     }
 }
 
+/// The frames of a finished job.
+pub type Finished = Arc<Mutex<Option<Vec<Frame>>>>;
+
+/// A sink for frames of that size, and where they are once it is finished.
+pub fn screen(film: &Film, size: Size) -> (Box<dyn Sink>, Finished) {
+    let screen = Screen { film: film.counts.clone(), size, ..Screen::default() };
+    let finished = screen.finished.clone();
+    (Box::new(screen), finished)
+}
+
 /// Frames to a list, which is there once it is finished.
 struct Screen {
     film: Arc<Counts>,
     size: Size,
     frames: Vec<Frame>,
-    finished: Arc<Mutex<Option<Vec<Frame>>>>,
+    finished: Finished,
 }
 
 impl Default for Screen {

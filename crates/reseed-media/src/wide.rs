@@ -2,6 +2,7 @@
 //! same on all of them.
 
 /// Defines a function whose body the compiler vectorises for the widest vectors of the machine it runs on.
+#[macro_export]
 macro_rules! wide {
     ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
         $(#[$doc])*
@@ -33,7 +34,6 @@ macro_rules! wide {
         }
     };
 }
-pub(crate) use wide;
 
 /// Bits of the widest vectors that loops are compiled for and this machine has, where those are not everyone's.
 #[cfg(target_arch = "x86_64")]

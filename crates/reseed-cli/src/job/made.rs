@@ -1,0 +1,148 @@
+//! Pictures that the networks made, in the work folder until their frames are safe in the output. Nothing is synced: a
+//! killed process loses no file, and what a power cut tore does not count.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use reseed_upscale::Keep;
+
+/// `made-12` holds what was made of batch 12, and a number that follows from it.
+const NAME: &str = "made-";
+const GROWING: &str = "made-growing";
+/// Keeping may take this part of the time that making takes; where it would take more, batches are made quickly.
+const SHARE: u32 = 20;
+
+/// A folder for pictures.
+pub struct Made {
+    folder: PathBuf,
+    state: Mutex<State>,
+}
+
+struct State {
+    growing: Option<File>,
+    digest: u64,
+    /// When the last batch was complete, and how long keeping one takes.
+    since: Instant,
+    cost: Duration,
+    /// Whether the batch in hand is kept.
+    keeps: bool,
+    /// Whether slices of it have come.
+    begun: bool,
+}
+
+impl Made {
+    pub fn new(folder: PathBuf) -> Made {
+        let (growing, since, cost) = (None, Instant::now(), Duration::ZERO);
+        Made { folder, state: Mutex::new(State { growing, digest: 0, since, cost, keeps: false, begun: false }) }
+    }
+
+    /// The frames of all batches before this are safe.
+    pub fn forget(&self, batches: usize) {
+        let kept = |name: &str| name.strip_prefix(NAME)?.parse::<usize>().ok();
+        remove(&self.folder, |name| kept(name).is_some_and(|batch| batch < batches));
+    }
+
+    fn path(&self, batch: usize) -> PathBuf {
+        self.folder.join(format!("{NAME}{batch}"))
+    }
+
+    /// Appends pictures to the file that grows, and names it when it is whole.
+    fn append(&self, state: &mut State, batch: usize, pictures: &[f32], last: bool) -> std::io::Result<()> {
+        let mut file = match state.growing.take() {
+            Some(file) => file,
+            None => File::create(self.folder.join(GROWING))?,
+        };
+        let bytes: Vec<u8> = pictures.iter().flat_map(|value| value.to_le_bytes()).collect();
+        state.digest = digest(state.digest, &bytes);
+        file.write_all(&bytes)?;
+        if last {
+            file.write_all(&state.digest.to_le_bytes())?;
+            return fs::rename(self.folder.join(GROWING), self.path(batch));
+        }
+        state.growing = Some(file);
+        Ok(())
+    }
+}
+
+impl Keep for Made {
+    fn put(&self, batch: usize, pictures: &[f32], last: bool) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = Instant::now();
+        if !std::mem::replace(&mut state.begun, true) {
+            state.keeps = state.cost * SHARE <= start - state.since;
+            state.digest = 0;
+            // What was too dear once is tried again later.
+            state.cost = if state.keeps { Duration::ZERO } else { state.cost / 2 };
+        }
+        if state.keeps {
+            // What cannot be kept is computed again, should that ever be needed.
+            state.keeps = self.append(&mut state, batch, pictures, last).is_ok();
+            state.cost += start.elapsed();
+        }
+        if last {
+            (state.begun, state.growing, state.since) = (false, None, Instant::now());
+        }
+    }
+
+    fn get(&self, batch: usize) -> Option<Vec<f32>> {
+        let bytes = fs::read(self.path(batch)).ok()?;
+        let (pictures, told) = bytes.split_last_chunk::<8>()?;
+        let whole = digest(0, pictures) == u64::from_le_bytes(*told);
+        let (values, _) = pictures.as_chunks::<4>();
+        whole.then(|| values.iter().map(|value| f32::from_le_bytes(*value)).collect())
+    }
+}
+
+/// A number that bytes which differ hardly ever share, from that of what came before them.
+fn digest(before: u64, bytes: &[u8]) -> u64 {
+    let (values, _) = bytes.as_chunks::<4>();
+    let mix = |sum: u64, value: &[u8; 4]| {
+        (sum ^ u64::from(u32::from_le_bytes(*value))).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+    };
+    values.iter().fold(before.wrapping_add(1), mix)
+}
+
+/// Removes all pictures of a folder.
+pub fn discard(folder: &Path) {
+    remove(folder, |name| name.starts_with(NAME));
+}
+
+fn remove(folder: &Path, which: impl Fn(&str) -> bool) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_str().is_some_and(&which) {
+            // What cannot be removed now is removed with the folder.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_batches_come_back_and_torn_ones_do_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = Made::new(folder.path().into());
+        made.put(3, &[1.0, -2.5], false);
+        made.put(3, &[0.5], true);
+        assert_eq!(made.get(3), Some(vec![1.0, -2.5, 0.5]));
+        assert_eq!((made.get(2), made.get(4)), (None, None));
+
+        let mut bytes = fs::read(made.path(3)).unwrap();
+        bytes[1] ^= 1;
+        fs::write(made.path(4), &bytes).unwrap();
+        assert_eq!(made.get(4), None);
+        fs::write(made.path(5), &bytes[..3]).unwrap();
+        assert_eq!(made.get(5), None);
+
+        made.forget(4);
+        assert_eq!(made.get(3), None);
+        assert!(made.path(4).exists());
+        discard(folder.path());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,89 @@
+//! Going on when the device has less memory than there was.
+
+use std::sync::{Mutex, PoisonError};
+
+use reseed_model::Vae;
+use reseed_model::plan::Tiling;
+use reseed_upscale::{Between, Fit, Fitted, Settings, Turns as Window, VaePlan};
+
+use super::{Choice, Outline, Turns};
+use crate::args::PlanArgs;
+use crate::budget::SMALLEST;
+use crate::report::{bytes, warn};
+
+/// A job whose plans can be made smaller while it runs.
+pub struct Shrinking<'a> {
+    outline: &'a Outline<'a>,
+    vae: &'a Vae,
+    between: Between,
+    slice: usize,
+    /// Each half's tiles, which must not change within a job.
+    tiling: Vec<Option<Tiling>>,
+    workers: usize,
+    /// Bytes that the last plan took.
+    taken: Mutex<usize>,
+}
+
+impl<'a> Shrinking<'a> {
+    /// A job that runs as `choice` says, with the loaded autoencoder.
+    pub fn new(outline: &'a Outline, vae: &'a Vae, choice: &Choice, settings: &Settings) -> Shrinking<'a> {
+        let turns = &choice.turns;
+        Shrinking {
+            outline,
+            vae,
+            between: choice.between,
+            slice: settings.vae.slice,
+            tiling: turns.halves.iter().map(|half| half.tiling).collect(),
+            workers: settings.vae.workers,
+            taken: Mutex::new(turns.bytes()),
+        }
+    }
+
+    /// Plans for `room` bytes that differ from those before in nothing but what is kept where.
+    fn within(&self, room: usize) -> Option<Turns> {
+        let plan = PlanArgs { slice: u16::try_from(self.slice).ok(), ..self.outline.plan.clone() };
+        let turns = self.outline.turns(self.vae, self.between, &plan, room).ok()?;
+        turns.halves.iter().map(|half| half.tiling).eq(self.tiling.iter().copied()).then_some(turns)
+    }
+}
+
+impl Fit for Shrinking<'_> {
+    fn smaller(&self) -> Option<Fitted> {
+        let device = self.outline.device;
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        while *taken > SMALLEST {
+            let room = (device.room)().ok()??.min(*taken / 8 * 7);
+            let turns = self.within(room)?;
+            *taken = turns.bytes();
+            if device.ops.reserve(*taken).is_ok() {
+                let name = device.ops.device();
+                warn(&format!("{name}: less memory than there was: going on with {}", bytes(*taken)));
+                return Some(Fitted { vae: vae_plan(&turns, self.workers), layers: layers(&turns, self.between) });
+            }
+        }
+        None
+    }
+}
+
+/// Says in a job's settings how its networks run.
+pub fn write(choice: &Choice, settings: &mut Settings) {
+    settings.vae = vae_plan(&choice.turns, settings.vae.workers);
+    settings.turns = Window { window: choice.window, layers: layers(&choice.turns, choice.between) };
+}
+
+/// Layers that come for a window.
+fn layers(turns: &Turns, between: Between) -> usize {
+    if between == Between::Wait { turns.step.resident } else { 0 }
+}
+
+fn vae_plan(turns: &Turns, workers: usize) -> VaePlan {
+    let [encode, decode] = &turns.halves[..] else { unreachable!("two plans") };
+    VaePlan {
+        slice: encode.plan.slice,
+        encode: encode.plan.keeping.clone(),
+        decode: decode.plan.keeping.clone(),
+        encode_tiling: encode.tiling,
+        decode_tiling: decode.tiling,
+        workers,
+    }
+}
