@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use common::{Lab, frames, picture};
-use reseed_media::{Frame, Info, Kind, Size, Source, metrics};
+use reseed_media::{Frame, Info, Kind, Size, metrics};
 use serde_json::Value;
 
 const SMALL: Size = Size { h: 12, w: 20 };
@@ -151,9 +151,12 @@ fn a_set_that_is_none_is_named() {
     let lab = Lab::new();
     fs::create_dir(lab.path("empty")).unwrap();
     fs::write(lab.path("text.tar"), "x".repeat(2000)).unwrap();
+    fs::create_dir_all(lab.path("small/img")).unwrap();
+    lab.film("small/img/a.png", SMALL, 1);
     for (data, line) in [
         ("nothing.tar", "nothing.tar: "),
         ("empty", "empty: no pictures in it; give --data a tar file or a folder"),
+        ("small", "img/a.png: 20x12 is too small; sides have at least 16 pixels"),
         ("text.tar", "text.tar: not a tar file, or a damaged one"),
     ] {
         let refused = lab.run(&format!("bench quality --data {data}"));

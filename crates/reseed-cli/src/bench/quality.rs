@@ -3,8 +3,6 @@
 mod degrade;
 mod set;
 
-use std::sync::Arc;
-
 use reseed_media::{Depth, Frame, Size};
 use reseed_upscale::batch::Batching;
 use reseed_upscale::{Color, Geometry, Settings, Target, low_band};
@@ -66,31 +64,21 @@ impl Case<'_> {
         for scale in SCALES {
             let small = Size { h: size.h / scale, w: size.w / scale };
             let clean = resized(&originals, small, Depth::Eight)?;
-            self.restore(&ready, kind, &format!("{scale}x"), &clean, &originals, table)?;
             let degraded = degrade::frames(&originals, scale)?;
-            self.restore(&ready, kind, &format!("{scale}x degraded"), &degraded, &originals, table)?;
+            for (case, inputs) in [(format!("{scale}x"), clean), (format!("{scale}x degraded"), degraded)] {
+                let figures = self.restore(&ready, &inputs, &originals)?;
+                figures.into_iter().for_each(|(method, figures)| table.add(kind, &case, method, figures));
+            }
         }
         Ok(())
     }
 
-    fn restore(
-        &self,
-        ready: &Ready,
-        kind: &'static str,
-        case: &str,
-        inputs: &[Frame],
-        originals: &[Frame],
-        table: &mut Table,
-    ) -> Result<()> {
-        let size = originals[0].size;
-        let bicubic = resized(inputs, size, DEPTH)?;
+    fn restore(&self, ready: &Ready, inputs: &[Frame], originals: &[Frame]) -> Result<[(Method, Figures); 3]> {
+        let bicubic = resized(inputs, originals[0].size, DEPTH)?;
         let (restored, _) = ready.restore(inputs, DEPTH, self.settings(), &mut ())?;
         let given = self.given_back(&restored, inputs)?;
-        for (method, frames) in [(Method::Bicubic, &bicubic), (Method::Model, &restored), (Method::WithLowBand, &given)]
-        {
-            table.add(kind, case, method, Figures::of(frames, originals));
-        }
-        Ok(())
+        let results = [(Method::Bicubic, bicubic), (Method::Model, restored), (Method::WithLowBand, given)];
+        Ok(results.map(|(method, frames)| (method, Figures::of(&frames, originals))))
     }
 
     /// Results with the low band of their inputs, as the pipeline would have made them.
@@ -111,7 +99,7 @@ impl Case<'_> {
 }
 
 /// A frame without what keeps its sides from being multiples.
-fn cropped(frame: &Arc<Frame>) -> Frame {
+fn cropped(frame: &Frame) -> Frame {
     let Size { h, w } = frame.size;
     let size = Size { h: h / SIDE * SIDE, w: w / SIDE * SIDE };
     let unit = frame.to_unit();

@@ -155,8 +155,20 @@ mod tests {
         let fine = block_codec(&wave(), SIZE, 100.0);
         // Every step is one: a coefficient is off by half at most, a pixel by a few steps of 255.
         assert!(fine.iter().zip(&wave()).all(|(a, b)| (a - b).abs() < 6.0 / 255.0));
-        let coarse = block_codec(&wave(), SIZE, 1.0);
+        let faint: Vec<f32> = wave().iter().map(|value| 0.5 + (value - 0.5) / 20.0).collect();
+        let coarse = block_codec(&faint, SIZE, 1.0);
         assert!(coarse.chunks_exact(3).take(8).all(|p| (p[0] - coarse[0]).abs() < 1e-4), "one colour a block");
+    }
+
+    // From `block_codec` of training/degrade.py, evaluated once.
+    #[test]
+    fn the_codec_is_the_one_of_the_training() {
+        let coded = block_codec(&wave(), SIZE, 65.0);
+        let first = [0.506947, 0.844599, 0.838827, 0.733796, 0.892408, 0.699456];
+        let last = [0.294862, 0.611991, 0.852016, 0.487184, 0.824499, 0.90982];
+        let close = |got: &[f32], want: [f32; 6]| got.iter().zip(want).all(|(a, b)| (a - b).abs() < 2e-5);
+        assert!(close(&coded[..6], first), "{:?}", &coded[..6]);
+        assert!(close(&coded[coded.len() - 6..], last), "{:?}", &coded[coded.len() - 6..]);
     }
 
     #[test]

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use reseed_media::Frame;
 
@@ -12,11 +11,13 @@ use crate::failure::{Failure, Result};
 
 /// A tar file comes in blocks of so many bytes.
 const BLOCK: usize = 512;
+/// Pixels that the shorter side of a picture has at least.
+const LEAST: usize = 16;
 
 /// A photograph, or a clip.
 pub struct Item {
     pub name: String,
-    pub frames: Vec<Arc<Frame>>,
+    pub frames: Vec<Frame>,
 }
 
 pub struct Set {
@@ -51,11 +52,21 @@ fn items(files: &Files, root: &str, limit: usize) -> Result<Vec<Item>> {
         let name = rest.split('/').next().unwrap_or(rest);
         found.entry(name).or_default().push((path, bytes));
     }
-    let decode = |(path, bytes): &(&str, &Vec<u8>)| {
-        reseed_media::decode(bytes, Path::new(path)).map(Arc::new).map_err(Failure::input)
-    };
+    let decode =
+        |(path, bytes): &(&str, &Vec<u8>)| reseed_media::decode(bytes, Path::new(path)).map_err(Failure::input);
     let item = |(name, frames): (&str, Vec<(&str, &Vec<u8>)>)| {
-        Ok(Item { name: name.into(), frames: frames.iter().map(decode).collect::<Result<_>>()? })
+        let frames: Vec<Frame> = frames.iter().map(decode).collect::<Result<_>>()?;
+        let size = frames[0].size;
+        if let Some(other) = frames.iter().find(|frame| frame.size != size) {
+            let line = format!("{root}/{name}: frames of {size} and of {}; those of a clip have one size", other.size);
+            return Err(Failure::Input(line));
+        }
+        if size.h.min(size.w) < LEAST {
+            return Err(Failure::Input(format!(
+                "{root}/{name}: {size} is too small; sides have at least {LEAST} pixels"
+            )));
+        }
+        Ok(Item { name: name.into(), frames })
     };
     found.into_iter().take(limit).map(item).collect()
 }
