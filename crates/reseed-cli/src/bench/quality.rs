@@ -125,9 +125,12 @@ impl Method {
     }
 }
 
-/// Figures of every picture, by kind, case and method, in the order in which they came.
+/// Kind of pictures, case and method.
+type Row = (&'static str, String, Method);
+
+/// Figures of every picture, by row, in the order in which they came.
 #[derive(Default)]
-struct Table(Vec<((&'static str, String, Method), Vec<Figures>)>);
+struct Table(Vec<(Row, Vec<Figures>)>);
 
 impl Table {
     fn add(&mut self, kind: &'static str, case: &str, method: Method, figures: Figures) {
