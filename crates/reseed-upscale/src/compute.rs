@@ -1,13 +1,14 @@
 //! The third stage: the networks, which take turns over windows of batches.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use reseed_model::plan::{Cut, slices};
 use reseed_model::{Half, Stream};
-use reseed_ops::{CopyTime, Hw, Ops, Thw};
+use reseed_ops::{CopyTime, Hw, Incoming, Ops, Thw};
 
 use crate::error::{Error, Result};
 use crate::keep::Outlet;
@@ -125,7 +126,7 @@ impl Compute<'_> {
         let here = self.model.vae.encoder.fetch(self.ops)?;
         let half = here.as_deref().unwrap_or(&self.model.vae.encoder);
         let mut encoder = self.stream(half, Cut::Pictures, self.padded());
-        let (mut latent, mut next) = (Vec::new(), 0);
+        let (mut latent, mut next, mut running) = (Vec::new(), 0, None);
         while encoding.window.len() < self.settings.turns.window {
             if next == encoding.slices.len() && !self.read(encoding, from, to) {
                 break;
@@ -136,9 +137,14 @@ impl Compute<'_> {
             let last = slice.batch.is_some();
             let made = std::mem::take(&mut slice.pictures);
             let pictures = if made.is_empty() { pictures(self.view, &slice.frames) } else { made };
-            latent.extend(timed(&mut times.encode, || self.encode(&mut encoder, &pictures, last))?);
+            let started = timed(&mut times.encode, || encoder.start(&pictures, last))?;
             self.view.pool().give(pictures);
+            if let Some(before) = running.replace(started) {
+                latent.extend(timed(&mut times.encode, || self.means(before))?);
+            }
             if let Some(batch) = slice.batch.take() {
+                let before = running.take().expect("a slice was just started");
+                latent.extend(timed(&mut times.encode, || self.means(before))?);
                 encoding.window.push_back((batch, self.latent(std::mem::take(&mut latent))));
                 encoding.slices.clear();
                 next = 0;
@@ -193,17 +199,24 @@ impl Compute<'_> {
         while let Some((batch, restored)) = decoding.window.front_mut() {
             let thw = restored.thw;
             let mut decoder = self.stream(half, Cut::Latents, Hw::new(thw.h, thw.w));
-            for (i, range) in slices(thw.t, self.turns.vae.slice).into_iter().enumerate() {
+            let (ranges, frame) = (slices(thw.t, self.turns.vae.slice), restored.values.len() / thw.t);
+            let mut running: Option<Box<dyn Incoming>> = None;
+            for i in 0..=ranges.len() {
                 if self.stopped() {
                     return Ok(false);
                 }
-                let (last, frame) = (range.end == thw.t, restored.values.len() / thw.t);
-                let values = &restored.values[range.start * frame..range.end * frame];
-                let pictures = timed(&mut times.decode, || decoder.step(values, last))?;
-                if i < decoding.sent {
+                let start = |range: &Range<usize>| {
+                    let values = &restored.values[range.start * frame..range.end * frame];
+                    timed(&mut times.decode, || decoder.start(values, range.end == thw.t))
+                };
+                let started = ranges.get(i).map(start).transpose()?;
+                let Some(before) = std::mem::replace(&mut running, started) else { continue };
+                let mut pictures = Vec::new();
+                timed(&mut times.decode, || before.wait(&mut pictures)).map_err(reseed_model::Error::from)?;
+                if i <= decoding.sent {
                     continue;
                 }
-                let batch = last.then(|| batch.clone());
+                let batch = (i == ranges.len()).then(|| batch.clone());
                 if to.send(Slice { pictures, frames: Vec::new(), batch }).is_err() {
                     return Ok(false);
                 }
@@ -220,10 +233,12 @@ impl Compute<'_> {
     }
 
     /// Pictures to what the transformer is shown: the mean of their latents' distribution, scaled.
-    fn encode(&self, encoder: &mut Stream, pictures: &[f32], last: bool) -> Result<Vec<f32>> {
+    /// What the transformer sees of a slice that is being encoded.
+    fn means(&self, moments: Box<dyn Incoming>) -> Result<Vec<f32>> {
         let config = &self.model.vae.config;
-        let moments = encoder.step(pictures, last)?;
-        let means = moments.chunks_exact(2 * config.latent).flat_map(|moments| &moments[..config.latent]);
+        let mut values = Vec::new();
+        moments.wait(&mut values).map_err(reseed_model::Error::from)?;
+        let means = values.chunks_exact(2 * config.latent).flat_map(|moments| &moments[..config.latent]);
         Ok(means.map(|mean| mean * config.scaling_factor).collect())
     }
 
