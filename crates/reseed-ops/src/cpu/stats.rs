@@ -2,6 +2,7 @@
 //! order, so that the result does not depend on threads.
 
 use std::cell::RefCell;
+#[cfg(target_arch = "x86_64")]
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -64,6 +65,7 @@ impl Measure {
     }
 
     /// Origin, sums of deviations and of their squares, of some channels.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub fn running(&mut self, channels: Range<usize>) -> [&mut [f32]; 3] {
         [&mut self.origin, &mut self.sum, &mut self.square].map(|values| &mut values[channels.clone()])
