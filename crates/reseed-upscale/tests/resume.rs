@@ -172,7 +172,7 @@ fn what_was_made_is_kept_before_the_next_batch_begins() {
         };
         let mut points = Points::default();
         let (report, whole) =
-            networks.keeping(Some(&memory), Point::default(), settings(), &step, Film::new(&film()), &mut points);
+            networks.keeping((Point::default(), Some(&memory)), settings(), &step, Film::new(&film()), &mut points);
         let batches = report.unwrap().batches;
         for point in points.points {
             for made in point.batches..=batches {
@@ -186,7 +186,7 @@ fn what_was_made_is_kept_before_the_next_batch_begins() {
                     Ok(Latent { thw: condition.thw, values: mixed })
                 };
                 let (report, rest) =
-                    networks.keeping(Some(&left), point.clone(), settings(), &step, Film::new(&film()), &mut ());
+                    networks.keeping((point.clone(), Some(&left)), settings(), &step, Film::new(&film()), &mut ());
                 assert!(rest[..] == whole[written..], "{} done, {made} made: other frames", point.batches);
                 assert_eq!((again.into_inner(), report.unwrap().batches), (batches - made, batches - made));
             }

@@ -144,7 +144,11 @@ mod tests {
             let there = 3 * told / 4 * 4;
             let spool = Spool::open(folder.path(), there, 3 * told).unwrap();
             let mut again = Vec::new();
-            spool.replay(there, 7, |planes| Ok(again.push(planes.to_vec()))).unwrap();
+            let each = |planes: &[u8]| {
+                again.push(planes.to_vec());
+                Ok(())
+            };
+            spool.replay(there, 7, each).unwrap();
             assert_eq!(again, (there..3 * told).map(planes).collect::<Vec<_>>(), "behind {told}");
             let lost = Spool::open(folder.path(), there, 3 * told + 3);
             assert!(matches!(lost, Err(Error::Lost { frame, .. }) if frame == 3 * told + 1));

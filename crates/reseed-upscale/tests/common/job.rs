@@ -49,14 +49,13 @@ impl SmallVae {
         film: Film,
         progress: &mut dyn Progress,
     ) -> (Result<Report>, Vec<Frame>) {
-        self.keeping(None, from, settings, step, film, progress)
+        self.keeping((from, None), settings, step, film, progress)
     }
 
     /// The same with a place for what the networks make.
     pub fn keeping(
         &self,
-        keep: Option<&dyn Keep>,
-        from: Point,
+        (from, keep): (Point, Option<&dyn Keep>),
         settings: Settings,
         step: &dyn Step,
         mut film: Film,
