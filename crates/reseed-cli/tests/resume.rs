@@ -51,7 +51,7 @@ fn restless_film(lab: &Lab) -> usize {
     let film = "-f lavfi -i testsrc2=size=64x48:rate=25 -frames:v 400 -fps_mode passthrough -enc_time_base 1/1000";
     let codec = "-c:v libx264 -preset fast -bf 3 -x264-params keyint=40:open-gop=1:scenecut=0";
     let mut ffmpeg = Command::new("ffmpeg");
-    ffmpeg.args(["-v", "error"]).args(film.split(' ')).args(["-vf", "setpts=(N+mod(N*N\\,3))/25/TB*1.5"]);
+    ffmpeg.args(["-v", "error"]).args(film.split(' ')).args(["-vf", "settb=1/1000,setpts=40*N+7*mod(N\\,3)"]);
     ffmpeg.args(codec.split(' ')).arg("restless.mkv").current_dir(lab.path(""));
     assert!(ffmpeg.status().unwrap().success());
     400
