@@ -28,6 +28,7 @@ mod tensor_file;
 mod trial;
 mod tuning;
 mod upscale;
+mod user;
 mod vae;
 
 use std::process::ExitCode;

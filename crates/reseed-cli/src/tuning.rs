@@ -1,20 +1,12 @@
 //! The record of measured kernels.
 
-use std::env;
 use std::path::PathBuf;
+
+use crate::user;
 
 /// Where it is kept: in the user's cache.
 pub fn record() -> PathBuf {
-    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = env::home_dir().unwrap_or_default();
-    let cache = if cfg!(windows) {
-        set("LOCALAPPDATA").unwrap_or_else(|| home.join("AppData/Local"))
-    } else if cfg!(target_os = "macos") {
-        home.join("Library/Caches")
-    } else {
-        set("XDG_CACHE_HOME").unwrap_or_else(|| home.join(".cache"))
-    };
-    cache.join("reseed").join("linear.txt")
+    user::cache().join("reseed").join("linear.txt")
 }
 
 /// The library and the record, in one line.

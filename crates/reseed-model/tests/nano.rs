@@ -31,20 +31,20 @@ fn resident(bytes: &[u8]) -> usize {
     total
 }
 
-/// In a process of its own, so that no other test reads it.
+/// Says to a test that it runs in a process of its own.
+#[cfg(target_os = "linux")]
+const ALONE: &str = "RESEED_TEST_ALONE";
+
 #[test]
 #[cfg(target_os = "linux")]
 fn opening_it_reads_its_header_and_a_tensor_that_is_wanted_itself() {
-    let program = std::env::current_exe().unwrap();
-    let mut child = std::process::Command::new(program);
-    let status = child.args(["--ignored", "--exact", "in_a_process_of_its_own"]).status().unwrap();
-    assert!(status.success());
-}
-
-#[test]
-#[ignore = "run by another test"]
-#[cfg(target_os = "linux")]
-fn in_a_process_of_its_own() {
+    // Other tests of this process read the model too.
+    if std::env::var_os(ALONE).is_none() {
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let name = "opening_it_reads_its_header_and_a_tensor_that_is_wanted_itself";
+        assert!(alone.args(["--exact", name]).env(ALONE, "1").status().unwrap().success());
+        return;
+    }
     let before = resident(nano::DIT);
     assert!(before < nano::DIT.len() / 2, "{before} bytes of the model are resident before it is opened");
     let dit = nano::dit().unwrap();

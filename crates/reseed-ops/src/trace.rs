@@ -1,11 +1,13 @@
 //! The device that computes nothing: shapes, live bytes, peak bytes, arithmetic. With it a model plans its own memory.
 
 mod book;
+mod travel;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 pub use book::{Ledger, Pace};
+pub use travel::strip_rows;
 
 use crate::cost::{self, Cost};
 use crate::error::Result;
@@ -105,31 +107,6 @@ impl TraceOps {
         })
     }
 
-    /// Runs an op that reads a past. One that is on its way is waited for; of one that is parked, two strips or all of it
-    /// are on the device until the op is done.
-    fn behind(&self, past: Past, x: &Tensor, strips: bool, cost: Cost) -> Option<Tensor> {
-        let past = past.frames();
-        let Some(past) = past.filter(|past| past.is_on::<Parked>()) else {
-            let mut book = lock(&self.book);
-            book.wait(past.map_or(0, |past| past.storage::<Counted>().ready));
-            book.run(cost);
-            return None;
-        };
-        let (thw, parked) = (past.thw(), past.storage::<Parked>().ready);
-        let strips = strips && x.thw().t == 1;
-        let rows = if strips { thw.h.min(2 * (strip_rows(past) + 2)) } else { thw.h };
-        let shape = Shape::clip(crate::Thw { h: rows, ..thw }, past.channels());
-        let brought = self.filled(shape, past.dtype(), |book| book.bring(past.bytes(), parked));
-        let (mut book, there) = (lock(&self.book), brought.storage::<Counted>().ready);
-        if !strips {
-            book.wait(there);
-        }
-        book.run(cost);
-        book.wait(there);
-        drop(book);
-        Some(brought)
-    }
-
     fn count(&self, cost: Cost) {
         lock(&self.book).run(cost);
     }
@@ -147,36 +124,9 @@ impl TraceOps {
         lock(&self.book).ledger.weights += values * self.weights.bytes();
     }
 
-    /// So many bytes of weights leave the device, and as many as that lie on the host.
-    fn hosted(&self, leave: usize, lie: usize) {
-        let mut book = lock(&self.book);
-        book.ledger.weights -= leave;
-        book.ledger.hosted += lie;
-    }
-
-    /// So many bytes of weights on their way from the host.
-    fn brought(&self, bytes: usize) -> Packed {
-        Arc::new(self.counted(bytes, |book| book.bring(bytes, 0)))
-    }
-
-    /// Kernels that use these weights wait until they are there.
-    fn wait_for(&self, packed: &Packed) {
-        if let Some(brought) = packed.downcast_ref::<Counted>() {
-            lock(&self.book).wait(brought.ready);
-        }
-    }
-
     fn matrix_bytes(&self, spec: &LinearSpec) -> usize {
         spec.bytes(self.weights.bytes())
     }
-}
-
-/// Rows of a parked past that a convolution reads at a time: a few tens of megabytes, and whole tiles of its kernels.
-pub fn strip_rows(past: &Tensor) -> usize {
-    const BYTES: usize = 32 << 20;
-    const TILE: usize = 16;
-    let line = past.bytes() / past.thw().h.max(1);
-    (BYTES / line.max(1) / TILE * TILE).max(TILE)
 }
 
 /// Numbers of an upsampler's kernels as they are held where the clip's first frame is behind.

@@ -1,10 +1,10 @@
 //! Where model files lie on this machine.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::registry::File;
+use crate::user;
 
 /// Folders that are searched for model files, in this order.
 #[derive(Debug)]
@@ -21,21 +21,15 @@ impl Places {
     /// The places of this user: `RESEED_MODELS`, `HF_HUB_CACHE` or `HF_HOME`, and `COMFYUI_PATH`, or where these usually
     /// are.
     pub fn of_user() -> Places {
-        let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let home = env::home_dir().unwrap_or_default();
-        let data = if cfg!(windows) {
-            set("LOCALAPPDATA").unwrap_or_else(|| home.join("AppData/Local"))
-        } else if cfg!(target_os = "macos") {
-            home.join("Library/Application Support")
-        } else {
-            set("XDG_DATA_HOME").unwrap_or_else(|| home.join(".local/share"))
-        };
-        let cache = || set("XDG_CACHE_HOME").unwrap_or_else(|| home.join(".cache")).join("huggingface");
+        let home = user::home();
+        // The hub keeps to this one on every system.
+        let cache = || user::named("XDG_CACHE_HOME").unwrap_or_else(|| home.join(".cache")).join("huggingface");
         let usual = || ["ComfyUI", "comfy/ComfyUI", "Documents/ComfyUI"].map(|path| home.join(path)).to_vec();
         Places {
-            own: set("RESEED_MODELS").unwrap_or_else(|| data.join("reseed").join("models")),
-            hub: set("HF_HUB_CACHE").unwrap_or_else(|| set("HF_HOME").unwrap_or_else(cache).join("hub")),
-            comfy: set("COMFYUI_PATH").map_or_else(usual, |path| vec![path]),
+            own: user::named("RESEED_MODELS").unwrap_or_else(|| user::data().join("reseed").join("models")),
+            hub: user::named("HF_HUB_CACHE")
+                .unwrap_or_else(|| user::named("HF_HOME").unwrap_or_else(cache).join("hub")),
+            comfy: user::named("COMFYUI_PATH").map_or_else(usual, |path| vec![path]),
         }
     }
 
