@@ -1,4 +1,4 @@
-//! `reseed bench vae`: how fast this machine is.
+//! `reseed bench vae`: how fast this machine is, from pictures of 8 bits to latents and back to pictures of 8 bits.
 
 pub mod color;
 pub mod conv;
@@ -6,34 +6,35 @@ pub mod dit;
 pub mod quality;
 pub mod upscale;
 
+use std::ops::Range;
 use std::time::Instant;
 
 use reseed_model::plan::{Cut, slices, whole_frames};
 use reseed_model::weights::formula::uniform;
-use reseed_model::{Config, Half, Vae};
-use reseed_ops::{CopyTime, Cost, Hw, Incoming, Ops, ProfileOps, Record};
+use reseed_model::{Half, Slice, Stream, Vae};
+use reseed_ops::{Code, CopyTime, Cost, Depth, Hw, Incoming, Ops, Pixels, ProfileOps, Record};
 use serde_json::json;
 
 use crate::args::{BenchArgs, Direction};
-use crate::budget::{self, Clip};
+use crate::budget::{self, Clip, Planned};
 use crate::engine::{self, Device};
 use crate::failure::Result;
 use crate::report::{self, MemoryWatch, bytes};
 
 pub fn run(args: &BenchArgs) -> Result<()> {
-    let device = engine::device(&args.run.compute, args.run.plan.max_vram)?;
-    let ops = &*device.ops;
-    let vae = Vae::load(ops, &*engine::weights(&args.weights)?)?;
-    let factor = vae.config.spatial_factor();
+    let device = &engine::device(&args.run.compute, args.run.plan.max_vram)?;
+    let vae = Vae::load(&*device.ops, &*engine::weights(&args.weights)?)?;
+    let (config, factor) = (&vae.config, vae.config.spatial_factor());
     let plane = Hw::new(args.size.h.next_multiple_of(factor), args.size.w.next_multiple_of(factor));
     let pictures = whole_frames(args.frames as usize, vae.config.temporal_factor());
-    let latents = vae.encoder.frames_out(pictures, true);
-    let case = |direction| Case { direction, device: &device, ops, config: &vae.config, args };
     if args.direction != Some(Direction::Decode) {
-        case(Direction::Encode).time(&vae.encoder, plane, pictures, pictures)?;
+        let clip = Clip { half: &vae.encoder, config, cut: Cut::Pictures, plane, frames: pictures };
+        Case { device, args, clip, pictures }.time()?;
     }
     if args.direction != Some(Direction::Encode) {
-        case(Direction::Decode).time(&vae.decoder, vae.encoder.plane_out(plane), latents, pictures)?;
+        let (plane, frames) = (vae.encoder.plane_out(plane), vae.encoder.frames_out(pictures, true));
+        let clip = Clip { half: &vae.decoder, config, cut: Cut::Latents, plane, frames };
+        Case { device, args, clip, pictures }.time()?;
     }
     Ok(())
 }
@@ -46,64 +47,92 @@ struct Card {
     peak: usize,
 }
 
+/// Seconds by the clock and by the card's.
+type Seconds = (f64, Option<f64>);
+
+/// One half of the VAE over a clip.
 struct Case<'a> {
-    direction: Direction,
     device: &'a Device,
-    ops: &'a dyn Ops,
-    config: &'a Config,
     args: &'a BenchArgs,
+    clip: Clip<'a>,
+    pictures: usize,
 }
 
 impl Case<'_> {
-    fn time(&self, half: &dyn Half, plane: Hw, frames: usize, pictures: usize) -> Result<()> {
+    fn time(&self) -> Result<()> {
+        let Clip { half, plane, frames, cut, .. } = self.clip;
+        let planned = budget::reserve(self.device, &self.args.run.plan, &[self.clip])?.swap_remove(0);
+        let parts = slices(frames, planned.step());
+        // Never zeros, which are faster than real data.
+        let drawn = uniform("bench", frames * plane.count() * half.channels_in(), 1);
         let frame = plane.count() * half.channels_in();
-        // Unit variance, as latents have; never zeros, which are faster than real data.
-        let scale = if self.direction == Direction::Decode { 3f64.sqrt() } else { 1.0 };
-        let input: Vec<f32> = uniform("bench", frames * frame, 1).iter().map(|v| (v * scale) as f32).collect();
-        let cut = if self.direction == Direction::Encode { Cut::Pictures } else { Cut::Latents };
-        let clip = Clip { half, config: self.config, cut, plane, frames };
-        let planned = &budget::reserve(self.device, &self.args.run.plan, &[clip])?[0];
-        let mut values = Vec::new();
-        let mut once = |ops: &dyn Ops| -> Result<(f64, Option<f64>)> {
+        let drawn = |part: &Range<usize>| drawn[part.start * frame..part.end * frame].iter();
+        if cut == Cut::Pictures {
+            let codes = |part| Pixels::U8(drawn(part).map(|&v| u8::nearest(v as f32)).collect());
+            let input: Vec<Pixels> = parts.iter().map(codes).collect();
+            self.measure(&planned, &input, |ops, stream, codes, last| {
+                Ok(ops.send(&stream.run(Slice::Pixels(codes), last)?)?)
+            })
+        } else {
+            // Unit variance, as latents have.
+            let values = |part| drawn(part).map(|v| (v * 3f64.sqrt()) as f32).collect();
+            let input: Vec<Vec<f32>> = parts.iter().map(values).collect();
+            self.measure(&planned, &input, |ops, stream, values, last| {
+                Ok(ops.send_pixels(&stream.run(Slice::Values(values), last)?, Depth::Eight)?)
+            })
+        }
+    }
+
+    /// Times runs in which `start` starts each slice and gives what is to be waited for.
+    fn measure<S, T: Default>(
+        &self,
+        planned: &Planned,
+        input: &[S],
+        start: impl Fn(&dyn Ops, &mut Stream, &S, bool) -> Result<Box<dyn Incoming<T>>>,
+    ) -> Result<()> {
+        let mut result = T::default();
+        let mut once = |ops: &dyn Ops| -> Result<Seconds> {
             let moment = || self.device.card.as_ref().map(|card| card.moment()).transpose();
-            let (first, start) = (moment()?, Instant::now());
-            let mut stream = planned.stream(ops, half, plane);
-            let mut running: Option<Box<dyn Incoming>> = None;
-            for slice in slices(frames, planned.step()) {
-                let started = stream.start(&input[slice.start * frame..slice.end * frame], slice.end == frames)?;
-                running.replace(started).map(|before| before.wait(&mut values)).transpose()?;
+            let (first, clock) = (moment()?, Instant::now());
+            let mut stream = planned.stream(ops, self.clip.half, self.clip.plane);
+            let mut running: Option<Box<dyn Incoming<T>>> = None;
+            for (i, slice) in input.iter().enumerate() {
+                let started = start(ops, &mut stream, slice, i + 1 == input.len())?;
+                running.replace(started).map(|before| before.wait(&mut result)).transpose()?;
             }
             let last = moment()?;
-            running.map(|before| before.wait(&mut values)).transpose()?;
-            let wall = start.elapsed().as_secs_f64();
+            running.map(|before| before.wait(&mut result)).transpose()?;
+            let wall = clock.elapsed().as_secs_f64();
             Ok((wall, first.zip(last).map(|(first, last)| first.seconds_to(&last)).transpose()?))
         };
-        let watch = MemoryWatch::start();
-        let profiler = ProfileOps::new(self.ops);
+        let (watch, ops) = (MemoryWatch::start(), &*self.device.ops);
+        let profiler = ProfileOps::new(ops);
         if self.device.ceiling.is_some() {
-            once(self.ops)?; // a profile is of kernels that are loaded
+            once(ops)?; // a profile is of kernels that are loaded
         }
         once(&profiler)?;
-        self.device.card.as_ref().map(|card| card.copy_time()).transpose()?;
-        let mut times = (0..self.args.repeat).map(|_| once(self.ops)).collect::<Result<Vec<_>>>()?;
+        let copy_time = || self.device.card.as_ref().map(|card| card.copy_time()).transpose();
+        copy_time()?;
+        let mut times = (0..self.args.repeat).map(|_| once(ops)).collect::<Result<Vec<_>>>()?;
         times.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let copies = self.device.card.as_ref().map(|card| card.copy_time()).transpose()?;
-        let (walls, cards): (Vec<f64>, Vec<Option<f64>>) = times.into_iter().unzip();
-        let card = self.device.card.as_ref().zip(copies).map(|(card, copies)| Card {
-            seconds: cards[cards.len() / 2].unwrap_or_default(),
-            copies: CopyTime {
-                copying: copies.copying / f64::from(self.args.repeat),
-                waiting: copies.waiting / f64::from(self.args.repeat),
-            },
-            peak: card.peak_bytes(),
-        });
-        self.tell(&walls, pictures, &profiler.records()?, &watch, card);
+        let card = copy_time()?.map(|copies| self.card(&times, copies));
+        let walls: Vec<f64> = times.into_iter().map(|(wall, _)| wall).collect();
+        self.tell(&walls, &profiler.records()?, &watch, card);
         Ok(())
     }
 
-    fn tell(&self, times: &[f64], pictures: usize, records: &[Record], watch: &MemoryWatch, card: Option<Card>) {
-        let median = times[times.len() / 2];
-        let name = if self.direction == Direction::Encode { "encode" } else { "decode" };
+    fn card(&self, times: &[Seconds], copies: CopyTime) -> Card {
+        let runs = times.len() as f64;
+        Card {
+            seconds: times[times.len() / 2].1.unwrap_or_default(),
+            copies: CopyTime { copying: copies.copying / runs, waiting: copies.waiting / runs },
+            peak: self.device.card.as_ref().map_or(0, |card| card.peak_bytes()),
+        }
+    }
+
+    fn tell(&self, times: &[f64], records: &[Record], watch: &MemoryWatch, card: Option<Card>) {
+        let (median, pictures, ops) = (times[times.len() / 2], self.pictures, &self.device.ops);
+        let name = if self.clip.cut == Cut::Pictures { "encode" } else { "decode" };
         let mut cost = Cost::default();
         records.iter().for_each(|r| cost += r.cost);
         let gflops = cost.flops as f64 / median / 1e9;
@@ -112,8 +141,8 @@ impl Case<'_> {
             say!(
                 "{}",
                 json!({
-                    "event": "bench", "command": format!("vae {name}"), "device": self.ops.device(), "size": size,
-                    "dtype": self.ops.precision().to_string(), "frames": pictures, "seconds": times, "median": median,
+                    "event": "bench", "command": format!("vae {name}"), "device": ops.device(), "size": size,
+                    "dtype": ops.precision().to_string(), "frames": pictures, "picture_bits": 8, "seconds": times, "median": median,
                     "fps": pictures as f64 / median, "gflops_per_second": gflops,
                     "peak_above_weights_bytes": watch.above_weights(),
                     "card_seconds": card.as_ref().map(|card| card.seconds),
@@ -125,10 +154,10 @@ impl Case<'_> {
         } else {
             let (first, last) = (times[0], times[times.len() - 1]);
             say!(
-                "vae {name} {pictures} frames {size} {} on {}: median {median:.3} s ({first:.3} to {last:.3}), {:.3} fps, \
+                "vae {name} {pictures} frames {size} of 8 bits, {} on {}: median {median:.3} s ({first:.3} to {last:.3}), {:.3} fps, \
                  {gflops:.1} GFLOP/s",
-                self.ops.precision(),
-                self.ops.device(),
+                ops.precision(),
+                ops.device(),
                 pictures as f64 / median,
             );
             say!("{}", watch.line());

@@ -3,15 +3,52 @@
 use std::collections::VecDeque;
 
 use reseed_model::plan::{extended, padded_plane, whole_frames};
-use reseed_ops::Hw;
+use reseed_ops::{Hw, Pixels};
 
-/// What lies outside a picture: black.
-const BLACK: f32 = -1.0;
+/// Pictures on the host, `[T, H, W, C]`.
+pub trait Pictures: Clone + Default {
+    /// One picture in the top left corner of a larger black one.
+    fn padded(&self, plane: Hw, padded: Hw) -> Self;
+
+    /// More pictures behind these.
+    fn append(&mut self, more: Self);
+}
+
+/// Values from -1 to 1.
+impl Pictures for Vec<f32> {
+    fn padded(&self, plane: Hw, padded: Hw) -> Vec<f32> {
+        pad(self, plane, padded, -1.0)
+    }
+
+    fn append(&mut self, more: Vec<f32>) {
+        self.extend(more);
+    }
+}
+
+impl Pictures for Pixels {
+    fn padded(&self, plane: Hw, padded: Hw) -> Pixels {
+        match self {
+            Pixels::U8(codes) => Pixels::U8(pad(codes, plane, padded, 0)),
+            Pixels::U16(codes) => Pixels::U16(pad(codes, plane, padded, 0)),
+        }
+    }
+
+    fn append(&mut self, more: Pixels) {
+        match (self, more) {
+            (Pixels::U8(codes), Pixels::U8(more)) => codes.extend(more),
+            (Pixels::U16(codes), Pixels::U16(more)) => codes.extend(more),
+            (none, more) => {
+                assert!(none.is_empty(), "pictures of one depth");
+                *none = more;
+            }
+        }
+    }
+}
 
 /// Puts a picture `[H, W, C]` into the top left corner of a larger black one.
-pub fn pad(picture: &[f32], plane: Hw, padded: Hw) -> Vec<f32> {
+fn pad<T: Copy>(picture: &[T], plane: Hw, padded: Hw, black: T) -> Vec<T> {
     let channels = picture.len() / plane.count();
-    let mut out = vec![BLACK; padded.count() * channels];
+    let mut out = vec![black; padded.count() * channels];
     for (from, to) in picture.chunks_exact(plane.w * channels).zip(out.chunks_exact_mut(padded.w * channels)) {
         to[..from.len()].copy_from_slice(from);
     }
@@ -19,26 +56,26 @@ pub fn pad(picture: &[f32], plane: Hw, padded: Hw) -> Vec<f32> {
 }
 
 /// The top left corner of a picture `[H, W, C]`.
-pub fn crop(picture: &[f32], padded: Hw, plane: Hw) -> Vec<f32> {
+pub fn crop<T: Copy>(picture: &[T], padded: Hw, plane: Hw) -> Vec<T> {
     let channels = picture.len() / padded.count();
     let lines = picture.chunks_exact(padded.w * channels).take(plane.h);
     lines.flat_map(|line| &line[..plane.w * channels]).copied().collect()
 }
 
 /// Reads pictures from a source that may not know its own length and extends them to 1 + `factor` · n.
-pub struct Extended<F> {
+pub struct Extended<F, P> {
     next: F,
     plane: Hw,
     padded: Hw,
     factor: usize,
     /// The last pictures read: no extension reaches further back.
-    recent: VecDeque<Vec<f32>>,
+    recent: VecDeque<P>,
     read: usize,
     given: usize,
     total: Option<usize>,
 }
 
-impl<E, F: FnMut() -> Result<Option<Vec<f32>>, E>> Extended<F> {
+impl<E, P: Pictures, F: FnMut() -> Result<Option<P>, E>> Extended<F, P> {
     /// `next` gives pictures `[H, W, C]` until there are none. `spatial` and `temporal` are the VAE's factors.
     pub fn new(next: F, plane: Hw, spatial: usize, temporal: usize) -> Self {
         let padded = padded_plane(plane, spatial);
@@ -52,21 +89,21 @@ impl<E, F: FnMut() -> Result<Option<Vec<f32>>, E>> Extended<F> {
     }
 
     /// The next `count` pictures, padded; fewer at the end, none behind it.
-    pub fn slice(&mut self, count: usize) -> Result<Vec<f32>, E> {
-        let mut values = Vec::new();
+    pub fn slice(&mut self, count: usize) -> Result<P, E> {
+        let mut pictures = P::default();
         for _ in 0..count {
             match self.one()? {
-                Some(picture) => values.extend(picture),
+                Some(picture) => pictures.append(picture),
                 None => break,
             }
         }
-        Ok(values)
+        Ok(pictures)
     }
 
-    fn one(&mut self) -> Result<Option<Vec<f32>>, E> {
+    fn one(&mut self) -> Result<Option<P>, E> {
         if self.total.is_none() {
             if let Some(picture) = (self.next)()? {
-                let picture = pad(&picture, self.plane, self.padded);
+                let picture = picture.padded(self.plane, self.padded);
                 if self.recent.len() > self.factor {
                     self.recent.pop_front();
                 }
@@ -121,8 +158,12 @@ mod tests {
     fn cropping_undoes_padding() {
         let (plane, padded) = (Hw::new(5, 3), Hw::new(16, 16));
         let picture: Vec<f32> = (0..45).map(|v| v as f32).collect();
-        let large = pad(&picture, plane, padded);
-        assert_eq!(large[15 * 16 * 3], BLACK);
+        let large = picture.padded(plane, padded);
+        assert_eq!(large[15 * 16 * 3], -1.0);
         assert_eq!(crop(&large, padded, plane), picture);
+        let codes: Vec<u16> = (1..=45).collect();
+        let Pixels::U16(large) = Pixels::U16(codes.clone()).padded(plane, padded) else { panic!("another depth") };
+        assert_eq!(large[15 * 16 * 3], 0);
+        assert_eq!(crop(&large, padded, plane), codes);
     }
 }

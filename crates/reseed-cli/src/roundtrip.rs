@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
-use reseed_media::{Frame, Info, Sink, Source, metrics};
+use reseed_media::{Depth, Frame, Info, Samples, Sink, Size, Source, metrics};
 use reseed_model::plan::{Cut, whole_frames};
-use reseed_model::{Half, Vae};
-use reseed_ops::{Hw, Ops, ProfileOps};
+use reseed_model::{Half, Slice, Vae};
+use reseed_ops::{Hw, Ops, Pixels, ProfileOps};
 use serde_json::json;
 
 use crate::args::{RoundtripArgs, RunArgs};
@@ -93,11 +93,11 @@ fn pump(
     let info: Info = source.info().clone();
     let plane = Hw::new(info.size.h, info.size.w);
     let originals = std::cell::RefCell::new(VecDeque::new());
-    let next = || -> Result<Option<Vec<f32>>> {
+    let next = || -> Result<Option<Pixels>> {
         let Some(frame) = source.next().map_err(Failure::input)? else { return Ok(None) };
-        let values = frame.to_unit().iter().map(|v| v * 2.0 - 1.0).collect();
+        let pixels = pixels(&frame, info.depth);
         originals.borrow_mut().push_back(frame);
-        Ok(Some(values))
+        Ok(Some(pixels))
     };
     let mut clip = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
     let padded = clip.padded();
@@ -112,21 +112,20 @@ fn pump(
     let mut encoder = encode.stream(ops, &vae.encoder, padded);
     let mut decoder = decode.stream(ops, &vae.decoder, latent);
     let step = encode.step();
-    let mut quality = Quality::default();
+    let (mut quality, mut pictures) = (Quality::default(), Pixels::default());
     let mut slice = clip.slice(step + 1)?;
     while !slice.is_empty() {
         ending::check_cancelled()?;
         let ahead = clip.slice(step)?;
         let last = ahead.is_empty();
-        let moments = encoder.step(&slice, last)?;
+        let moments = ops.download(&encoder.run(Slice::Pixels(&slice), last)?)?;
         let mean: Vec<f32> =
             moments.chunks_exact(2 * config.latent).flat_map(|m| &m[..config.latent]).copied().collect();
-        let pictures = decoder.step(&mean, last)?;
-        // Pictures that only extend the clip have no original and end here.
-        for picture in pictures.chunks_exact(padded.count() * config.image) {
+        ops.send_pixels(&decoder.run(Slice::Values(&mean), last)?, slice.depth())?.wait(&mut pictures)?;
+        for i in 0..pictures.len() / (padded.count() * config.image) {
+            // Pictures that only extend the clip have no original and end here.
             let Some(before) = originals.borrow_mut().pop_front() else { break };
-            let unit: Vec<f32> = crop(picture, padded, plane).iter().map(|v| v * 0.5 + 0.5).collect();
-            let after = Frame::from_unit(info.size, &unit, info.depth);
+            let after = frame(&pictures, i, padded, info.size);
             sink.write(&after).map_err(Failure::output)?;
             quality.add(&before, &after);
             progress.advance(1);
@@ -134,6 +133,28 @@ fn pump(
         slice = ahead;
     }
     Ok(quality)
+}
+
+/// A frame's colours, in the depth of its clip: pictures of a folder need not have it.
+fn pixels(frame: &Frame, depth: Depth) -> Pixels {
+    let samples = match frame.depth() == depth {
+        true => frame.samples.clone(),
+        false => Samples::from_unit(&frame.to_unit(), depth),
+    };
+    match samples {
+        Samples::U8(samples) => Pixels::U8(samples),
+        Samples::U16(samples) => Pixels::U16(samples),
+    }
+}
+
+/// Picture `i` of a slice without its padding.
+fn frame(pictures: &Pixels, i: usize, padded: Hw, size: Size) -> Frame {
+    let (plane, whole) = (Hw::new(size.h, size.w), 3 * padded.count());
+    let samples = match pictures {
+        Pixels::U8(codes) => Samples::U8(crop(&codes[i * whole..][..whole], padded, plane)),
+        Pixels::U16(codes) => Samples::U16(crop(&codes[i * whole..][..whole], padded, plane)),
+    };
+    Frame { size, samples, alpha: None }
 }
 
 fn tell(quality: &Quality, progress: &Progress, watch: &MemoryWatch, output: &Path, args: &RunArgs, ops: &dyn Ops) {

@@ -2,10 +2,14 @@
 // No CUDA headers: these files compile with the run-time compiler alone.
 #pragma once
 
+typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
+
+// Threads of all blocks stride over n values.
+#define FOR_EACH(i, n) for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (i64)gridDim.x * blockDim.x)
 
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };

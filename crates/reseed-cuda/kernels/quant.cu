@@ -5,8 +5,6 @@
 //   differs  from the definition in nothing: products are exact in f32, and every value is rounded once
 #include "element.cuh"
 
-typedef unsigned char u8;
-
 __device__ __forceinline__ float half_at(const u8* at) { return wide(f16{*(const u16*)at}); }
 __device__ __forceinline__ u32 byte_of(uint2 eight, int i) { return (i < 4 ? eight.x : eight.y) >> 8 * (i % 4) & 255; }
 

@@ -1,8 +1,6 @@
 // Kernels that move or mix values: folding of weights, softmax and its helpers, the diagonal Gaussian, tiles.
 #include "element.cuh"
 
-#define FOR_EACH(i, n) for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (i64)gridDim.x * blockDim.x)
-
 // Maximum or sum over a block of at most 1024 threads, in a fixed order; every thread gets it.
 template <bool MAX>
 __device__ float block_reduce(float v) {

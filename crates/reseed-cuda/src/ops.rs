@@ -15,6 +15,7 @@ mod linear;
 mod memory;
 mod pace;
 mod parked;
+mod pixels;
 mod quant;
 mod small;
 mod transfer;
@@ -28,9 +29,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvSpec, CopyTime, DType, Epilogue, Error, Incoming, Lap, Linear, LinearData,
-    LinearSpec, Norm, Ops, Packed, Past, Placement, Precision, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape,
-    Stats, Summed, Tensor, TraceOps, Upsample, UpsampleData, UpsampleSpec, Vector, merge,
+    Activation, Conv, ConvData, ConvSpec, CopyTime, DType, Depth, Epilogue, Error, Incoming, Lap, Linear, LinearData,
+    LinearSpec, Norm, Ops, Packed, Past, Pixels, Placement, Precision, Qkv, Read, Result, Rotary, RotaryData, Rows,
+    Shape, Stats, Summed, Tensor, TraceOps, Upsample, UpsampleData, UpsampleSpec, Vector, merge,
 };
 
 use crate::driver::{DeviceInfo, Driver};
@@ -225,6 +226,14 @@ impl Ops for CudaOps {
 
     fn send(&self, x: &Tensor) -> Result<Box<dyn Incoming>> {
         transfer::send(self, x)
+    }
+
+    fn upload_pixels(&self, shape: Shape, pixels: &Pixels) -> Result<Tensor> {
+        pixels::upload_pixels(self, shape, pixels)
+    }
+
+    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn Incoming<Pixels>>> {
+        pixels::send_pixels(self, x, depth)
     }
 
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {

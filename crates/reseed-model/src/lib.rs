@@ -37,5 +37,5 @@ pub use config::Config;
 pub use dit::Dit;
 pub use error::{Error, Result};
 pub use folder::{Folder, Text};
-pub use stream::Stream;
+pub use stream::{Slice, Stream};
 pub use vae::{Decoder, Encoder, Half, State, Vae};

@@ -1,6 +1,6 @@
 //! One half of the VAE over a clip of any length, whole or in tiles, in memory that does not grow with it.
 
-use reseed_ops::{Hw, Incoming, Ops, Shape, Tensor, Thw};
+use reseed_ops::{Hw, Incoming, Ops, Pixels, Shape, Tensor, Thw};
 
 use crate::error::{Error, Result};
 use crate::plan::{Keeping, Tile};
@@ -18,6 +18,15 @@ pub struct Stream<'a> {
     /// Slices so far, until their memory has been seen to suffice.
     first: Vec<Vec<f32>>,
     started: usize,
+}
+
+/// Some frames of a clip on the host: `[T, H, W, C]`.
+#[derive(Clone, Copy)]
+pub enum Slice<'a> {
+    /// Values, of latents or of pictures from -1 to 1.
+    Values(&'a [f32]),
+    /// Pictures as they are stored, which the device converts.
+    Pixels(&'a Pixels),
 }
 
 /// Slices behind this one take the memory that it took.
@@ -62,20 +71,25 @@ impl<'a> Stream<'a> {
 
     /// Starts the next slice. Its result can be waited for while the one behind it runs.
     pub fn start(&mut self, values: &[f32], last: bool) -> Result<Box<dyn Incoming>> {
+        Ok(self.ops.send(&self.run(Slice::Values(values), last)?)?)
+    }
+
+    /// Runs the next slice; its result stays on the device.
+    pub fn run(&mut self, slice: Slice, last: bool) -> Result<Tensor> {
         if last {
             self.states.iter_mut().for_each(State::end_with_next);
         }
-        let channels = self.half.channels_in();
-        let frames = values.len() / (self.plane.count() * channels);
-        assert_eq!(values.len(), frames * self.plane.count() * channels, "a slice of whole frames");
-        let slice = Slice { values, thw: Thw { t: frames, h: self.plane.h, w: self.plane.w }, channels };
+        let frame = self.plane.count() * self.half.channels_in();
+        let frames = slice.len() / frame;
+        assert_eq!(slice.len(), frames * frame, "a slice of whole frames");
+        let thw = Thw { t: frames, h: self.plane.h, w: self.plane.w };
         match self.tiles.take() {
             None => {
-                let x = self.ops.upload(Shape::clip(slice.thw, channels), values)?;
-                Ok(self.ops.send(&self.half.run(self.ops, x, &mut self.states[0])?)?)
+                let x = slice.upload(self.ops, Shape::clip(thw, self.half.channels_in()))?;
+                self.half.run(self.ops, x, &mut self.states[0])
             }
             Some(tiles) => {
-                let result = self.step_tiles(&slice, &tiles);
+                let result = self.run_tiles(slice, thw, &tiles);
                 self.tiles = Some(tiles);
                 result
             }
@@ -116,16 +130,15 @@ impl<'a> Stream<'a> {
         done
     }
 
-    fn step_tiles(&mut self, slice: &Slice, tiles: &[Tile]) -> Result<Box<dyn Incoming>> {
+    fn run_tiles(&mut self, slice: Slice, thw: Thw, tiles: &[Tile]) -> Result<Tensor> {
         let starts = self.states[0].starts();
         let out = self.half.plane_out(self.plane);
-        let thw = Thw { t: self.half.frames_out(slice.thw.t, starts), h: out.h, w: out.w };
-        let shape = Shape::clip(thw, self.half.channels_out());
+        let whole = Thw { t: self.half.frames_out(thw.t, starts), h: out.h, w: out.w };
+        let shape = Shape::clip(whole, self.half.channels_out());
         let mut canvas = self.ops.upload(shape, &vec![0.0; shape.count()])?;
         let (ops, half) = (self.ops, self.half);
         let run = |tile: &Tile, state: &mut State| -> Result<Tensor> {
-            let (shape, values) = slice.crop(tile);
-            half.run(ops, ops.upload(shape, &values)?, state)
+            half.run(ops, slice.upload_tile(ops, thw, half.channels_in(), tile)?, state)
         };
         // Tiles are added in their own order whatever the number of workers, so that it does not change a bit.
         for (tiles, states) in tiles.chunks(self.workers).zip(self.states.chunks_mut(self.workers)) {
@@ -141,27 +154,48 @@ impl<'a> Stream<'a> {
                 canvas = ops.blend_add(canvas, &result?, &tile.at)?;
             }
         }
-        Ok(ops.send(&canvas)?)
+        Ok(canvas)
     }
-}
-
-struct Slice<'a> {
-    values: &'a [f32],
-    thw: Thw,
-    channels: usize,
 }
 
 impl Slice<'_> {
-    fn crop(&self, tile: &Tile) -> (Shape, Vec<f32>) {
-        let Thw { t, h, w } = self.thw;
-        let c = self.channels;
-        let mut values = Vec::with_capacity(t * tile.rows.len() * tile.columns.len() * c);
-        for frame in 0..t {
-            for row in tile.rows.clone() {
-                let line = &self.values[(frame * h + row) * w * c..][..w * c];
-                values.extend_from_slice(&line[tile.columns.start * c..tile.columns.end * c]);
+    fn len(self) -> usize {
+        match self {
+            Slice::Values(values) => values.len(),
+            Slice::Pixels(pixels) => pixels.len(),
+        }
+    }
+
+    fn upload(self, ops: &dyn Ops, shape: Shape) -> Result<Tensor> {
+        Ok(match self {
+            Slice::Values(values) => ops.upload(shape, values)?,
+            Slice::Pixels(pixels) => ops.upload_pixels(shape, pixels)?,
+        })
+    }
+
+    /// Of frames of `thw`, what a tile covers.
+    fn upload_tile(self, ops: &dyn Ops, thw: Thw, channels: usize, tile: &Tile) -> Result<Tensor> {
+        let shape = Shape::clip(Thw { t: thw.t, h: tile.rows.len(), w: tile.columns.len() }, channels);
+        match self {
+            Slice::Values(values) => Slice::Values(&crop(values, thw, channels, tile)).upload(ops, shape),
+            Slice::Pixels(Pixels::U8(codes)) => {
+                Slice::Pixels(&Pixels::U8(crop(codes, thw, channels, tile))).upload(ops, shape)
+            }
+            Slice::Pixels(Pixels::U16(codes)) => {
+                Slice::Pixels(&Pixels::U16(crop(codes, thw, channels, tile))).upload(ops, shape)
             }
         }
-        (Shape::clip(Thw { t, h: tile.rows.len(), w: tile.columns.len() }, c), values)
     }
+}
+
+fn crop<T: Copy>(from: &[T], thw: Thw, channels: usize, tile: &Tile) -> Vec<T> {
+    let (Thw { t, h, w }, c) = (thw, channels);
+    let mut values = Vec::with_capacity(t * tile.rows.len() * tile.columns.len() * c);
+    for frame in 0..t {
+        for row in tile.rows.clone() {
+            let line = &from[(frame * h + row) * w * c..][..w * c];
+            values.extend_from_slice(&line[tile.columns.start * c..tile.columns.end * c]);
+        }
+    }
+    values
 }

@@ -7,8 +7,9 @@ mod pair;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::error::Result;
-use crate::ops::{Activation, CopyTime, Epilogue, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+use crate::ops::{Activation, CopyTime, Epilogue, Incoming, Ops, Past, Placement, Qkv, Read, Stats, Summed};
 use crate::packing::{Rotary, RotaryData, Rows};
+use crate::pixels::{Depth, Pixels};
 use crate::precision::Precision;
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
@@ -16,7 +17,8 @@ use crate::weights::{
     Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Norm, Upsample, UpsampleData, UpsampleSpec, Vector,
 };
 
-pub use disagreement::Disagreement;
+use disagreement::summation;
+pub use disagreement::{Disagreement, relative_error};
 use pair::{Pair, PastParts, on_both, pack, parts, unpack};
 
 #[derive(Default)]
@@ -81,22 +83,24 @@ impl<'a> CheckOps<'a> {
     fn compare_within(&self, op: &'static str, reference: Tensor, device: Tensor, allowed: f64) -> Result<Tensor> {
         assert_eq!(reference.shape(), device.shape(), "{op}: shapes on {}", self.device.device());
         let (a, b) = (self.reference.download(&reference)?, self.device.download(&device)?);
-        let error = relative_error(&a, &b);
-        let mut log = self.log();
-        let (call, stage) = (log.calls, log.stage.clone());
-        log.calls += 1;
-        let agreed = error <= allowed;
-        if !agreed {
-            let found = Disagreement { stage, op, call, shape: reference.shape(), error, allowed };
-            (self.tell)(&found);
-            log.found.push(found);
-        }
-        drop(log);
+        self.judge(op, reference.shape(), relative_error(&a, &b), allowed);
         let device = match reference.dtype() == self.device.dtype() {
             true => self.device.upload(device.shape(), &a)?,
             false => device,
         };
         Ok(Tensor::new(reference.shape(), reference.dtype(), Arc::new(Pair { reference, device })))
+    }
+
+    fn judge(&self, op: &'static str, shape: Shape, error: f64, allowed: f64) {
+        let mut log = self.log();
+        let (call, stage) = (log.calls, log.stage.clone());
+        log.calls += 1;
+        let agreed = error <= allowed;
+        if !agreed {
+            let found = Disagreement { stage, op, call, shape, error, allowed };
+            (self.tell)(&found);
+            log.found.push(found);
+        }
     }
 
     /// Compares a convolution's results, at a clip's start or later.
@@ -121,23 +125,6 @@ impl<'a> CheckOps<'a> {
             _ => panic!("{op}: only one device returned statistics"),
         };
         Ok(Summed { tensor, stats })
-    }
-}
-
-/// Relative error of a sum of n terms in f32. It grows like √n; four standard deviations are never reached by chance.
-fn summation(terms: usize) -> f64 {
-    4.0 * (terms as f64).sqrt() * f64::from(f32::EPSILON)
-}
-
-/// ‖a - b‖ / ‖a‖, infinite where one of them is not finite and the other is.
-pub fn relative_error(a: &[f32], b: &[f32]) -> f64 {
-    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
-    let difference = norm(&mut a.iter().zip(b).map(|(a, b)| f64::from(*a) - f64::from(*b)));
-    let size = norm(&mut a.iter().map(|a| f64::from(*a)));
-    match difference / size {
-        _ if difference == 0.0 => 0.0,
-        error if error.is_finite() => error,
-        _ => f64::INFINITY,
     }
 }
 
@@ -199,6 +186,20 @@ impl Ops for CheckOps<'_> {
 
     fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
         self.reference.download(&parts(x).0)
+    }
+
+    fn upload_pixels(&self, shape: Shape, pixels: &Pixels) -> Result<Tensor> {
+        let (a, b) = (self.reference.upload_pixels(shape, pixels)?, self.device.upload_pixels(shape, pixels)?);
+        self.compare_within("upload_pixels", a, b, 0.0)
+    }
+
+    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn Incoming<Pixels>>> {
+        let (mut codes, mut theirs) = (Pixels::default(), Pixels::default());
+        let (a, b) = parts(x);
+        self.reference.send_pixels(&a, depth)?.wait(&mut codes)?;
+        self.device.send_pixels(&b, depth)?.wait(&mut theirs)?;
+        self.judge("send_pixels", x.shape(), relative_error(&codes.values(), &theirs.values()), 0.0);
+        Ok(Box::new(codes))
     }
 
     fn reserve(&self, bytes: usize) -> Result<()> {

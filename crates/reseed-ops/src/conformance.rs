@@ -1,5 +1,6 @@
 //! Every op on awkward shapes, on two devices at once. A device conforms when [`run`] finds no disagreement.
 
+mod pixels;
 mod quant;
 mod tokens;
 
@@ -61,6 +62,11 @@ pub fn run(reference: &dyn Ops, device: &dyn Ops) -> Result<Vec<Disagreement>> {
         attention(&ops, case, i as u64)?;
     }
     tokens::run(&ops)?;
+    for (i, case) in pixels::CASES.iter().enumerate() {
+        ops.stage(&format!("pixels case {i}"));
+        pixels::run(&ops, case, i as u64)?;
+    }
+    inexact.extend(pixels::exact(device)?);
     ops.stage("gaussian");
     gaussian(&ops)?;
     ops.stage("blend_add");

@@ -1,6 +1,7 @@
 //! What an op costs, from its shapes alone. One definition serves estimates and reports.
 
 use crate::ops::Past;
+use crate::pixels::Depth;
 use crate::shape::Thw;
 use crate::tensor::Tensor;
 use crate::weights::{ConvSpec, Linear, LinearSpec, Norm, UpsampleSpec};
@@ -95,6 +96,11 @@ pub fn attention(qkv: &Tensor, out: &Tensor, lengths: &[usize]) -> Cost {
 pub fn elementwise(tensors: &[&Tensor], flops_per_value: u64) -> Cost {
     let values = tensors.last().map_or(0, |t| t.count()) as u64;
     Cost { flops: flops_per_value * values, bytes: moved(tensors, 0) }
+}
+
+/// Values from codes, or codes from values.
+pub fn pixels(values: &Tensor, depth: Depth) -> Cost {
+    Cost { flops: 4 * values.count() as u64, bytes: (values.bytes() + values.count() * depth.bytes()) as u64 }
 }
 
 /// Queries and keys on their way into attention.

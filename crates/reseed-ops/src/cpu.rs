@@ -19,6 +19,7 @@ mod merged;
 mod pairs;
 mod panels;
 mod peak;
+mod pixels;
 mod qk_norm_rope;
 mod rms_norm_modulate;
 mod simd;
@@ -35,8 +36,9 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
-use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+use crate::ops::{Activation, Epilogue, Incoming, Ops, Past, Placement, Qkv, Read, Stats, Summed};
 use crate::packing::{Rotary, RotaryData, Rows};
+use crate::pixels::{Depth, Pixels};
 use crate::reference::{self, Clip};
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
@@ -245,6 +247,14 @@ impl Ops for CpuOps {
 
     fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
         Ok(memory::download(x))
+    }
+
+    fn upload_pixels(&self, shape: Shape, pixels: &Pixels) -> Result<Tensor> {
+        pixels::upload_pixels(self, shape, pixels)
+    }
+
+    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn Incoming<Pixels>>> {
+        Ok(Box::new(pixels::download_pixels(self, x, depth)?))
     }
 
     fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {

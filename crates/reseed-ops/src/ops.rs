@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::packing::{Rotary, RotaryData, Rows};
+use crate::pixels::{Depth, Pixels};
 use crate::precision::Precision;
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
@@ -68,14 +69,14 @@ impl Summed {
     }
 }
 
-/// Values on their way to the host.
-pub trait Incoming: Send {
+/// Values on their way to the host, or pixels.
+pub trait Incoming<T = Vec<f32>>: Send {
     /// Waits for them; what `into` held is gone, but its memory is used.
-    fn wait(self: Box<Self>, into: &mut Vec<f32>) -> Result<()>;
+    fn wait(self: Box<Self>, into: &mut T) -> Result<()>;
 }
 
-impl Incoming for Vec<f32> {
-    fn wait(self: Box<Self>, into: &mut Vec<f32>) -> Result<()> {
+impl<T: Send> Incoming<T> for T {
+    fn wait(self: Box<Self>, into: &mut T) -> Result<()> {
         *into = *self;
         Ok(())
     }
@@ -297,6 +298,18 @@ pub trait Ops: Send + Sync {
     /// Starts to copy a tensor to the host.
     fn send(&self, x: &Tensor) -> Result<Box<dyn Incoming>> {
         Ok(Box::new(self.download(x)?))
+    }
+
+    /// Brings pictures onto the device: code c becomes 2c / max - 1, computed as [`crate::Code::value`] does and rounded to
+    /// the device's type. All devices agree to the bit.
+    fn upload_pixels(&self, shape: Shape, pixels: &Pixels) -> Result<Tensor> {
+        self.upload(shape, &pixels.values())
+    }
+
+    /// Starts to copy pictures to the host as codes, those that [`crate::Code::nearest`] finds: -1 and all below it is black,
+    /// 1 and all above it white, and what is no number black. All devices agree on codes of the same values.
+    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn Incoming<Pixels>>> {
+        Ok(Box::new(Pixels::nearest(&self.download(x)?, depth)))
     }
 
     /// y\[t\] = Σ w\[dt,dy,dx\] · x\[t·s+dt-(kt-1), …\] + b (+ residual), zero outside the plane, `past` before the slice.

@@ -8,6 +8,7 @@ use crate::cost::{self, Cost};
 use crate::error::Result;
 use crate::ops::{Activation, CopyTime, Epilogue, Incoming, Lap, Ops, Past, Placement, Qkv, Read, Stats, Summed};
 use crate::packing::{Rotary, RotaryData, Rows};
+use crate::pixels::{Depth, Pixels};
 use crate::precision::Precision;
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
@@ -158,6 +159,15 @@ impl Ops for ProfileOps<'_> {
 
     fn send(&self, x: &Tensor) -> Result<Box<dyn Incoming>> {
         self.timed("send", || self.inner.send(x), |_| cost::elementwise(&[x], 0))
+    }
+
+    fn upload_pixels(&self, shape: Shape, pixels: &Pixels) -> Result<Tensor> {
+        let cost = |y: &Tensor| cost::pixels(y, pixels.depth());
+        self.timed("upload_pixels", || self.inner.upload_pixels(shape, pixels), cost)
+    }
+
+    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn Incoming<Pixels>>> {
+        self.timed("send_pixels", || self.inner.send_pixels(x, depth), |_| cost::pixels(x, depth))
     }
 
     fn lap(&self) -> Result<Box<dyn Lap>> {

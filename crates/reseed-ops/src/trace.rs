@@ -11,8 +11,9 @@ pub use travel::strip_rows;
 
 use crate::cost::{self, Cost};
 use crate::error::Result;
-use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+use crate::ops::{Activation, Epilogue, Incoming, Ops, Past, Placement, Qkv, Read, Stats, Summed};
 use crate::packing::{Rotary, RotaryData, Rows};
+use crate::pixels::{Depth, Pixels};
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
 use crate::weights::{
@@ -38,6 +39,8 @@ pub enum Work<'a> {
     },
     /// A linear layer.
     Linear(&'a LinearSpec),
+    /// So many bytes of codes on their way in or out.
+    Pixels(usize),
 }
 
 /// Bytes that a device takes for an op beside its operands.
@@ -196,6 +199,17 @@ impl Ops for TraceOps {
 
     fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
         Ok(vec![0.0; x.count()])
+    }
+
+    fn upload_pixels(&self, shape: Shape, pixels: &Pixels) -> Result<Tensor> {
+        let x = self.alloc(shape, self.dtype);
+        self.work(Work::Pixels(x.count() * pixels.depth().bytes()));
+        Ok(x)
+    }
+
+    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn Incoming<Pixels>>> {
+        self.work(Work::Pixels(x.count() * depth.bytes()));
+        Ok(Box::new(Pixels::nearest(&self.download(x)?, depth)))
     }
 
     fn park(&self, _: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {

@@ -11,45 +11,101 @@ use super::CudaOps;
 use super::memory::ptr;
 use super::parked::{self, Parked};
 use super::weights::Element;
+use crate::driver::Ptr;
 use crate::pinned::Pinned;
 use crate::store::Lent;
 
 /// Values of a part.
 const PART: usize = 1 << 18;
 
-pub fn upload(cuda: &CudaOps, shape: Shape, values: &[f32]) -> Result<Tensor> {
-    assert_eq!(shape.count(), values.len(), "upload of {shape}");
-    let (x, size) = (cuda.room("upload", shape, cuda.dtype)?, cuda.dtype.bytes());
+/// Fills lent memory part by part: `fill` makes `size` bytes of each value, and a part travels while others are made.
+pub fn bring<T: Sync>(
+    cuda: &CudaOps,
+    to: &Lent,
+    values: &[T],
+    part: usize,
+    size: usize,
+    fill: impl Fn(&mut [u8], &[T]) + Sync,
+) -> Result<()> {
+    let fill = &fill;
     rayon::in_place_scope(|scope| {
-        let (sender, rounded) = mpsc::channel();
-        for (i, part) in values.chunks(PART).enumerate() {
-            let (mut pinned, sender) = (Pinned::new(&cuda.store, part.len() * size)?, sender.clone());
+        let (sender, filled) = mpsc::channel();
+        for (i, values) in values.chunks(part).enumerate() {
+            let (mut pinned, sender) = (Pinned::new(&cuda.store, values.len() * size)?, sender.clone());
             pinned.bytes_mut()?; // threads that are shared wait for no copy
             scope.spawn(move |_| {
-                let done = pinned.bytes_mut().map(|bytes| narrow(bytes, part, cuda.dtype));
+                let done = pinned.bytes_mut().map(|bytes| fill(bytes, values));
                 // Nobody listens any more where another part has failed.
                 let _ = sender.send(done.map(|()| (i, pinned)));
             });
         }
         drop(sender);
-        rounded.into_iter().try_for_each(|part| {
-            let (i, pinned) = part?;
-            cuda.store.bring(x.storage(), i * PART * size, &pinned, 0, pinned.len())
+        filled.into_iter().try_for_each(|filled| {
+            let (i, pinned) = filled?;
+            cuda.store.bring(to, i * part * size, &pinned, 0, pinned.len())
         })
-    })?;
-    Ok(x)
+    })
 }
 
-/// Queues the copy of a tensor to the host.
-fn leave(cuda: &CudaOps, x: &Tensor) -> Result<Vec<Pinned>> {
-    let (bytes, part) = (x.bytes(), PART * x.dtype().bytes());
+/// Queues the copy of `bytes` bytes of lent memory from `at` on to the host, part by part.
+pub fn leave(cuda: &CudaOps, lent: &Lent, at: Ptr, bytes: usize, part: usize) -> Result<Vec<Pinned>> {
     let parts = (0..bytes).step_by(part).map(|start| {
-        // SAFETY: a part of the tensor's own bytes.
-        let (pinned, copy) = unsafe { cuda.store.leave(ptr(x).plus(start), part.min(bytes - start)) }?;
-        x.storage::<Lent>().read_by(copy);
+        // SAFETY: a part of the owner's own bytes.
+        let (pinned, copy) = unsafe { cuda.store.leave(at.plus(start), part.min(bytes - start)) }?;
+        lent.read_by(copy);
         Ok(pinned)
     });
     parts.collect()
+}
+
+/// Takes what has come to the host, `part` values at a time; while one part is taken, the next may still come.
+pub fn arrive<T: Send>(
+    parts: &[Pinned],
+    into: &mut [T],
+    part: usize,
+    take: impl Fn(&mut [T], &[u8]) + Sync,
+) -> Result<()> {
+    let take = &take;
+    rayon::in_place_scope(|scope| {
+        for (to, part) in into.chunks_mut(part).zip(parts) {
+            let bytes = part.bytes()?;
+            scope.spawn(move |_| take(to, bytes));
+        }
+        Ok(())
+    })
+}
+
+/// Where the type has a narrow range: whether statistics have left it before, as one integer on its way to the host.
+pub struct Guard {
+    overflow: Option<Pinned>,
+    dtype: DType,
+}
+
+impl Guard {
+    /// Queues the copy of the mark that group statistics leave when they are not finite.
+    pub fn new(cuda: &CudaOps, dtype: DType) -> Result<Guard> {
+        let mark = || {
+            let mark = cuda.driver.global("not_finite")?;
+            // SAFETY: the mark is one integer.
+            Ok(unsafe { cuda.store.leave(mark, size_of::<i32>()) }?.0)
+        };
+        Ok(Guard { overflow: (dtype == DType::F16).then(mark).transpose()?, dtype })
+    }
+
+    /// An error where they have.
+    pub fn check(&self) -> Result<()> {
+        match &self.overflow {
+            Some(mark) if mark.bytes()?.iter().any(|&byte| byte != 0) => Err(Error::OutOfRange { dtype: self.dtype }),
+            _ => Ok(()),
+        }
+    }
+}
+
+pub fn upload(cuda: &CudaOps, shape: Shape, values: &[f32]) -> Result<Tensor> {
+    assert_eq!(shape.count(), values.len(), "upload of {shape}");
+    let (x, dtype) = (cuda.room("upload", shape, cuda.dtype)?, cuda.dtype);
+    bring(cuda, x.storage(), values, PART, dtype.bytes(), |to, part| narrow(to, part, dtype))?;
+    Ok(x)
 }
 
 /// A tensor on its way to the host.
@@ -57,41 +113,27 @@ struct Sent {
     parts: Vec<Pinned>,
     dtype: DType,
     count: usize,
-    /// Where the type has a narrow range: whether statistics have left it before, as one integer.
-    overflow: Option<Pinned>,
+    guard: Guard,
 }
 
 impl Incoming for Sent {
     fn wait(self: Box<Self>, into: &mut Vec<f32>) -> Result<()> {
         into.resize(self.count, 0.0);
-        let (dtype, parts) = (self.dtype, &self.parts);
-        rayon::in_place_scope(|scope| -> Result<()> {
-            for (to, part) in into.chunks_mut(PART).zip(parts) {
-                let bytes = part.bytes()?;
-                scope.spawn(move |_| widen(to, bytes, dtype));
-            }
-            Ok(())
-        })?;
-        if let Some(overflow) = &self.overflow
-            && overflow.bytes()?.iter().any(|&byte| byte != 0)
-        {
-            return Err(Error::OutOfRange { dtype: self.dtype });
-        }
-        Ok(())
+        arrive(&self.parts, into, PART, |to, part| widen(to, part, self.dtype))?;
+        self.guard.check()
     }
 }
 
-/// Queues the copy of the mark that group statistics leave when they are not finite.
-fn overflow(cuda: &CudaOps) -> Result<Pinned> {
-    let mark = cuda.driver.global("not_finite")?;
-    // SAFETY: the mark is one integer.
-    Ok(unsafe { cuda.store.leave(mark, size_of::<i32>()) }?.0)
+/// The tensor on the card, brought there if it is parked.
+pub fn here(cuda: &CudaOps, x: &Tensor) -> Result<Tensor> {
+    if x.is_on::<Parked>() { parked::fetch(cuda, x) } else { Ok(x.clone()) }
 }
 
 pub fn send(cuda: &CudaOps, x: &Tensor) -> Result<Box<dyn Incoming>> {
-    let x = if x.is_on::<Parked>() { parked::fetch(cuda, x)? } else { x.clone() };
-    let overflow = (x.dtype() == DType::F16).then(|| overflow(cuda)).transpose()?;
-    Ok(Box::new(Sent { parts: leave(cuda, &x)?, dtype: x.dtype(), count: x.count(), overflow }))
+    let (x, dtype) = (here(cuda, x)?, x.dtype());
+    let (guard, part) = (Guard::new(cuda, dtype)?, PART * dtype.bytes());
+    let parts = leave(cuda, x.storage(), ptr(&x), x.bytes(), part)?;
+    Ok(Box::new(Sent { parts, dtype, count: x.count(), guard }))
 }
 
 /// Host values as the device stores them.

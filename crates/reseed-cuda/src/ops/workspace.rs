@@ -27,6 +27,7 @@ pub fn of(dtype: DType, hopper: bool, library: bool) -> Workspace {
             thw.t * left.max(taken) * 2 * DType::F32.bytes()
         }
         Work::Linear(spec) => quant::workspace(spec, dtype.bytes()) + if library { WORKSPACE } else { 0 },
+        Work::Pixels(codes) => codes,
         Work::Attention { width, .. } if attention::fuses(dtype, hopper, width) => 0,
         Work::Attention { longest, width } => attention::workspace(dtype, longest, width),
     })

@@ -11,7 +11,7 @@ const PER_THREAD: usize = 2 << 20;
 /// What ops take on `threads` threads, where packed weights are of `packed`: bf16 in tiles, f32 in panels.
 pub fn of(threads: usize, packed: DType) -> Workspace {
     Box::new(move |work| match work {
-        Work::Linear(_) => 0,
+        Work::Linear(_) | Work::Pixels(_) => 0,
         work => threads * PER_THREAD + of_op(work, threads, packed),
     })
 }
@@ -32,7 +32,7 @@ fn of_op(work: &Work, threads: usize, packed: DType) -> usize {
             };
             sets * 16 * spec.channels * spec.channels * value
         }
-        Work::Stats(..) | Work::Linear(_) => 0,
+        Work::Stats(..) | Work::Linear(_) | Work::Pixels(_) => 0,
         // Keys and values of one head, for every thread that has one to itself.
         Work::Attention { longest, width } => {
             let heads = if longest < attention::LONG { threads } else { 1 };

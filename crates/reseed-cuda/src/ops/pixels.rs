@@ -1,0 +1,59 @@
+//! Pictures between host and card as the codes they are stored in, fewer bytes than values; the card converts them.
+
+use reseed_ops::{Depth, Incoming, Pixels, Result, Shape, Tensor};
+
+use super::CudaOps;
+use super::memory::{ptr, stride_grid};
+use super::transfer::{self, Guard};
+use crate::driver::Ptr;
+use crate::launch::args;
+use crate::params::long;
+use crate::pinned::Pinned;
+
+/// Bytes of a part.
+const PART: usize = 1 << 19;
+
+/// Converts as many codes as `x` has values, one way or the other.
+fn launch(cuda: &CudaOps, op: &str, x: &Tensor, codes: Ptr, depth: Depth) -> Result<()> {
+    let (to, from) = if op == "upload_pixels" { (ptr(x), codes) } else { (codes, ptr(x)) };
+    let name = format!("{op}_u{}_{}", 8 * depth.bytes(), x.dtype());
+    // A thread converts sixteen codes or eight at a time.
+    let grid = stride_grid(x.count().div_ceil(4));
+    // SAFETY: arguments follow kernels/pixels.cu in order and type; the callers made room for as many codes.
+    unsafe { cuda.driver.launch(&name, grid, args![to, from, long(x.count())]) }
+}
+
+pub fn upload_pixels(cuda: &CudaOps, shape: Shape, pixels: &Pixels) -> Result<Tensor> {
+    assert_eq!(shape.count(), pixels.len(), "upload of {shape}");
+    // The tensor first: once the codes have gone, memory is as if they had never been there.
+    let x = cuda.room("upload_pixels", shape, cuda.dtype)?;
+    let codes = cuda.lend("upload_pixels", shape, pixels.bytes().len())?;
+    transfer::bring(cuda, &codes, pixels.bytes(), PART, 1, |to, part| to.copy_from_slice(part))?;
+    launch(cuda, "upload_pixels", &x, codes.ptr(), pixels.depth())?;
+    Ok(x)
+}
+
+/// Pictures on their way to the host.
+struct Sent {
+    parts: Vec<Pinned>,
+    depth: Depth,
+    count: usize,
+    guard: Guard,
+}
+
+impl Incoming<Pixels> for Sent {
+    fn wait(self: Box<Self>, into: &mut Pixels) -> Result<()> {
+        into.reset(self.depth, self.count);
+        transfer::arrive(&self.parts, into.bytes_mut(), PART, |to, part| to.copy_from_slice(part))?;
+        self.guard.check()
+    }
+}
+
+pub fn send_pixels(cuda: &CudaOps, x: &Tensor, depth: Depth) -> Result<Box<dyn Incoming<Pixels>>> {
+    let x = transfer::here(cuda, x)?;
+    let bytes = x.count() * depth.bytes();
+    let codes = cuda.lend("send_pixels", x.shape(), bytes)?;
+    launch(cuda, "send_pixels", &x, codes.ptr(), depth)?;
+    let (guard, parts) = (Guard::new(cuda, x.dtype())?, transfer::leave(cuda, &codes, codes.ptr(), bytes, PART)?);
+    Ok(Box::new(Sent { parts, depth, count: x.count(), guard }))
+}
