@@ -7,7 +7,7 @@ use common::dit::{Golden, Held, velocity};
 use reseed_model::Dit;
 use reseed_model::dit::{B3, B7, Config, Layout};
 use reseed_model::weights::formula::Formula;
-use reseed_ops::{CheckOps, CpuOps, DType, Level, ProfileOps, Thw, TraceOps, relative_error};
+use reseed_ops::{CheckOps, CpuOps, DType, Level, Precision, ProfileOps, Thw, TraceOps, relative_error};
 
 const LAYOUTS: [Layout; 2] = [B3, B7];
 /// Cut on every axis, nothing divides anything.
@@ -38,14 +38,13 @@ fn the_best_level_agrees_with_the_definition_op_by_op() {
     }
 }
 
-// Each value is rounded to 8 bits some twenty times a layer; the published bf16 policy is 0.6% away from f32.
 #[test]
 fn bf16_is_near_f32() {
     for name in ["3b_clip_5", "7b_clip_5"] {
         let (golden, ops) = (Golden::open(name), best(DType::Bf16));
         let dit = Dit::load(&ops, &golden.source()).unwrap();
         let error = relative_error(&golden.output.values, &golden.run(&ops, &dit));
-        assert!(error < 1e-2 && error > 1e-4, "{name}: {error:.2e}");
+        assert!(error <= golden.allowed(Precision::Bf16) && error > 1e-4, "{name}: {error:.2e}");
     }
 }
 

@@ -7,25 +7,16 @@
 
 mod common;
 
+use common::golden::{FULL, run_all};
 use common::{Golden, SMALL};
-use reseed_model::Vae;
 use reseed_ops::{CpuOps, DType, Level, Ops, relative_error};
 
-const FULL: &[&str] = &["full_decode_image", "full_decode_9", "full_encode_9"];
-
 fn check(ops: &dyn Ops, names: &[&str], allowed: f64) {
-    let mut loaded: Option<(Golden, Vae)> = None;
-    for name in names {
-        let golden = Golden::open(name);
-        let vae = match loaded.take() {
-            Some((previous, vae)) if previous.config == golden.config => vae,
-            _ => Vae::load(ops, &golden.source()).unwrap(),
-        };
-        let error = relative_error(&golden.output.values, &golden.run(ops, &vae, 1, 1));
+    run_all(ops, names.iter().map(|name| Golden::open(name)).collect(), |golden, result| {
+        let (name, error) = (&golden.name, relative_error(&golden.output.values, &result));
         assert!(error <= allowed, "{name} on {}: relative error {error:.2e}, allowed {allowed:.2e}", ops.device());
         println!("{name} on {}: {error:.2e}", ops.device());
-        loaded = Some((golden, vae));
-    }
+    });
 }
 
 #[test]
@@ -48,14 +39,13 @@ fn full_size_at_the_reference_level() {
 #[test]
 fn full_size_in_bf16_keeps_40_decibels() {
     let ops = CpuOps::new(DType::Bf16, None).unwrap();
-    for name in FULL {
-        let golden = Golden::open(name);
-        let result = golden.run(&ops, &Vae::load(&ops, &golden.source()).unwrap(), 1, 1);
+    run_all(&ops, FULL.iter().map(|name| Golden::open(name)).collect(), |golden, result| {
+        let name = &golden.name;
         let square = |(a, b): (&f32, &f32)| f64::from(a - b).powi(2);
         let mean = golden.output.values.iter().zip(&result).map(square).sum::<f64>() / result.len() as f64;
         // Pictures and latents lie within a range of four.
         let decibels = 20.0 * (4.0 / mean.sqrt()).log10();
         println!("{name} on {}: {decibels:.1} dB", ops.device());
         assert!(decibels >= 40.0, "{name} on {}: {decibels:.1} dB", ops.device());
-    }
+    });
 }

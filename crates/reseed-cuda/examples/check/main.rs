@@ -1,41 +1,54 @@
 //! For a machine that has a card and no compiler: every op against its definition; with the word `bench` the rate of the
-//! layers that networks spend their time in, with `library` that of linear layers beside cuBLASLt's, with `quant` that of
-//! linear layers in few bits; in every precision, or in those that are named.
+//! layers that networks spend their time in, with `main` that of the main ones among them, with `library` that of linear layers
+//! beside cuBLASLt's, with `quant` that of linear layers in few bits, with `goldens` and folders every stored case of the
+//! networks in them, on the processor where `cpu` is said; in every precision, or in those that are named.
 #![allow(clippy::print_stdout, reason = "its report")]
 
-#[path = "../tests/cases/mod.rs"]
+#[path = "../../tests/cases/mod.rs"]
 mod cases;
+mod goldens;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use reseed_cuda::{CudaOps, devices};
 use reseed_ops::conformance::Values;
 use reseed_ops::{
-    ConvData, ConvSpec, Epilogue, Linear, LinearData, LinearSpec, Numbers, Ops, Past, Precision, Quant, Result, Shape,
-    Tensor, Thw, relative_error,
+    ConvData, ConvSpec, CpuOps, Epilogue, Linear, LinearData, LinearSpec, Numbers, Ops, Past, Precision, Quant, Result,
+    Shape, Tensor, Thw, relative_error,
 };
 
 const ALL: [Precision; 4] = [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16];
 
 fn main() -> ExitCode {
-    let mut run: fn(Precision) -> Result<usize> = check;
-    let mut chosen = Vec::new();
+    let (mut run, mut chosen, mut folders, mut cpu) =
+        (check as fn(Precision) -> Result<usize>, Vec::new(), None, false);
     for word in std::env::args().skip(1) {
-        match ALL.into_iter().find(|precision| precision.to_string() == word) {
-            Some(precision) => chosen.push(precision),
-            None if word == "bench" => run = bench,
-            None if word == "library" => run = library,
-            None if word == "quant" => run = quant,
-            None => {
-                println!("{word}: the words are bench, library, quant, f32, tf32, f16 and bf16");
+        match (ALL.into_iter().find(|precision| precision.to_string() == word), &mut folders) {
+            (Some(precision), _) => chosen.push(precision),
+            (None, _) if word == "bench" => run = bench,
+            (None, _) if word == "main" => run = bench_main,
+            (None, _) if word == "library" => run = library,
+            (None, _) if word == "quant" => run = quant,
+            (None, folders @ None) if word == "goldens" => *folders = Some(Vec::new()),
+            (None, Some(_)) if word == "cpu" => cpu = true,
+            (None, Some(folders)) => folders.push(PathBuf::from(word)),
+            (None, None) => {
+                println!(
+                    "{word}: the words are bench, main, library, quant, goldens with folders, f32, tf32, f16 and bf16"
+                );
                 return ExitCode::FAILURE;
             }
         }
     }
     let mut wrong = 0;
     for precision in if chosen.is_empty() { ALL.to_vec() } else { chosen } {
-        match run(precision) {
+        let done = match &folders {
+            Some(folders) => golden(precision, folders, cpu),
+            None => run(precision),
+        };
+        match done {
             Ok(count) => wrong += count,
             Err(error) => {
                 println!("{precision}: {error}");
@@ -45,6 +58,15 @@ fn main() -> ExitCode {
     }
     println!("{wrong} disagreements");
     if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn golden(precision: Precision, folders: &[PathBuf], cpu: bool) -> Result<usize> {
+    match (cpu, precision) {
+        (false, _) => goldens::run(&CudaOps::new(0, precision)?, folders),
+        // A word for cards alone.
+        (true, Precision::Tf32) => Ok(0),
+        (true, _) => goldens::run(&CpuOps::new(precision.dtype(), None)?, folders),
+    }
 }
 
 fn check(precision: Precision) -> Result<usize> {
@@ -79,28 +101,36 @@ const LINEAR: &[(usize, usize)] =
 /// Tokens of 17 frames of 1280x720, and of text.
 const TOKENS: [usize; 2] = [18000, 58];
 
-/// The main shapes, and layers that run beside them.
-fn shapes() -> Vec<(ConvSpec, Thw)> {
-    let main = MAIN
-        .iter()
-        .map(|&(c_in, c_out, h, w)| (ConvSpec::same(c_in, c_out, Thw::new(3, 3, 3)), Thw::new(FRAMES, h, w)));
+fn main_shapes() -> impl Iterator<Item = (ConvSpec, Thw)> {
+    let shape = |&(c_in, c_out, h, w)| (ConvSpec::same(c_in, c_out, Thw::new(3, 3, 3)), Thw::new(FRAMES, h, w));
+    MAIN.iter().map(shape)
+}
+
+/// Layers that run beside them.
+fn other_shapes() -> impl Iterator<Item = (ConvSpec, Thw)> {
     let plane = Thw::new(FRAMES, 720, 1280);
     let half = ConvSpec { stride: Thw::new(1, 2, 2), pad_before: 0, ..ConvSpec::same(128, 128, Thw::new(1, 3, 3)) };
-    let linear = LINEAR
-        .iter()
-        .flat_map(|&(c_in, c_out)| TOKENS.map(|n| (ConvSpec::same(c_in, c_out, Thw::new(1, 1, 1)), Thw::new(1, 1, n))));
-    let beside = [
+    let convolutions = [
         (half, plane),
         (ConvSpec::same(256, 128, Thw::new(1, 1, 1)), plane),
         (ConvSpec::same(128, 3, Thw::new(3, 3, 3)), plane),
     ];
-    main.chain(beside).chain(linear).collect()
+    let linear = |(c_in, c_out, n)| (ConvSpec::same(c_in, c_out, Thw::new(1, 1, 1)), Thw::new(1, 1, n));
+    convolutions.into_iter().chain(products().map(linear))
+}
+
+fn bench_main(precision: Precision) -> Result<usize> {
+    rates(precision, main_shapes())
 }
 
 fn bench(precision: Precision) -> Result<usize> {
+    rates(precision, main_shapes().chain(other_shapes()))
+}
+
+fn rates(precision: Precision, shapes: impl Iterator<Item = (ConvSpec, Thw)>) -> Result<usize> {
     let cuda = CudaOps::new(0, precision)?;
     println!("{precision} on {}, {}", cuda.device(), cuda.kernels());
-    for (spec, thw) in shapes() {
+    for (spec, thw) in shapes {
         let rate = rate(&cuda, spec, thw)?;
         let ConvSpec { c_in, c_out, taps, stride, .. } = spec;
         println!("{precision} {c_in:>3} > {c_out:<3} {taps} / {stride} at {}x{}: {rate:.0} TFLOP/s", thw.w, thw.h);
