@@ -60,27 +60,28 @@ struct Case<'a> {
 
 impl Case<'_> {
     fn time(&self) -> Result<()> {
-        let Clip { half, plane, frames, cut, .. } = self.clip;
         let planned = budget::reserve(self.device, &self.args.run.plan, &[self.clip])?.swap_remove(0);
-        let parts = slices(frames, planned.step());
-        // Never zeros, which are faster than real data.
-        let drawn = uniform("bench", frames * plane.count() * half.channels_in(), 1);
-        let frame = plane.count() * half.channels_in();
-        let drawn = |part: &Range<usize>| drawn[part.start * frame..part.end * frame].iter();
-        if cut == Cut::Pictures {
-            let codes = |part| Pixels::U8(drawn(part).map(|&v| u8::nearest(v as f32)).collect());
-            let input: Vec<Pixels> = parts.iter().map(codes).collect();
+        let parts = slices(self.clip.frames, planned.step());
+        if self.clip.cut == Cut::Pictures {
+            let input = self.draw(&parts, |drawn| Pixels::U8(drawn.iter().map(|&v| u8::nearest(v as f32)).collect()));
             self.measure(&planned, &input, |ops, stream, codes, last| {
                 Ok(ops.send(&stream.run(Slice::Pixels(codes), last)?)?)
             })
         } else {
             // Unit variance, as latents have.
-            let values = |part| drawn(part).map(|v| (v * 3f64.sqrt()) as f32).collect();
-            let input: Vec<Vec<f32>> = parts.iter().map(values).collect();
+            let input: Vec<Vec<f32>> =
+                self.draw(&parts, |drawn| drawn.iter().map(|v| (v * 3f64.sqrt()) as f32).collect());
             self.measure(&planned, &input, |ops, stream, values, last| {
                 Ok(ops.send_pixels(&stream.run(Slice::Values(values), last)?, Depth::Eight)?)
             })
         }
+    }
+
+    /// Each slice of a clip, made of numbers in [-1, 1); never zeros, which are faster than real data.
+    fn draw<S>(&self, parts: &[Range<usize>], slice: impl Fn(&[f64]) -> S) -> Vec<S> {
+        let frame = self.clip.plane.count() * self.clip.half.channels_in();
+        let drawn = uniform("bench", self.clip.frames * frame, 1);
+        parts.iter().map(|part| slice(&drawn[part.start * frame..part.end * frame])).collect()
     }
 
     /// Times runs in which `start` starts each slice and gives what is to be waited for.
