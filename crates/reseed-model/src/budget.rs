@@ -45,27 +45,30 @@ struct Candidate {
     slice: usize,
     /// Frames at once, in how many levels.
     at_once: (usize, usize),
-    /// Pasts on their way.
-    ahead: usize,
+    /// Whether they go abreast.
+    abreast: bool,
     strips: bool,
 }
 
-const fn candidate(slice: usize, at_once: (usize, usize), ahead: usize) -> Candidate {
-    Candidate { slice, at_once, ahead, strips: false }
+const fn deep(slice: usize, at_once: (usize, usize)) -> Candidate {
+    Candidate { slice, at_once, abreast: false, strips: false }
+}
+
+const fn abreast(slice: usize, at_once: (usize, usize)) -> Candidate {
+    Candidate { abreast: true, ..deep(slice, at_once) }
 }
 
 const CANDIDATES: &[Candidate] = &[
-    candidate(2, (2, 2), 1),
-    candidate(2, (2, 2), 2),
-    candidate(2, (2, 1), 1),
-    candidate(2, (2, 1), 2),
-    candidate(1, (2, 1), 1),
-    candidate(1, (2, 1), 2),
-    candidate(1, (2, 2), 1),
-    candidate(1, (1, 1), 1),
-    candidate(1, (1, 2), 1),
+    deep(2, (2, 2)),
+    deep(2, (2, 1)),
+    deep(1, (2, 1)),
+    deep(1, (2, 2)),
+    abreast(1, (2, 1)),
+    abreast(1, (1, 1)),
+    deep(1, (1, 1)),
+    deep(1, (1, 2)),
     // Strips keep the card waiting: for when nothing else fits.
-    Candidate { strips: true, ..candidate(1, (1, 2), 1) },
+    Candidate { strips: true, ..deep(1, (1, 2)) },
 ];
 
 impl Job<'_> {
@@ -229,8 +232,9 @@ impl Search<'_> {
 
     /// Runs the first `most` slices of the clip on the tracing device, and the last.
     fn traced(&self, parked: BTreeSet<usize>, most: usize) -> Result<Plan> {
-        let Candidate { slice, at_once: (at_once, levels), ahead, strips } = self.candidate;
-        let (job, ops, keeping) = (self.job, (self.device)(), Keeping { at_once, levels, parked, ahead, strips });
+        let Candidate { slice, at_once: (at_once, levels), abreast, strips } = self.candidate;
+        let (job, ops) = (self.job, (self.device)());
+        let keeping = Keeping { at_once, levels, parked, abreast, strips };
         let mut state = State::kept(keeping.clone());
         let here = job.half.fetch(&ops)?;
         let half = here.as_deref().unwrap_or(job.half);
