@@ -3,8 +3,7 @@
 
 mod common;
 
-use common::golden::run_all;
-use common::{Golden, SMALL};
+use common::golden::{Golden, SMALL, run_all};
 use reseed_ops::{CpuOps, DType, Precision, relative_error};
 
 #[test]

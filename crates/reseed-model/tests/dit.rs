@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::dit::{Golden, Held, velocity};
+use common::dit::{Held, velocity};
+use common::golden::dit::Golden;
 use reseed_model::Dit;
 use reseed_model::dit::{B3, B7, Config, Layout};
 use reseed_model::weights::formula::Formula;

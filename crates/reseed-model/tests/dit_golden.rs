@@ -8,8 +8,8 @@
 mod common;
 
 use common::distant::Distant;
-use common::dit::{Golden, NAMES};
-use common::golden_path;
+use common::golden::dit::{Golden, NAMES};
+use common::golden::golden_path;
 use reseed_model::Dit;
 use reseed_model::weights::Source;
 use reseed_model::weights::safetensors::Safetensors;

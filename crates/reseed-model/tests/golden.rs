@@ -7,8 +7,7 @@
 
 mod common;
 
-use common::golden::{FULL, run_all};
-use common::{Golden, SMALL};
+use common::golden::{FULL, Golden, SMALL, run_all};
 use reseed_ops::{CpuOps, DType, Level, Ops, relative_error};
 
 fn check(ops: &dyn Ops, names: &[&str], allowed: f64) {

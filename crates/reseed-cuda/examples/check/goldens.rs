@@ -28,11 +28,13 @@ pub fn run(ops: &dyn Ops, folders: &[PathBuf]) -> Result<usize> {
         seen += 1;
     };
     let files = cases(folders)?;
-    let of = |ops: &[&str]| files.iter().filter(|(_, op)| ops.contains(&op.as_str())).map(|(path, _)| path.as_path());
-    run_all(ops, of(&["encode", "decode"]).map(Golden::read).collect(), |golden, result| {
+    let of = |ops: [&'static str; 2]| {
+        files.iter().filter(move |(_, op)| ops.contains(&op.as_str())).map(|(path, _)| path.as_path())
+    };
+    run_all(ops, of(["encode", "decode"]).map(Golden::read).collect(), |golden, result| {
         tell("autoencoder", &golden.name, (&golden.output.values, &result), golden.allowed(precision));
     });
-    for golden in of(&["velocity", "sample"]).map(dit::Golden::read) {
+    for golden in of(["velocity", "sample"]).map(dit::Golden::read) {
         let result = golden.run(ops, &Dit::load(ops, &golden.source()).map_err(refused)?);
         tell("transformer", &golden.name, (&golden.output.values, &result), golden.allowed(precision));
     }

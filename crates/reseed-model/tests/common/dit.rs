@@ -11,7 +11,7 @@ use reseed_model::{Dit, Result};
 use reseed_ops::{Hw, Ops, Shape, Thw};
 
 use super::Clip;
-pub use super::golden::dit::{Golden, NAMES, text};
+use super::golden::dit::text;
 
 /// The velocity of a latent of the formula, with six tokens of text.
 pub fn velocity(ops: &dyn Ops, dit: &Dit, latent: Thw) -> Vec<f32> {

@@ -8,7 +8,7 @@ pub mod files;
 pub mod gguf;
 pub mod golden;
 
-pub use golden::{Clip, Golden, SMALL, golden_path};
+pub use golden::Clip;
 use reseed_model::plan::Cut;
 use reseed_model::weights::formula::Formula;
 use reseed_model::{Config, Half, State, Vae};
