@@ -3,6 +3,7 @@
 mod book;
 mod travel;
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 pub use book::{Ledger, Pace};
@@ -94,7 +95,7 @@ impl TraceOps {
     fn counted(&self, bytes: usize, ready: impl FnOnce(&mut Book, u64) -> u64) -> Counted {
         let mut book = lock(&self.book);
         let (at, free) = book.place(bytes);
-        Counted { at, bytes, ready: ready(&mut book, free), leaving: Mutex::default(), book: self.book.clone() }
+        Counted { at, bytes, ready: ready(&mut book, free), leaving: 0.into(), book: self.book.clone() }
     }
 
     /// `x` itself when its memory may be overwritten.
@@ -118,7 +119,7 @@ impl TraceOps {
         if bytes > 0 {
             let mut book = lock(&self.book);
             let at = book.take(bytes);
-            book.give(at, bytes, 0, None);
+            book.give(at, bytes, 0);
         }
     }
 
@@ -205,9 +206,8 @@ impl Ops for TraceOps {
         let (frame, shape) = (x.bytes() / thw.t, Shape::clip(crate::Thw { t: keep, ..thw }, x.channels()));
         let mut book = lock(&self.book);
         book.park(keep * frame);
-        let leaving = book.leave(keep.min(thw.t) * frame);
-        *lock(&x.storage::<Counted>().leaving) = Some(leaving);
-        let ready = leaving.0;
+        let ready = book.leave(keep.min(thw.t) * frame);
+        x.storage::<Counted>().leaving.store(ready, Ordering::Relaxed);
         Ok(Tensor::new(shape, x.dtype(), Arc::new(Parked { bytes: keep * frame, ready, book: self.book.clone() })))
     }
 

@@ -36,7 +36,7 @@ fn leave(cuda: &CudaOps, x: &Tensor, keep: usize) -> Result<Vec<Arc<Pinned>>> {
     let frame = |frame: usize| {
         // SAFETY: a frame of the tensor.
         let (pinned, copy) = unsafe { cuda.store.leave(ptr(x).plus(frame * bytes), bytes) }?;
-        x.storage::<Lent>().parked_by(copy);
+        x.storage::<Lent>().read_by(copy);
         Ok(Arc::new(pinned))
     };
     (frames.saturating_sub(keep)..frames).map(frame).collect()
