@@ -95,8 +95,8 @@ impl Store {
         shelf.grow(&self.driver, bytes)
     }
 
-    /// Memory for a tensor, with anything in it; `None` when there is not that much.
-    pub fn take(self: &Arc<Self>, bytes: usize) -> Result<Option<Lent>> {
+    /// Memory for a tensor, with anything in it, that `lane` writes first; `None` when there is not that much.
+    pub fn take(self: &Arc<Self>, bytes: usize, lane: Lane) -> Result<Option<Lent>> {
         let mut shelf = self.shelf();
         let found = match shelf.place(bytes) {
             Some(found) => Some(found),
@@ -109,7 +109,10 @@ impl Store {
         chunk.busy.retain(|(_, copy)| !copy.passed());
         let overlaps = |range: &Range<usize>| range.start < part.end && part.start < range.end;
         for (_, copy) in chunk.busy.iter().filter(|(range, _)| overlaps(range)) {
-            self.copies.hold(&self.driver, copy)?;
+            match lane {
+                Lane::Compute => self.copies.hold(&self.driver, copy)?,
+                Lane::In | Lane::Out => copy.hold(lane)?,
+            }
         }
         let (base, at) = (chunk.at, chunk.at.plus(start));
         drop(shelf);

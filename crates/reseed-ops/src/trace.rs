@@ -84,18 +84,21 @@ impl TraceOps {
     }
 
     fn alloc(&self, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-        self.filled(shape.into(), dtype, |_| 0)
+        self.filled(shape.into(), dtype, |book, free| {
+            book.wait(free);
+            0
+        })
     }
 
     /// A tensor that is filled when `ready` says.
-    fn filled(&self, shape: Shape, dtype: DType, ready: impl FnOnce(&mut Book) -> u64) -> Tensor {
+    fn filled(&self, shape: Shape, dtype: DType, ready: impl FnOnce(&mut Book, u64) -> u64) -> Tensor {
         Tensor::new(shape, dtype, Arc::new(self.counted(shape.count() * dtype.bytes(), ready)))
     }
 
-    fn counted(&self, bytes: usize, ready: impl FnOnce(&mut Book) -> u64) -> Counted {
+    fn counted(&self, bytes: usize, ready: impl FnOnce(&mut Book, u64) -> u64) -> Counted {
         let mut book = lock(&self.book);
-        let at = book.take(bytes);
-        Counted { at, bytes, ready: ready(&mut book), leaving: 0.into(), book: self.book.clone() }
+        let (at, free) = book.place(bytes);
+        Counted { at, bytes, ready: ready(&mut book, free), leaving: 0.into(), book: self.book.clone() }
     }
 
     /// `x` itself when its memory may be overwritten.
@@ -224,7 +227,7 @@ impl Ops for TraceOps {
 
     fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
         let ready = parked.storage::<Parked>().ready;
-        Ok(self.filled(parked.shape(), parked.dtype(), |book| book.bring(parked.bytes(), ready)))
+        Ok(self.filled(parked.shape(), parked.dtype(), |book, free| book.bring(parked.bytes(), ready.max(free))))
     }
 
     fn park_linear(&self, linear: &Linear) -> Result<Linear> {

@@ -75,6 +75,13 @@ impl Book {
     }
 
     pub fn take(&mut self, bytes: usize) -> usize {
+        let (at, done) = self.place(bytes);
+        self.wait(done);
+        at
+    }
+
+    /// A place, and when copies that use it will be done.
+    pub fn place(&mut self, bytes: usize) -> (usize, u64) {
         let ledger = &mut self.ledger;
         ledger.live += bytes;
         ledger.peak = ledger.peak.max(ledger.live);
@@ -83,8 +90,7 @@ impl Book {
         self.busy.retain(|&(_, done)| done > self.ledger.time);
         let overlaps = |part: &Range<usize>| part.start < at + bytes && at < part.end;
         let done = self.busy.iter().filter(|(part, _)| overlaps(part)).map(|&(_, done)| done).max();
-        self.wait(done.unwrap_or(0));
-        at
+        (at, done.unwrap_or(0))
     }
 
     /// Gives back a part that copies use until `done`.
