@@ -6,6 +6,7 @@ use super::CudaOps;
 use super::memory::{ptr, stride_grid};
 use super::transfer::{self, Guard};
 use crate::driver::Ptr;
+use crate::event::Lane;
 use crate::launch::args;
 use crate::params::long;
 use crate::pinned::Pinned;
@@ -27,7 +28,7 @@ pub fn upload_pixels(cuda: &CudaOps, shape: Shape, pixels: &Pixels) -> Result<Te
     assert_eq!(shape.count(), pixels.len(), "upload of {shape}");
     // The tensor first: once the codes have gone, memory is as if they had never been there.
     let x = cuda.room("upload_pixels", shape, cuda.dtype)?;
-    let codes = cuda.lend("upload_pixels", shape, pixels.bytes().len())?;
+    let codes = cuda.lend(Lane::In, "upload_pixels", shape, pixels.bytes().len())?;
     transfer::bring(cuda, &codes, pixels.bytes(), PART, 1, |to, part| to.copy_from_slice(part))?;
     launch(cuda, "upload_pixels", &x, codes.ptr(), pixels.depth())?;
     Ok(x)
@@ -52,7 +53,7 @@ impl Incoming<Pixels> for Sent {
 pub fn send_pixels(cuda: &CudaOps, x: &Tensor, depth: Depth) -> Result<Box<dyn Incoming<Pixels>>> {
     let x = transfer::here(cuda, x)?;
     let bytes = x.count() * depth.bytes();
-    let codes = cuda.lend("send_pixels", x.shape(), bytes)?;
+    let codes = cuda.lend(Lane::Compute, "send_pixels", x.shape(), bytes)?;
     launch(cuda, "send_pixels", &x, codes.ptr(), depth)?;
     let (guard, parts) = (Guard::new(cuda, x.dtype())?, transfer::leave(cuda, &codes, codes.ptr(), bytes, PART)?);
     Ok(Box::new(Sent { parts, depth, count: x.count(), guard }))
