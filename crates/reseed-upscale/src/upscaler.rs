@@ -185,7 +185,9 @@ impl<'a> Upscaler<'a> {
         let turns = Fitted { vae, layers };
         let compute = self.networks.map(|(ops, model)| {
             let (done, fit) = (computed, self.fit);
-            Compute { ops, model, settings, view, done, phase, stop, turns, fit }
+            // Where every batch goes through all networks at once, no latent waits.
+            let keep = keep.filter(|_| settings.turns.window > 1);
+            Compute { ops, model, settings, view, done, phase, stop, turns, fit, keep }
         });
         let post = Post::new(settings, view, info.depth, stop).from(from, progress.wants_points());
         let (batches, batches_in) = sync_channel(1);
