@@ -56,7 +56,7 @@ impl Job<'_> {
         let [vae_ops, dit_ops] = ready.ops();
         let profilers = self.args.compute.profile.then(|| [vae_ops, dit_ops].map(ProfileOps::new));
         let [vae_ops, dit_ops] = profilers.as_ref().map_or([vae_ops, dit_ops], |[vae, dit]| [vae as &dyn Ops, dit]);
-        let run = ready.run([vae_ops, dit_ops], settings, from, &mut *source, sink, (&mut work, progress));
+        let run = ready.run([vae_ops, dit_ops], settings, from, (&mut *source, sink), (&mut work, progress));
         let report = run.map_err(|error| self.failure(error))?;
         work.finish();
         if let Some(([vae, dit], ceiling)) = profilers.as_ref().zip(ready.device().ceiling.as_ref()) {
@@ -118,8 +118,7 @@ impl Ready<'_> {
         [vae_ops, dit_ops]: [&dyn Ops; 2],
         settings: Settings,
         from: Point,
-        source: &mut dyn Source,
-        sink: Box<dyn Sink>,
+        (source, sink): (&mut dyn Source, Box<dyn Sink>),
         (work, progress): (&mut Work, Progress),
     ) -> std::result::Result<Report, Error> {
         let networks = self.outline.as_ref().zip(self.loaded.as_ref());
