@@ -10,7 +10,7 @@ use crate::report;
 
 /// Runs a job for the input, or for every video of an input that is a folder of videos. What one of those fails with is
 /// told at once, and the others are done all the same.
-pub fn each(input: &Path, output: &Path, job: impl Fn(&Path, &Path) -> Result<()>) -> Result<()> {
+pub fn each(input: &Path, output: &Path, mut job: impl FnMut(&Path, &Path) -> Result<()>) -> Result<()> {
     let videos = match input.is_dir() {
         true => reseed_media::videos_in(input).map_err(Failure::input)?,
         false => Vec::new(),

@@ -42,7 +42,7 @@ fn once(args: &DemoArgs) -> Result<()> {
         show.tell(&engine, &written, args.json);
     }
     let peak = memory::peak();
-    let card = engine.device.card.as_ref().map(|card| card.peak_bytes());
+    let card = engine.devices.device.card.as_ref().map(|card| card.peak_bytes());
     match args.json {
         true => say!("{}", json!({"event": "done", "command": "demo", "peak_bytes": peak, "card_peak_bytes": card})),
         false => {
@@ -95,7 +95,7 @@ impl Show {
         let inputs = resized(&originals, small, Depth::Eight)?;
         let bicubic = resized(&inputs, info.size, Depth::Eight)?;
         let settings = Settings { low_band: engine.weights.low_band()?, color: Color::None, ..Settings::default() };
-        let progress = Progress::new(name, info.frames, json).on(engine.device.card.clone());
+        let progress = Progress::new(name, info.frames, json).on(engine.devices.device.card.clone());
         let ready = engine.ready(info.size, BATCH.min(originals.len()))?;
         let (restored, report) = ready.restore(&inputs, Depth::Eight, settings, &mut Watch::plain(progress))?;
         Ok(Show { name, info, small, originals, bicubic, restored, report })
@@ -132,7 +132,7 @@ impl Show {
         if as_json {
             say!(
                 "{}",
-                json!({"event": "demo", "name": self.name, "device": engine.device.ops.device(), "frames": frames,
+                json!({"event": "demo", "name": self.name, "device": engine.devices.device.ops.device(), "frames": frames,
                        "width": size.w, "height": size.h, "seconds": seconds, "fps": self.report.fps(),
                        "bicubic": bicubic.json(moving), "nano": restored.json(moving),
                        "output": result.to_string_lossy(), "compare": compare.to_string_lossy()})
@@ -141,7 +141,7 @@ impl Show {
         }
         let pace = if moving { format!(", {:.2} fps", self.report.fps()) } else { String::new() };
         let count = if moving { format!("{frames} frames ") } else { String::new() };
-        let device = engine.device.ops.device();
+        let device = engine.devices.device.ops.device();
         say!("{}: {count}{small} to {size} in {seconds:.1} s{pace} on {device}", self.name);
         for (name, figures) in [("bicubic", &bicubic), ("nano", &restored)] {
             let flicker = if moving { format!(", flicker {:.2}", figures.flicker) } else { String::new() };

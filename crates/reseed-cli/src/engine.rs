@@ -129,7 +129,7 @@ pub fn in_range<A: Clone>(
     args: &A,
     input: &Path,
     dtype: fn(&mut A) -> &mut Option<Precision>,
-    job: impl Fn(&A) -> Result<()>,
+    mut job: impl FnMut(&A) -> Result<()>,
 ) -> Result<()> {
     match job(args) {
         Err(Failure::OutOfRange(line)) if dtype(&mut args.clone()).is_none() && input != Path::new("-") => {

@@ -11,6 +11,7 @@ mod batch;
 mod bench;
 mod budget;
 mod clip;
+mod crew;
 mod demo;
 mod doctor;
 mod ending;

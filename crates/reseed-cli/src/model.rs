@@ -127,7 +127,7 @@ impl Weights {
     }
 
     /// Brings the networks to their devices.
-    pub fn load<'a>(&self, vae_ops: &dyn Ops, dit_ops: &'a dyn Ops, between: Between) -> Result<Networks<'a>> {
+    pub fn load(&self, vae_ops: &dyn Ops, dit_ops: &dyn Ops, between: Between) -> Result<Networks> {
         let text = |width| self.text(width);
         Ok(Networks::load((vae_ops, &*self.vae), (dit_ops, &*self.dit), between, text)?)
     }

@@ -78,6 +78,14 @@ impl Turns {
     }
 }
 
+/// Networks on their devices, and the job that they were brought for.
+pub struct Loaded {
+    pub networks: Networks,
+    pub choice: Choice,
+    geometry: Geometry,
+    batch: usize,
+}
+
 /// How the networks of a job share its device.
 pub struct Choice {
     pub between: Between,
@@ -227,18 +235,34 @@ impl<'a> Outline<'a> {
         windows.into_iter().find(enough).unwrap_or(1).min(most)
     }
 
-    /// The networks as `choice` says, how they run, and the settings that say so. Where others take the memory meanwhile,
-    /// another way is chosen.
-    pub fn load(&self, mut choice: Choice, settings: &mut Settings) -> Result<(Networks<'a>, Choice)> {
-        let transformer: &'a Device = self.transformer;
+    /// The same behind another job with this model: its networks serve again where it was like this one, and wherever
+    /// memory has no limit and every plan leaves them where they are.
+    pub fn choose_behind(&self, last: Option<Loaded>) -> Result<(Choice, Option<Networks>)> {
+        match last {
+            Some(last) if (&last.geometry, last.batch) == (&self.geometry, self.batch) => {
+                Ok((last.choice, Some(last.networks)))
+            }
+            Some(last) if (self.device.room)()?.is_none() => Ok((self.choose()?, Some(last.networks))),
+            other => {
+                drop(other);
+                Ok((self.choose()?, None))
+            }
+        }
+    }
+
+    /// The networks as `choice` says, unless they are there already, how they run, and the settings that say so. Where
+    /// others take the memory meanwhile, another way is chosen.
+    pub fn load(&self, mut choice: Choice, mut there: Option<Networks>, settings: &mut Settings) -> Result<Loaded> {
         for _ in 0..budget::TRIES {
-            let between = choice.between;
-            let loaded = self.weights.load(&*self.device.ops, &*transformer.ops, between);
-            match loaded.and_then(|networks| Ok((self.reserve(&networks, choice)?, networks))) {
+            let loaded = match there.take() {
+                Some(networks) => self.take_up(networks, choice),
+                None => self.bring(choice),
+            };
+            match loaded {
                 Ok((choice, networks)) => {
                     choice.turns.halves.iter().for_each(Planned::tell);
                     fit::write(&choice, settings);
-                    return Ok((networks, choice));
+                    return Ok(Loaded { networks, choice, geometry: self.geometry.clone(), batch: self.batch });
                 }
                 Err(Failure::Memory(_)) => choice = self.choose()?,
                 Err(error) => return Err(error),
@@ -247,12 +271,18 @@ impl<'a> Outline<'a> {
         Err(budget::taken_away(self.device))
     }
 
-    /// How the loaded networks run in the room that is left, and that room taken.
-    fn reserve(&self, networks: &Networks, choice: Choice) -> Result<Choice> {
-        let Some(room) = (self.device.room)()? else { return Ok(choice) };
-        let turns = self.turns(networks.model().vae, choice.between, &self.plan, room)?;
-        self.device.ops.reserve(turns.bytes())?;
-        Ok(Choice { turns, ..choice })
+    /// Loads the networks, plans them for the room that is left, and takes that.
+    fn bring(&self, choice: Choice) -> Result<(Choice, Networks)> {
+        let networks = self.weights.load(&*self.device.ops, &*self.transformer.ops, choice.between)?;
+        let Some(room) = (self.device.room)()? else { return Ok((choice, networks)) };
+        let turns = self.turns(networks.vae(), choice.between, &self.plan, room)?;
+        self.take_up(networks, Choice { turns, ..choice })
+    }
+
+    /// Takes the room that loaded networks are planned for.
+    fn take_up(&self, networks: Networks, choice: Choice) -> Result<(Choice, Networks)> {
+        self.device.ops.reserve(choice.turns.bytes())?;
+        Ok((choice, networks))
     }
 }
 

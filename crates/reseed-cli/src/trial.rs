@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 use reseed_media::{Depth, Frame, Info, Sink, Size, Source, metrics};
-use reseed_upscale::{Geometry, Networks, Progress, Report, Settings, Step, Target, Upscaler, View};
+use reseed_upscale::{Geometry, Networks, Progress, Report, Settings, Step, Target, Transformer, Upscaler, View};
 
 use crate::args::{ComputeArgs, PlanArgs};
-use crate::engine::{self, Device};
+use crate::crew::Devices;
+use crate::engine::Device;
 use crate::failure::Result;
 use crate::model::Weights;
 use crate::outline::Outline;
@@ -15,16 +16,13 @@ use crate::outline::Outline;
 /// A model's weights and the devices that it computes on.
 pub struct Engine {
     pub weights: Weights,
-    pub device: Device,
-    other: Option<Device>,
+    pub devices: Devices,
 }
 
 impl Engine {
     pub fn new(model: &str, compute: &ComputeArgs) -> Result<Engine> {
         let weights = Weights::open(model, None)?;
-        let device = engine::device(compute, None)?;
-        let other = engine::transformer_device(compute, None, &device)?;
-        Ok(Engine { weights, device, other })
+        Ok(Engine { weights, devices: Devices::new(compute, None)? })
     }
 
     /// The networks, loaded and planned for results of a size, in batches of so many frames.
@@ -32,18 +30,20 @@ impl Engine {
         let target = Target::Exact(size);
         let plan = PlanArgs { tile: None, overlap: None, slice: None, max_vram: None };
         let geometry = Geometry::new(size, target, None)?;
-        let transformer = self.other.as_ref().unwrap_or(&self.device);
-        let outline = Outline { weights: &self.weights, device: &self.device, transformer, plan, geometry, batch };
+        let (device, transformer) = (&self.devices.device, self.devices.transformer());
+        let outline = Outline { weights: &self.weights, device, transformer, plan, geometry, batch };
         let mut settings = Settings::default();
-        let (networks, _) = outline.load(outline.choose()?, &mut settings)?;
-        Ok(Ready { device: &self.device, networks, target, settings })
+        let networks = outline.load(outline.choose()?, None, &mut settings)?.networks;
+        let step = networks.transformer(&*transformer.ops);
+        Ok(Ready { device, networks, step, target, settings })
     }
 }
 
 /// Networks that are ready for results of one size.
 pub struct Ready<'a> {
     device: &'a Device,
-    networks: Networks<'a>,
+    networks: Networks,
+    step: Transformer<'a>,
     target: Target,
     /// How the networks run.
     settings: Settings,
@@ -58,7 +58,7 @@ impl Ready<'_> {
         settings: Settings,
         progress: &mut dyn Progress,
     ) -> Result<(Vec<Frame>, Report)> {
-        self.run(frames, depth, settings, self.networks.model().step, progress)
+        self.run(frames, depth, settings, &self.step, progress)
     }
 
     /// Frames through the autoencoder alone.
@@ -77,7 +77,7 @@ impl Ready<'_> {
     ) -> Result<(Vec<Frame>, Report)> {
         let (vae, turns) = (self.settings.vae.clone(), self.settings.turns);
         let settings = Settings { target: self.target, vae, turns, ..settings };
-        let model = reseed_upscale::Model { step, ..self.networks.model() };
+        let model = reseed_upscale::Model { vae: self.networks.vae(), step };
         let shelf = Shelf::default();
         let mut reel = Reel::new(frames, depth);
         let report =

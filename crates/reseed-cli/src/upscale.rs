@@ -1,33 +1,32 @@
 //! `reseed upscale` and `reseed image`: pictures in, restored pictures out.
 
+mod once;
+mod tell;
+
 use std::path::Path;
 
 use reseed_media::video::{Clip, Options};
-use reseed_media::{Info, Kind, Size, Source};
+use reseed_media::{Kind, Size, Source};
 use reseed_model::plan::Tiling;
-use reseed_ops::{CopyTime, Hw, Ops, ProfileOps};
+use reseed_ops::Hw;
 use reseed_upscale::batch::Batching;
 use reseed_upscale::join::Overlap;
 use reseed_upscale::noise::Noise;
-use reseed_upscale::{Color, Error, Fit, Report, Settings, Target, Upscaler, VaePlan};
-use serde_json::json;
+use reseed_upscale::{Color, Settings, Target, VaePlan};
 
 use crate::args::upscale::OverlapMode;
 use crate::args::{ImageArgs, JobArgs, PlanArgs, UpscaleArgs};
 use crate::batch;
-use crate::ending;
-use crate::engine::{self, Device};
+use crate::crew::Crew;
+use crate::engine;
 use crate::failure::{Failure, Result};
 use crate::job::settings::Settings as TypedSettings;
 use crate::job::{Leftovers, Work};
-use crate::model::Weights;
-use crate::outline::{Choice, Outline, Shrinking};
-use crate::progress::Progress;
-use crate::report::{self, MemoryWatch, bytes};
+use crate::report;
 use crate::vae::refuse_same_file;
+use once::Job;
+pub use tell::phases;
 
-/// The model that gives back what it is given: everything but networks.
-const IDENTITY: &str = "identity";
 /// Of every VAE of the family.
 const PIXELS_A_LATENT: usize = 8;
 
@@ -41,6 +40,7 @@ pub fn run(args: &UpscaleArgs, typed: TypedSettings) -> Result<()> {
     if !ignored.is_empty() {
         report::warn(&format!("{}: chosen by the engine itself, and ignored", ignored.join(", ")));
     }
+    let mut crew = None;
     batch::each(&args.input, &args.output, |input, output| {
         engine::in_range(
             args,
@@ -50,14 +50,19 @@ pub fn run(args: &UpscaleArgs, typed: TypedSettings) -> Result<()> {
                 // What a first run in another type left is of no use to the second.
                 let anew = now.job.compute.dtype != args.job.compute.dtype;
                 let (resume, overwrite) = (now.resume && !anew, now.overwrite || anew);
-                one(&UpscaleArgs { resume, overwrite, ..now.clone() }, input, output, typed.clone())
+                one(&UpscaleArgs { resume, overwrite, ..now.clone() }, [input, output], typed.clone(), &mut crew)
             },
         )
     })
 }
 
-/// One file, or one folder of images.
-fn one(args: &UpscaleArgs, input: &Path, output: &Path, mut typed: TypedSettings) -> Result<()> {
+/// One file, or one folder of images, with what the one before left.
+fn one(
+    args: &UpscaleArgs,
+    [input, output]: [&Path; 2],
+    mut typed: TypedSettings,
+    crew: &mut Option<Crew>,
+) -> Result<()> {
     let settings = Settings {
         batching: Batching {
             size: args.batch_size.into(),
@@ -88,7 +93,7 @@ fn one(args: &UpscaleArgs, input: &Path, output: &Path, mut typed: TypedSettings
     if let Kind::Video(video) = &source.info().kind {
         video.losses(output, &options).iter().for_each(|line| report::warn(line));
     }
-    Job { name: "upscale", args: &args.job, input, output, options }.run(source, settings, work)
+    Job { name: "upscale", args: &args.job, input, output, options }.run(source, settings, work, crew)
 }
 
 /// A line for those who did not choose a model.
@@ -117,7 +122,8 @@ fn image_once(args: &ImageArgs) -> Result<()> {
     if !args.overwrite {
         refuse_existing(output)?;
     }
-    Job { name: "image", args: &args.job, input, output, options: Options::default() }.run(source, settings, work)
+    let options = Options::default();
+    Job { name: "image", args: &args.job, input, output, options }.run(source, settings, work, &mut None)
 }
 
 /// A file that is there is replaced only where somebody asks for it.
@@ -176,166 +182,8 @@ fn tiling(args: &JobArgs) -> Result<Option<Tiling>> {
     engine::checked_tiling(tile, overlap, PIXELS_A_LATENT, "--tile-overlap").map(Some)
 }
 
-/// One run of the pipeline.
-struct Job<'a> {
-    name: &'static str,
-    args: &'a JobArgs,
-    input: &'a Path,
-    output: &'a Path,
-    options: Options,
-}
-
-impl Job<'_> {
-    /// What is quickly found wrong is found before the model is loaded, which takes long.
-    fn run(&self, mut source: Box<dyn Source>, settings: Settings, mut work: Work) -> Result<()> {
-        ending::catch_ctrl_c();
-        let info = settings.output(source.info())?;
-        let weights = match self.args.model() {
-            IDENTITY => None,
-            name => Some(Weights::open(name, None)?),
-        };
-        let mut settings = match &weights {
-            Some(weights) => weights.suited(settings, self.args)?,
-            None => settings,
-        };
-        let device = engine::device(&self.args.compute, self.args.max_vram)?;
-        let other = engine::transformer_device(&self.args.compute, self.args.max_vram, &device)?;
-        let transformer = other.as_ref().unwrap_or(&device);
-        let (dit_ops, geometry) = (&*transformer.ops, settings.geometry(source.info())?);
-        let (plan, batch) = (plan_args(self.args), settings.batching.size);
-        let outline =
-            weights.as_ref().map(|weights| Outline { weights, device: &device, transformer, plan, geometry, batch });
-        let choice = outline.as_ref().map(Outline::choose).transpose()?;
-        let sink = work.sink(&info, &self.options)?;
-        let loaded = outline.as_ref().zip(choice).map(|(outline, choice)| outline.load(choice, &mut settings));
-        let (networks, choice) = loaded.transpose()?.unzip();
-        let describe = |typed: TypedSettings| {
-            let typed = typed.with("device", device.ops.device()).with("type", device.ops.precision());
-            let typed = typed.with("plan", format!("{:?}", settings.vae)).with("version", env!("CARGO_PKG_VERSION"));
-            weights.as_ref().map_or(Ok(typed.clone()), |weights| weights.described(typed.clone()))
-        };
-        let from = work.start(describe, &info)?;
-        let watch = MemoryWatch::start();
-
-        let profilers = self.args.compute.profile.then(|| (ProfileOps::new(&*device.ops), ProfileOps::new(dit_ops)));
-        let (vae_ops, networks): (&dyn Ops, _) = match &profilers {
-            Some((vae, dit)) => (vae, networks.map(|networks| networks.through(dit))),
-            None => (&*device.ops, networks),
-        };
-        let jobs = outline.as_ref().zip(networks.as_ref()).zip(choice.as_ref());
-        let shrinking = jobs
-            .filter(|_| device.card.is_some())
-            .map(|((outline, networks), choice)| Shrinking::new(outline, networks.model().vae, choice, &settings));
-        let upscaler = match &networks {
-            Some(networks) => Upscaler::new(vae_ops, networks.model(), settings),
-            None => Upscaler::identity(settings),
-        };
-        let upscaler = upscaler.fitting(shrinking.as_ref().map(|fit| fit as &dyn Fit));
-        let progress = Progress::new(self.name, source.info().frames, self.args.compute.json);
-        let progress = progress.going_on_from(from.frames).on(device.card.clone());
-        let (mut watch_work, keep) = work.watch(progress);
-        let upscaler = upscaler.keeping(keep);
-        let report = upscaler.resume(from, &mut *source, sink, &mut watch_work).map_err(|e| self.failure(e))?;
-        work.finish();
-        if let Some(((vae, dit), ceiling)) = profilers.as_ref().zip(device.ceiling.as_ref()) {
-            report::profile(&[vae.records()?, dit.records()?].concat(), ceiling, self.args.compute.json);
-        }
-        self.tell(&report, &info, &watch, &device, choice.as_ref());
-        Ok(())
-    }
-
-    fn failure(&self, error: Error) -> Failure {
-        match error {
-            Error::NoFrames => Failure::Input(format!("{}: there are no frames in it", self.input.display())),
-            error => Failure::from(error).keeping(ending::frames_kept()),
-        }
-    }
-
-    fn tell(&self, report: &Report, info: &Info, watch: &MemoryWatch, device: &Device, choice: Option<&Choice>) {
-        let step = choice.map(|choice| &choice.turns.step);
-        let card = device.card.as_ref().map(|card| card.peak_bytes());
-        let (seconds, device) = (report.times.total.as_secs_f64(), &device.ops);
-        if self.args.compute.json {
-            let times = phases(report).into_iter().map(|(name, seconds)| (name.replace('-', "_"), json!(seconds)));
-            let mut done = json!({
-                "event": "done", "command": self.name, "device": device.device(), "dtype": device.precision().to_string(),
-                "frames": report.frames, "batches": report.batches, "shots": report.shots,
-                "width": info.size.w, "height": info.size.h, "seconds": seconds, "fps": report.fps(),
-                "phases": times.collect::<serde_json::Map<_, _>>(), "output": self.output.to_string_lossy(),
-                "layers": step.map(|step| step.layers), "resident_layers": step.map(|step| step.resident),
-                "card_peak_bytes": card, "window": choice.map(|choice| choice.window),
-                "swapped": choice.map(Choice::is_apart), "hosted_bytes": choice.map(|choice| choice.hosted),
-                "streaming_seconds": report.streaming.copying, "streaming_hidden": report.streaming.hidden(),
-            });
-            done.as_object_mut().expect("an object").extend(watch.json().as_object().expect("an object").clone());
-            say!("{done}");
-            return;
-        }
-        let Report { frames, batches, shots, .. } = report;
-        let (frames, batches, shots) = (counted(*frames, "frame"), counted(*batches, "batch"), counted(*shots, "shot"));
-        say!("{}: {frames} of {}, {batches}, {shots}", self.output.display(), info.size);
-        for (name, seconds) in phases(report) {
-            say!("{name:<13} {seconds:>9.2} s");
-        }
-        say!("{:<13} {seconds:>9.2} s, {:.2} fps on {}", "total", report.fps(), device.device());
-        say!("{}", watch.line());
-        if let Some(peak) = card {
-            say!("card: {} of its memory", bytes(peak));
-        }
-        if let Some(choice) = choice {
-            tell_choice(choice, report.streaming);
-        }
-    }
-}
-
-/// What did not stay on the card, and what that cost.
-fn tell_choice(choice: &Choice, copies: CopyTime) {
-    let (layers, resident, hosted) = (choice.turns.step.layers, choice.turns.step.resident, bytes(choice.hosted));
-    let windows = format!("in windows of {}", counted(choice.window, "batch"));
-    let what = match (choice.is_apart(), resident == layers) {
-        (false, true) => return,
-        (false, false) => {
-            format!("{resident} of {layers} layers stayed on the card, {hosted} of others came anew for every batch")
-        }
-        (true, true) => format!("the networks took turns on the card {windows}, {hosted} in the host's memory"),
-        (true, false) => format!(
-            "the networks took turns on the card {windows}, {hosted} in the host's memory; {} of {layers} layers came \
-             anew for every batch",
-            layers - resident
-        ),
-    };
-    say!("{what}: {:.2} s of copies during steps, {:.0}% hidden", copies.copying, 100.0 * copies.hidden());
-}
-
 /// The options of a job that plans of the autoencoder want.
 pub fn plan_args(args: &JobArgs) -> PlanArgs {
     let JobArgs { tile, tile_overlap: overlap, slice, max_vram, .. } = *args;
     PlanArgs { tile, overlap, slice, max_vram }
-}
-
-/// 1 batch, 2 batches.
-fn counted(count: usize, word: &str) -> String {
-    let ending = if count == 1 {
-        ""
-    } else if word.ends_with("ch") {
-        "es"
-    } else {
-        "s"
-    };
-    format!("{count} {word}{ending}")
-}
-
-/// Stages in their order. They overlap, so that they may add up to more than the total.
-pub fn phases(report: &Report) -> [(&'static str, f64); 7] {
-    let times = &report.times;
-    [
-        ("read", times.read),
-        ("resize", times.resize),
-        ("encode", times.encode),
-        ("upscale", times.upscale),
-        ("decode", times.decode),
-        ("post-process", times.post_process),
-        ("write", times.write),
-    ]
-    .map(|(name, time)| (name, time.as_secs_f64()))
 }

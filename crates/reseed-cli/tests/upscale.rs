@@ -140,6 +140,23 @@ fn a_pipe_carries_pictures_and_nothing_else() {
 }
 
 #[test]
+fn a_folder_of_videos_is_made_as_each_by_itself_with_networks_that_stay() {
+    let lab = Lab::new();
+    fs::create_dir(lab.path("in")).unwrap();
+    let films = [("a.y4m", SMALL, 6), ("b.y4m", SMALL, 3), ("c.y4m", Size { h: 34, w: 20 }, 4)];
+    films.iter().for_each(|(name, size, frames)| drop(lab.film(&format!("in/{name}"), *size, *frames)));
+    let said = lab.succeed("upscale in out --model formula:tiny --scale 2 --json");
+    let kept: Vec<Value> =
+        said.events().iter().filter(|e| e["event"] == "done").map(|e| e["networks_kept"].clone()).collect();
+    assert_eq!(kept, [false, true, true]);
+    for (name, ..) in films {
+        lab.succeed(&format!("upscale in/{name} {name} --model formula:tiny --scale 2"));
+        let (together, alone) = (fs::read(lab.path(&format!("out/{name}"))), fs::read(lab.path(name)));
+        assert!(together.unwrap() == alone.unwrap(), "{name}: other frames than by itself");
+    }
+}
+
+#[test]
 fn json_tells_frames_phases_and_memory() {
     let lab = Lab::new();
     let film: Vec<Frame> = (0..4).map(|i| picture(SMALL, i)).collect();

@@ -105,18 +105,24 @@ impl Samples {
         Samples::from_between(unit, [0.0, 1.0], depth)
     }
 
-    /// Samples from values of which these two are black and white.
+    /// Samples from values of which these two, a power of two apart, are black and white.
     pub fn from_between(values: &[f32], ends: [f32; 2], depth: Depth) -> Samples {
         let mut samples = Samples::black(depth, values.len());
-        match &mut samples {
-            Samples::U8(samples) => rows::samples_8(values, ends, samples),
-            Samples::U16(samples) => rows::samples_16(values, ends, samples),
-        }
+        samples.set_between(values, ends);
         samples
     }
 
+    /// Samples for the same values in the place of these, which are as many.
+    pub fn set_between(&mut self, values: &[f32], ends: [f32; 2]) {
+        assert_eq!(self.len(), values.len(), "samples and their values");
+        match self {
+            Samples::U8(samples) => rows::samples_8(values, ends, samples),
+            Samples::U16(samples) => rows::samples_16(values, ends, samples),
+        }
+    }
+
     /// So many samples of nothing.
-    pub(crate) fn black(depth: Depth, samples: usize) -> Samples {
+    pub fn black(depth: Depth, samples: usize) -> Samples {
         match depth {
             Depth::Eight => Samples::U8(vec![0; samples]),
             Depth::Sixteen => Samples::U16(vec![0; samples]),

@@ -5,7 +5,7 @@ mod filter;
 mod gbr;
 mod yuv;
 
-use crate::frame::{Depth, Frame, Size};
+use crate::frame::{Depth, Frame, Samples, Size};
 use crate::y4m::{Chroma, Range};
 
 pub(crate) use yuv::Yuv;
@@ -117,9 +117,10 @@ impl Planes {
         }
     }
 
-    pub fn decode(&self, planes: &[u8]) -> Frame {
+    /// The frame that planes hold, where `spare` lies if that serves.
+    pub fn decode(&self, planes: &[u8], spare: Option<Samples>) -> Frame {
         match self {
-            Planes::Yuv(yuv) => yuv.decode(planes),
+            Planes::Yuv(yuv) => yuv.decode(planes, spare),
             Planes::Gbr(gbr) => gbr.decode(planes),
         }
     }

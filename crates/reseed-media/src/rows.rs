@@ -1,6 +1,7 @@
 //! Rows of a frame between codes and values, in loops that vectors run through.
 
 use crate::wide;
+use crate::wide::Divisor;
 
 /// The nearest code of a value that counts codes, kept from 0 to `max`; what is no number is 0.
 #[inline(always)]
@@ -13,21 +14,22 @@ fn nearest(value: f32, max: f32) -> i32 {
 
 /// Values from codes: `zero` is the code of 0, `span` the codes from 0 to 1.
 #[inline(always)]
-fn values(codes: impl Iterator<Item = f32>, [zero, span]: [f32; 2], values: &mut [f32]) {
-    values.iter_mut().zip(codes).for_each(|(value, code)| *value = (code - zero) / span);
+fn values<const FUSED: bool>(codes: impl Iterator<Item = f32>, [zero, span]: [f32; 2], values: &mut [f32]) {
+    let span = Divisor::new(span);
+    values.iter_mut().zip(codes).for_each(|(value, code)| *value = span.divide::<FUSED>(code - zero));
 }
 
 wide! {
     /// Values from codes of eight bits: `scale` is the code of 0, and the codes from 0 to 1.
     pub fn values_of_8(codes: &[u8], scale: [f32; 2], out: &mut [f32]) {
-        values(codes.iter().map(|code| f32::from(*code)), scale, out);
+        values::<FUSED>(codes.iter().map(|code| f32::from(*code)), scale, out);
     }
 }
 
 wide! {
     /// The same from codes of two bytes.
     pub fn values_of_16(codes: &[u8], scale: [f32; 2], out: &mut [f32]) {
-        values(codes.chunks_exact(2).map(|c| f32::from(u16::from_le_bytes([c[0], c[1]]))), scale, out);
+        values::<FUSED>(codes.chunks_exact(2).map(|c| f32::from(u16::from_le_bytes([c[0], c[1]]))), scale, out);
     }
 }
 
@@ -51,8 +53,9 @@ wide! {
 
 #[inline(always)]
 fn samples<T>(values: &[f32], [black, white]: [f32; 2], top: f32, cast: impl Fn(i32) -> T, samples: &mut [T]) {
-    let span = white - black;
-    let code = |value: f32| cast(nearest((value - black) / span * top, top));
+    let inverse = 1.0 / (white - black);
+    assert!(inverse.to_bits().trailing_zeros() >= f32::MANTISSA_DIGITS - 1, "black and white lie a power of two apart");
+    let code = |value: f32| cast(nearest((value - black) * inverse * top, top));
     samples.iter_mut().zip(values).for_each(|(sample, value)| *sample = code(*value));
 }
 
@@ -71,36 +74,88 @@ wide! {
 }
 
 #[inline(always)]
-fn values_between<T: Copy + Into<f32>>(samples: &[T], top: f32, [black, white]: [f32; 2], values: &mut [f32]) {
-    let span = white - black;
-    values.iter_mut().zip(samples).for_each(|(value, sample)| *value = (*sample).into() / top * span + black);
+fn values_between<const FUSED: bool, T: Copy + Into<f32>>(
+    samples: &[T],
+    top: f32,
+    [black, white]: [f32; 2],
+    values: &mut [f32],
+) {
+    let (top, span) = (Divisor::new(top), white - black);
+    let value = |sample: f32| top.divide::<FUSED>(sample) * span + black;
+    values.iter_mut().zip(samples).for_each(|(to, sample)| *to = value((*sample).into()));
 }
 
 wide! {
     /// Values between black and white from samples of eight bits.
     pub fn values_of_samples_8(samples: &[u8], ends: [f32; 2], out: &mut [f32]) {
-        values_between(samples, 255.0, ends, out);
+        values_between::<FUSED, _>(samples, 255.0, ends, out);
     }
 }
 
 wide! {
     /// The same from sixteen bits.
     pub fn values_of_samples_16(samples: &[u16], ends: [f32; 2], out: &mut [f32]) {
-        values_between(samples, 65535.0, ends, out);
+        values_between::<FUSED, _>(samples, 65535.0, ends, out);
     }
 }
 
-/// Pixels that are brought together or taken apart at a time.
-const BLOCK: usize = 64;
+/// Pixels that are brought together or taken apart at a time: enough that the first are out of the way of the last.
+const BLOCK: usize = 256;
+
+/// How luma and chroma follow from red, green and blue: Y = kr R + kg G + kb B.
+#[derive(Clone, Copy)]
+struct Mix {
+    kr: f32,
+    kg: f32,
+    kb: f32,
+    green: Divisor,
+    blueness: Divisor,
+    redness: Divisor,
+}
+
+impl Mix {
+    fn new([kr, kg, kb]: [f32; 3]) -> Mix {
+        let [green, blueness, redness] = [kg, 2.0 * (1.0 - kb), 2.0 * (1.0 - kr)].map(Divisor::new);
+        Mix { kr, kg, kb, green, blueness, redness }
+    }
+
+    /// R = Y + 2 (1 - kr) Cr
+    /// G = (Y - kr R - kb B) / kg
+    /// B = Y + 2 (1 - kb) Cb
+    #[inline(always)]
+    fn rgb<const FUSED: bool>(self, y: f32, cb: f32, cr: f32) -> [f32; 3] {
+        let Mix { kr, kb, green, .. } = self;
+        let (r, b) = (y + 2.0 * (1.0 - kr) * cr, y + 2.0 * (1.0 - kb) * cb);
+        [r, green.divide::<FUSED>(y - kr * r - kb * b), b]
+    }
+
+    /// Cb = (B - Y) / 2 (1 - kb)
+    /// Cr = (R - Y) / 2 (1 - kr)
+    #[inline(always)]
+    fn yuv<const FUSED: bool>(self, r: f32, g: f32, b: f32) -> [f32; 3] {
+        let Mix { kr, kg, kb, blueness, redness, .. } = self;
+        let y = kr * r + kg * g + kb * b;
+        [y, blueness.divide::<FUSED>(b - y), redness.divide::<FUSED>(r - y)]
+    }
+}
 
 #[inline(always)]
-fn interleave<T: Copy + Default>(channels: [&[f32]; 3], code: impl Fn(f32) -> T, pixels: &mut [T]) {
+fn interleave<const FUSED: bool, C: Copy, T: Copy + Default>(
+    luma: (&[C], impl Fn(C) -> f32),
+    [cb, cr]: [&[f32]; 2],
+    weights: [f32; 3],
+    code: impl Fn(f32) -> T,
+    pixels: &mut [T],
+) {
+    let ((luma, value), mix) = (luma, Mix::new(weights));
     let mut block = [[T::default(); BLOCK]; 3];
     for (i, pixels) in pixels.chunks_mut(3 * BLOCK).enumerate() {
-        for (codes, values) in block.iter_mut().zip(channels) {
-            codes.iter_mut().zip(&values[i * BLOCK..]).for_each(|(c, value)| *c = code(*value));
+        let at = i * BLOCK;
+        let [r, g, b] = &mut block;
+        let yuv = luma[at..].iter().zip(&cb[at..]).zip(&cr[at..]);
+        for (((r, g), b), ((luma, cb), cr)) in r.iter_mut().zip(&mut *g).zip(&mut *b).zip(yuv) {
+            [*r, *g, *b] = mix.rgb::<FUSED>(value(*luma), *cb, *cr).map(&code);
         }
-        let [r, g, b] = &block;
         for (((pixel, r), g), b) in pixels.as_chunks_mut::<3>().0.iter_mut().zip(r).zip(g).zip(b) {
             *pixel = [*r, *g, *b];
         }
@@ -108,44 +163,66 @@ fn interleave<T: Copy + Default>(channels: [&[f32]; 3], code: impl Fn(f32) -> T,
 }
 
 wide! {
-    /// Pixels of eight bits from red, green and blue in [0, 1], rounded to nearest and clamped.
-    pub fn pixels_8(rgb: [&[f32]; 3], pixels: &mut [u8]) {
-        interleave(rgb, |value| nearest(value * 255.0, 255.0) as u8, pixels);
+    /// Pixels of eight bits, rounded to nearest and clamped, from codes of luma on a scale and values of chroma.
+    pub fn pixels_8(luma: &[u8], scale: [f32; 2], chroma: [&[f32]; 2], weights: [f32; 3], pixels: &mut [u8]) {
+        let ([zero, span], code) = (scale, |value| nearest(value * 255.0, 255.0) as u8);
+        let span = Divisor::new(span);
+        let value = |code| span.divide::<FUSED>(f32::from(code) - zero);
+        interleave::<FUSED, _, _>((luma, value), chroma, weights, code, pixels);
     }
 }
 
 wide! {
-    /// The same of sixteen bits.
-    pub fn pixels_16(rgb: [&[f32]; 3], pixels: &mut [u16]) {
-        interleave(rgb, |value| nearest(value * 65535.0, 65535.0) as u16, pixels);
+    /// The same of sixteen bits, from codes of two bytes.
+    pub fn pixels_16(luma: &[u8], scale: [f32; 2], chroma: [&[f32]; 2], weights: [f32; 3], pixels: &mut [u16]) {
+        let ([zero, span], code) = (scale, |value| nearest(value * 65535.0, 65535.0) as u16);
+        let span = Divisor::new(span);
+        let value = |code| span.divide::<FUSED>(f32::from(u16::from_le_bytes(code)) - zero);
+        interleave::<FUSED, _, _>((luma.as_chunks::<2>().0, value), chroma, weights, code, pixels);
     }
 }
 
 #[inline(always)]
-fn separate<T: Copy + Default + Into<f32>>(pixels: &[T], white: f32, [red, green, blue]: [&mut [f32]; 3]) {
+fn separate<const FUSED: bool, T: Copy + Default + Into<f32>, C>(
+    (pixels, white): (&[T], f32),
+    weights: [f32; 3],
+    luma: &mut [C],
+    code: impl Fn(f32) -> C,
+    [cb, cr]: [&mut [f32]; 2],
+) {
+    let (white, mix) = (Divisor::new(white), Mix::new(weights));
     let mut block = [[T::default(); BLOCK]; 3];
     for (i, pixels) in pixels.chunks(3 * BLOCK).enumerate() {
+        let at = i * BLOCK;
         let [r, g, b] = &mut block;
-        for (((pixel, r), g), b) in pixels.as_chunks::<3>().0.iter().zip(r).zip(g).zip(b) {
+        for (((pixel, r), g), b) in pixels.as_chunks::<3>().0.iter().zip(&mut *r).zip(&mut *g).zip(&mut *b) {
             [*r, *g, *b] = *pixel;
         }
-        for (codes, values) in block.iter().zip([&mut *red, &mut *green, &mut *blue]) {
-            values[i * BLOCK..].iter_mut().zip(codes).for_each(|(value, code)| *value = (*code).into() / white);
+        let yuv = luma[at..].iter_mut().zip(&mut cb[at..]).zip(&mut cr[at..]);
+        for (((r, g), b), ((luma, cb), cr)) in r.iter().zip(&*g).zip(&*b).zip(yuv) {
+            let [r, g, b] = [*r, *g, *b].map(|sample| white.divide::<FUSED>(sample.into()));
+            let y;
+            [y, *cb, *cr] = mix.yuv::<FUSED>(r, g, b);
+            *luma = code(y);
         }
     }
 }
 
 wide! {
-    /// Red, green and blue in [0, 1] from pixels of eight bits.
-    pub fn channels_of_8(pixels: &[u8], rgb: [&mut [f32]; 3]) {
-        separate(pixels, 255.0, rgb);
+    /// Codes of luma on a scale, rounded to nearest and kept from 0 to `max`, and values of chroma from pixels of eight bits.
+    pub fn planes_8(pixels: &[u8], weights: [f32; 3], scale: [f32; 3], luma: &mut [u8], chroma: [&mut [f32]; 2]) {
+        let [zero, span, max] = scale;
+        let code = |value: f32| nearest(value * span + zero, max) as u8;
+        separate::<FUSED, _, _>((pixels, 255.0), weights, luma, code, chroma);
     }
 }
 
 wide! {
-    /// The same from sixteen bits.
-    pub fn channels_of_16(pixels: &[u16], rgb: [&mut [f32]; 3]) {
-        separate(pixels, 65535.0, rgb);
+    /// The same from sixteen bits to codes of two bytes.
+    pub fn planes_16(pixels: &[u16], weights: [f32; 3], scale: [f32; 3], luma: &mut [u8], chroma: [&mut [f32]; 2]) {
+        let [zero, span, max] = scale;
+        let code = |value: f32| (nearest(value * span + zero, max) as u16).to_le_bytes();
+        separate::<FUSED, _, _>((pixels, 65535.0), weights, luma.as_chunks_mut::<2>().0, code, chroma);
     }
 }
 
@@ -160,12 +237,12 @@ wide! {
 }
 
 wide! {
-    /// Half as many values along a row, each from three.
+    /// Half as many values along a row, each from two and the first of the next two.
     pub fn halve(row: &[f32], weights: [f32; 3], out: &mut [f32]) {
-        let last = 2 * out.len();
-        let (first, second, third) = (&row[..last], &row[1..=last], &row[2..]);
-        for (i, value) in out.iter_mut().enumerate() {
-            *value = first[2 * i] * weights[0] + second[2 * i] * weights[1] + third[2 * i] * weights[2];
+        let pairs = &row.as_chunks::<2>().0[..out.len()];
+        let next = &row[2..].as_chunks::<2>().0[..out.len()];
+        for ((value, [first, second]), [third, _]) in out.iter_mut().zip(pairs).zip(next) {
+            *value = first * weights[0] + second * weights[1] + third * weights[2];
         }
     }
 }
@@ -176,34 +253,6 @@ wide! {
         let [a, b, c] = rows.map(|row| &row[..out.len()]);
         for (i, value) in out.iter_mut().enumerate() {
             *value = a[i] * weights[0] + b[i] * weights[1] + c[i] * weights[2];
-        }
-    }
-}
-
-wide! {
-    /// Red, green and blue from luma and chroma.
-    pub fn to_rgb(yuv: [&[f32]; 3], weights: [f32; 3], rgb: [&mut [f32]; 3]) {
-        let ([y, cb, cr], [kr, kg, kb], [r, g, b]) = (yuv, weights, rgb);
-        let n = y.len();
-        let (cb, cr, r, g, b) = (&cb[..n], &cr[..n], &mut r[..n], &mut g[..n], &mut b[..n]);
-        for i in 0..n {
-            r[i] = y[i] + 2.0 * (1.0 - kr) * cr[i];
-            b[i] = y[i] + 2.0 * (1.0 - kb) * cb[i];
-            g[i] = (y[i] - kr * r[i] - kb * b[i]) / kg;
-        }
-    }
-}
-
-wide! {
-    /// Luma and chroma from red, green and blue.
-    pub fn to_yuv(rgb: [&[f32]; 3], weights: [f32; 3], yuv: [&mut [f32]; 3]) {
-        let ([r, g, b], [kr, kg, kb], [y, cb, cr]) = (rgb, weights, yuv);
-        let n = r.len();
-        let (g, b, y, cb, cr) = (&g[..n], &b[..n], &mut y[..n], &mut cb[..n], &mut cr[..n]);
-        for i in 0..n {
-            y[i] = kr * r[i] + kg * g[i] + kb * b[i];
-            cb[i] = (b[i] - y[i]) / (2.0 * (1.0 - kb));
-            cr[i] = (r[i] - y[i]) / (2.0 * (1.0 - kr));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use crate::error::Result;
-use crate::frame::{Depth, Frame, Rate, Size};
+use crate::frame::{Depth, Frame, Rate, Samples, Size};
 use crate::video::Video;
 use crate::y4m;
 
@@ -48,6 +48,8 @@ pub trait Source: Send {
     fn info(&self) -> &Info;
     /// The next frame, or `None` after the last.
     fn next(&mut self) -> Result<Option<Frame>>;
+    /// Takes the samples of a frame that nobody needs any more, as memory for the next.
+    fn reuse(&mut self, _done: Samples) {}
     /// Passes over so many frames, which costs less than reading them; gives how many there were.
     fn skip(&mut self, frames: usize) -> Result<usize> {
         for skipped in 0..frames {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::frame::{Frame, Rate};
+use crate::frame::{Frame, Rate, Samples};
 use crate::stream::{Info, Source};
 use crate::video::Clip;
 
@@ -47,6 +47,10 @@ impl Source for Trimmed {
             None => {}
         }
         self.source.next()
+    }
+
+    fn reuse(&mut self, done: Samples) {
+        self.source.reuse(done);
     }
 }
 

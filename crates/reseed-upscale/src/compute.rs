@@ -11,7 +11,7 @@ use reseed_model::{Half, Stream};
 use reseed_ops::{CopyTime, Hw, Incoming, Ops, Thw};
 
 use crate::error::{Error, Result};
-use crate::keep::Outlet;
+use crate::keep::{Keep, Outlet, Turn};
 use crate::latent::Latent;
 use crate::noise::noised_condition;
 use crate::phase::{Phase, PhaseCell};
@@ -54,19 +54,31 @@ pub struct Compute<'a> {
     /// How the networks run now.
     pub turns: Fitted,
     pub fit: Option<&'a dyn Fit>,
+    /// Where latents wait for the next network's turn.
+    pub keep: Option<&'a dyn Keep>,
 }
 
 /// Batches between two networks.
 type Window = VecDeque<(FrameBatch, Latent)>;
 
 /// What has been read for the window and is not yet encoded, so that it can be encoded again.
-#[derive(Default)]
 struct Encoding {
     window: Window,
+    /// The number of the next batch.
+    next: usize,
     /// Slices of the batch in hand. Their pictures are gone once they have been used.
     slices: Vec<Slice>,
     /// Whether there will be no more.
     ended: bool,
+}
+
+impl Encoding {
+    /// The batch in hand is encoded.
+    fn push(&mut self, batch: FrameBatch, latent: Latent) {
+        self.window.push_back((batch, latent));
+        self.slices.clear();
+        self.next += 1;
+    }
 }
 
 /// How far a window is decoded.
@@ -79,11 +91,12 @@ struct Decoding {
 impl Compute<'_> {
     /// Takes slices and sends their restored pictures, until there are none or nobody wants more.
     pub fn run(mut self, from: &Receiver<Slice>, to: &Outlet) -> Result<PhaseTimes> {
-        let mut times = PhaseTimes::default();
+        let (mut times, mut next) = (PhaseTimes::default(), self.done);
         loop {
-            let mut encoding = Encoding::default();
+            let mut encoding = Encoding { window: Window::new(), next, slices: Vec::new(), ended: false };
             self.within(&mut times, |compute, times| compute.encode_window(&mut encoding, from, to, times))?;
             let Encoding { window: mut conditions, ended, .. } = encoding;
+            next = encoding.next;
             let mut restored = Window::new();
             self.model.step.copy_time()?;
             self.within(&mut times, |compute, times| compute.step_window(&mut conditions, &mut restored, times))?;
@@ -128,6 +141,9 @@ impl Compute<'_> {
         let mut encoder = self.stream(half, Cut::Pictures, self.padded());
         let (mut latent, mut next, mut running) = (Vec::new(), 0, None);
         while encoding.window.len() < self.settings.turns.window {
+            if encoding.slices.is_empty() && self.recall(encoding, from, to) {
+                continue;
+            }
             if next == encoding.slices.len() && !self.read(encoding, from, to) {
                 break;
             }
@@ -145,13 +161,29 @@ impl Compute<'_> {
             if let Some(batch) = slice.batch.take() {
                 let before = running.take().expect("a slice was just started");
                 latent.extend(timed(&mut times.encode, || self.means(before))?);
-                encoding.window.push_back((batch, self.latent(std::mem::take(&mut latent))));
-                encoding.slices.clear();
+                self.keep.inspect(|keep| keep.put_latent(Turn::Encode, batch.number, &latent));
+                encoding.push(batch, self.latent(std::mem::take(&mut latent)));
                 next = 0;
                 encoder = self.stream(half, Cut::Pictures, self.padded());
             }
         }
         Ok(())
+    }
+
+    /// Takes the next batch with the latent that an earlier run encoded it to; `false` where there is none.
+    fn recall(&self, encoding: &mut Encoding, from: &Receiver<Slice>, to: &Outlet) -> bool {
+        let Some(latent) = self.keep.and_then(|keep| keep.get_latent(Turn::Encode, encoding.next)) else {
+            return false;
+        };
+        while self.read(encoding, from, to) {
+            let Slice { pictures, batch, .. } = encoding.slices.pop().expect("a slice was just read");
+            self.view.pool().give(pictures);
+            if let Some(batch) = batch {
+                encoding.push(batch, self.latent(latent));
+                return true;
+            }
+        }
+        false
     }
 
     /// Waits for a slice to encode; `false` when there are no more.
@@ -182,7 +214,11 @@ impl Compute<'_> {
         let here = timed(&mut times.upscale, || self.model.step.fetch_layers(self.turns.layers))?;
         let model = Model { step: here.as_deref().unwrap_or(self.model.step), ..self.model };
         while let Some((batch, condition)) = from.front().filter(|_| !self.stopped()) {
-            let restored = timed(&mut times.upscale, || self.step(model, batch.number, condition.clone()))?;
+            let kept = self.keep.and_then(|keep| keep.get_latent(Turn::Step, batch.number));
+            let restored = match kept {
+                Some(values) => Latent { values, ..*condition },
+                None => timed(&mut times.upscale, || self.step(model, batch.number, condition.clone()))?,
+            };
             to.extend(from.pop_front().map(|(batch, _)| (batch, restored)));
         }
         Ok(())
@@ -232,8 +268,7 @@ impl Compute<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Pictures to what the transformer is shown: the mean of their latents' distribution, scaled.
-    /// What the transformer sees of a slice that is being encoded.
+    /// What the transformer sees of a slice that is being encoded: the mean of its latents' distribution, scaled.
     fn means(&self, moments: Box<dyn Incoming>) -> Result<Vec<f32>> {
         let config = &self.model.vae.config;
         let mut values = Vec::new();
@@ -253,6 +288,7 @@ impl Compute<'_> {
         let mut restored = model.step.run(&condition, &noise)?;
         assert_eq!(restored.thw, condition.thw, "a step keeps the latent's shape");
         restored.values.iter_mut().for_each(|value| *value /= config.scaling_factor);
+        self.keep.inspect(|keep| keep.put_latent(Turn::Step, batch, &restored.values));
         Ok(restored)
     }
 

@@ -7,6 +7,15 @@ use std::sync::mpsc::{SendError, SyncSender};
 
 use crate::prepare::Slice;
 
+/// A network's turn over a window of batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Turn {
+    /// The encoder's.
+    Encode,
+    /// The transformer's.
+    Step,
+}
+
 /// A place that outlives a crash.
 pub trait Keep: Sync {
     /// Takes the next pictures that the networks made of a batch, `last` with the batch's last.
@@ -14,6 +23,12 @@ pub trait Keep: Sync {
 
     /// All pictures of a batch, if they were put to the last.
     fn get(&self, batch: usize) -> Option<Vec<f32>>;
+
+    /// Takes the latent that a turn left of a batch, which waits until the turn of the next network.
+    fn put_latent(&self, turn: Turn, batch: usize, latent: &[f32]);
+
+    /// The latent that was put.
+    fn get_latent(&self, turn: Turn, batch: usize) -> Option<Vec<f32>>;
 }
 
 /// The batches behind the first `done` that an earlier run's networks finished.

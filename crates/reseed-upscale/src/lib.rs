@@ -61,7 +61,7 @@ mod view;
 
 pub use color::Color;
 pub use error::{Error, Result};
-pub use keep::Keep;
+pub use keep::{Keep, Turn};
 pub use latent::Latent;
 pub use networks::{Between, Networks, Transformer};
 pub use phase::Phase;

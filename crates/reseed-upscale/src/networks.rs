@@ -9,7 +9,7 @@ use reseed_ops::{CopyTime, Ops, Shape, Thw};
 
 use crate::error::{Error, Result};
 use crate::latent::Latent;
-use crate::upscaler::{Model, Step};
+use crate::upscaler::Step;
 
 /// What the VAEs of this family have in common: channels of a picture, pixels and frames a latent.
 const VAE_FACTORS: (usize, usize, usize) = (3, 8, 4);
@@ -24,20 +24,21 @@ pub enum Between {
 }
 
 /// The networks of a model on their devices. The two may be one device, or two types of one.
-pub struct Networks<'a> {
+pub struct Networks {
     vae: Vae,
-    transformer: Transformer<'a>,
+    dit: Dit,
+    text: Arc<Text>,
 }
 
-impl<'a> Networks<'a> {
+impl Networks {
     /// Loads the VAE for one device and the transformer for another. `text` is asked for once the width that the
     /// transformer needs is known.
     pub fn load(
         (vae_ops, vae): (&dyn Ops, &dyn Source),
-        (dit_ops, dit): (&'a dyn Ops, &dyn Source),
+        (dit_ops, dit): (&dyn Ops, &dyn Source),
         between: Between,
         text: impl FnOnce(usize) -> reseed_model::Result<Text>,
-    ) -> Result<Networks<'a>> {
+    ) -> Result<Networks> {
         let config = reseed_model::Config::detect(vae)?;
         if (config.image, config.spatial_factor(), config.temporal_factor()) != VAE_FACTORS {
             return Err(Error::OtherVae { path: vae.path().into() });
@@ -47,25 +48,23 @@ impl<'a> Networks<'a> {
             let (vae, dit) = (vae.path().into(), dit.path().into());
             return Err(Error::Strangers { vae, vae_channels: config.latent, dit, dit_channels: sizes.latent });
         }
-        let text = text(sizes.text_width)?;
+        let text = Arc::new(text(sizes.text_width)?);
         let (vae, resident) = match between {
             Between::Stay(layers) => (Vae::load(vae_ops, vae)?, layers),
             Between::Wait => (Vae::load_parked(vae_ops, vae)?, 0),
         };
-        let transformer = Transformer::new(dit_ops, Dit::load_keeping(dit_ops, dit, resident)?, text);
-        Ok(Networks { vae, transformer })
+        Ok(Networks { vae, dit: Dit::load_keeping(dit_ops, dit, resident)?, text })
     }
 
-    /// The same networks, with everything that the transformer computes asked of another device: one that stands before
-    /// its own, such as a profiler.
-    pub fn through(mut self, ops: &'a dyn Ops) -> Networks<'a> {
-        self.transformer.ops = ops;
-        self
+    /// Pictures to latents and back.
+    pub fn vae(&self) -> &Vae {
+        &self.vae
     }
 
-    /// As a job wants them.
-    pub fn model(&self) -> Model<'_> {
-        Model { vae: &self.vae, step: &self.transformer }
+    /// Latents to restored ones, on the device that the transformer was loaded for, or on one that stands before it, such as
+    /// a profiler.
+    pub fn transformer<'a>(&self, ops: &'a dyn Ops) -> Transformer<'a> {
+        Transformer { ops, dit: self.dit.clone(), text: self.text.clone(), plan: Arc::default() }
     }
 }
 

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use reseed_media::{Depth, Frame, Samples, Size};
 
 use crate::alpha;
-use crate::batch::Start;
+use crate::batch::{Batch, Start};
 use crate::color::Color;
 use crate::join::{self, Joiner};
 use crate::low_band;
@@ -67,17 +67,19 @@ impl<'a> Post<'a> {
         let mut pictures = Vec::new();
         for slice in from {
             timed(&mut time, || self.crop(slice.pictures, &mut pictures));
-            let Some(batch) = slice.batch else { continue };
-            let inputs = batch.frames[batch.shared..].to_vec();
-            self.shots.push_back((batch.number, batch.shot));
-            if batch.number < self.done {
+            let Some(Batch { number, frames, shared, seen, shot }) = slice.batch else { continue };
+            let inputs = frames[shared..].to_vec();
+            self.shots.push_back((number, shot));
+            if number < self.done {
                 let held = self.held.pop_front().expect("only batches of which something is held come again");
                 self.joiner.restore(held, inputs);
                 continue;
             }
             let mut whole = std::mem::take(&mut pictures);
-            whole.truncate(batch.frames.len());
-            let slices = timed(&mut time, || self.joiner.add(whole, batch.shared, inputs));
+            whole.truncate(frames.len());
+            // Only the joiner has them now, and gives their memory back when it is done.
+            drop((frames, seen, slice.frames));
+            let slices = timed(&mut time, || self.joiner.add(whole, shared, inputs));
             if !self.send(slices, &mut time, to) || !self.tell(to) {
                 return time;
             }
@@ -149,8 +151,12 @@ impl<'a> Post<'a> {
             let style = inputs.par_iter().map(|frame| self.view.cropped(frame)).collect();
             self.settings.color.apply(&mut pictures, style, size);
         }
+        let done = inputs.into_iter().filter_map(Arc::into_inner);
+        done.for_each(|frame| self.view.frames().give(frame.samples));
         let frame = |(picture, alpha): (Vec<f32>, Option<Vec<f32>>)| {
-            let samples = Samples::from_between(&picture, [BLACK, WHITE], self.depth);
+            let idle = self.view.frames().find(self.depth, picture.len());
+            let mut samples = idle.unwrap_or_else(|| Samples::black(self.depth, picture.len()));
+            samples.set_between(&picture, [BLACK, WHITE]);
             self.view.pool().give(picture);
             Frame { size, samples, alpha: alpha.map(|alpha| Samples::from_unit(&alpha, self.depth)) }
         };

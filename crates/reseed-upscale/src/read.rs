@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use reseed_media::{Frame, Source};
+use reseed_media::{Frame, Info, Source};
 
 use crate::batch::{Batch, Batcher, End, Start, extend};
 use crate::error::{Error, Result};
 use crate::report::timed;
 use crate::settings::Settings;
 use crate::shot::{Look, Shots};
+use crate::view::View;
 
 /// A batch of whole frames.
 pub type FrameBatch = Batch<Arc<Frame>>;
@@ -32,6 +33,7 @@ pub struct Reader<'a> {
     pub first: usize,
     /// A shot at or before that.
     pub shot: Start,
+    pub view: &'a View,
     pub stop: &'a AtomicBool,
 }
 
@@ -48,7 +50,7 @@ impl Reader<'_> {
         while more && !self.stop.load(Ordering::Relaxed) {
             let frame = match head.next() {
                 Some(frame) => Some(frame),
-                None => timed(&mut done.time, || next(source))?,
+                None => timed(&mut done.time, || self.next(source))?,
             };
             more = frame.is_some();
             let judged = timed(&mut done.time, || self.judge(&mut shots, frame));
@@ -93,7 +95,7 @@ impl Reader<'_> {
             return Ok(first);
         }
         while lead_in > 0 && first.len() <= lead_in {
-            match next(source)? {
+            match self.next(source)? {
                 Some(frame) => first.push(frame),
                 None => break,
             }
@@ -112,8 +114,12 @@ impl Reader<'_> {
             None => shots.finish(),
         }
     }
-}
 
-fn next(source: &mut dyn Source) -> Result<Option<Arc<Frame>>> {
-    Ok(source.next().map_err(Error::Input)?.map(Arc::new))
+    fn next(&self, source: &mut dyn Source) -> Result<Option<Arc<Frame>>> {
+        let Info { depth, size, .. } = *source.info();
+        if let Some(idle) = self.view.frames().find(depth, 3 * size.pixels()) {
+            source.reuse(idle);
+        }
+        Ok(source.next().map_err(Error::Input)?.map(Arc::new))
+    }
 }

@@ -177,7 +177,7 @@ impl<'a> Upscaler<'a> {
         let keep = self.keep.filter(|_| self.networks.is_some());
         let made = made(keep, done);
         let computed = done + made.len();
-        let reader = Reader { settings, done: computed, first, shot, stop: &stop };
+        let reader = Reader { settings, done: computed, first, shot, view: &view, stop: &stop };
         let latents = self.networks.map(|_| settings.vae.slice);
         let prepare = Prepare { view: &view, latents, done: computed };
         let (view, phase, stop) = (&view, &phase, &stop);
@@ -185,7 +185,9 @@ impl<'a> Upscaler<'a> {
         let turns = Fitted { vae, layers };
         let compute = self.networks.map(|(ops, model)| {
             let (done, fit) = (computed, self.fit);
-            Compute { ops, model, settings, view, done, phase, stop, turns, fit }
+            // Where every batch goes through all networks at once, no latent waits.
+            let keep = keep.filter(|_| settings.turns.window > 1);
+            Compute { ops, model, settings, view, done, phase, stop, turns, fit, keep }
         });
         let post = Post::new(settings, view, info.depth, stop).from(from, progress.wants_points());
         let (batches, batches_in) = sync_channel(1);
@@ -202,7 +204,7 @@ impl<'a> Upscaler<'a> {
                 None => Ok(pass(&slices_in, &decoded)),
             });
             let post = scope.spawn(move || post.run(&decoded_in, &frames));
-            let write = Write { sink, progress, phase, stop };
+            let write = Write { sink, progress, phase, view, stop };
             let written = write.run(&frames_in).inspect_err(failed);
             drop(frames_in);
             let (read, resize, compute, post) = (join(read), join(resize), join(compute), join(post));
@@ -230,6 +232,7 @@ struct Write<'a> {
     sink: &'a mut dyn Sink,
     progress: &'a mut dyn Progress,
     phase: &'a PhaseCell,
+    view: &'a View,
     stop: &'a AtomicBool,
 }
 
@@ -247,7 +250,9 @@ impl Write<'_> {
                 Ok(Done::Batch(point)) => timed(write, || self.progress.batch_done(&point, self.sink)),
                 Ok(Done::Frame(frame)) => {
                     report.frames += 1;
-                    timed(write, || self.sink.write(&frame)).inspect(|()| self.progress.advance(1))
+                    let written = timed(write, || self.sink.write(&frame)).inspect(|()| self.progress.advance(1));
+                    self.view.frames().give(frame.samples);
+                    written
                 }
                 Err(RecvTimeoutError::Timeout) => Ok(()),
                 Err(RecvTimeoutError::Disconnected) if cancelled => return Err(Error::Cancelled),

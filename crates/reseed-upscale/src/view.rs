@@ -17,7 +17,8 @@ pub struct View {
     geometry: Geometry,
     steps: Vec<Resizer<3>>,
     alpha: Resizer<1>,
-    pool: Pool,
+    pool: Pool<Vec<f32>>,
+    frames: Pool<Samples>,
 }
 
 impl View {
@@ -26,7 +27,7 @@ impl View {
         let from = std::iter::once(&geometry.input).chain(&geometry.steps);
         let steps = from.zip(&geometry.steps).map(|(from, to)| Resizer::new(*from, *to)).collect();
         let alpha = Resizer::new(geometry.input, geometry.output);
-        View { geometry, steps, alpha, pool: Pool::default() }
+        View { geometry, steps, alpha, pool: Pool::default(), frames: Pool::default() }
     }
 
     /// The sizes.
@@ -35,8 +36,13 @@ impl View {
     }
 
     /// Memory for pictures.
-    pub fn pool(&self) -> &Pool {
+    pub fn pool(&self) -> &Pool<Vec<f32>> {
         &self.pool
+    }
+
+    /// Memory for frames.
+    pub fn frames(&self) -> &Pool<Samples> {
+        &self.frames
     }
 
     /// Writes the picture that the networks see: black below and to the right.

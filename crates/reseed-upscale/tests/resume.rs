@@ -12,7 +12,7 @@ use job::{Film, SmallVae};
 use reseed_media::{Depth, Frame, Samples, Sink, Size};
 use reseed_upscale::batch::Batching;
 use reseed_upscale::join::Overlap;
-use reseed_upscale::{Keep, Latent, Point, Progress, Settings, Target};
+use reseed_upscale::{Keep, Latent, Point, Progress, Settings, Target, Turn};
 
 const SIZE: Size = Size { h: 18, w: 26 };
 
@@ -154,6 +154,14 @@ impl Keep for Memory {
     fn get(&self, batch: usize) -> Option<Vec<f32>> {
         let kept = self.0.lock().unwrap();
         kept.get(&batch).filter(|(_, whole)| *whole).map(|(pictures, _)| pictures.clone())
+    }
+
+    fn put_latent(&self, turn: Turn, _: usize, _: &[f32]) {
+        panic!("{turn:?}: no latent waits where every batch is decoded at once");
+    }
+
+    fn get_latent(&self, _: Turn, _: usize) -> Option<Vec<f32>> {
+        None
     }
 }
 

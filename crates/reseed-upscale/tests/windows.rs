@@ -6,6 +6,8 @@ mod job;
 #[path = "common/scarce.rs"]
 mod scarce;
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use job::Film;
@@ -15,7 +17,7 @@ use reseed_model::weights::formula::{Formula, uniform};
 use reseed_model::{Config, Text};
 use reseed_ops::Shape;
 use reseed_upscale::batch::Batching;
-use reseed_upscale::{Between, Fit, Fitted, Networks, Settings, Target, Turns, Upscaler, VaePlan};
+use reseed_upscale::{Between, Fit, Fitted, Keep, Model, Networks, Settings, Target, Turn, Turns, Upscaler, VaePlan};
 use scarce::Scarce;
 
 const SIZE: Size = Size { h: 18, w: 26 };
@@ -34,7 +36,7 @@ fn film() -> Vec<Frame> {
     (0..21).map(frame).collect()
 }
 
-fn networks(ops: &Scarce, between: Between) -> Networks<'_> {
+fn networks(ops: &Scarce, between: Between) -> Networks {
     let (vae, dit) = (Config::tiny(), DitConfig::tiny(B3, LAYERS));
     let text = |width: usize| {
         let values = uniform("text", 3 * width, 1).into_iter().map(|v| v as f32).collect();
@@ -54,9 +56,19 @@ fn settings(window: usize, layers: usize) -> Settings {
 }
 
 fn run(ops: &Scarce, networks: &Networks, settings: Settings, fit: Option<&dyn Fit>) -> Result<Vec<Frame>, String> {
+    run_keeping(ops, networks, settings, (fit, None))
+}
+
+fn run_keeping(
+    ops: &Scarce,
+    networks: &Networks,
+    settings: Settings,
+    (fit, keep): (Option<&dyn Fit>, Option<&dyn Keep>),
+) -> Result<Vec<Frame>, String> {
     let mut film = Film::new(&film());
     let (screen, finished) = job::screen(&film, settings.output(film.info()).unwrap().size);
-    let upscaler = Upscaler::new(ops, networks.model(), settings).fitting(fit);
+    let step = networks.transformer(ops);
+    let upscaler = Upscaler::new(ops, Model { vae: networks.vae(), step: &step }, settings).fitting(fit).keeping(keep);
     upscaler.run(&mut film, screen, &mut ()).map_err(|error| error.to_string())?;
     Ok(finished.lock().unwrap().take().unwrap())
 }
@@ -117,4 +129,45 @@ fn a_job_whose_memory_is_taken_goes_on_from_any_slice() {
     assert!(refused.contains("could not get"), "{refused}");
     ops.failing(convs / 2);
     assert!(run(&ops, &waiting, settings(2, LAYERS), None).is_err());
+}
+
+/// Keeps latents, each of which may come once.
+#[derive(Default)]
+struct Latents(Mutex<BTreeMap<(Turn, usize), Vec<f32>>>);
+
+impl Keep for Latents {
+    fn put(&self, _: usize, _: &[f32], _: bool) {}
+
+    fn get(&self, _: usize) -> Option<Vec<f32>> {
+        None
+    }
+
+    fn put_latent(&self, turn: Turn, batch: usize, latent: &[f32]) {
+        let before = self.0.lock().unwrap().insert((turn, batch), latent.to_vec());
+        assert!(before.is_none(), "{turn:?} of batch {batch} again");
+    }
+
+    fn get_latent(&self, turn: Turn, batch: usize) -> Option<Vec<f32>> {
+        self.0.lock().unwrap().get(&(turn, batch)).cloned()
+    }
+}
+
+#[test]
+fn a_job_that_dies_within_a_window_computes_none_of_its_latents_again() {
+    let ops = Scarce::new();
+    let waiting = networks(&ops, Between::Wait);
+    let want = run(&ops, &waiting, settings(2, LAYERS), None).unwrap();
+    let convs = ops.convs.load(Ordering::SeqCst);
+    let mut computed = Vec::new();
+    for nth in (1..=convs).step_by(convs / 4) {
+        let latents = Latents::default();
+        ops.failing(nth);
+        run_keeping(&ops, &waiting, settings(2, LAYERS), (None, Some(&latents))).unwrap_err();
+        ops.failing(0);
+        let got = run_keeping(&ops, &waiting, settings(2, LAYERS), (None, Some(&latents))).unwrap();
+        assert!(got == want, "convolution {nth} of {convs}: other frames");
+        computed.push(ops.convs.load(Ordering::SeqCst));
+    }
+    // The later it dies, the less is left to encode.
+    assert!(computed.is_sorted_by(|a, b| a >= b) && computed.last() < computed.first(), "{computed:?} of {convs}");
 }

@@ -1,5 +1,6 @@
-//! Pictures that the networks made, in the work folder until their frames are safe in the output. Nothing is synced: a
-//! killed process loses no file, and what a power cut tore does not count.
+//! What the networks made of batches, in the work folder until their frames are safe in the output: pictures, and latents
+//! that wait for the next network's turn. Nothing is synced: a killed process loses no file, and what a power cut tore does
+//! not count.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -7,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use reseed_upscale::Keep;
+use reseed_upscale::{Keep, Turn};
 
-/// `made-12` holds what was made of batch 12, and a number that follows from it.
+/// `made-12` holds the pictures of batch 12, and a number that follows from them; the others hold latents.
 const NAME: &str = "made-";
+const ENCODED: &str = "encoded-";
+const RESTORED: &str = "restored-";
 const GROWING: &str = "made-growing";
 /// Keeping may take this part of the time that making takes; where it would take more, batches are made quickly.
 const SHARE: u32 = 20;
@@ -43,12 +46,20 @@ impl Made {
 
     /// The frames of all batches before this are safe.
     pub fn forget(&self, batches: usize) {
-        let kept = |name: &str| name.strip_prefix(NAME)?.parse::<usize>().ok();
-        remove(&self.folder, |name| kept(name).is_some_and(|batch| batch < batches));
+        let number = |name: &str| parts(name)?.1.parse::<usize>().ok();
+        remove(&self.folder, |name| number(name).is_some_and(|batch| batch < batches));
     }
 
     fn path(&self, batch: usize) -> PathBuf {
         self.folder.join(format!("{NAME}{batch}"))
+    }
+
+    fn latent_path(&self, turn: Turn, batch: usize) -> PathBuf {
+        let name = match turn {
+            Turn::Encode => ENCODED,
+            Turn::Step => RESTORED,
+        };
+        self.folder.join(format!("{name}{batch}"))
     }
 
     /// Appends pictures to the file that grows, and names it when it is whole.
@@ -57,7 +68,7 @@ impl Made {
             Some(file) => file,
             None => File::create(self.folder.join(GROWING))?,
         };
-        let bytes: Vec<u8> = pictures.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let bytes = bytes(pictures);
         state.digest = digest(state.digest, &bytes);
         file.write_all(&bytes)?;
         if last {
@@ -90,12 +101,37 @@ impl Keep for Made {
     }
 
     fn get(&self, batch: usize) -> Option<Vec<f32>> {
-        let bytes = fs::read(self.path(batch)).ok()?;
-        let (pictures, told) = bytes.split_last_chunk::<8>()?;
-        let whole = digest(SEED, pictures) == u64::from_le_bytes(*told);
-        let (values, _) = pictures.as_chunks::<4>();
-        whole.then(|| values.iter().map(|value| f32::from_le_bytes(*value)).collect())
+        read(&self.path(batch))
     }
+
+    fn put_latent(&self, turn: Turn, batch: usize, latent: &[f32]) {
+        let mut bytes = bytes(latent);
+        bytes.extend(digest(SEED, &bytes).to_le_bytes());
+        // What is torn is found out when it is read, and what cannot be kept is computed again.
+        let _ = fs::write(self.latent_path(turn, batch), bytes);
+    }
+
+    fn get_latent(&self, turn: Turn, batch: usize) -> Option<Vec<f32>> {
+        read(&self.latent_path(turn, batch))
+    }
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// The values of a file that is whole.
+fn read(path: &Path) -> Option<Vec<f32>> {
+    let bytes = fs::read(path).ok()?;
+    let (values, told) = bytes.split_last_chunk::<8>()?;
+    let whole = digest(SEED, values) == u64::from_le_bytes(*told);
+    let (values, _) = values.as_chunks::<4>();
+    whole.then(|| values.iter().map(|value| f32::from_le_bytes(*value)).collect())
+}
+
+/// What a file's name says it holds, and of which batch.
+fn parts(name: &str) -> Option<(&'static str, &str)> {
+    [NAME, ENCODED, RESTORED].into_iter().find_map(|kind| Some((kind, name.strip_prefix(kind)?)))
 }
 
 /// A number that bytes which differ hardly ever share, from that of what came before them.
@@ -107,9 +143,9 @@ fn digest(before: u64, bytes: &[u8]) -> u64 {
     values.iter().fold(before, mix)
 }
 
-/// Removes all pictures of a folder.
+/// Removes all of it from a folder.
 pub fn discard(folder: &Path) {
-    remove(folder, |name| name.starts_with(NAME));
+    remove(folder, |name| parts(name).is_some());
 }
 
 fn remove(folder: &Path, which: impl Fn(&str) -> bool) {
@@ -141,9 +177,16 @@ mod tests {
         fs::write(made.path(5), &bytes[..3]).unwrap();
         assert_eq!(made.get(5), None);
 
+        made.put_latent(Turn::Encode, 3, &[7.0]);
+        made.put_latent(Turn::Encode, 4, &[8.0, -0.0]);
+        made.put_latent(Turn::Step, 4, &[9.0]);
+        let latents = [(Turn::Encode, 3), (Turn::Encode, 4), (Turn::Step, 4), (Turn::Step, 3)];
+        let latents = || latents.map(|(turn, batch)| made.get_latent(turn, batch));
+        assert_eq!(latents(), [Some(vec![7.0]), Some(vec![8.0, -0.0]), Some(vec![9.0]), None]);
+
         made.forget(4);
-        assert_eq!(made.get(3), None);
-        assert!(made.path(4).exists());
+        assert_eq!((made.get(3), latents()[0].clone()), (None, None));
+        assert!(made.path(4).exists() && latents()[1].is_some());
         discard(folder.path());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }

@@ -114,7 +114,7 @@ impl Filter {
                 inner
             }
             Pattern::Half(weights) if row.len() > 3 => {
-                let inner = 1..row.len() / 2;
+                let inner = 1..(row.len() - 1) / 2;
                 rows::halve(&row[1..], weights, &mut out[inner.clone()]);
                 inner
             }

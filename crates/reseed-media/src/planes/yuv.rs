@@ -115,7 +115,9 @@ impl Yuv {
     /// R = Y + 2 (1 - kr) Cr
     /// G = (Y - kr R - kb B) / kg
     /// B = Y + 2 (1 - kb) Cb        Y in [0, 1]; Cb, Cr in [-1/2, 1/2]
-    pub fn decode(&self, planes: &[u8]) -> Frame {
+    ///
+    /// The frame lies where `spare` does, if that is as large.
+    pub fn decode(&self, planes: &[u8], spare: Option<Samples>) -> Frame {
         assert_eq!(planes.len(), self.frame_bytes(), "bytes of a {} frame", self.size);
         let Size { h, w } = self.size;
         let row_bytes = w * self.bytes_per_sample();
@@ -123,21 +125,21 @@ impl Yuv {
         let (cb, cr) = chroma.split_at(chroma.len() / 2);
         let mut chroma = self.subsampling.as_ref().map(|s| [cb, cr].map(|plane| ChromaRows::new(self, s, plane)));
 
-        let mut samples = Samples::black(depth(self.bits), 3 * self.size.pixels());
-        let [mut y_row, mut r, mut g, mut b] = [(); 4].map(|()| vec![0.0; w]);
+        let (depth, count) = (depth(self.bits), 3 * self.size.pixels());
+        let spare = spare.filter(|spare| (spare.depth(), spare.len()) == (depth, count));
+        let mut samples = spare.unwrap_or_else(|| Samples::black(depth, count));
+        let (scale, grey) = (self.codes.luma(), vec![0.0; w]);
+        // Where there is no chroma, all three are luma to the last bit.
+        let weights = if chroma.is_some() { self.matrix.weights() } else { [0.0, 1.0, 0.0] };
         for (y, luma) in luma.chunks_exact(row_bytes).enumerate() {
-            self.read_codes(luma, self.codes.luma(), &mut y_row);
-            let rgb: [&[f32]; 3] = match &mut chroma {
-                None => [&y_row; 3],
-                Some([cb, cr]) => {
-                    rows::to_rgb([&y_row, cb.row(y), cr.row(y)], self.matrix.weights(), [&mut r, &mut g, &mut b]);
-                    [&r, &g, &b]
-                }
+            let chroma: [&[f32]; 2] = match &mut chroma {
+                None => [&grey; 2],
+                Some([cb, cr]) => [cb.row(y), cr.row(y)],
             };
             let row = 3 * w * y..3 * w * (y + 1);
             match &mut samples {
-                Samples::U8(samples) => rows::pixels_8(rgb, &mut samples[row]),
-                Samples::U16(samples) => rows::pixels_16(rgb, &mut samples[row]),
+                Samples::U8(samples) => rows::pixels_8(luma, scale, chroma, weights, &mut samples[row]),
+                Samples::U16(samples) => rows::pixels_16(luma, scale, chroma, weights, &mut samples[row]),
             }
         }
         Frame { size: self.size, samples, alpha: None }
@@ -154,15 +156,15 @@ impl Yuv {
         let (cb, cr) = chroma.split_at_mut(chroma.len() / 2);
         let mut chroma = self.subsampling.as_ref().map(|s| [cb, cr].map(|plane| ChromaPlane::new(self, s, plane)));
 
-        let [mut r, mut g, mut b, mut y_row, mut cb_row, mut cr_row] = [(); 6].map(|()| vec![0.0; w]);
+        let ([zero, span], weights) = (self.codes.luma(), self.matrix.weights());
+        let scale = [zero, span, self.codes.max];
+        let [mut cb_row, mut cr_row] = [(); 2].map(|()| vec![0.0; w]);
         for (y, luma) in luma.chunks_exact_mut(row_bytes).enumerate() {
-            let (row, rgb) = (3 * w * y..3 * w * (y + 1), [&mut r[..], &mut g, &mut b]);
+            let (row, rows) = (3 * w * y..3 * w * (y + 1), [&mut cb_row[..], &mut cr_row]);
             match &frame.samples {
-                Samples::U8(samples) => rows::channels_of_8(&samples[row], rgb),
-                Samples::U16(samples) => rows::channels_of_16(&samples[row], rgb),
+                Samples::U8(samples) => rows::planes_8(&samples[row], weights, scale, luma, rows),
+                Samples::U16(samples) => rows::planes_16(&samples[row], weights, scale, luma, rows),
             }
-            rows::to_yuv([&r, &g, &b], self.matrix.weights(), [&mut y_row, &mut cb_row, &mut cr_row]);
-            self.write_codes(&y_row, self.codes.luma(), luma);
             if let Some([cb, cr]) = &mut chroma {
                 cb.take(y, &cb_row);
                 cr.take(y, &cr_row);

@@ -1,6 +1,7 @@
 //! What a file says of itself, through ffprobe.
 
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use serde_json::Value;
 
@@ -28,8 +29,8 @@ pub(super) fn probe(tools: &Tools, path: &Path, clip: Clip) -> Result<Info> {
         return Err(Error::NoVideo { path: file.path });
     };
     let index = stream["index"].as_u64().unwrap_or(0);
-    let frame = file.ask(&format!("-select_streams {index} -show_frames -read_intervals %+#1"))?;
-    let frame = frame["frames"].get(0).cloned().unwrap_or_default();
+    let (frame, whole) = file.ends(index, &facts["format"], clip);
+    let frame = frame?["frames"].get(0).cloned().unwrap_or_default();
 
     let size = size(stream, &frame).ok_or_else(|| file.unreadable("it does not say its size"))?;
     if !size.is_plausible() {
@@ -39,7 +40,7 @@ pub(super) fn probe(tools: &Tools, path: &Path, clip: Clip) -> Result<Info> {
     let pipe = Pipe::for_format(text(&frame, "pix_fmt").or(text(stream, "pix_fmt")).unwrap_or_default());
     let base = fraction(&stream["time_base"]).unwrap_or(Rate { num: 1, den: 90_000 });
     let seconds = length(stream).or(number(&facts["format"]["duration"]));
-    file.check_whole(&facts["format"], clip)?;
+    whole?;
     let tags = Tags::of(&frame, stream, size, &pipe);
     let layout = pipe.pixels.layout(tags.range, tags.matrix, tags.location.as_deref());
     let video = Video {
@@ -83,6 +84,16 @@ impl File<'_> {
         // ffmpeg puts the file's name, which our line begins with, before its reason.
         let reason = reason.strip_prefix(&*name.to_string_lossy()).map_or(reason, |rest| rest.trim_start_matches(": "));
         Error::Unreadable { path: self.path.clone(), reason: reason.to_owned() }
+    }
+
+    /// The first frame of a stream, and whether the film is there to its end. Both are asked at once: starting a program
+    /// takes its time.
+    fn ends(&self, index: u64, format: &Value, clip: Clip) -> (Result<Value>, Result<()>) {
+        let first = || self.ask(&format!("-select_streams {index} -show_frames -read_intervals %+#1"));
+        thread::scope(|scope| {
+            let whole = scope.spawn(|| self.check_whole(format, clip));
+            (first(), whole.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
     }
 
     /// Compares what the header promises with the last packets that are there: a copy that broke off is found now and

@@ -11,7 +11,7 @@ use super::seek::{Passed, Way};
 use super::timeline::Mark;
 use super::tools::{self, Process, Tools, file_url, words};
 use crate::error::{Error, Result};
-use crate::frame::Frame;
+use crate::frame::{Frame, Samples};
 use crate::planes::Planes;
 use crate::stream::{Info, Kind, Source};
 use crate::y4m::Range;
@@ -24,6 +24,7 @@ pub(super) struct Reader {
     info: Info,
     planes: Planes,
     buffer: Vec<u8>,
+    spare: Option<Samples>,
     stdout: ChildStdout,
     /// Timestamps as the decoder says them, each before its frame.
     stamps: Receiver<Option<i64>>,
@@ -39,7 +40,8 @@ impl Reader {
     pub fn new(tools: Tools, info: Info) -> Result<Reader> {
         let Child { process, stdout, stamps } = Child::start(&tools, described(&info), None)?;
         let planes = Planes::new(info.size, described(&info).layout);
-        Ok(Reader { tools, info, planes, buffer: Vec::new(), stdout, stamps, process: Some(process), read: 0 })
+        let (buffer, spare, process) = (Vec::new(), None, Some(process));
+        Ok(Reader { tools, info, planes, buffer, spare, stdout, stamps, process, read: 0 })
     }
 
     /// Starts again, from the start or, in seconds, from somewhere before a time.
@@ -128,6 +130,7 @@ impl Child {
         let listen = move |line: &str| timestamp(line).map(|stamp| to.send(stamp)).is_some() || line == MARK;
         let mut process = Process::start(command, listen)?;
         let stdout = process.child.stdout.take().expect("a pipe was asked for");
+        tools::widen(&stdout);
         Ok(Child { process, stdout, stamps })
     }
 }
@@ -138,7 +141,11 @@ impl Source for Reader {
     }
 
     fn next(&mut self) -> Result<Option<Frame>> {
-        Ok(self.advance()?.then(|| self.planes.decode(&self.buffer)))
+        Ok(self.advance()?.then(|| self.planes.decode(&self.buffer, self.spare.take())))
+    }
+
+    fn reuse(&mut self, done: Samples) {
+        self.spare = Some(done);
     }
 
     fn skip(&mut self, frames: usize) -> Result<usize> {

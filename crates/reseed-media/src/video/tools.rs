@@ -129,6 +129,20 @@ pub(crate) fn command(program: &Path) -> Command {
     command
 }
 
+/// Lets a pipe hold more than the few pages it has, so that neither end waits for the other at every turn. Whoever is not
+/// allowed to has a pipe all the same.
+#[cfg(target_os = "linux")]
+pub(crate) fn widen(pipe: &impl std::os::fd::AsRawFd) {
+    /// What everyone is allowed to.
+    const BYTES: libc::c_int = 1 << 20;
+    // SAFETY: it takes a number, and the pipe is open.
+    unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, BYTES) };
+}
+
+/// Pipes are as wide as the system makes them.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn widen<T>(_pipe: &T) {}
+
 /// Words as arguments.
 pub(crate) fn words(text: &str) -> impl Iterator<Item = &OsStr> {
     text.split_whitespace().map(OsStr::new)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::MAGIC;
 use super::header::Header;
 use crate::error::{Error, HeaderProblem, Result};
-use crate::frame::Frame;
+use crate::frame::{Frame, Samples};
 use crate::planes::Yuv;
 use crate::stream::{Info, Kind, Source};
 
@@ -22,6 +22,7 @@ pub struct Reader {
     info: Info,
     yuv: Yuv,
     planes: Vec<u8>,
+    spare: Option<Samples>,
     read: usize,
 }
 
@@ -53,7 +54,7 @@ impl Reader {
         let yuv = format.converter(size);
         let (depth, kind) = (format.depth(), Kind::Y4m(format));
         let info = Info { size, frames, rate, depth, alpha: false, kind, names: Vec::new(), icc: None };
-        Reader { input: Box::new(input), name, info, yuv, planes: Vec::new(), read: 0 }
+        Reader { input: Box::new(input), name, info, yuv, planes: Vec::new(), spare: None, read: 0 }
     }
 
     /// The planes of the next frame as they stand in the stream.
@@ -86,9 +87,13 @@ impl Source for Reader {
 
     fn next(&mut self) -> Result<Option<Frame>> {
         match self.next_planes()? {
-            Some(_) => Ok(Some(self.yuv.decode(&self.planes))),
+            Some(_) => Ok(Some(self.yuv.decode(&self.planes, self.spare.take()))),
             None => Ok(None),
         }
+    }
+
+    fn reuse(&mut self, done: Samples) {
+        self.spare = Some(done);
     }
 }
 

@@ -14,7 +14,7 @@ fn yuv(size: Size, chroma: Chroma, bits: u8, range: Range) -> Yuv {
 fn round_trip(yuv: &Yuv, frame: &Frame) -> Frame {
     let mut planes = Vec::new();
     yuv.encode(frame, &mut planes);
-    yuv.decode(&planes)
+    yuv.decode(&planes, None)
 }
 
 fn codes(yuv: &Yuv) -> std::ops::RangeInclusive<u16> {
@@ -38,7 +38,7 @@ fn every_grey_code_survives_exactly() {
                     _ => samples.flat_map(u16::to_le_bytes).collect(),
                 };
                 let mut again = Vec::new();
-                yuv.encode(&yuv.decode(&planes), &mut again);
+                yuv.encode(&yuv.decode(&planes, None), &mut again);
                 assert!(again == planes, "{chroma:?} {range:?} {bits}");
             }
         }
@@ -98,7 +98,7 @@ proptest! {
     ) {
         let yuv = yuv(Size { h, w }, CHROMAS[chroma], if deep { 10 } else { 8 }, RANGES[usize::from(full)]);
         let planes: Vec<u8> = (0..yuv.frame_bytes() as u64).map(|i| (seed.wrapping_mul(2 * i + 1) >> 32) as u8).collect();
-        let frame = yuv.decode(&planes);
+        let frame = yuv.decode(&planes, None);
         prop_assert_eq!(frame.samples.len(), 3 * h * w);
         let mut again = Vec::new();
         yuv.encode(&frame, &mut again);
