@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use reseed_ops::{Arena, Result, Storage};
@@ -42,6 +43,8 @@ pub struct Store {
     pub pins: Pins,
     pub copies: Copies,
     shelf: Mutex<Shelf>,
+    /// How many copies to the host there were.
+    left: AtomicU64,
 }
 
 #[derive(Default)]
@@ -63,7 +66,13 @@ struct Chunk {
 impl Store {
     /// Nothing taken yet.
     pub fn new(driver: Arc<Driver>) -> Arc<Store> {
-        Arc::new(Store { driver, pins: Pins::default(), copies: Copies::default(), shelf: Mutex::default() })
+        Arc::new(Store {
+            driver,
+            pins: Pins::default(),
+            copies: Copies::default(),
+            shelf: Mutex::default(),
+            left: AtomicU64::default(),
+        })
     }
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
@@ -95,8 +104,8 @@ impl Store {
         shelf.grow(&self.driver, bytes)
     }
 
-    /// Memory for a tensor, with anything in it; `None` when there is not that much.
-    pub fn take(self: &Arc<Self>, bytes: usize) -> Result<Option<Lent>> {
+    /// Memory for a tensor, with anything in it, that `lane` writes first; `None` when there is not that much.
+    pub fn take(self: &Arc<Self>, bytes: usize, lane: Lane) -> Result<Option<Lent>> {
         let mut shelf = self.shelf();
         let found = match shelf.place(bytes) {
             Some(found) => Some(found),
@@ -109,11 +118,22 @@ impl Store {
         chunk.busy.retain(|(_, copy)| !copy.passed());
         let overlaps = |range: &Range<usize>| range.start < part.end && part.start < range.end;
         for (_, copy) in chunk.busy.iter().filter(|(range, _)| overlaps(range)) {
-            self.copies.hold(&self.driver, copy)?;
+            match lane {
+                Lane::Compute => self.copies.hold(&self.driver, copy)?,
+                Lane::In | Lane::Out => copy.hold(lane)?,
+            }
         }
         let (base, at) = (chunk.at, chunk.at.plus(start));
         drop(shelf);
-        Ok(Some(Lent { store: self.clone(), base, at, bytes, ready: Mutex::default(), leaving: Mutex::default() }))
+        Ok(Some(Lent {
+            store: self.clone(),
+            base,
+            at,
+            bytes,
+            ready: Mutex::default(),
+            leaving: Mutex::default(),
+            parked: Mutex::default(),
+        }))
     }
 
     /// Memory that tensors do not share, such as that of weights.
@@ -169,6 +189,8 @@ pub struct Lent {
     ready: Mutex<Option<Arc<Event>>>,
     /// The copy that is reading it.
     leaving: Mutex<Option<Arc<Event>>>,
+    /// Where that parks it: which of all copies to the host it is.
+    parked: Mutex<Option<u64>>,
 }
 
 impl Lent {
@@ -186,6 +208,13 @@ impl Lent {
     pub fn read_by(&self, copy: Arc<Event>) {
         *self.leaving.lock().unwrap_or_else(PoisonError::into_inner) = Some(copy);
     }
+
+    /// The same for a copy that parks it, as plans foresee, so that the next owner rather looks elsewhere.
+    pub fn parked_by(&self, copy: Arc<Event>) {
+        self.read_by(copy);
+        let number = self.store.left.load(Ordering::Relaxed);
+        *self.parked.lock().unwrap_or_else(PoisonError::into_inner) = Some(number);
+    }
 }
 
 impl Drop for Lent {
@@ -195,7 +224,8 @@ impl Drop for Lent {
         let copies = [take(&mut self.ready), take(&mut self.leaving)];
         let mut shelf = self.store.shelf();
         let chunk = shelf.chunks.iter_mut().find(|chunk| chunk.at == self.base).expect("a chunk outlives its parts");
-        chunk.arena.give(start, self.bytes);
+        let parked = *self.parked.get_mut().unwrap_or_else(PoisonError::into_inner);
+        chunk.arena.give(start, self.bytes, parked);
         let busy = copies.into_iter().flatten().filter(|copy| !copy.passed());
         chunk.busy.extend(busy.map(|copy| (start..start + self.bytes, copy)));
     }
@@ -248,6 +278,7 @@ impl Store {
         let copy =
             self.copies.run(&self.driver, Lane::Out, || unsafe { self.driver.fetch(pinned.at(), from, bytes) })?;
         pinned.used_by(copy.clone());
+        self.left.fetch_add(1, Ordering::Relaxed);
         Ok((pinned, copy))
     }
 }

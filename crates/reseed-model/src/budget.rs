@@ -1,5 +1,7 @@
 //! Which plan runs a clip inside a budget: the model itself, on the device that only counts, says what each one takes.
 
+use std::cell::OnceCell;
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use reseed_ops::{Hw, Ledger, Ops, Shape, Thw, TraceOps};
@@ -45,27 +47,30 @@ struct Candidate {
     slice: usize,
     /// Frames at once, in how many levels.
     at_once: (usize, usize),
-    /// Pasts on their way.
-    ahead: usize,
+    /// Whether they go abreast.
+    abreast: bool,
     strips: bool,
 }
 
-const fn candidate(slice: usize, at_once: (usize, usize), ahead: usize) -> Candidate {
-    Candidate { slice, at_once, ahead, strips: false }
+const fn deep(slice: usize, at_once: (usize, usize)) -> Candidate {
+    Candidate { slice, at_once, abreast: false, strips: false }
+}
+
+const fn abreast(slice: usize, at_once: (usize, usize)) -> Candidate {
+    Candidate { abreast: true, ..deep(slice, at_once) }
 }
 
 const CANDIDATES: &[Candidate] = &[
-    candidate(2, (2, 2), 1),
-    candidate(2, (2, 2), 2),
-    candidate(2, (2, 1), 1),
-    candidate(2, (2, 1), 2),
-    candidate(1, (2, 1), 1),
-    candidate(1, (2, 1), 2),
-    candidate(1, (2, 2), 1),
-    candidate(1, (1, 1), 1),
-    candidate(1, (1, 2), 1),
+    deep(2, (2, 2)),
+    deep(2, (2, 1)),
+    deep(1, (2, 1)),
+    deep(1, (2, 2)),
+    abreast(1, (2, 1)),
+    abreast(1, (1, 1)),
+    deep(1, (1, 1)),
+    deep(1, (1, 2)),
     // Strips keep the card waiting: for when nothing else fits.
-    Candidate { strips: true, ..candidate(1, (1, 2), 1) },
+    Candidate { strips: true, ..deep(1, (1, 2)) },
 ];
 
 impl Job<'_> {
@@ -93,7 +98,8 @@ impl Job<'_> {
     ) -> Result<(Search<'a>, Plan)> {
         let mut found: Vec<(Search, Plan)> = Vec::new();
         for candidate in CANDIDATES {
-            let search = Search { job: self, device, candidate: with_slice(candidate, slice), budget };
+            let search =
+                Search { job: self, device, candidate: with_slice(candidate, slice), budget, order: OnceCell::new() };
             let fits = |(_, plan): &&(Search, Plan)| search.fits(plan);
             if candidate.strips && found.iter().any(|found| fits(&found)) {
                 break;
@@ -120,7 +126,8 @@ impl Job<'_> {
     pub fn plan_apart(&self, device: &dyn Fn() -> TraceOps, slice: Option<usize>, budget: usize) -> Result<Plan> {
         let mut best: Option<Plan> = None;
         for candidate in CANDIDATES {
-            let search = Search { job: self, device, candidate: with_slice(candidate, slice), budget };
+            let search =
+                Search { job: self, device, candidate: with_slice(candidate, slice), budget, order: OnceCell::new() };
             let plan = search.trace((0..self.half.slots()).collect())?;
             if best.as_ref().is_none_or(|best| search.better(&plan, best)) {
                 best = Some(plan);
@@ -134,6 +141,8 @@ impl Job<'_> {
 const SHORT: usize = 4;
 /// Slices that tell what memory it takes.
 const LONG: usize = 200;
+/// Slots between places to look for a plan from.
+const STARTS: usize = 3;
 /// How many of the candidates that were found to be the fastest are improved.
 const IMPROVED: usize = 2;
 
@@ -147,6 +156,7 @@ struct Search<'a> {
     device: &'a dyn Fn() -> TraceOps,
     candidate: Candidate,
     budget: usize,
+    order: OnceCell<Vec<usize>>,
 }
 
 impl Search<'_> {
@@ -179,10 +189,10 @@ impl Search<'_> {
 
     /// Keeps pasts on the device while they fit, those first that save most copies.
     fn fetched(&self, mut plan: Plan) -> Result<Plan> {
-        let alone = |&slot: &usize| self.moved(&plan, &[slot]).map(|plan| (plan.ledger.copied, plan.ledger.time, slot));
-        let mut alone = plan.keeping.parked.iter().map(alone).collect::<Result<Vec<_>>>()?;
-        alone.sort();
-        for (.., slot) in alone {
+        for &slot in self.order()? {
+            if !plan.keeping.parked.contains(&slot) {
+                continue;
+            }
             let other = self.moved(&plan, &[slot])?;
             if self.fits(&other) && other.ledger.time <= plan.ledger.time {
                 plan = other;
@@ -191,16 +201,45 @@ impl Search<'_> {
         Ok(plan)
     }
 
+    /// All slots, those first whose pasts cost most copies.
+    fn order(&self) -> Result<&[usize]> {
+        if self.order.get().is_none() {
+            let copied = |slot: usize| Ok((Reverse(self.trace(BTreeSet::from([slot]))?.ledger.copied), slot));
+            let mut slots = (0..self.job.half.slots()).map(copied).collect::<Result<Vec<_>>>()?;
+            slots.sort();
+            self.order.get_or_init(|| slots.into_iter().map(|(_, slot)| slot).collect());
+        }
+        Ok(self.order.get().expect("just made"))
+    }
+
     /// A faster plan that parks other pasts, as long as one is found.
     fn improved(&self, mut plan: Plan) -> Result<Plan> {
+        if plan.keeping.parked.is_empty() || !self.fits(&plan) {
+            return Ok(plan);
+        }
+        plan = self.started_late(plan)?;
         loop {
             let before = plan.ledger.time;
             plan = self.swapped(plan)?;
             plan = self.fetched(plan)?;
-            if plan.ledger.time >= before || !self.fits(&plan) {
+            if plan.ledger.time >= before {
                 return Ok(plan);
             }
         }
+    }
+
+    /// A faster plan that was looked for from where only layers next to the output are parked.
+    fn started_late(&self, mut plan: Plan) -> Result<Plan> {
+        let slots = self.job.half.slots();
+        for first in (STARTS..slots).step_by(STARTS) {
+            let start = self.trace((first..slots).collect())?;
+            if !self.fits(&start) {
+                break;
+            }
+            let other = self.fetched(start)?;
+            plan = if other.ledger.time < plan.ledger.time { other } else { plan };
+        }
+        Ok(plan)
     }
 
     /// Parks a past in place of another where that is faster.
@@ -229,8 +268,9 @@ impl Search<'_> {
 
     /// Runs the first `most` slices of the clip on the tracing device, and the last.
     fn traced(&self, parked: BTreeSet<usize>, most: usize) -> Result<Plan> {
-        let Candidate { slice, at_once: (at_once, levels), ahead, strips } = self.candidate;
-        let (job, ops, keeping) = (self.job, (self.device)(), Keeping { at_once, levels, parked, ahead, strips });
+        let Candidate { slice, at_once: (at_once, levels), abreast, strips } = self.candidate;
+        let (job, ops) = (self.job, (self.device)());
+        let keeping = Keeping { at_once, levels, parked, abreast, strips };
         let mut state = State::kept(keeping.clone());
         let here = job.half.fetch(&ops)?;
         let half = here.as_deref().unwrap_or(job.half);

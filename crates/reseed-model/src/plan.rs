@@ -15,8 +15,9 @@ pub struct Keeping {
     pub levels: usize,
     /// Layers whose past waits in the host's memory.
     pub parked: BTreeSet<usize>,
-    /// How many such pasts are on their way before their layer runs, and behind it.
-    pub ahead: usize,
+    /// Whether all frames of a slice pass such a layer, those that run together one after the other, before any goes on
+    /// to the next: its past then travels once a slice.
+    pub abreast: bool,
     /// Whether convolutions read such a past from there, some rows at a time, and it never is on the device as a whole.
     pub strips: bool,
 }
@@ -24,7 +25,7 @@ pub struct Keeping {
 impl Default for Keeping {
     /// Two frames together, which are as many as a layer keeps: its past is then its last input, and nothing is copied.
     fn default() -> Keeping {
-        Keeping { at_once: 2, levels: 2, parked: BTreeSet::new(), ahead: 1, strips: false }
+        Keeping { at_once: 2, levels: 2, parked: BTreeSet::new(), abreast: false, strips: false }
     }
 }
 

@@ -172,20 +172,20 @@ fn frames_at_once_and_parking_change_nothing_but_rounding() {
         let clip = side.input(&vae.config, 4, Hw::new(3, 5));
         for latents in [&[4][..], &[1, 1, 2], &[2, 2]] {
             let whole = run_slices(&ops, &vae, side, &clip, latents);
-            for at_once in [1, 2, 3, 100] {
+            for (at_once, abreast) in [1, 2, 3, 100].into_iter().flat_map(|n| [(n, false), (n, true)]) {
                 let mut state = State::kept(Keeping {
                     at_once,
                     levels: 1 + at_once % 2,
-                    parked: (0..100).filter(|slot| at_once != 3 || slot % 2 == 0).collect(),
-                    ahead: 1 + at_once % 2,
-                    strips: at_once == 1,
+                    parked: (0..100).filter(|slot| at_once != 3 || slot % 5 < 2).collect(),
+                    abreast,
+                    strips: at_once == 1 && !abreast,
                 });
                 let mut parts = Vec::new();
                 for slice in side.slices(&vae.config, latents) {
                     parts.extend(step(&ops, side.half(&vae), &clip, slice, &mut state));
                 }
                 let error = relative_error(&whole, &parts);
-                assert!(error <= 1e-5, "{side:?} {latents:?}, {at_once} at once: {error:.2e}");
+                assert!(error <= 1e-5, "{side:?} {latents:?}, {at_once} at once, abreast {abreast}: {error:.2e}");
             }
         }
     }

@@ -3,7 +3,6 @@
 mod book;
 mod travel;
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 pub use book::{Ledger, Pace};
@@ -91,18 +90,21 @@ impl TraceOps {
     }
 
     fn alloc(&self, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-        self.filled(shape.into(), dtype, |_| 0)
+        self.filled(shape.into(), dtype, |book, free| {
+            book.wait(free);
+            0
+        })
     }
 
     /// A tensor that is filled when `ready` says.
-    fn filled(&self, shape: Shape, dtype: DType, ready: impl FnOnce(&mut Book) -> u64) -> Tensor {
+    fn filled(&self, shape: Shape, dtype: DType, ready: impl FnOnce(&mut Book, u64) -> u64) -> Tensor {
         Tensor::new(shape, dtype, Arc::new(self.counted(shape.count() * dtype.bytes(), ready)))
     }
 
-    fn counted(&self, bytes: usize, ready: impl FnOnce(&mut Book) -> u64) -> Counted {
+    fn counted(&self, bytes: usize, ready: impl FnOnce(&mut Book, u64) -> u64) -> Counted {
         let mut book = lock(&self.book);
-        let at = book.take(bytes);
-        Counted { at, bytes, ready: ready(&mut book), leaving: 0.into(), book: self.book.clone() }
+        let (at, free) = book.place(bytes);
+        Counted { at, bytes, ready: ready(&mut book, free), leaving: Mutex::default(), book: self.book.clone() }
     }
 
     /// `x` itself when its memory may be overwritten.
@@ -126,7 +128,7 @@ impl TraceOps {
         if bytes > 0 {
             let mut book = lock(&self.book);
             let at = book.take(bytes);
-            book.give(at, bytes, 0);
+            book.give(at, bytes, 0, None);
         }
     }
 
@@ -213,14 +215,15 @@ impl Ops for TraceOps {
         let (frame, shape) = (x.bytes() / thw.t, Shape::clip(crate::Thw { t: keep, ..thw }, x.channels()));
         let mut book = lock(&self.book);
         book.park(keep * frame);
-        let ready = book.leave(keep.min(thw.t) * frame);
-        x.storage::<Counted>().leaving.store(ready, Ordering::Relaxed);
+        let leaving = book.leave(keep.min(thw.t) * frame);
+        *lock(&x.storage::<Counted>().leaving) = Some(leaving);
+        let ready = leaving.0;
         Ok(Tensor::new(shape, x.dtype(), Arc::new(Parked { bytes: keep * frame, ready, book: self.book.clone() })))
     }
 
     fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
         let ready = parked.storage::<Parked>().ready;
-        Ok(self.filled(parked.shape(), parked.dtype(), |book| book.bring(parked.bytes(), ready)))
+        Ok(self.filled(parked.shape(), parked.dtype(), |book, free| book.bring(parked.bytes(), ready.max(free))))
     }
 
     fn park_linear(&self, linear: &Linear) -> Result<Linear> {

@@ -8,6 +8,7 @@ use super::CudaOps;
 use super::conv::Weights;
 use super::upsample::Weights as Kernels;
 use crate::driver::Ptr;
+use crate::event::Lane;
 use crate::pinned::Pinned;
 use crate::store::{Lent, Memory};
 
@@ -43,7 +44,7 @@ impl Matrix {
     /// The same on its way back, if it is parked.
     fn fetch(&self, cuda: &CudaOps, op: &'static str) -> Result<Option<Matrix>> {
         let Matrix::Parked(pinned) = self else { return Ok(None) };
-        let lent = cuda.lend(op, Shape::from([pinned.len()]), pinned.len())?;
+        let lent = cuda.lend(Lane::In, op, Shape::from([pinned.len()]), pinned.len())?;
         cuda.store.bring(&lent, 0, pinned, 0, pinned.len())?;
         Ok(Some(Matrix::Lent(lent)))
     }

@@ -6,6 +6,7 @@ use reseed_ops::{DType, Error, Result, Shape, Tensor};
 
 use super::CudaOps;
 use crate::driver::Ptr;
+use crate::event::Lane;
 use crate::launch::{Grid, args};
 use crate::params::{int, long};
 use crate::store::{Lent, Memory};
@@ -13,17 +14,22 @@ use crate::store::{Lent, Memory};
 impl CudaOps {
     /// A tensor whose every element is yet to be written.
     pub fn room(&self, op: &'static str, shape: Shape, dtype: DType) -> Result<Tensor> {
-        Ok(Tensor::new(shape, dtype, Arc::new(self.lend(op, shape, shape.count() * dtype.bytes())?)))
+        self.room_on(Lane::Compute, op, shape, dtype)
+    }
+
+    /// The same where `lane` writes first.
+    pub fn room_on(&self, lane: Lane, op: &'static str, shape: Shape, dtype: DType) -> Result<Tensor> {
+        Ok(Tensor::new(shape, dtype, Arc::new(self.lend(lane, op, shape, shape.count() * dtype.bytes())?)))
     }
 
     /// Memory that goes back when the op has queued its work.
     pub fn scratch(&self, op: &'static str, count: usize, dtype: DType) -> Result<Lent> {
-        self.lend(op, Shape::from([count]), count * dtype.bytes())
+        self.lend(Lane::Compute, op, Shape::from([count]), count * dtype.bytes())
     }
 
-    /// Bytes for something of this shape.
-    pub fn lend(&self, op: &'static str, shape: Shape, bytes: usize) -> Result<Lent> {
-        self.store.take(bytes)?.ok_or_else(|| self.out_of_memory(op, shape, bytes))
+    /// Bytes for something of this shape that `lane` writes first.
+    pub fn lend(&self, lane: Lane, op: &'static str, shape: Shape, bytes: usize) -> Result<Lent> {
+        self.store.take(bytes, lane)?.ok_or_else(|| self.out_of_memory(op, shape, bytes))
     }
 
     fn out_of_memory(&self, op: &'static str, shape: Shape, bytes: usize) -> Error {

@@ -9,6 +9,7 @@ use reseed_ops::{ConvSpec, Result, Shape, Storage, Tensor, Thw, strip_rows};
 use super::CudaOps;
 use super::convolve::Convolution;
 use super::memory::ptr;
+use crate::event::Lane;
 use crate::params::{ConvArgs, int};
 use crate::pinned::Pinned;
 use crate::store::Lent;
@@ -35,7 +36,7 @@ fn leave(cuda: &CudaOps, x: &Tensor, keep: usize) -> Result<Vec<Arc<Pinned>>> {
     let frame = |frame: usize| {
         // SAFETY: a frame of the tensor.
         let (pinned, copy) = unsafe { cuda.store.leave(ptr(x).plus(frame * bytes), bytes) }?;
-        x.storage::<Lent>().read_by(copy);
+        x.storage::<Lent>().parked_by(copy);
         Ok(Arc::new(pinned))
     };
     (frames.saturating_sub(keep)..frames).map(frame).collect()
@@ -55,7 +56,7 @@ pub fn park(cuda: &CudaOps, past: Option<&Tensor>, x: &Tensor, keep: usize) -> R
 }
 
 pub fn fetch(cuda: &CudaOps, parked: &Tensor) -> Result<Tensor> {
-    let x = cuda.room("fetch", parked.shape(), parked.dtype())?;
+    let x = cuda.room_on(Lane::In, "fetch", parked.shape(), parked.dtype())?;
     bring(cuda, x.storage::<Lent>(), parked, 0, parked.thw().h)?;
     Ok(x)
 }

@@ -91,7 +91,7 @@ impl CudaOps {
     /// # Safety
     /// The pointers hold what `case` says.
     unsafe fn multiply(&self, tuner: &Tuner, case: &Product, at: Operands, algorithm: &Algorithm) -> Result<bool> {
-        let workspace = self.lend("linear", Shape::from([WORKSPACE]), WORKSPACE)?;
+        let workspace = self.lend(Lane::Compute, "linear", Shape::from([WORKSPACE]), WORKSPACE)?;
         self.driver.enter()?;
         let at = Operands { workspace: workspace.ptr(), ..at };
         // SAFETY: the caller's promise, and a workspace of the size that the library may use.

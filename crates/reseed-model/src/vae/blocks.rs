@@ -1,9 +1,12 @@
 //! The layers that encoder and decoder share.
 
+use std::ops::Range;
+
 use reseed_ops::{
     Activation, Conv, ConvSpec, Epilogue, Linear, Norm, Ops, Past, Summed, Tensor, Thw, Upsample, UpsampleSpec,
 };
 
+use super::parts::Block;
 use super::state::State;
 use crate::error::Result;
 use crate::load::{Loader, cube};
@@ -33,6 +36,33 @@ impl CausalConv {
     }
 }
 
+/// The convolution that either half starts with.
+pub struct Stem {
+    conv: CausalConv,
+    groups: usize,
+}
+
+impl Stem {
+    pub fn load(w: &Loader, half: &str, c_in: usize, c_out: usize) -> Result<Self> {
+        let conv = CausalConv::load(w, &format!("{half}.conv_in"), cube(c_in, c_out))?;
+        Ok(Stem { conv, groups: w.config.groups })
+    }
+
+    pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
+        Ok(Stem { conv: self.conv.fetch(ops)?, groups: self.groups })
+    }
+}
+
+impl Block for Stem {
+    fn slots(&self) -> Range<usize> {
+        self.conv.slot..self.conv.slot + 1
+    }
+
+    fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
+        self.conv.forward(ops, x.tensor, state, Epilogue { residual: None, groups: Some(self.groups) })
+    }
+}
+
 /// Norm, SiLU, convolution: the way out of either half.
 pub struct Head {
     norm: Norm,
@@ -48,11 +78,17 @@ impl Head {
     pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
         Ok(Head { norm: self.norm.clone(), conv: self.conv.fetch(ops)? })
     }
+}
+
+impl Block for Head {
+    fn slots(&self) -> Range<usize> {
+        self.conv.slot..self.conv.slot + 1
+    }
 
     /// y = conv(silu(n(x)))
-    pub fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Tensor> {
+    fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
         let h = ops.group_norm(x.tensor, x.stats, &self.norm, Activation::Silu)?;
-        Ok(self.conv.forward(ops, h, state, Epilogue::default())?.tensor)
+        self.conv.forward(ops, h, state, Epilogue::default())
     }
 }
 
@@ -87,9 +123,15 @@ impl Resnet {
             shortcut: self.shortcut.as_ref().map(|shortcut| shortcut.fetch(ops)).transpose()?,
         })
     }
+}
+
+impl Block for Resnet {
+    fn slots(&self) -> Range<usize> {
+        self.conv1.slot..self.shortcut.as_ref().unwrap_or(&self.conv2).slot + 1
+    }
 
     /// h = conv₁(silu(n₁(x)));  y = s(x) + conv₂(silu(n₂(h)))        s: the identity, or 1x1x1
-    pub fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
+    fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
         let Summed { tensor: x, stats } = x;
         let groups = Some(self.norm2.groups);
         // With a convolution as shortcut x is done with here, and the norm may work in its memory.
@@ -177,6 +219,7 @@ impl Mid {
 /// Halves the plane and, in the deepest stages, time.
 pub struct Downsample {
     conv: CausalConv,
+    groups: usize,
 }
 
 impl Downsample {
@@ -191,15 +234,21 @@ impl Downsample {
             pad_before: 0,
             pad_after: 1,
         };
-        Ok(Downsample { conv: CausalConv::load(w, &format!("{name}.conv"), spec)? })
+        Ok(Downsample { conv: CausalConv::load(w, &format!("{name}.conv"), spec)?, groups: w.config.groups })
     }
 
     pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
-        Ok(Downsample { conv: self.conv.fetch(ops)? })
+        Ok(Downsample { conv: self.conv.fetch(ops)?, groups: self.groups })
+    }
+}
+
+impl Block for Downsample {
+    fn slots(&self) -> Range<usize> {
+        self.conv.slot..self.conv.slot + 1
     }
 
-    pub fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State, groups: usize) -> Result<Summed> {
-        self.conv.forward(ops, x.tensor, state, Epilogue { residual: None, groups: Some(groups) })
+    fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
+        self.conv.forward(ops, x.tensor, state, Epilogue { residual: None, groups: Some(self.groups) })
     }
 }
 
@@ -207,19 +256,27 @@ impl Downsample {
 pub struct Upsampler {
     upsample: Upsample,
     slot: usize,
+    groups: usize,
 }
 
 impl Upsampler {
     pub fn load(w: &Loader, name: &str, channels: usize, time: bool) -> Result<Self> {
-        Ok(Upsampler { upsample: w.upsample(name, UpsampleSpec { channels, time })?, slot: w.slot() })
+        let upsample = w.upsample(name, UpsampleSpec { channels, time })?;
+        Ok(Upsampler { upsample, slot: w.slot(), groups: w.config.groups })
     }
 
     pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
-        Ok(Upsampler { upsample: ops.fetch_upsample(&self.upsample)?, slot: self.slot })
+        Ok(Upsampler { upsample: ops.fetch_upsample(&self.upsample)?, ..*self })
+    }
+}
+
+impl Block for Upsampler {
+    fn slots(&self) -> Range<usize> {
+        self.slot..self.slot + 1
     }
 
-    pub fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State, groups: usize) -> Result<Summed> {
-        let y = ops.upsample(state.past(ops, self.slot)?, &x.tensor, &self.upsample, Some(groups))?;
+    fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
+        let y = ops.upsample(state.past(ops, self.slot)?, &x.tensor, &self.upsample, Some(self.groups))?;
         state.keep(ops, self.slot, x.tensor, self.upsample.spec.keeps())?;
         Ok(y)
     }

@@ -1,16 +1,17 @@
-use reseed_ops::{Epilogue, Hw, Ops, Summed, Tensor};
+use reseed_ops::{Hw, Ops, Summed, Tensor};
 
 use super::Half;
-use super::blocks::{CausalConv, Head, Mid, Resnet, Upsampler};
+use super::blocks::{Head, Mid, Resnet, Stem, Upsampler};
+use super::parts::{Block, Step};
 use super::state::State;
 use crate::config::Config;
 use crate::error::Result;
-use crate::load::{Loader, cube};
+use crate::load::Loader;
 
 /// Latents `[1 + k, h, w, latent]`, unscaled, to pictures `[1 + 4k, 8h, 8w, 3]` around [-1, 1].
 pub struct Decoder {
     config: Config,
-    conv_in: CausalConv,
+    stem: Stem,
     mid: Mid,
     levels: Vec<Level>,
     head: Head,
@@ -23,8 +24,6 @@ struct Level {
     name: String,
     resnets: Vec<Resnet>,
     up: Option<Upsampler>,
-    /// The slot behind the level's residual blocks: that of the step up, if there is one.
-    end: usize,
 }
 
 impl Level {
@@ -33,7 +32,6 @@ impl Level {
             name: self.name.clone(),
             resnets: self.resnets.iter().map(|resnet| resnet.fetch(ops)).collect::<Result<_>>()?,
             up: self.up.as_ref().map(|up| up.fetch(ops)).transpose()?,
-            end: self.end,
         })
     }
 }
@@ -42,51 +40,43 @@ impl Decoder {
     pub(crate) fn load(w: &Loader) -> Result<Decoder> {
         let config = w.config;
         let mut previous = *config.channels.last().expect("a VAE has levels");
-        let conv_in = CausalConv::load(w, "decoder.conv_in", cube(config.latent, previous))?;
+        let stem = Stem::load(w, "decoder", config.latent, previous)?;
         let mid = Mid::load(w, "decoder.mid_block", previous)?;
         let mut levels = Vec::new();
         for (i, &c) in config.channels.iter().rev().enumerate() {
             let name = format!("decoder.up_blocks.{i}");
             let resnet = |j| Resnet::load(w, &format!("{name}.resnets.{j}"), if j == 0 { previous } else { c }, c);
             let resnets = (0..config.decoder_layers).map(resnet).collect::<Result<_>>()?;
-            let end = w.next_slot();
             let up = || Upsampler::load(w, &format!("{name}.upsamplers.0"), c, config.up_time(i));
             let up = (i + 1 < config.channels.len()).then(up).transpose()?;
-            levels.push(Level { name, resnets, up, end });
+            levels.push(Level { name, resnets, up });
             previous = c;
         }
         let head = Head::load(w, "decoder", previous, config.image)?;
         let (config, slots, parked) = (config.clone(), w.next_slot(), w.parked);
-        Ok(Decoder { config, conv_in, mid, levels, head, slots, parked })
+        Ok(Decoder { config, stem, mid, levels, head, slots, parked })
     }
 
-    /// The step up to level `i`, and its residual blocks.
-    fn level(&self, i: usize, ops: &dyn Ops, mut x: Summed, state: &mut State) -> Result<Summed> {
-        if let Some((before, up)) = i.checked_sub(1).and_then(|i| Some((&self.levels[i], self.levels[i].up.as_ref()?)))
-        {
-            ops.stage(&before.name);
-            x = up.forward(ops, x, state, self.config.groups)?;
+    /// From the lowest level to pictures. The levels next to the pictures, `levels` of them, run over `at_once` frames at a
+    /// time; a step that makes frames makes those of one part, so that all of them never exist together.
+    fn steps(&self, at_once: usize, levels: usize) -> Vec<Step<'_>> {
+        let made = (0..self.levels.len()).rfind(|&i| self.config.up_time(i)).unwrap_or(0);
+        let whole = made.max(self.levels.len().saturating_sub(1 + levels));
+        let mut steps = Vec::new();
+        for (i, level) in self.levels.iter().enumerate() {
+            let at_once = (i > whole).then_some(at_once);
+            if let Some((before, up)) =
+                i.checked_sub(1).and_then(|i| Some((&self.levels[i], self.levels[i].up.as_ref()?)))
+            {
+                let makes = if self.config.up_time(i - 1) { 2 } else { 1 };
+                let at_once = at_once.map(|at_once| at_once.div_ceil(makes));
+                steps.push(Step { stage: &before.name, at_once, block: up });
+            }
+            let step = |block| Step { stage: &level.name, at_once: None, block };
+            steps.extend(level.resnets.iter().map(|resnet| step(resnet)));
         }
-        ops.stage(&self.levels[i].name);
-        for resnet in &self.levels[i].resnets {
-            x = resnet.forward(ops, x, state)?;
-        }
-        Ok(x)
-    }
-
-    /// From the step up to level `i` to pictures, some frames at a time. A step that makes frames makes those of one part,
-    /// so that all of them never exist together.
-    fn finish(&self, i: usize, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
-        if i == self.levels.len() {
-            ops.stage("decoder.conv_out");
-            return Ok(Summed { tensor: self.head.forward(ops, x, state)?, stats: None });
-        }
-        let (at_once, first) = (state.at_once().0, self.levels[i - 1].end);
-        let step = if self.config.up_time(i - 1) { at_once.div_ceil(2) } else { at_once };
-        state.in_parts(ops, x, step, &(first..self.slots), |x, state| {
-            let x = self.level(i, ops, x, state)?;
-            self.finish(i + 1, ops, x, state)
-        })
+        steps.push(Step { stage: "decoder.conv_out", at_once: None, block: &self.head });
+        steps
     }
 }
 
@@ -111,18 +101,13 @@ impl Half for Decoder {
 
     /// The first slice of a clip holds 1 + k latent frames, later ones k.
     fn run(&self, ops: &dyn Ops, slice: Tensor, state: &mut State) -> Result<Tensor> {
-        let (groups, frames) = (self.config.groups, slice.thw().t);
+        let frames = slice.thw().t;
         ops.stage("decoder.conv_in");
-        let x = self.conv_in.forward(ops, slice, state, Epilogue { residual: None, groups: Some(groups) })?;
+        let x = self.stem.forward(ops, Summed { tensor: slice, stats: None }, state)?;
         ops.stage("decoder.mid_block");
-        let mut x = self.mid.forward(ops, x, state)?;
-        // Frames are made up to here; the levels behind may run over some of them at a time.
-        let made = (0..self.levels.len()).rfind(|&i| self.config.up_time(i)).unwrap_or(0);
-        let last = made.max(self.levels.len().saturating_sub(1 + state.at_once().1));
-        for i in 0..=last {
-            x = self.level(i, ops, x, state)?;
-        }
-        let pictures = self.finish(last + 1, ops, x, state)?;
+        let x = self.mid.forward(ops, x, state)?;
+        let (at_once, levels) = state.at_once();
+        let pictures = state.run(ops, &self.steps(at_once, levels), x)?;
         state.advance(frames);
         Ok(pictures.tensor)
     }
@@ -137,7 +122,7 @@ impl Half for Decoder {
         }
         Ok(Some(Box::new(Decoder {
             config: self.config.clone(),
-            conv_in: self.conv_in.fetch(ops)?,
+            stem: self.stem.fetch(ops)?,
             mid: self.mid.fetch(ops)?,
             levels: self.levels.iter().map(|level| level.fetch(ops)).collect::<Result<_>>()?,
             head: self.head.fetch(ops)?,

@@ -1,9 +1,9 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
 
-use reseed_ops::{Ops, Past, Shape, Summed, Tensor};
+use reseed_ops::{Ops, Past, Shape, Tensor};
 
 use crate::error::{Error, Result};
 use crate::plan::Keeping;
@@ -14,13 +14,13 @@ use crate::weights::safetensors::{Safetensors, header, write_values};
 #[derive(Default)]
 pub struct State {
     pasts: BTreeMap<usize, Kept>,
-    seen: Seen,
+    pub(super) seen: Seen,
     ends: bool,
-    keeping: Keeping,
-    /// The inputs of the layers whose pasts were parked last: while they live, nobody waits for their copies.
-    leaving: VecDeque<Tensor>,
+    pub(super) keeping: Keeping,
+    /// The input of the layer whose past was parked last: while it lives, nobody waits for its copy.
+    leaving: Option<Tensor>,
     /// Layers that run again before those behind them do.
-    again: Range<usize>,
+    pub(super) again: Range<usize>,
 }
 
 /// A layer's past.
@@ -50,7 +50,7 @@ impl Kept {
 
 /// How much of the clip has gone by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Seen {
+pub(super) enum Seen {
     #[default]
     Nothing,
     FirstFrame,
@@ -83,11 +83,11 @@ impl State {
         self.pasts.values().map(|kept| kept.tensor().bytes()).sum()
     }
 
-    /// A layer's past, on the device; those of the next layers are on their way.
+    /// A layer's past, on the device; that of the next layer is on its way.
     pub(crate) fn past(&mut self, ops: &dyn Ops, slot: usize) -> Result<Past<'_>> {
         if self.seen != Seen::Nothing && !self.keeping.strips {
             self.bring(ops, slot)?;
-            for next in self.next(slot) {
+            if let Some(next) = self.next(slot) {
                 self.bring(ops, next)?;
             }
         }
@@ -105,15 +105,14 @@ impl State {
         Ok(())
     }
 
-    /// The parked layers that run behind `slot` and whose pasts should be on their way.
-    fn next(&self, slot: usize) -> Vec<usize> {
-        let (behind, before) = match self.again.contains(&slot) {
+    /// The next parked layer that runs behind `slot`.
+    fn next(&self, slot: usize) -> Option<usize> {
+        let (behind, before) = match self.again.contains(&slot) && !self.keeping.abreast {
             true => (slot + 1..self.again.end, self.again.start..slot),
             false => (slot + 1..usize::MAX, 0..0),
         };
-        let order = self.pasts.range(behind).chain(self.pasts.range(before));
-        let parked = order.filter(|(_, kept)| matches!(kept, Kept::Parked(..)));
-        parked.map(|(&slot, _)| slot).take(self.keeping.ahead).collect()
+        let mut order = self.pasts.range(behind).chain(self.pasts.range(before));
+        order.find(|(_, kept)| matches!(kept, Kept::Parked(..))).map(|(&slot, _)| slot)
     }
 
     /// Replaces a layer's past by the tail of the past and `x`.
@@ -123,7 +122,7 @@ impl State {
         } else if frames > 0 {
             let past = self.pasts.remove(&slot).filter(|_| self.seen != Seen::Nothing);
             let kept = match past {
-                past if self.keeping.parked.contains(&slot) => Kept::Parked(self.park(ops, past, x, frames)?, None),
+                past if self.parks(slot) => Kept::Parked(self.park(ops, past, x, frames)?, None),
                 past => {
                     let past = past.map(|past| past.brought(ops)).transpose()?;
                     Kept::Here(ops.tail(past, x, frames)?)
@@ -132,6 +131,11 @@ impl State {
             self.pasts.insert(slot, kept);
         }
         Ok(())
+    }
+
+    /// Whether a layer's past leaves the device now: not where the next part needs it before any other layer runs.
+    fn parks(&self, slot: usize) -> bool {
+        self.keeping.parked.contains(&slot) && !(self.keeping.abreast && self.again.contains(&slot))
     }
 
     /// Parks the tail of a past and `x`.
@@ -146,8 +150,7 @@ impl State {
         let parked = ops.park(past.as_ref(), &x, frames)?;
         // Strips are for when there is no room to be patient.
         if !self.keeping.strips {
-            self.leaving.push_back(x);
-            self.leaving.drain(..self.leaving.len().saturating_sub(self.keeping.ahead));
+            self.leaving = Some(x);
         }
         Ok(parked)
     }
@@ -157,51 +160,13 @@ impl State {
         (self.keeping.at_once, self.keeping.levels)
     }
 
-    /// Runs `forward`, whose layers are `slots`, over `step` frames of `x` at a time.
-    pub(crate) fn in_parts(
-        &mut self,
-        ops: &dyn Ops,
-        x: Summed,
-        step: usize,
-        slots: &Range<usize>,
-        forward: impl Fn(Summed, &mut State) -> Result<Summed>,
-    ) -> Result<Summed> {
-        let (frames, seen, outer) = (x.tensor.thw().t, self.seen, self.again.clone());
-        let first = if self.starts() { 1 } else { step.min(frames) };
-        if first == frames {
-            return forward(x, self);
-        }
-        let starts = (0..1).chain((first..frames).step_by(step));
-        let part = |start: usize| {
-            let end = if start == 0 { first } else { frames.min(start + step) };
-            copied(ops, x.frames(start, end - start))
-        };
-        // Each has memory of its own, which layers may work in and which is free when they are done with it.
-        let parts = starts.map(part).collect::<Result<Vec<_>>>()?;
-        drop(x);
-        let (mut all, mut left) = (None, parts.len());
-        for part in parts {
-            left -= 1;
-            self.again = if left > 0 { slots.clone() } else { outer.clone() };
-            let frames = part.tensor.thw().t;
-            let y = forward(part, self)?;
-            all = Some(match all {
-                None => y,
-                Some(before) => joined(ops, before, y)?,
-            });
-            self.see(frames);
-        }
-        (self.seen, self.again) = (seen, outer);
-        Ok(all.expect("a slice has frames"))
-    }
-
     /// Marks the end of a slice of `frames` latent frames.
     pub(crate) fn advance(&mut self, frames: usize) {
-        self.leaving.clear();
+        self.leaving = None;
         self.see(frames);
     }
 
-    fn see(&mut self, frames: usize) {
+    pub(super) fn see(&mut self, frames: usize) {
         self.seen = match (self.seen, frames) {
             (Seen::Nothing, 1) => Seen::FirstFrame,
             _ => Seen::More,
@@ -255,31 +220,4 @@ impl State {
         }
         Ok(State { pasts, seen, ..State::kept(keeping) })
     }
-}
-
-/// The same frames in memory of their own; their few statistics may stay.
-fn copied(ops: &dyn Ops, x: Summed) -> Result<Summed> {
-    let frames = x.tensor.thw().t;
-    Ok(Summed { tensor: ops.tail(None, x.tensor, frames)?, stats: x.stats })
-}
-
-/// One clip behind the other, with their statistics.
-fn joined(ops: &dyn Ops, a: Summed, b: Summed) -> Result<Summed> {
-    let join = |a: Tensor, b: Tensor| {
-        let frames = a.thw().t + b.thw().t;
-        ops.tail(Some(a), b, frames)
-    };
-    let flat = |stats: Tensor| {
-        let [t, groups, two] = *stats.shape().dims() else { panic!("statistics {stats:?}") };
-        stats.reshape([t, 1, groups, two])
-    };
-    let stats = match (a.stats, b.stats) {
-        (Some(a), Some(b)) => {
-            let all = join(flat(a), flat(b))?;
-            let (frames, groups) = (all.thw().t, all.thw().w);
-            Some(all.reshape([frames, groups, 2]))
-        }
-        _ => None,
-    };
-    Ok(Summed { tensor: join(a.tensor, b.tensor)?, stats })
 }

@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::arena::Arena;
@@ -62,8 +61,9 @@ pub struct Book {
     parked: usize,
     /// When the last copy from the host is done.
     inward: u64,
-    /// When the last copy to the host is done.
+    /// When the last copy to the host is done, and how many there were.
     outward: u64,
+    left: u64,
     /// Parts that were given back before a copy had done with them, and when it will have.
     busy: Vec<(Range<usize>, u64)>,
 }
@@ -71,10 +71,17 @@ pub struct Book {
 impl Book {
     pub fn new(pace: Pace) -> Book {
         let (ledger, arena) = (Ledger::default(), Arena::default());
-        Book { ledger, pace, arena, parked: 0, inward: 0, outward: 0, busy: Vec::new() }
+        Book { ledger, pace, arena, parked: 0, inward: 0, outward: 0, left: 0, busy: Vec::new() }
     }
 
     pub fn take(&mut self, bytes: usize) -> usize {
+        let (at, done) = self.place(bytes);
+        self.wait(done);
+        at
+    }
+
+    /// A place, and when copies that use it will be done.
+    pub fn place(&mut self, bytes: usize) -> (usize, u64) {
         let ledger = &mut self.ledger;
         ledger.live += bytes;
         ledger.peak = ledger.peak.max(ledger.live);
@@ -83,14 +90,13 @@ impl Book {
         self.busy.retain(|&(_, done)| done > self.ledger.time);
         let overlaps = |part: &Range<usize>| part.start < at + bytes && at < part.end;
         let done = self.busy.iter().filter(|(part, _)| overlaps(part)).map(|&(_, done)| done).max();
-        self.wait(done.unwrap_or(0));
-        at
+        (at, done.unwrap_or(0))
     }
 
     /// Gives back a part that copies use until `done`.
-    pub fn give(&mut self, at: usize, bytes: usize, done: u64) {
+    pub fn give(&mut self, at: usize, bytes: usize, done: u64, copy: Option<u64>) {
         self.ledger.live -= bytes;
-        self.arena.give(at, bytes);
+        self.arena.give(at, bytes, copy);
         if done > self.ledger.time {
             self.busy.push((at..at + bytes, done));
         }
@@ -122,11 +128,12 @@ impl Book {
         self.inward
     }
 
-    /// Starts a copy to the host; returns when it is done.
-    pub fn leave(&mut self, bytes: usize) -> u64 {
+    /// Starts a copy to the host; returns when it is done, and which one it is.
+    pub fn leave(&mut self, bytes: usize) -> (u64, u64) {
         self.ledger.copied += bytes;
         self.outward = self.outward.max(self.ledger.time) + bytes as u64 / self.pace.bus;
-        self.outward
+        self.left += 1;
+        (self.outward, self.left)
     }
 
     /// Counts bytes of the host's memory.
@@ -142,15 +149,16 @@ pub struct Counted {
     pub bytes: usize,
     /// When the copy that fills it is done.
     pub ready: u64,
-    /// When the copy that reads it is done.
-    pub leaving: AtomicU64,
+    /// When the copy that reads it is done, and which one that is.
+    pub leaving: Mutex<Option<(u64, u64)>>,
     pub book: Arc<Mutex<Book>>,
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let done = self.ready.max(self.leaving.load(Ordering::Relaxed));
-        lock(&self.book).give(self.at, self.bytes, done);
+        let leaving = *lock(&self.leaving);
+        let (done, copy) = leaving.unzip();
+        lock(&self.book).give(self.at, self.bytes, self.ready.max(done.unwrap_or(0)), copy);
     }
 }
 
@@ -185,6 +193,6 @@ impl Storage for Counted {
     }
 }
 
-pub fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
-    book.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

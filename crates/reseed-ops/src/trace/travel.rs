@@ -25,7 +25,7 @@ impl TraceOps {
         let strips = strips && x.thw().t == 1;
         let rows = if strips { thw.h.min(2 * (strip_rows(past) + 2)) } else { thw.h };
         let shape = Shape::clip(Thw { h: rows, ..thw }, past.channels());
-        let brought = self.filled(shape, past.dtype(), |book| book.bring(past.bytes(), parked));
+        let brought = self.filled(shape, past.dtype(), |book, free| book.bring(past.bytes(), parked.max(free)));
         let (mut book, there) = (lock(&self.book), brought.storage::<Counted>().ready);
         if !strips {
             book.wait(there);
@@ -45,7 +45,7 @@ impl TraceOps {
 
     /// So many bytes of weights on their way from the host.
     pub(super) fn brought(&self, bytes: usize) -> Packed {
-        Arc::new(self.counted(bytes, |book| book.bring(bytes, 0)))
+        Arc::new(self.counted(bytes, |book, free| book.bring(bytes, free)))
     }
 
     /// Kernels that use these weights wait until they are there.
