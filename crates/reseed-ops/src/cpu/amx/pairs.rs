@@ -115,14 +115,13 @@ mod registers {
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     pub unsafe fn spread(line: &Line, to: &mut [bf16]) {
         let Line { rows, channels, first, count, chunk, position } = *line;
-        let width = rows[0].len().max(rows[1].len()).max(rows[2].len()).max(rows[3].len()) / channels;
         for i in 0..count {
             let x = first + i as isize;
-            let inside = x >= 0 && (x as usize) < width;
-            // Rows and pixels outside the plane are read by no lane.
+            // Pixels outside the plane are read by no lane.
             let mut lanes = [0; POSITIONS];
             for k in 0..POSITIONS {
-                lanes[k] = if inside && !rows[k].is_empty() { !0 } else { 0 };
+                let inside = x >= 0 && (x as usize + 1) * channels <= rows[k].len();
+                lanes[k] = if inside { !0 } else { 0 };
             }
             for part in 0..channels / DEPTH {
                 let at = (x * channels as isize) as usize + part * DEPTH;
@@ -133,12 +132,11 @@ mod registers {
                     // SAFETY: the row has this pixel, or there is no lane.
                     d[k] = unsafe { _mm512_maskz_loadu_epi16(lanes[k], from.cast()) };
                 }
-                let v = positions(d);
-                for k in 0..POSITIONS {
+                for (k, v) in positions(d).into_iter().enumerate() {
                     // SAFETY: the caller has checked the sizes.
                     unsafe {
                         let to = to.as_mut_ptr().add(part * chunk + k * position + i * DEPTH);
-                        _mm512_storeu_si512(to.cast(), v[k]);
+                        _mm512_storeu_si512(to.cast(), v);
                     }
                 }
             }
