@@ -120,6 +120,7 @@ const CONV: &[ConvCase] = &[
     same((5, 17, 13), (40, 96), (3, 3), 32),  // groups of three channels
     same((2, 6, 5), (96, 64), (1, 1), 32),    // a shortcut
     same((1, 33, 114), (32, 64), (3, 3), 32), // many regions
+    same((3, 7, 35), (64, 96), (3, 3), 32),   // rows in pairs, the last one alone
     down((1, 7, 9), 16, 1, 4),
     down((3, 8, 6), 24, 3, 8),
     down((5, 12, 118), 8, 3, 2),

@@ -42,7 +42,7 @@ use crate::pixels::{Depth, Pixels};
 use crate::reference::{self, Clip};
 use crate::shape::{DType, Shape};
 use crate::tensor::Tensor;
-use crate::trace::TraceOps;
+use crate::trace::{Kernels, TraceOps};
 use crate::weights::{
     Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Norm, Packed, Upsample, UpsampleData, UpsampleSpec,
     Vector,
@@ -107,8 +107,11 @@ impl CpuOps {
 
     /// A device that computes nothing and counts what this one would take.
     pub fn trace(&self) -> TraceOps {
-        let packed = if self.tiles() { DType::Bf16 } else { DType::F32 };
-        TraceOps::new(self.dtype, packed, workspace::of(self.threads(), packed))
+        let (packed, kernels): (_, Kernels) = match self.tiles() {
+            true => (DType::Bf16, amx::pairs::weights),
+            false => (DType::F32, ConvSpec::weights),
+        };
+        TraceOps::new(self.dtype, packed, workspace::of(self.threads(), packed, kernels)).packing(kernels)
     }
 
     fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
@@ -206,6 +209,10 @@ impl Ops for CpuOps {
 
     fn dtype(&self) -> DType {
         self.dtype
+    }
+
+    fn pairs(&self, spec: &ConvSpec) -> bool {
+        self.tiles() && amx::pairs::fits(spec)
     }
 
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {

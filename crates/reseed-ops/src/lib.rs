@@ -52,7 +52,7 @@ pub use profile::{ProfileOps, Record};
 pub use quant::{Numbers, Quant};
 pub use shape::{DType, Hw, Shape, Thw};
 pub use tensor::{Storage, Tensor};
-pub use trace::{Ledger, Pace, TraceOps, Work, Workspace, strip_rows};
+pub use trace::{Kernels, Ledger, Pace, TraceOps, Work, Workspace, strip_rows};
 pub use weights::{
     BORDER_CLASSES, Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Merged, Moment, Norm, Packed, Upsample,
     UpsampleData, UpsampleSpec, Vector, border_class,

@@ -201,6 +201,11 @@ pub trait Ops: Send + Sync {
         self.dtype().into()
     }
 
+    /// Whether a convolution computes two rows at a time, from operands that are rounded again for it.
+    fn pairs(&self, _spec: &ConvSpec) -> bool {
+        false
+    }
+
     /// Names the part of the network that runs next, for reports.
     fn stage(&self, _name: &str) {}
 

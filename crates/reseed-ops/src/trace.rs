@@ -46,11 +46,15 @@ pub enum Work<'a> {
 /// Bytes that a device takes for an op beside its operands.
 pub type Workspace = Box<dyn Fn(&Work) -> usize + Send + Sync>;
 
+/// Numbers that a device keeps for a convolution.
+pub type Kernels = fn(&ConvSpec) -> usize;
+
 /// Counts what another device would allocate and compute.
 pub struct TraceOps {
     dtype: DType,
     weights: DType,
     quants: bool,
+    kernels: Kernels,
     workspace: Workspace,
     book: Arc<Mutex<Book>>,
 }
@@ -58,7 +62,8 @@ pub struct TraceOps {
 impl TraceOps {
     /// A device whose activations are of `dtype`, whose weights are of `weights`, and whose ops need `workspace`.
     pub fn new(dtype: DType, weights: DType, workspace: Workspace) -> TraceOps {
-        TraceOps { dtype, weights, quants: false, workspace, book: Arc::new(Mutex::new(Book::new(Pace::default()))) }
+        let book = Arc::new(Mutex::new(Book::new(Pace::default())));
+        TraceOps { dtype, weights, quants: false, kernels: ConvSpec::weights, workspace, book }
     }
 
     /// The same at another pace.
@@ -76,6 +81,11 @@ impl TraceOps {
     /// use.
     pub fn keeping_quants(self) -> TraceOps {
         TraceOps { quants: true, ..self }
+    }
+
+    /// The same with other numbers of weights than a convolution's own.
+    pub fn packing(self, kernels: Kernels) -> TraceOps {
+        TraceOps { kernels, ..self }
     }
 
     /// What has been counted so far.
@@ -160,7 +170,7 @@ impl Ops for TraceOps {
     }
 
     fn conv_weights(&self, spec: ConvSpec, _: Read<ConvData>) -> Result<Conv> {
-        self.weights((spec.taps.count() * spec.c_in + 1) * spec.c_out);
+        self.weights((self.kernels)(&spec) + spec.c_out);
         Ok(Conv { spec, packed: packed() })
     }
 
@@ -241,13 +251,13 @@ impl Ops for TraceOps {
     }
 
     fn park_conv(&self, conv: &Conv) -> Result<Conv> {
-        let bytes = conv.spec.weights() * self.weights.bytes();
+        let bytes = (self.kernels)(&conv.spec) * self.weights.bytes();
         self.hosted(bytes, bytes);
         Ok(conv.clone())
     }
 
     fn fetch_conv(&self, parked: &Conv) -> Result<Conv> {
-        Ok(Conv { packed: self.brought(parked.spec.weights() * self.weights.bytes()), ..parked.clone() })
+        Ok(Conv { packed: self.brought((self.kernels)(&parked.spec) * self.weights.bytes()), ..parked.clone() })
     }
 
     fn park_upsample(&self, upsample: &Upsample) -> Result<Upsample> {

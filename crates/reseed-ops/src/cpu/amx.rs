@@ -1,12 +1,14 @@
 //! Kernels on AMX tiles: bf16 operands, f32 sums. A tile is 16 rows of 64 bytes.
 //!
-//! `tile.rs` holds the instructions; around it convolutions (`sums.rs`), linear layers and attention lay out their
+//! `tile.rs` holds the instructions; around it convolutions (`sums.rs`, `pairs.rs`), linear layers and attention lay out their
 //! operands so that a tile's rows stand one cache line apart.
 
 pub mod attention;
 pub mod finish;
 pub mod group_norm;
+mod layout;
 pub mod linear;
+pub mod pairs;
 pub mod sums;
 mod tile;
 pub mod weights;

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
+use super::amx::pairs::{POSITIONS, combine};
 use super::amx::sums as tiles;
 use super::gemm::{Product, Tiles, even_parts, multiply, tile_rows};
 use super::kernel::Kernel;
@@ -127,13 +128,36 @@ pub fn regions(level: Level, output: Hw, window: &Window, panels: usize, frames:
 /// Sums of a region: `[row][column][channel]`, channels of the region's panels, padded to whole panels.
 pub struct Sums<'a> {
     /// The values.
-    pub values: &'a [f32],
+    pub values: &'a mut [f32],
     /// Distance between pixels.
     pub pixel: usize,
     /// Pixels between rows.
     pub line: usize,
     /// Channels of a panel.
     pub width: usize,
+    /// Pixels from a product of `amx/pairs.rs` to the next, where rows are not summed from theirs yet.
+    pub position: Option<usize>,
+}
+
+impl Sums<'_> {
+    /// The sums of a row. Rows of a pair are summed when the first is wanted.
+    pub fn row(&mut self, level: Level, row: usize) -> &[f32] {
+        let size = self.line * self.pixel;
+        let at = match self.position.map(|pixels| pixels * self.pixel) {
+            None => row * size,
+            Some(position) => {
+                let at = row / 2 * size;
+                if row.is_multiple_of(2) {
+                    let mut planes = self.values.chunks_mut(position);
+                    let products =
+                        std::array::from_fn(|_| &mut planes.next().expect("a plane for every position")[at..]);
+                    combine(level, products, self.line, self.pixel);
+                }
+                at + row % 2 * (POSITIONS - 1) * position
+            }
+        };
+        &self.values[at..self.values.len().min(at + size)]
+    }
 }
 
 /// What a thread works in.
@@ -171,7 +195,7 @@ pub fn sum_region<'a, E: Element>(
     frames: Range<usize>,
     taps: &impl Fn(usize) -> Taps<'a, E>,
     region: &Region,
-    finish: impl Fn(usize, Range<usize>, &Sums),
+    finish: impl Fn(usize, Range<usize>, &mut Sums),
 ) {
     if let Kernel::Tiles(_) = taps(frames.start)[0].kernel {
         return tiles::sum_region(window, frames, taps, region, finish);
@@ -186,7 +210,7 @@ pub fn sum_region<'a, E: Element>(
             let (line, width) = (region.columns.len(), taps[0].kernel.panels().width);
             let pixel = region.panels.len() * width;
             let values = scratch.sums.at_least(region.rows.len() * line * pixel);
-            finish(t, region.panels.clone(), &Sums { values, pixel, line, width });
+            finish(t, region.panels.clone(), &mut Sums { values, pixel, line, width, position: None });
         }
     });
 }

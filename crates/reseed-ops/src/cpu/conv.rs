@@ -33,13 +33,12 @@ pub fn pack(cpu: &CpuOps, spec: &ConvSpec, data: ConvData) -> Packed {
     assert_eq!(data.weight.len(), c_out * c_in * taps.count(), "weight of a convolution");
     assert_eq!(data.bias.len(), c_out, "bias of a convolution");
     let mut weight = data.weight;
-    cpu.round(&mut weight);
     if cpu.level() == Level::Reference {
+        cpu.round(&mut weight);
         let bias = data.bias.iter().map(|&b| f64::from(b)).collect();
         return std::sync::Arc::new(Plain { weight: reference::taps_first(&weight, c_in, c_out), bias });
     }
-    let kernel = Kernel::pack(cpu, &weight, [taps.t, taps.h * taps.w, c_in, c_out]);
-    std::sync::Arc::new(Blocked { kernel, bias: data.bias })
+    std::sync::Arc::new(Blocked { kernel: Kernel::pack(cpu, weight, spec), bias: data.bias })
 }
 
 pub fn run(cpu: &CpuOps, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {

@@ -56,7 +56,7 @@ impl<E: Element> Finish<'_, E> {
         &self,
         region: &Region,
         panels: Range<usize>,
-        sums: &Sums,
+        sums: &mut Sums,
         block: usize,
         place: impl Fn(usize, usize) -> [usize; 2],
     ) {
@@ -73,11 +73,12 @@ impl<E: Element> Finish<'_, E> {
         };
         let tiles = self.tiles && amx::finish::fits(channels);
         MEASURE.with_borrow_mut(|measure| {
-            if self.measured.is_some() {
-                row.begin(measure, sums.values, place(region.rows.start, region.columns.start));
-            }
             let mut measure = self.measured.is_some().then_some(measure);
-            for (y, line) in region.rows.clone().zip(sums.values.chunks(sums.line * sums.pixel)) {
+            for (i, y) in region.rows.clone().enumerate() {
+                let line = sums.row(self.level, i);
+                if let (0, Some(measure)) = (i, &mut measure) {
+                    row.begin(measure, line, place(y, region.columns.start));
+                }
                 match tiles {
                     true => amx::finish::finish_row(&row, line, |x| place(y, x), measure.as_deref_mut()),
                     false => finish_row(self.level, &row, line, |x| place(y, x), measure.as_deref_mut()),

@@ -1,11 +1,12 @@
 //! A convolution's weights, packed once for the level in use.
 
 use super::CpuOps;
-use super::amx::{PANEL, sums, weights::Tiled};
+use super::amx::{PANEL, pairs, sums, weights::Tiled};
 use super::blocked::{self, Region, Window};
 use super::level::Level;
 use super::panels::{self, Panels, Weights};
-use crate::shape::Hw;
+use crate::shape::{Hw, Thw};
+use crate::weights::ConvSpec;
 
 /// Parts (temporal taps) of taps of channels, by outputs.
 pub enum Kernel {
@@ -16,15 +17,24 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// Packs `[c_out, c_in, parts, taps]`.
-    pub fn pack(cpu: &CpuOps, weight: &[f32], [parts, taps, c_in, c_out]: [usize; 4]) -> Kernel {
+    /// Packs a convolution's `[c_out, c_in, parts, taps]`, rounded as the device's type would hold them.
+    pub fn pack(cpu: &CpuOps, mut weight: Vec<f32>, spec: &ConvSpec) -> Kernel {
+        let ConvSpec { c_in, c_out, taps: Thw { t: parts, h, w }, .. } = *spec;
         if !(cpu.tiles() && sums::fits(c_in)) {
-            return Kernel::Panels(cpu.panels(weight, c_in, c_out));
+            cpu.round(&mut weight);
+            return Kernel::Panels(cpu.panels(&weight, c_in, c_out));
         }
         let value = |part: usize, tap: usize, channel: usize, output: usize| {
-            weight[((output * c_in + channel) * parts + part) * taps + tap]
+            weight[((output * c_in + channel) * parts + part) * h * w + tap]
         };
-        Kernel::Tiles(cpu.install(|| Tiled::pack([parts, taps, c_in, c_out], value)))
+        if !pairs::fits(spec) {
+            return Kernel::Tiles(cpu.install(|| Tiled::pack([parts, h * w, c_in, c_out], value)));
+        }
+        let paired = |part: usize, position: usize, column: usize, slot: usize, output: usize| {
+            let row = |row: usize| value(part, row * w + column, pairs::channel(slot), output);
+            pairs::kernel(position, [row(0), row(1), row(2)])
+        };
+        Kernel::Tiles(cpu.install(|| Tiled::pack_positions([parts, pairs::POSITIONS, w, c_in, c_out], paired)))
     }
 
     /// Keeps panels that were computed, and that have been rounded.

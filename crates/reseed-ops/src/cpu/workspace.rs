@@ -2,16 +2,19 @@
 
 use super::attention;
 use crate::shape::DType;
-use crate::trace::{Work, Workspace};
+use crate::trace::{Kernels, Work, Workspace};
 
 /// Input and sums of a region or of a block of rows and a widened panel, for every thread: what fits into a core's
 /// second-level cache.
 const PER_THREAD: usize = 2 << 20;
 
-/// What ops take on `threads` threads, where packed weights are of `packed`: bf16 in tiles, f32 in panels.
-pub fn of(threads: usize, packed: DType) -> Workspace {
+/// What ops take on `threads` threads, where packed weights are of `packed`: bf16 in tiles, f32 in panels. `kernels` tells
+/// how many a convolution has.
+pub fn of(threads: usize, packed: DType, kernels: Kernels) -> Workspace {
     Box::new(move |work| match work {
         Work::Linear(_) | Work::Pixels(_) => 0,
+        // Kernels folded over time, one set for each frame that needs one.
+        Work::Conv(spec, folded) => threads * PER_THREAD + folded * kernels(spec) / spec.taps.t * packed.bytes(),
         work => threads * PER_THREAD + of_op(work, threads, packed),
     })
 }
@@ -19,8 +22,6 @@ pub fn of(threads: usize, packed: DType) -> Workspace {
 fn of_op(work: &Work, threads: usize, packed: DType) -> usize {
     let value = packed.bytes();
     match *work {
-        // Kernels folded over time, one set for each frame that needs one.
-        Work::Conv(spec, folded) => folded * spec.taps.h * spec.taps.w * spec.c_in * spec.c_out * value,
         Work::Upsample(spec, frames) => {
             // At a clip's start; with time also the kernels behind the first frame, of one half or of both, unless they
             // are kept.
@@ -32,7 +33,7 @@ fn of_op(work: &Work, threads: usize, packed: DType) -> usize {
             };
             sets * 16 * spec.channels * spec.channels * value
         }
-        Work::Stats(..) | Work::Linear(_) | Work::Pixels(_) => 0,
+        Work::Conv(..) | Work::Stats(..) | Work::Linear(_) | Work::Pixels(_) => 0,
         // Keys and values of one head, for every thread that has one to itself.
         Work::Attention { longest, width } => {
             let heads = if longest < attention::LONG { threads } else { 1 };

@@ -75,7 +75,7 @@ impl Matrix<'_> {
         let tiles = Tiles::shaped(side);
         for (first, last) in (0..self.weights.chunks).step_by(STEPS).map(|i| (i, self.weights.chunks.min(i + STEPS))) {
             for (slot, panel) in panels.clone().enumerate() {
-                let steps = Step::in_a_row::<STEPS>(self.weights.steps(0, panel, first..last));
+                let steps = Step::in_a_row::<STEPS>(self.weights.steps([0, panel, 0], first..last));
                 tiles.multiply(Product {
                     a: &self.x[rows.start * depth + first * DEPTH..rows.end * depth],
                     a_row: depth,

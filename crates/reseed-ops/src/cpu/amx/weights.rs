@@ -1,5 +1,5 @@
-//! Weights as tiles read them: `[part][panel][chunk][tap][half panel][pair of channels][column][2]`, bf16, zero beyond the
-//! last channel and column. A part is a temporal tap.
+//! Weights as tiles read them: `[part][panel][position][chunk][tap][half panel][pair of channels][column][2]`, bf16, zero
+//! beyond the last channel and column. A part is a temporal tap; positions are those of `pairs.rs`, or there is one.
 
 use half::bf16;
 use rayon::prelude::*;
@@ -11,7 +11,9 @@ use crate::shape::DType;
 
 /// Packed weights.
 pub struct Tiled {
-    /// Taps of a part.
+    /// Positions of a part.
+    pub positions: usize,
+    /// Taps of a position.
     pub taps: usize,
     /// Chunks of `DEPTH` input channels.
     pub chunks: usize,
@@ -23,29 +25,39 @@ pub struct Tiled {
 impl Tiled {
     /// Packs what `value(part, tap, channel, output)` tells.
     pub fn pack([parts, taps, c_in, n]: [usize; 4], value: impl Fn(usize, usize, usize, usize) -> f32 + Sync) -> Tiled {
-        let mut tiled = Tiled::zeros(parts, taps, c_in.div_ceil(DEPTH), n);
+        Tiled::pack_positions([parts, 1, taps, c_in, n], |part, _, tap, channel, output| {
+            value(part, tap, channel, output)
+        })
+    }
+
+    /// Packs what `value(part, position, tap, channel, output)` tells.
+    pub fn pack_positions(
+        [parts, positions, taps, c_in, n]: [usize; 5],
+        value: impl Fn(usize, usize, usize, usize, usize) -> f32 + Sync,
+    ) -> Tiled {
+        let mut tiled = Tiled::zeros([parts, positions, taps], c_in.div_ceil(DEPTH), n);
         let (panels, chunks) = (tiled.count(), tiled.chunks);
         tiled.data.elements_mut::<bf16>().par_chunks_exact_mut(STEP).enumerate().for_each(|(i, to)| {
-            let (tap, chunk, panel, part) =
-                (i % taps, i / taps % chunks, i / taps / chunks % panels, i / taps / chunks / panels);
+            let (tap, chunk, i) = (i % taps, i / taps % chunks, i / taps / chunks);
+            let (position, panel, part) = (i % positions, i / positions % panels, i / positions / panels);
             let channels = chunk * DEPTH..c_in.min((chunk + 1) * DEPTH);
             for (o, output) in (panel * PANEL..n.min((panel + 1) * PANEL)).enumerate() {
                 for (c, channel) in channels.clone().enumerate() {
-                    to[place(c, o)] = Element::from_f32(value(part, tap, channel, output));
+                    to[place(c, o)] = Element::from_f32(value(part, position, tap, channel, output));
                 }
             }
         });
         tiled
     }
 
-    fn zeros(parts: usize, taps: usize, chunks: usize, n: usize) -> Tiled {
-        let data = Values::zeros(parts * n.div_ceil(PANEL) * chunks * taps * STEP, DType::Bf16);
-        Tiled { taps, chunks, n, data }
+    fn zeros([parts, positions, taps]: [usize; 3], chunks: usize, n: usize) -> Tiled {
+        let data = Values::zeros(parts * n.div_ceil(PANEL) * positions * chunks * taps * STEP, DType::Bf16);
+        Tiled { positions, taps, chunks, n, data }
     }
 
     /// Number of parts.
     pub fn parts(&self) -> usize {
-        self.data.elements::<bf16>().len() / (self.count() * self.chunks * self.taps * STEP)
+        self.data.elements::<bf16>().len() / (self.count() * self.positions * self.position())
     }
 
     /// Number of panels.
@@ -58,22 +70,22 @@ impl Tiled {
         PANEL.min(self.n - panel * PANEL)
     }
 
-    /// Steps of some chunks of a panel, tap by tap.
-    pub fn steps(&self, part: usize, panel: usize, chunks: std::ops::Range<usize>) -> &[[bf16; STEP]] {
-        let first = ((part * self.count() + panel) * self.chunks + chunks.start) * self.taps;
-        &self.data.elements().as_chunks().0[first..][..chunks.len() * self.taps]
+    /// Elements from a position to the next, which may be the next panel's.
+    pub fn position(&self) -> usize {
+        self.chunks * self.taps * STEP
     }
 
-    /// Elements from a panel to the next.
-    pub fn panel(&self) -> usize {
-        self.chunks * self.taps * STEP
+    /// Steps of some chunks of a part, a panel and a position, tap by tap.
+    pub fn steps(&self, [part, panel, position]: [usize; 3], chunks: std::ops::Range<usize>) -> &[[bf16; STEP]] {
+        let first = ((part * self.count() + panel) * self.positions + position) * self.chunks + chunks.start;
+        &self.data.elements().as_chunks().0[first * self.taps..][..chunks.len() * self.taps]
     }
 
     /// One part: the sum of some, rounded.
     pub fn fold(parts: &[(&Tiled, usize)]) -> Tiled {
-        let Tiled { taps, chunks, n, .. } = *parts[0].0;
-        let mut out = Tiled::zeros(1, taps, chunks, n);
-        let size = out.count() * chunks * taps * STEP;
+        let Tiled { positions, taps, chunks, n, .. } = *parts[0].0;
+        let mut out = Tiled::zeros([1, positions, taps], chunks, n);
+        let size = out.count() * positions * out.position();
         let parts: Vec<&[bf16]> =
             parts.iter().map(|(tiled, part)| &tiled.data.elements()[part * size..][..size]).collect();
         out.data.elements_mut::<bf16>().par_chunks_mut(STEP).enumerate().for_each(|(i, to)| {
