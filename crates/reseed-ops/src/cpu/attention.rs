@@ -168,6 +168,7 @@ impl Keys {
                     runs: &[0],
                     steps: d,
                     b: queries,
+                    width,
                     lines,
                     columns,
                     c: &mut scores[(at - first) * width..],
@@ -232,7 +233,7 @@ impl Block {
                 for (i, values) in keys.values.chunks_exact(keys.count * width).take(padded / width).enumerate() {
                     let b = &values[first * width..last * width];
                     let c = &mut sums[i * width..];
-                    let product = Product::plain(scores, width, b, last - first, c, padded);
+                    let product = Product::plain((scores, width), (b, width), last - first, (c, padded));
                     multiply(level, Product { fresh: first == 0, ..product });
                 }
             }

@@ -214,6 +214,7 @@ fn sum_directly<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], regi
                 runs,
                 steps: window.channels,
                 b: tap.kernel.panels().rows(level, panel, k..k + rows, &mut scratch.panel),
+                width,
                 lines: region.rows.len(),
                 columns: region.columns.len(),
                 c: &mut sums[slot * width..],

@@ -181,6 +181,7 @@ impl<E: Element> Matrix<'_, E> {
                     runs: &[0],
                     steps,
                     b,
+                    width,
                     lines,
                     columns,
                     c: &mut sums[at * width..],

@@ -63,6 +63,7 @@ pub fn sum<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], region: &
                         runs: &[0, input.line, 2 * input.line],
                         steps: last - first,
                         b,
+                        width,
                         lines: rows,
                         columns: to.pairs,
                         c,
