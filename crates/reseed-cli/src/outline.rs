@@ -16,7 +16,7 @@ use reseed_upscale::{Between, Geometry, Networks, Settings, memory};
 
 use crate::args::PlanArgs;
 use crate::budget::{self, Clip, Planned, SPARE};
-use crate::engine::Device;
+use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::model::Weights;
 use crate::report::bytes;
@@ -32,7 +32,7 @@ const BRINGING: u64 = 50;
 /// Networks, devices and sizes of a job.
 pub struct Outline<'a> {
     pub weights: &'a Weights,
-    /// The autoencoder's.
+    /// The autoencoder's, or the decoder's alone.
     pub device: &'a Device,
     /// The transformer's.
     pub transformer: &'a Device,
@@ -233,7 +233,8 @@ impl<'a> Outline<'a> {
         let transformer: &'a Device = self.transformer;
         for _ in 0..budget::TRIES {
             let between = choice.between;
-            let loaded = self.weights.load(&*self.device.ops, &*transformer.ops, between);
+            let halves = [&*engine::encoder(self.device, transformer).ops, &*self.device.ops];
+            let loaded = self.weights.load(halves, &*transformer.ops, between);
             match loaded.and_then(|networks| Ok((self.reserve(&networks, choice)?, networks))) {
                 Ok((choice, networks)) => {
                     choice.turns.halves.iter().for_each(Planned::tell);

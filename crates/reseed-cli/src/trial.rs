@@ -22,8 +22,7 @@ pub struct Engine {
 impl Engine {
     pub fn new(model: &str, compute: &ComputeArgs) -> Result<Engine> {
         let weights = Weights::open(model, None)?;
-        let device = engine::device(compute, None)?;
-        let other = engine::transformer_device(compute, None, &device)?;
+        let (device, other) = engine::devices(compute, None, Some(&weights))?;
         Ok(Engine { weights, device, other })
     }
 
@@ -36,13 +35,14 @@ impl Engine {
         let outline = Outline { weights: &self.weights, device: &self.device, transformer, plan, geometry, batch };
         let mut settings = Settings::default();
         let (networks, _) = outline.load(outline.choose()?, &mut settings)?;
-        Ok(Ready { device: &self.device, networks, target, settings })
+        Ok(Ready { device: &self.device, transformer, networks, target, settings })
     }
 }
 
 /// Networks that are ready for results of one size.
 pub struct Ready<'a> {
     device: &'a Device,
+    transformer: &'a Device,
     networks: Networks<'a>,
     target: Target,
     /// How the networks run.
@@ -80,8 +80,9 @@ impl Ready<'_> {
         let model = reseed_upscale::Model { step, ..self.networks.model() };
         let shelf = Shelf::default();
         let mut reel = Reel::new(frames, depth);
-        let report =
-            Upscaler::new(&*self.device.ops, model, settings).run(&mut reel, Box::new(shelf.clone()), progress)?;
+        let upscaler = Upscaler::new(&*self.device.ops, model, settings);
+        let upscaler = upscaler.encoding_on(&*engine::encoder(self.device, self.transformer).ops);
+        let report = upscaler.run(&mut reel, Box::new(shelf.clone()), progress)?;
         let restored = std::mem::take(&mut *shelf.0.lock().unwrap_or_else(PoisonError::into_inner));
         Ok((restored, report))
     }

@@ -198,8 +198,7 @@ impl Job<'_> {
             Some(weights) => weights.suited(settings, self.args)?,
             None => settings,
         };
-        let device = engine::device(&self.args.compute, self.args.max_vram)?;
-        let other = engine::transformer_device(&self.args.compute, self.args.max_vram, &device)?;
+        let (device, other) = engine::devices(&self.args.compute, self.args.max_vram, weights.as_ref())?;
         let transformer = other.as_ref().unwrap_or(&device);
         let (dit_ops, geometry) = (&*transformer.ops, settings.geometry(source.info())?);
         let (plan, batch) = (plan_args(self.args), settings.batching.size);
@@ -211,6 +210,7 @@ impl Job<'_> {
         let (networks, choice) = loaded.transpose()?.unzip();
         let describe = |typed: TypedSettings| {
             let typed = typed.with("device", device.ops.device()).with("type", device.ops.precision());
+            let typed = typed.with("transformer type", dit_ops.precision());
             let typed = typed.with("plan", format!("{:?}", settings.vae)).with("version", env!("CARGO_PKG_VERSION"));
             weights.as_ref().map_or(Ok(typed.clone()), |weights| weights.described(typed.clone()))
         };
@@ -218,16 +218,21 @@ impl Job<'_> {
         let watch = MemoryWatch::start();
 
         let profilers = self.args.compute.profile.then(|| (ProfileOps::new(&*device.ops), ProfileOps::new(dit_ops)));
-        let (vae_ops, networks): (&dyn Ops, _) = match &profilers {
-            Some((vae, dit)) => (vae, networks.map(|networks| networks.through(dit))),
-            None => (&*device.ops, networks),
+        let (vae_ops, dit_ops, networks): (&dyn Ops, &dyn Ops, _) = match &profilers {
+            Some((vae, dit)) => (vae, dit, networks.map(|networks| networks.through(dit))),
+            None => (&*device.ops, dit_ops, networks),
         };
+        let encodes_apart = std::ptr::eq(engine::encoder(&device, transformer), transformer);
         let jobs = outline.as_ref().zip(networks.as_ref()).zip(choice.as_ref());
         let shrinking = jobs
             .filter(|_| device.card.is_some())
             .map(|((outline, networks), choice)| Shrinking::new(outline, networks.model().vae, choice, &settings));
         let upscaler = match &networks {
-            Some(networks) => Upscaler::new(vae_ops, networks.model(), settings),
+            Some(networks) => Upscaler::new(vae_ops, networks.model(), settings).encoding_on(if encodes_apart {
+                dit_ops
+            } else {
+                vae_ops
+            }),
             None => Upscaler::identity(settings),
         };
         let upscaler = upscaler.fitting(shrinking.as_ref().map(|fit| fit as &dyn Fit));

@@ -28,8 +28,7 @@ pub fn run(args: &JobBenchArgs) -> Result<()> {
     let mut film = Film::new(args.from, batch, frames);
     let weights = Weights::open(args.job.model(), None)?;
     let mut settings = weights.suited(settings, &args.job)?;
-    let device = engine::device(&args.job.compute, args.job.max_vram)?;
-    let other = engine::transformer_device(&args.job.compute, args.job.max_vram, &device)?;
+    let (device, other) = engine::devices(&args.job.compute, args.job.max_vram, Some(&weights))?;
     let transformer = other.as_ref().unwrap_or(&device);
     let (plan, geometry) = (plan_args(&args.job), settings.geometry(film.info())?);
     let outline = Outline { weights: &weights, device: &device, transformer, plan, geometry, batch };
@@ -40,6 +39,7 @@ pub fn run(args: &JobBenchArgs) -> Result<()> {
     let watch = MemoryWatch::start();
     let mut clock = Clock { counted: batch, frames: 0, first: None, last: Instant::now() };
     let upscaler = Upscaler::new(&*device.ops, networks.model(), settings).fitting(fit);
+    let upscaler = upscaler.encoding_on(&*engine::encoder(&device, transformer).ops);
     let report = upscaler.run(&mut film, Box::new(Nowhere), &mut clock)?;
     let first = clock.first.unwrap_or(clock.last);
     let fps = (frames - batch) as f64 / (clock.last - first).as_secs_f64().max(1e-9);
