@@ -30,16 +30,6 @@ impl<'a, E> Lines<'a, E> {
     }
 }
 
-/// Up to `L` channels of a pixel from a channel on, and zeros behind them or where there is no pixel.
-#[inline(always)]
-pub fn register<E: Element, const L: usize>(pixel: Option<&[E]>, first: usize) -> [f32; L] {
-    let Some(channels) = pixel.map(|pixel| &pixel[first..]) else { return [0.0; L] };
-    match channels.first_chunk::<L>() {
-        Some(channels) => channels.map(E::to_f32),
-        None => std::array::from_fn(|i| channels.get(i).map_or(0.0, |v| v.to_f32())),
-    }
-}
-
 leveled! {
     /// Writes pixels as `[group of lanes][pixel][lane]`.
     pub fn lay<E: Element>(lanes: usize, from: Pixels<E>, to: &mut [f32]) {
@@ -58,4 +48,25 @@ fn lay_in<E: Element, const L: usize>(from: &Pixels<E>, to: &mut [f32]) {
             to[i * L..][..L].copy_from_slice(&register::<E, L>(pixel, group * L));
         }
     }
+}
+
+/// Up to `L` channels of a pixel from one on, and zeros behind them or where there is no pixel. By value, and without
+/// closures: only so does the compiler see that nothing overlaps, and make it a register.
+#[inline(always)]
+pub fn register<E: Element, const L: usize>(pixel: Option<&[E]>, first: usize) -> [f32; L] {
+    let mut lanes = [0.0; L];
+    let Some(pixel) = pixel else { return lanes };
+    match pixel[first..].first_chunk::<L>() {
+        Some(channels) => {
+            for (lane, value) in lanes.iter_mut().zip(channels) {
+                *lane = value.to_f32();
+            }
+        }
+        None => {
+            for (lane, value) in lanes.iter_mut().zip(&pixel[first..]) {
+                *lane = value.to_f32();
+            }
+        }
+    }
+    lanes
 }

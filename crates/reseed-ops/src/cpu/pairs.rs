@@ -150,18 +150,29 @@ leveled! {
 fn spread_in<E: Element, const L: usize>(d: &Pixels<E>, [v0, v1, v2, v3]: [&mut [f32]; POSITIONS]) {
     let pairs = d.count / 2 - 1;
     for group in 0..d.part.len().div_ceil(L) {
-        let pixel = |i: usize| register::<E, L>(d.get(i), group * L);
-        let (mut d0, mut d1) = (pixel(0), pixel(1));
+        let first = group * L;
+        let (mut d0, mut d1) = (register::<E, L>(d.get(0), first), register::<E, L>(d.get(1), first));
         for pair in 0..pairs {
-            let (d2, d3) = (pixel(2 * pair + 2), pixel(2 * pair + 3));
+            let d2 = register::<E, L>(d.get(2 * pair + 2), first);
+            let d3 = register::<E, L>(d.get(2 * pair + 3), first);
             let at = (group * pairs + pair) * L;
-            let v = [&mut v0[at..][..L], &mut v1[at..][..L], &mut v2[at..][..L], &mut v3[at..][..L]];
-            for i in 0..L {
-                (v[0][i], v[1][i], v[2][i], v[3][i]) = (d0[i] - d2[i], d1[i] + d2[i], d2[i] - d1[i], d1[i] - d3[i]);
-            }
+            sum_of(&d0, -1.0, &d2, &mut v0[at..]);
+            sum_of(&d1, 1.0, &d2, &mut v1[at..]);
+            sum_of(&d2, -1.0, &d1, &mut v2[at..]);
+            sum_of(&d1, -1.0, &d3, &mut v3[at..]);
             (d0, d1) = (d2, d3);
         }
     }
+}
+
+/// a ± b of a register.
+#[inline(always)]
+fn sum_of<const L: usize>(a: &[f32; L], sign: f32, b: &[f32; L], to: &mut [f32]) {
+    let mut sums = [0.0; L];
+    for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
+        *sum = a + sign * b;
+    }
+    to[..L].copy_from_slice(&sums);
 }
 
 /// Some channels of one temporal tap of the weights.
