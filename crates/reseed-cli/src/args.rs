@@ -125,7 +125,7 @@ pub struct ComputeArgs {
     #[arg(long, alias = "cuda_device", default_value = "cpu", value_parser = device)]
     pub device: String,
     /// Type of the activations; sums are always f32. Unless given: f16 on cuda, and bf16 where values leave the range of
-    /// f16; bf16 on a cpu with AMX, f32 on any other.
+    /// f16; bf16 on a cpu with AMX, for nano f32 in its decoder; f32 on any other.
     #[arg(long, value_parser = precision, value_name = "f32|tf32|f16|bf16")]
     pub dtype: Option<Precision>,
     /// Threads; all cores unless given.

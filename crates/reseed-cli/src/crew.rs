@@ -15,17 +15,21 @@ const IDENTITY: &str = "identity";
 
 /// The devices of a job.
 pub struct Devices {
-    /// The autoencoder's.
+    /// The autoencoder's, or the decoder's alone.
     pub device: Device,
     other: Option<Device>,
 }
 
 impl Devices {
-    /// The ones that were asked for.
-    pub fn new(compute: &ComputeArgs, max_vram: Option<usize>) -> Result<Devices> {
-        let device = engine::device(compute, max_vram)?;
-        let other = engine::transformer_device(compute, max_vram, &device)?;
+    /// The ones that were asked for, or that suit a model.
+    pub fn new(compute: &ComputeArgs, max_vram: Option<usize>, weights: Option<&Weights>) -> Result<Devices> {
+        let (device, other) = engine::devices(compute, max_vram, weights)?;
         Ok(Devices { device, other })
+    }
+
+    /// The encoder's, one of the two.
+    pub fn encoder(&self) -> &Device {
+        engine::encoder(&self.device, self.transformer())
     }
 
     /// The transformer's, often the same.
@@ -48,7 +52,8 @@ impl Engine {
             IDENTITY => None,
             name => Some(Weights::open(name, None)?),
         };
-        Ok(Engine { weights, devices: Devices::new(&args.compute, args.max_vram)?, dtype: args.compute.dtype })
+        let devices = Devices::new(&args.compute, args.max_vram, weights.as_ref())?;
+        Ok(Engine { weights, devices, dtype: args.compute.dtype })
     }
 
     /// The settings of a job with what the model asks for.

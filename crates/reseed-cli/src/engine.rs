@@ -13,6 +13,7 @@ use reseed_ops::{Ceiling, CheckOps, CpuOps, Hw, Level, Ops, Precision, TraceOps}
 
 use crate::args::{ComputeArgs, PlanArgs};
 use crate::failure::{Failure, Result};
+use crate::model::Weights;
 use crate::report;
 use crate::tuning;
 
@@ -38,6 +39,32 @@ pub struct Device {
     pub card: Option<Arc<CudaOps>>,
     /// The most that it can do, measured where a profile is asked for.
     pub ceiling: Option<Ceiling>,
+}
+
+/// The autoencoder's device and, where it computes in another type, the transformer's. A model whose decoder needs f32 has
+/// the rest of its networks in what suits the processor, unless somebody asked for a type.
+pub fn devices(
+    args: &ComputeArgs,
+    max_vram: Option<usize>,
+    weights: Option<&Weights>,
+) -> Result<(Device, Option<Device>)> {
+    let fine = args.dtype.is_none() && args.device == "cpu" && weights.is_some_and(Weights::decodes_in_f32);
+    if fine && cpu_precision(None)? != Precision::F32 {
+        let other = ComputeArgs { profile: false, ..args.clone() };
+        let fine = ComputeArgs { dtype: Some(Precision::F32), ..args.clone() };
+        return Ok((cpu(&fine, max_vram)?, Some(cpu(&other, max_vram)?)));
+    }
+    let device = device(args, max_vram)?;
+    let other = transformer_device(args, max_vram, &device)?;
+    Ok((device, other))
+}
+
+/// The encoder's device: the transformer's where the autoencoder's is f32 for the decoder's sake.
+pub fn encoder<'a>(device: &'a Device, transformer: &'a Device) -> &'a Device {
+    match device.ops.precision() {
+        Precision::F32 => transformer,
+        _ => device,
+    }
 }
 
 /// The transformer's device, where it computes in another type than the autoencoder's `device`: f16 costs it 15 dB, so

@@ -117,6 +117,12 @@ impl Weights {
         Ok(low_band::of(&*self.dit)?)
     }
 
+    /// Whether a decoder that rounds to bf16 makes clips flicker more than their inputs: nano's pictures are a small signal
+    /// beside a constant one.
+    pub fn decodes_in_f32(&self) -> bool {
+        matches!(self.origin, Origin::Program)
+    }
+
     /// The settings of a job with what the model asks for, where nobody asked otherwise. What a low band leaves of a
     /// result's colours is the input's already.
     pub fn suited(&self, settings: reseed_upscale::Settings, args: &JobArgs) -> Result<reseed_upscale::Settings> {
@@ -127,9 +133,9 @@ impl Weights {
     }
 
     /// Brings the networks to their devices.
-    pub fn load(&self, vae_ops: &dyn Ops, dit_ops: &dyn Ops, between: Between) -> Result<Networks> {
+    pub fn load(&self, halves: [&dyn Ops; 2], dit_ops: &dyn Ops, between: Between) -> Result<Networks> {
         let text = |width| self.text(width);
-        Ok(Networks::load((vae_ops, &*self.vae), (dit_ops, &*self.dit), between, text)?)
+        Ok(Networks::load((halves, &*self.vae), (dit_ops, &*self.dit), between, text)?)
     }
 }
 

@@ -16,7 +16,7 @@ use reseed_upscale::{Between, Geometry, Networks, Settings, memory};
 
 use crate::args::PlanArgs;
 use crate::budget::{self, Clip, Planned, SPARE};
-use crate::engine::Device;
+use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::model::Weights;
 use crate::report::bytes;
@@ -32,7 +32,7 @@ const BRINGING: u64 = 50;
 /// Networks, devices and sizes of a job.
 pub struct Outline<'a> {
     pub weights: &'a Weights,
-    /// The autoencoder's.
+    /// The autoencoder's, or the decoder's alone.
     pub device: &'a Device,
     /// The transformer's.
     pub transformer: &'a Device,
@@ -273,7 +273,8 @@ impl<'a> Outline<'a> {
 
     /// Loads the networks, plans them for the room that is left, and takes that.
     fn bring(&self, choice: Choice) -> Result<(Choice, Networks)> {
-        let networks = self.weights.load(&*self.device.ops, &*self.transformer.ops, choice.between)?;
+        let halves = [&*engine::encoder(self.device, self.transformer).ops, &*self.device.ops];
+        let networks = self.weights.load(halves, &*self.transformer.ops, choice.between)?;
         let Some(room) = (self.device.room)()? else { return Ok((choice, networks)) };
         let turns = self.turns(networks.vae(), choice.between, &self.plan, room)?;
         self.take_up(networks, Choice { turns, ..choice })

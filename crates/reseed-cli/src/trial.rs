@@ -8,7 +8,6 @@ use reseed_upscale::{Geometry, Networks, Progress, Report, Settings, Step, Targe
 
 use crate::args::{ComputeArgs, PlanArgs};
 use crate::crew::Devices;
-use crate::engine::Device;
 use crate::failure::Result;
 use crate::model::Weights;
 use crate::outline::Outline;
@@ -22,7 +21,8 @@ pub struct Engine {
 impl Engine {
     pub fn new(model: &str, compute: &ComputeArgs) -> Result<Engine> {
         let weights = Weights::open(model, None)?;
-        Ok(Engine { weights, devices: Devices::new(compute, None)? })
+        let devices = Devices::new(compute, None, Some(&weights))?;
+        Ok(Engine { weights, devices })
     }
 
     /// The networks, loaded and planned for results of a size, in batches of so many frames.
@@ -35,13 +35,13 @@ impl Engine {
         let mut settings = Settings::default();
         let networks = outline.load(outline.choose()?, None, &mut settings)?.networks;
         let step = networks.transformer(&*transformer.ops);
-        Ok(Ready { device, networks, step, target, settings })
+        Ok(Ready { devices: &self.devices, networks, step, target, settings })
     }
 }
 
 /// Networks that are ready for results of one size.
 pub struct Ready<'a> {
-    device: &'a Device,
+    devices: &'a Devices,
     networks: Networks,
     step: Transformer<'a>,
     target: Target,
@@ -80,8 +80,9 @@ impl Ready<'_> {
         let model = reseed_upscale::Model { vae: self.networks.vae(), step };
         let shelf = Shelf::default();
         let mut reel = Reel::new(frames, depth);
-        let report =
-            Upscaler::new(&*self.device.ops, model, settings).run(&mut reel, Box::new(shelf.clone()), progress)?;
+        let upscaler = Upscaler::new(&*self.devices.device.ops, model, settings);
+        let upscaler = upscaler.encoding_on(&*self.devices.encoder().ops);
+        let report = upscaler.run(&mut reel, Box::new(shelf.clone()), progress)?;
         let restored = std::mem::take(&mut *shelf.0.lock().unwrap_or_else(PoisonError::into_inner));
         Ok((restored, report))
     }

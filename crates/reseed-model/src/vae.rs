@@ -50,18 +50,23 @@ pub struct Vae {
 impl Vae {
     /// Loads both halves.
     pub fn load(ops: &dyn Ops, source: &dyn Source) -> Result<Vae> {
+        Vae::load_halves([ops; 2], source)
+    }
+
+    /// Loads encoder and decoder for a device each.
+    pub fn load_halves(ops: [&dyn Ops; 2], source: &dyn Source) -> Result<Vae> {
         Vae::loaded(ops, source, false)
     }
 
     /// Loads both halves to wait in the host's memory, from where [`Half::fetch`] brings them.
     pub fn load_parked(ops: &dyn Ops, source: &dyn Source) -> Result<Vae> {
-        Vae::loaded(ops, source, true)
+        Vae::loaded([ops; 2], source, true)
     }
 
-    fn loaded(ops: &dyn Ops, source: &dyn Source, parked: bool) -> Result<Vae> {
+    fn loaded([encoder, decoder]: [&dyn Ops; 2], source: &dyn Source, parked: bool) -> Result<Vae> {
         let config = checked(source)?;
-        let encoder = Encoder::load(&Loader::new(ops, source, &config).parked(parked))?;
-        let decoder = Decoder::load(&Loader::new(ops, source, &config).parked(parked))?;
+        let encoder = Encoder::load(&Loader::new(encoder, source, &config).parked(parked))?;
+        let decoder = Decoder::load(&Loader::new(decoder, source, &config).parked(parked))?;
         Ok(Vae { config, encoder, decoder })
     }
 

@@ -10,6 +10,7 @@ mod gather_rows;
 mod gemm;
 mod group_norm;
 mod kernel;
+mod lay;
 mod level;
 mod leveled;
 mod linear;
@@ -47,7 +48,7 @@ use crate::weights::{
     Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Norm, Packed, Upsample, UpsampleData, UpsampleSpec,
     Vector,
 };
-use gemm::panel_width;
+use gemm::narrow_width;
 pub use level::Level;
 pub(crate) use matmul::matmul;
 use memory::{Element, Pool, Values, with_element};
@@ -149,7 +150,7 @@ impl CpuOps {
     /// Weights `[c_out, c_in, taps]` as panels whose rows are ordered (tap, channel).
     fn panels(&self, weight: &[f32], c_in: usize, c_out: usize) -> Weights {
         let taps = weight.len() / (c_in * c_out);
-        let (k, width) = (taps * c_in, panel_width(self.simd()));
+        let (k, width) = (taps * c_in, narrow_width(self.simd(), c_out));
         self.install(|| {
             let dtype = narrowest(weight);
             let mut data = Values::zeros(c_out.div_ceil(width) * k * width, dtype);

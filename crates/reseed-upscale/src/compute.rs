@@ -43,7 +43,9 @@ pub fn pass(from: &Receiver<Slice>, to: &Outlet) -> PhaseTimes {
 
 /// Runs batches through the networks.
 pub struct Compute<'a> {
+    /// The decoder's device.
     pub ops: &'a dyn Ops,
+    pub encoder_ops: &'a dyn Ops,
     pub model: Model<'a>,
     pub settings: &'a Settings,
     pub view: &'a View,
@@ -136,7 +138,7 @@ impl Compute<'_> {
         to: &Outlet,
         times: &mut PhaseTimes,
     ) -> Result<()> {
-        let here = self.model.vae.encoder.fetch(self.ops)?;
+        let here = self.model.vae.encoder.fetch(self.encoder_ops)?;
         let half = here.as_deref().unwrap_or(&self.model.vae.encoder);
         let mut encoder = self.stream(half, Cut::Pictures, self.padded());
         let (mut latent, mut next, mut running) = (Vec::new(), 0, None);
@@ -305,11 +307,11 @@ impl Compute<'_> {
 
     fn stream<'s>(&'s self, half: &'s dyn Half, cut: Cut, plane: Hw) -> Stream<'s> {
         let plan = &self.turns.vae;
-        let (keeping, tiling) = match cut {
-            Cut::Pictures => (&plan.encode, plan.encode_tiling),
-            Cut::Latents => (&plan.decode, plan.decode_tiling),
+        let (ops, keeping, tiling) = match cut {
+            Cut::Pictures => (self.encoder_ops, &plan.encode, plan.encode_tiling),
+            Cut::Latents => (self.ops, &plan.decode, plan.decode_tiling),
         };
         let tiles = tiling.and_then(|tiling| tiling.tiles(cut, plane, self.model.vae.config.spatial_factor()));
-        Stream::new(self.ops, half, plane, keeping).tiled(tiles, plan.workers)
+        Stream::new(ops, half, plane, keeping).tiled(tiles, plan.workers)
     }
 }

@@ -31,10 +31,10 @@ pub struct Networks {
 }
 
 impl Networks {
-    /// Loads the VAE for one device and the transformer for another. `text` is asked for once the width that the
-    /// transformer needs is known.
+    /// Loads the VAE's halves, encoder first, and the transformer for a device each. Weights wait for their turn only where
+    /// both halves have one device. `text` is asked for once the width that the transformer needs is known.
     pub fn load(
-        (vae_ops, vae): (&dyn Ops, &dyn Source),
+        (halves, vae): ([&dyn Ops; 2], &dyn Source),
         (dit_ops, dit): (&dyn Ops, &dyn Source),
         between: Between,
         text: impl FnOnce(usize) -> reseed_model::Result<Text>,
@@ -50,8 +50,8 @@ impl Networks {
         }
         let text = Arc::new(text(sizes.text_width)?);
         let (vae, resident) = match between {
-            Between::Stay(layers) => (Vae::load(vae_ops, vae)?, layers),
-            Between::Wait => (Vae::load_parked(vae_ops, vae)?, 0),
+            Between::Stay(layers) => (Vae::load_halves(halves, vae)?, layers),
+            Between::Wait => (Vae::load_parked(halves[0], vae)?, 0),
         };
         Ok(Networks { vae, dit: Dit::load_keeping(dit_ops, dit, resident)?, text })
     }

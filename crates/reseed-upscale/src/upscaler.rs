@@ -111,6 +111,7 @@ impl Progress for () {
 /// Restores and upscales clips.
 pub struct Upscaler<'a> {
     networks: Option<(&'a dyn Ops, Model<'a>)>,
+    encoder_ops: Option<&'a dyn Ops>,
     settings: Settings,
     fit: Option<&'a dyn Fit>,
     keep: Option<&'a dyn Keep>,
@@ -121,7 +122,12 @@ impl<'a> Upscaler<'a> {
     pub fn new(ops: &'a dyn Ops, model: Model<'a>, settings: Settings) -> Upscaler<'a> {
         assert!(settings.batching.size > 0 && settings.vae.slice > 0, "batches and slices have frames");
         assert!(settings.turns.window > 0, "a window has batches");
-        Upscaler { networks: Some((ops, model)), settings, fit: None, keep: None }
+        Upscaler { networks: Some((ops, model)), encoder_ops: None, settings, fit: None, keep: None }
+    }
+
+    /// The same with the encoder on the device that it was loaded for.
+    pub fn encoding_on(self, ops: &'a dyn Ops) -> Upscaler<'a> {
+        Upscaler { encoder_ops: Some(ops), ..self }
     }
 
     /// The same on a device whose memory may be taken by others: `fit` is asked when something finds no place, and the
@@ -137,7 +143,7 @@ impl<'a> Upscaler<'a> {
 
     /// A job without networks: pictures are resized and come out as they went in. For everything around them.
     pub fn identity(settings: Settings) -> Upscaler<'a> {
-        Upscaler { networks: None, settings, fit: None, keep: None }
+        Upscaler { networks: None, encoder_ops: None, settings, fit: None, keep: None }
     }
 
     /// Runs the job: every frame of `source` goes restored to `sink`, which is finished behind the last. Whatever goes
@@ -184,10 +190,10 @@ impl<'a> Upscaler<'a> {
         let (vae, layers) = (settings.vae.clone(), settings.turns.layers);
         let turns = Fitted { vae, layers };
         let compute = self.networks.map(|(ops, model)| {
-            let (done, fit) = (computed, self.fit);
+            let (encoder_ops, done, fit) = (self.encoder_ops.unwrap_or(ops), computed, self.fit);
             // Where every batch goes through all networks at once, no latent waits.
             let keep = keep.filter(|_| settings.turns.window > 1);
-            Compute { ops, model, settings, view, done, phase, stop, turns, fit, keep }
+            Compute { ops, encoder_ops, model, settings, view, done, phase, stop, turns, fit, keep }
         });
         let post = Post::new(settings, view, info.depth, stop).from(from, progress.wants_points());
         let (batches, batches_in) = sync_channel(1);

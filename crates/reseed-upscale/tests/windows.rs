@@ -43,7 +43,7 @@ fn networks(ops: &Scarce, between: Between) -> Networks {
         Ok(Text { shape: Shape::from([3, width]), values })
     };
     let vae = Formula::new(vae.tensors(), vae.groups, 1);
-    Networks::load((ops, &vae), (ops, &Formula::plain(dit.tensors(), 1)), between, text).unwrap()
+    Networks::load(([ops; 2], &vae), (ops, &Formula::plain(dit.tensors(), 1)), between, text).unwrap()
 }
 
 fn settings(window: usize, layers: usize) -> Settings {

@@ -28,7 +28,7 @@ pub fn run(args: &JobBenchArgs) -> Result<()> {
     let mut film = Film::new(args.from, batch, frames);
     let weights = Weights::open(args.job.model(), None)?;
     let mut settings = weights.suited(settings, &args.job)?;
-    let devices = Devices::new(&args.job.compute, args.job.max_vram)?;
+    let devices = Devices::new(&args.job.compute, args.job.max_vram, Some(&weights))?;
     let (device, transformer) = (&devices.device, devices.transformer());
     let (plan, geometry) = (plan_args(&args.job), settings.geometry(film.info())?);
     let outline = Outline { weights: &weights, device, transformer, plan, geometry, batch };
@@ -41,6 +41,7 @@ pub fn run(args: &JobBenchArgs) -> Result<()> {
     let step = networks.transformer(&*transformer.ops);
     let model = Model { vae: networks.vae(), step: &step };
     let upscaler = Upscaler::new(&*device.ops, model, settings).fitting(fit);
+    let upscaler = upscaler.encoding_on(&*devices.encoder().ops);
     let report = upscaler.run(&mut film, Box::new(Nowhere), &mut clock)?;
     let first = clock.first.unwrap_or(clock.last);
     let fps = (frames - batch) as f64 / (clock.last - first).as_secs_f64().max(1e-9);

@@ -39,8 +39,8 @@ pub fn run(args: &UpscaleEstimateArgs) -> Result<()> {
     let settings = Settings { batching, ..settings(&args.job)? };
     let geometry = settings.geometry(source.info())?;
     let weights = Weights::open(args.job.model(), None)?;
-    let device = paced(engine::device(&args.job.compute, args.job.max_vram)?)?;
-    let other = engine::transformer_device(&args.job.compute, args.job.max_vram, &device)?.map(paced).transpose()?;
+    let (device, other) = engine::devices(&args.job.compute, args.job.max_vram, Some(&weights))?;
+    let (device, other) = (paced(device)?, other.map(paced).transpose()?);
     let transformer = other.as_ref().unwrap_or(&device);
     let (plan, batch) = (plan_args(&args.job), settings.batching.size);
     let outline = Outline { weights: &weights, device: &device, transformer, plan, geometry: geometry.clone(), batch };

@@ -1,6 +1,7 @@
 //! One run of the pipeline.
 
 use std::path::Path;
+use std::ptr;
 
 use reseed_media::video::Options;
 use reseed_media::{Sink, Source};
@@ -105,6 +106,7 @@ impl Ready<'_> {
     fn describe(&self, typed: TypedSettings, settings: &Settings) -> Result<TypedSettings> {
         let ops = &self.device().ops;
         let typed = typed.with("device", ops.device()).with("type", ops.precision());
+        let typed = typed.with("transformer type", self.engine.devices.transformer().ops.precision());
         let typed = typed.with("plan", format!("{:?}", settings.vae)).with("version", env!("CARGO_PKG_VERSION"));
         match &self.engine.weights {
             Some(weights) => weights.described(typed),
@@ -128,9 +130,12 @@ impl Ready<'_> {
             });
         let step = networks.map(|(_, loaded)| loaded.networks.transformer(dit_ops));
         let (mut watch, keep) = work.watch(progress);
+        let devices = &self.engine.devices;
+        let encoder_ops = if ptr::eq(devices.encoder(), &devices.device) { vae_ops } else { dit_ops };
         let upscaler = match (networks, &step) {
             (Some((_, loaded)), Some(step)) => {
-                Upscaler::new(vae_ops, Model { vae: loaded.networks.vae(), step }, settings)
+                let model = Model { vae: loaded.networks.vae(), step };
+                Upscaler::new(vae_ops, model, settings).encoding_on(encoder_ops)
             }
             _ => Upscaler::identity(settings),
         };

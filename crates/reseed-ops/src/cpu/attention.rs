@@ -162,12 +162,14 @@ impl Keys {
             if lines * columns > 0 {
                 let product = Product {
                     a: &self.keys[at * d..],
+                    deep: 1,
                     tiles: Tiles::Joined,
                     a_line: columns * d,
                     a_step: columns,
                     runs: &[0],
                     steps: d,
                     b: queries,
+                    width,
                     lines,
                     columns,
                     c: &mut scores[(at - first) * width..],
@@ -232,7 +234,7 @@ impl Block {
                 for (i, values) in keys.values.chunks_exact(keys.count * width).take(padded / width).enumerate() {
                     let b = &values[first * width..last * width];
                     let c = &mut sums[i * width..];
-                    let product = Product::plain(scores, width, b, last - first, c, padded);
+                    let product = Product::plain((scores, width), (b, width), last - first, (c, padded));
                     multiply(level, Product { fresh: first == 0, ..product });
                 }
             }

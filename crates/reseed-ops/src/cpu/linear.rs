@@ -175,12 +175,14 @@ impl<E: Element> Matrix<'_, E> {
                 }
                 let product = Product {
                     a: &tiles[at * depth + first * columns..],
+                    deep: 1,
                     tiles: Tiles::Joined,
                     a_line: columns * depth,
                     a_step: columns,
                     runs: &[0],
                     steps,
                     b,
+                    width,
                     lines,
                     columns,
                     c: &mut sums[at * width..],

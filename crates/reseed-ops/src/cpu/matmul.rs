@@ -31,7 +31,8 @@ pub fn matmul(a: &[f32], b: &[f32], n: usize) -> Vec<f32> {
         let mut sums = Floats::zeros(columns * panels.padded());
         for panel in 0..panels.count() {
             let c = &mut sums[panel * panels.width..];
-            let product = Product::plain(&turned, columns, panels.panel(panel, 0), k, c, panels.padded());
+            let b = (panels.panel(panel, 0), panels.width);
+            let product = Product::plain((&turned, columns), b, k, (c, panels.padded()));
             multiply(level, product);
         }
         for (out, sums) in out.chunks_exact_mut(n).zip(sums.chunks_exact(panels.padded())) {

@@ -43,7 +43,8 @@ pub fn merged(level: Level, upscale: &[f32], conv: &Weights, steps: &[Step], blo
                 for (first, last) in even_parts(c, COLUMNS) {
                     let a = &upscale[(step.sub * c + first) * c..][..(last - first) * c];
                     let to = &mut out[(step.to * c + first) * width..];
-                    let product = Product::plain(a, last - first, &kernels[step.tap * c * width..], c, to, width);
+                    let product =
+                        Product::plain((a, last - first), (&kernels[step.tap * c * width..], width), c, (to, width));
                     multiply(level, Product { fresh: false, ..product });
                 }
             }

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::gemm::panel_width;
+use super::gemm::narrow_width;
 use super::level::Level;
 use super::memory::{Floats, Values, with_element};
 use super::widen::{add_widened, widen};
@@ -45,7 +45,7 @@ impl<D> Panels<D> {
 impl Panels {
     /// Zeros.
     pub fn zeros(level: Level, k: usize, n: usize) -> Panels {
-        let width = panel_width(level);
+        let width = narrow_width(level, n);
         Panels { k, n, width, data: Floats::zeros(n.div_ceil(width) * k * width) }
     }
 
