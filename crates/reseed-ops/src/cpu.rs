@@ -10,7 +10,6 @@ mod gather_rows;
 mod gemm;
 mod group_norm;
 mod kernel;
-mod lay;
 mod level;
 mod leveled;
 mod linear;

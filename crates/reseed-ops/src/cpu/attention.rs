@@ -162,7 +162,6 @@ impl Keys {
             if lines * columns > 0 {
                 let product = Product {
                     a: &self.keys[at * d..],
-                    deep: 1,
                     tiles: Tiles::Joined,
                     a_line: columns * d,
                     a_step: columns,

@@ -1,7 +1,7 @@
 //! Convolution sums, a rectangle of output pixels at a time.
 //!
-//! The rows that a rectangle reads are copied once, register by register and with their zero padding, so that the inner
-//! loop knows neither borders nor element types; the sums of the rectangle stay in cache until they are finished.
+//! The rows that a rectangle reads are copied once, transposed and with their zero padding, so that the inner loop
+//! knows neither borders nor element types; the sums of the rectangle stay in cache until they are finished.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -10,11 +10,10 @@ use super::amx::pairs::{POSITIONS, combine};
 use super::amx::sums as tiles;
 use super::gemm::{Product, Tiles, even_parts, multiply, tile_rows};
 use super::kernel::Kernel;
-use super::lay::{Lines, groups, lay};
 use super::level::Level;
 use super::memory::{Element, Floats};
 use super::pairs;
-use super::transpose::{Pixels, lanes};
+use super::transpose::{Pixels, lanes, transpose_some};
 use crate::shape::Hw;
 
 /// Most columns of a rectangle.
@@ -23,8 +22,6 @@ const COLUMNS: usize = 56;
 const ROWS: usize = 8;
 /// Bytes that a rectangle's input may take of a core's second-level cache.
 const INPUT_BYTES: usize = 768 << 10;
-/// The same for the inputs of all temporal taps, where they are kept for the next frame.
-const KEPT_BYTES: usize = 1 << 20;
 
 /// The spatial side of a convolution.
 #[derive(Clone, Copy)]
@@ -102,7 +99,7 @@ pub fn regions(level: Level, output: Hw, window: &Window, panels: usize, frames:
     let most = (COLUMNS / tile_rows(level) / unit).max(1);
     let across = output.w.div_ceil(unit * tile_rows(level)).min(most);
     let line = match unit {
-        1 => lanes(level) * groups(level, window.channels) * pitch(level, window) * window.stride.w,
+        1 => window.channels * pitch(level, window) * window.stride.w,
         _ => pairs::line(level, window.channels),
     };
     let line = across * line * size_of::<f32>();
@@ -163,40 +160,10 @@ impl Sums<'_> {
     }
 }
 
-/// Inputs of a region, of one frame each. Those of the last few wait for the output frames behind.
-pub struct Inputs {
-    slots: [Floats; MOST_TAPS],
-    /// Where the frame of each begins.
-    frames: [Option<usize>; MOST_TAPS],
-    next: usize,
-}
-
-impl Inputs {
-    /// What `lay` makes of a frame, `count` floats, unless it is still there.
-    pub fn of<E>(&mut self, frame: &[E], count: usize, lay: impl FnOnce(&mut [f32])) -> &[f32] {
-        if MOST_TAPS * count * size_of::<f32>() > KEPT_BYTES {
-            self.forget();
-        }
-        let name = Some(frame.as_ptr().addr());
-        let slot = self.frames.iter().position(|&held| held == name).unwrap_or_else(|| {
-            let slot = self.next;
-            lay(self.slots[slot].at_least(count));
-            (self.frames[slot], self.next) = (name, (slot + 1) % MOST_TAPS);
-            slot
-        });
-        &self.slots[slot][..count]
-    }
-
-    /// For another region, and for other channels of one.
-    pub fn forget(&mut self) {
-        (self.frames, self.next) = ([None; MOST_TAPS], 0);
-    }
-}
-
 /// What a thread works in.
 pub struct Scratch {
-    /// Inputs of a region.
-    pub inputs: Inputs,
+    /// Input of a region.
+    pub input: Floats,
     /// Its sums.
     pub sums: Floats,
     /// A panel of weights as it is multiplied.
@@ -211,10 +178,8 @@ pub struct Scratch {
 
 impl Scratch {
     fn empty() -> Scratch {
-        let [sums, panel, products] = std::array::from_fn(|_| Floats::zeros(0));
-        let (slots, wide) = (std::array::from_fn(|_| Floats::zeros(0)), std::array::from_fn(|_| Floats::zeros(0)));
-        let inputs = Inputs { slots, frames: [None; MOST_TAPS], next: 0 };
-        Scratch { inputs, sums, panel, products, wide, runs: Vec::new() }
+        let [input, sums, panel, products] = std::array::from_fn(|_| Floats::zeros(0));
+        Scratch { input, sums, panel, products, wide: std::array::from_fn(|_| Floats::zeros(0)), runs: Vec::new() }
     }
 }
 
@@ -236,7 +201,6 @@ pub fn sum_region<'a, E: Element>(
         return tiles::sum_region(window, frames, taps, region, finish);
     }
     SCRATCH.with_borrow_mut(|scratch| {
-        scratch.inputs.forget();
         for t in frames {
             let taps = taps(t);
             match pairs::fits(level, window) {
@@ -256,7 +220,7 @@ fn sum_directly<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], regi
     let layout = Layout::new(level, window, region);
     let width = taps[0].kernel.panels().width;
     let pixel = region.panels.len() * width;
-    let count = layout.tiles().count() * layout.tile;
+    let input = scratch.input.at_least(layout.tiles().count() * layout.tile);
     let sums = scratch.sums.at_least(region.rows.len() * region.columns.len() * pixel);
     let runs = &mut scratch.runs;
     runs.clear();
@@ -264,11 +228,10 @@ fn sum_directly<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], regi
     let rows = runs.len() * window.channels;
     for (i, tap) in taps.iter().enumerate() {
         let k = tap.part * rows;
-        let input = scratch.inputs.of(tap.frame, count, |to| layout.pack(tap.frame, window, to));
+        layout.pack(tap.frame, window, input);
         for (slot, panel) in region.panels.clone().enumerate() {
             let product = Product {
                 a: input,
-                deep: lanes(level),
                 tiles: Tiles::Apart(layout.tile),
                 a_line: window.stride.h * layout.line,
                 a_step: layout.step,
@@ -287,21 +250,21 @@ fn sum_directly<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], regi
     }
 }
 
-/// Columns of equal stride phase that a register tile reads.
+/// Columns of equal stride phase that a register tile reads, in whole registers.
 fn pitch(level: Level, window: &Window) -> usize {
-    tile_rows(level) + (window.taps.w - 1) / window.stride.w
+    (tile_rows(level) + (window.taps.w - 1) / window.stride.w).next_multiple_of(lanes(level))
 }
 
-/// Where the input of a region stands in scratch: `[tile][line][phase][group of lanes][column][lane]`. Neighbouring tiles
-/// hold the columns that both read, so that a line of a tile stays near for all its taps.
+/// Where the input of a region stands in scratch: `[tile][line][channel][phase][column]`. Neighbouring tiles hold the
+/// columns that both read, so that a channel of a tile is one cache line and a line of it stays near for all its taps.
 struct Layout {
     level: Level,
     top: isize,
     left: isize,
     /// Output columns.
     columns: usize,
+    pitch: usize,
     step: usize,
-    phase: usize,
     line: usize,
     tile: usize,
 }
@@ -310,17 +273,17 @@ impl Layout {
     fn new(level: Level, window: &Window, region: &Region) -> Layout {
         let Window { taps, stride, before, channels, .. } = *window;
         let lines = (region.rows.len() - 1) * stride.h + taps.h;
-        let step = pitch(level, window) * lanes(level);
-        let phase = groups(level, channels) * step;
+        let pitch = pitch(level, window);
+        let step = pitch * stride.w;
         Layout {
             level,
             top: (region.rows.start * stride.h) as isize - before.h as isize,
             left: (region.columns.start * stride.w) as isize - before.w as isize,
             columns: region.columns.len(),
+            pitch,
             step,
-            phase,
-            line: stride.w * phase,
-            tile: lines * stride.w * phase,
+            line: step * channels,
+            tile: lines * step * channels,
         }
     }
 
@@ -331,27 +294,27 @@ impl Layout {
 
     /// Where each tap of a tile starts, row by row.
     fn runs(&self, window: &Window) -> impl Iterator<Item = usize> {
-        let (Window { taps, stride, .. }, line, phase, lanes) = (*window, self.line, self.phase, lanes(self.level));
+        let (Window { taps, stride, .. }, line, pitch) = (*window, self.line, self.pitch);
         (0..taps.h * taps.w).map(move |tap| {
             let (dy, dx) = (tap / taps.w, tap % taps.w);
-            dy * line + dx % stride.w * phase + dx / stride.w * lanes
+            dy * line + dx % stride.w * pitch + dx / stride.w
         })
     }
 
     fn pack<E: Element>(&self, frame: &[E], window: &Window, to: &mut [f32]) {
         let Window { plane, channels, stride, .. } = *window;
-        let (rows, lanes) = (Lines { frame, plane, channels }, lanes(self.level));
         for (tile, to) in self.tiles().zip(to.chunks_exact_mut(self.tile)) {
             for (i, to) in to.chunks_exact_mut(self.line).enumerate() {
-                let Some(row) = rows.at(self.top + i as isize) else {
+                let y = usize::try_from(self.top + i as isize).ok().filter(|&y| y < plane.h);
+                let Some(y) = y else {
                     to.fill(0.0);
                     continue;
                 };
-                for (phase, to) in to.chunks_exact_mut(self.phase).enumerate() {
+                let row = &frame[y * plane.w * channels..][..plane.w * channels];
+                for phase in 0..stride.w {
                     let first = self.left + (tile * stride.w + phase) as isize;
-                    let count = self.step / lanes;
-                    let pixels = Pixels { row, channels, part: 0..channels, first, step: stride.w, count };
-                    lay(self.level, lanes, pixels, to);
+                    let pixels = Pixels { row, channels, part: 0..channels, first, step: stride.w, count: self.pitch };
+                    transpose_some(self.level, pixels, &mut to[phase * self.pitch..], self.step);
                 }
             }
         }

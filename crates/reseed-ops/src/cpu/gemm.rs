@@ -1,8 +1,7 @@
 //! The inner loop of everything that multiplies: C\[row, n\] += Σ A\[row, k\] · B\[k, n\], a register tile at a time.
 //!
-//! A is read a value at a time from rows that stand a fixed distance apart, so that a tile needs a single address: the rows
-//! of one k side by side, or of as many k as a register has lanes. B comes in panels of two registers, or of one, k after
-//! k, so that it streams. C stays in registers for a whole panel.
+//! A is read transposed, the rows of one k side by side, so that a tile needs a single address; B comes in panels of
+//! two registers, or of one, k after k, so that it streams. C stays in registers for a whole panel.
 
 use super::level::Level;
 #[cfg(target_arch = "aarch64")]
@@ -11,7 +10,6 @@ use super::simd::Portable;
 use super::simd::Simd;
 #[cfg(target_arch = "x86_64")]
 use super::simd::{Avx2, Avx512};
-use super::transpose::lanes;
 
 /// Largest number of tile rows over all levels.
 const MOST_ROWS: usize = 14;
@@ -69,17 +67,15 @@ impl Tiles {
 /// One panel's worth of work: `lines` lines of `columns` rows of A, each the sum over a few runs of k.
 ///
 /// The rows of a line are cut into tiles; row i of a tile that starts at `at` is, at run r, step s,
-/// `a[at + line · a_line + runs[r] + s / deep · a_step + i · deep + s % deep]`.
+/// `a[at + line · a_line + runs[r] + s · a_step + i]`.
 pub struct Product<'a> {
-    /// Left-hand values.
+    /// Transposed left-hand values.
     pub a: &'a [f32],
-    /// Steps that stand side by side in them: one, or those of a register.
-    pub deep: usize,
     /// Where tiles start.
     pub tiles: Tiles,
     /// Distance between lines in `a`.
     pub a_line: usize,
-    /// Distance between as many steps in `a`.
+    /// Distance between steps in `a`.
     pub a_step: usize,
     /// Start of each run in a line.
     pub runs: &'a [usize],
@@ -109,8 +105,8 @@ impl<'a> Product<'a> {
         steps: usize,
         (c, c_row): (&'a mut [f32], usize),
     ) -> Product<'a> {
-        let (tiles, deep, a_step, runs, lines, columns) = (Tiles::Joined, 1, rows, &[0], 1, rows);
-        Product { a, deep, tiles, a_line: 0, a_step, runs, steps, b, width, lines, columns, c, c_row, fresh: true }
+        let (tiles, a_line, a_step, runs) = (Tiles::Joined, 0, rows, &[0]);
+        Product { a, tiles, a_line, a_step, runs, steps, b, width, lines: 1, columns: rows, c, c_row, fresh: true }
     }
 }
 
@@ -124,15 +120,13 @@ pub fn even_parts(n: usize, most: usize) -> impl Iterator<Item = (usize, usize)>
 pub fn multiply(level: Level, p: Product) {
     let width = p.width;
     assert!(width == panel_width(level) || width == narrow_width(level, 1), "a panel of {width} columns");
-    let deep = p.deep;
-    assert!(deep == 1 || deep == lanes(level), "steps in groups of {deep}");
     assert!(p.columns > 0 && p.lines > 0 && p.steps > 0, "an empty product");
     assert!(p.b.len() >= p.runs.len() * p.steps * width, "panel too short");
     assert!(p.c.len() >= (p.lines * p.columns - 1) * p.c_row + width, "sums too short");
     let last = p.runs.iter().max().expect("a product has runs");
-    let inner = (p.lines - 1) * p.a_line + last + (p.steps - 1) / deep * p.a_step;
+    let inner = (p.lines - 1) * p.a_line + last + (p.steps - 1) * p.a_step;
     for (tile, (start, end)) in even_parts(p.columns, tile_rows(level)).enumerate() {
-        assert!(p.a.len() >= p.tiles.start(tile, start * deep) + inner + (end - start) * deep, "rows too short");
+        assert!(p.a.len() >= p.tiles.start(tile, start) + inner + end - start, "rows too short");
     }
     // SAFETY: the asserts above bound every address that `lines` forms; `level` was detected.
     unsafe {
@@ -171,37 +165,35 @@ unsafe fn lines<S: Simd, const N: usize>(p: Product) {
         for line in 0..p.lines {
             // SAFETY: `multiply` has checked the sizes.
             unsafe {
-                let a = p.a.as_ptr().add(p.tiles.start(i, start * p.deep) + line * p.a_line);
+                let a = p.a.as_ptr().add(p.tiles.start(i, start) + line * p.a_line);
                 let c = p.c.as_mut_ptr().add((line * p.columns + start) * p.c_row);
-                rows::<S, N>(&p, end - start, a, c);
+                match end - start {
+                    1 => tile::<S, N, 1>(&p, a, c),
+                    2 => tile::<S, N, 2>(&p, a, c),
+                    3 => tile::<S, N, 3>(&p, a, c),
+                    4 => tile::<S, N, 4>(&p, a, c),
+                    5 => tile::<S, N, 5>(&p, a, c),
+                    6 => tile::<S, N, 6>(&p, a, c),
+                    7 => tile::<S, N, 7>(&p, a, c),
+                    8 => tile::<S, N, 8>(&p, a, c),
+                    9 => tile::<S, N, 9>(&p, a, c),
+                    10 => tile::<S, N, 10>(&p, a, c),
+                    11 => tile::<S, N, 11>(&p, a, c),
+                    12 => tile::<S, N, 12>(&p, a, c),
+                    13 => tile::<S, N, 13>(&p, a, c),
+                    _ => tile::<S, N, 14>(&p, a, c),
+                }
             }
         }
     }
 }
 
-/// Some rows, at most those of a full tile.
+/// M rows by N registers.
 #[inline(always)]
-unsafe fn rows<S: Simd, const N: usize>(p: &Product, rows: usize, a: *const f32, c: *mut f32) {
-    macro_rules! tiles {
-        ($($m:literal)*) => {
-            match (rows, p.deep) {
-                $(($m, 1) => tile::<S, N, $m, false>(p, a, c),)*
-                $(($m, _) => tile::<S, N, $m, true>(p, a, c),)*
-                _ => unreachable!("a tile of {rows} rows"),
-            }
-        };
-    }
-    // SAFETY: the caller's promise.
-    unsafe { tiles!(1 2 3 4 5 6 7 8 9 10 11 12 13 14) }
-}
-
-/// M rows by N registers; `DEEP` where the steps of a register stand side by side.
-#[inline(always)]
-unsafe fn tile<S: Simd, const N: usize, const M: usize, const DEEP: bool>(p: &Product, a: *const f32, c: *mut f32) {
+unsafe fn tile<S: Simd, const N: usize, const M: usize>(p: &Product, a: *const f32, c: *mut f32) {
     if M > S::ROWS {
         return;
     }
-    let deep = if DEEP { S::LANES } else { 1 };
     // SAFETY: `multiply` has checked the sizes.
     unsafe {
         let registers = |at: *const f32| -> [S::V; N] { std::array::from_fn(|n| S::load(at.add(n * S::LANES))) };
@@ -214,23 +206,20 @@ unsafe fn tile<S: Simd, const N: usize, const M: usize, const DEEP: bool>(p: &Pr
         let mut b = p.b.as_ptr();
         for &run in p.runs {
             let mut a = a.add(run);
-            for first in (0..p.steps).step_by(deep) {
-                let side_by_side = if DEEP { deep.min(p.steps - first) } else { 1 };
-                for step in 0..side_by_side {
-                    let row = registers(b);
-                    let ahead = b.wrapping_add(AHEAD * N * S::LANES);
+            for _ in 0..p.steps {
+                let row = registers(b);
+                let ahead = b.wrapping_add(AHEAD * N * S::LANES);
+                for n in 0..N {
+                    S::prefetch(ahead.wrapping_add(n * S::LANES));
+                }
+                for (i, acc) in acc.iter_mut().enumerate() {
+                    let v = S::splat(a.add(i));
                     for n in 0..N {
-                        S::prefetch(ahead.wrapping_add(n * S::LANES));
+                        acc[n] = S::mul_add(v, row[n], acc[n]);
                     }
-                    for (i, acc) in acc.iter_mut().enumerate() {
-                        let v = S::splat(a.add(i * deep + step));
-                        for n in 0..N {
-                            acc[n] = S::mul_add(v, row[n], acc[n]);
-                        }
-                    }
-                    b = b.add(N * S::LANES);
                 }
                 a = a.add(p.a_step);
+                b = b.add(N * S::LANES);
             }
         }
         for (i, acc) in acc.iter().enumerate() {

@@ -175,7 +175,6 @@ impl<E: Element> Matrix<'_, E> {
                 }
                 let product = Product {
                     a: &tiles[at * depth + first * columns..],
-                    deep: 1,
                     tiles: Tiles::Joined,
                     a_line: columns * depth,
                     a_step: columns,

@@ -10,13 +10,12 @@
 
 use super::blocked::{Region, Scratch, Tap, Window};
 use super::gemm::{Product, Tiles, even_parts, multiply, tile_rows};
-use super::lay::{Lines, groups, register};
 use super::level::Level;
 use super::leveled::leveled;
 use super::memory::{Element, Floats};
 use super::panels::Weights;
-use super::simd::{MOST_LANES, Portable, Simd};
-use super::transpose::{Pixels, lanes};
+use super::simd::MOST_LANES;
+use super::transpose::{Pixels, lanes, transpose_some};
 use crate::shape::Hw;
 
 /// Products of a pair.
@@ -34,24 +33,20 @@ pub fn fits(level: Level, window: &Window) -> bool {
 
 /// Floats of one line of one register tile.
 pub fn line(level: Level, channels: usize) -> usize {
-    POSITIONS * groups(level, channels.min(CHANNELS)) * tile_rows(level) * lanes(level)
+    POSITIONS * channels.min(CHANNELS) * lanes(level)
 }
 
 /// Sums of a region over `taps`, into `scratch.sums`.
 pub fn sum<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], region: &Region, scratch: &mut Scratch) {
     let (rows, columns, width) = (region.rows.len(), region.columns.len(), taps[0].kernel.panels().width);
     let to = Pairs { pairs: columns.div_ceil(2), columns, pixel: region.panels.len() * width, width };
-    let Scratch { inputs, sums, panel: kernels, products, wide, .. } = scratch;
+    let Scratch { input, sums, panel: kernels, products, wide, .. } = scratch;
     let plane = rows * to.pairs * width;
     let products = products.at_least(region.panels.len() * POSITIONS * plane);
     let mut fresh = true;
     for tap in taps {
         for (first, last) in even_parts(window.channels, CHANNELS) {
-            if last - first < window.channels {
-                inputs.forget();
-            }
-            let input = Input::new(level, window, region, first..last);
-            let values = inputs.of(tap.frame, input.count(), |to| input.pack(tap.frame, to));
+            let input = Input { level, window, region, part: first..last }.pack(tap.frame, input);
             let k = tap.part * 9 * window.channels;
             let weights = Kernels { weights: tap.kernel.panels(), k, channels: window.channels, part: first..last };
             for (panel, products) in region.panels.clone().zip(products.chunks_exact_mut(POSITIONS * plane)) {
@@ -61,11 +56,10 @@ pub fn sum<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], region: &
                 let operands = products.chunks_exact_mut(plane).zip(kernels.chunks_exact(block));
                 for (position, (c, b)) in operands.enumerate() {
                     let product = Product {
-                        a: &values[position * input.position..],
-                        deep: lanes(level),
+                        a: &input.values[position * input.block..],
                         tiles: Tiles::Apart(input.tile),
                         a_line: input.line,
-                        a_step: tile_rows(level) * lanes(level),
+                        a_step: lanes(level),
                         runs: &[0, input.line, 2 * input.line],
                         steps: last - first,
                         b,
@@ -88,91 +82,67 @@ pub fn sum<E: Element>(level: Level, window: &Window, taps: &[Tap<E>], region: &
     }
 }
 
-/// Some channels of the input of a region: `[tile][line][position][group of lanes][pair][lane]`.
+/// Some channels of the input of a region: `[tile][line][position][channel][pair]`.
 struct Input<'a> {
     level: Level,
     window: &'a Window,
     region: &'a Region,
     part: std::ops::Range<usize>,
-    position: usize,
+}
+
+/// Where [`Input`] stands.
+struct Packed<'a> {
+    values: &'a [f32],
+    block: usize,
     line: usize,
     tile: usize,
 }
 
-impl<'a> Input<'a> {
-    fn new(level: Level, window: &'a Window, region: &'a Region, part: std::ops::Range<usize>) -> Input<'a> {
-        let line = line(level, part.len());
-        Input { level, window, region, part, position: line / POSITIONS, line, tile: (region.rows.len() + 2) * line }
-    }
-
-    /// First pair of each tile, from the region's.
-    fn tiles(&self) -> impl Iterator<Item = usize> {
-        even_parts(self.region.columns.len().div_ceil(2), tile_rows(self.level)).map(|(first, _)| first)
-    }
-
-    /// Floats of all of it.
-    fn count(&self) -> usize {
-        self.tiles().count() * self.tile
-    }
-
-    fn pack<E: Element>(&self, frame: &[E], to: &mut [f32]) {
+impl Input<'_> {
+    fn pack<'b, E: Element>(&self, frame: &[E], to: &'b mut Floats) -> Packed<'b> {
         let (Window { plane, channels, before, .. }, region) = (*self.window, self.region);
-        let rows = Lines { frame, plane, channels };
+        let lanes = lanes(self.level);
+        let block = self.part.len() * lanes;
+        let (mut d0, mut d1) = ([0.0; CHANNELS * MOST_LANES + 1], [0.0; CHANNELS * MOST_LANES + 1]);
+        let line = POSITIONS * block;
+        let tile = (region.rows.len() + 2) * line;
+        let tiles = || even_parts(region.columns.len().div_ceil(2), tile_rows(self.level));
+        let to = to.at_least(tiles().count() * tile);
         let top = region.rows.start as isize - before.h as isize;
         let left = region.columns.start as isize - before.w as isize;
-        for (pair, to) in self.tiles().zip(to.chunks_exact_mut(self.tile)) {
-            for (i, to) in to.chunks_exact_mut(self.line).enumerate() {
-                let Some(row) = rows.at(top + i as isize) else {
+        for ((pair, _), to) in tiles().zip(to.chunks_exact_mut(tile)) {
+            for (i, to) in to.chunks_exact_mut(line).enumerate() {
+                let y = usize::try_from(top + i as isize).ok().filter(|&y| y < plane.h);
+                let Some(y) = y else {
                     to.fill(0.0);
                     continue;
                 };
-                let (first, count) = (left + 2 * pair as isize, 2 * tile_rows(self.level) + 2);
-                let pixels = Pixels { row, channels, part: self.part.clone(), first, step: 1, count };
-                let mut positions = to.chunks_exact_mut(self.position);
+                let row = &frame[y * plane.w * channels..][..plane.w * channels];
+                for (phase, to) in [&mut d0, &mut d1].into_iter().enumerate() {
+                    let first = left + (2 * pair + phase) as isize;
+                    let pixels = Pixels { row, channels, part: self.part.clone(), first, step: 2, count: lanes };
+                    transpose_some(self.level, pixels, to, lanes);
+                }
+                let mut positions = to.chunks_exact_mut(block);
                 let v = std::array::from_fn(|_| positions.next().expect("a block for every position"));
-                spread(self.level, lanes(self.level), pixels, v);
+                spread(self.level, &d0[..block + 1], &d1[..block + 1], v);
             }
         }
+        Packed { values: to, block, line, tile }
     }
 }
 
 leveled! {
-    /// V of the pairs of a line.
-    pub fn spread<E: Element>(lanes: usize, d: Pixels<E>, v: [&mut [f32]; POSITIONS]) {
-        match lanes {
-            MOST_LANES => spread_in::<E, MOST_LANES>(&d, v),
-            _ => spread_in::<E, { Portable::LANES }>(&d, v),
+    /// V of a line; d2 and d3 are the next pair's d0 and d1. A channel's last lane has no neighbour of its own, but tiles
+    /// are narrower than a register.
+    pub fn spread(d0: &[f32], d1: &[f32], v: [&mut [f32]; POSITIONS]) {
+        let [v0, v1, v2, v3] = v;
+        let (d2, d3) = (&d0[1..], &d1[1..]);
+        let d = d0.iter().zip(d1).zip(d2.iter().zip(d3));
+        for (((d0, d1), (d2, d3)), (((v0, v1), v2), v3)) in d.zip(v0.iter_mut().zip(v1).zip(v2).zip(v3)) {
+            (*v0, *v1, *v2, *v3) = (d0 - d2, d1 + d2, d2 - d1, d1 - d3);
         }
     }
-}
-
-#[inline(always)]
-fn spread_in<E: Element, const L: usize>(d: &Pixels<E>, [v0, v1, v2, v3]: [&mut [f32]; POSITIONS]) {
-    let pairs = d.count / 2 - 1;
-    for group in 0..d.part.len().div_ceil(L) {
-        let first = group * L;
-        let (mut d0, mut d1) = (register::<E, L>(d.get(0), first), register::<E, L>(d.get(1), first));
-        for pair in 0..pairs {
-            let d2 = register::<E, L>(d.get(2 * pair + 2), first);
-            let d3 = register::<E, L>(d.get(2 * pair + 3), first);
-            let at = (group * pairs + pair) * L;
-            sum_of(&d0, -1.0, &d2, &mut v0[at..]);
-            sum_of(&d1, 1.0, &d2, &mut v1[at..]);
-            sum_of(&d2, -1.0, &d1, &mut v2[at..]);
-            sum_of(&d1, -1.0, &d3, &mut v3[at..]);
-            (d0, d1) = (d2, d3);
-        }
-    }
-}
-
-/// a ± b of a register.
-#[inline(always)]
-fn sum_of<const L: usize>(a: &[f32; L], sign: f32, b: &[f32; L], to: &mut [f32]) {
-    let mut sums = [0.0; L];
-    for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
-        *sum = a + sign * b;
-    }
-    to[..L].copy_from_slice(&sums);
 }
 
 /// Some channels of one temporal tap of the weights.
