@@ -70,7 +70,7 @@ impl Encoding {
         command.args(self.tools.passthrough()).args(self.container()).arg(file_url(Path::new(&unfinished)));
         command.stdin(Stdio::piped());
         let mut process = Process::start(command, |_| false)?;
-        let stdin = process.child.stdin.take().inspect(tools::widen);
+        let stdin = process.child.stdin.take().inspect(|stdin| tools::widen(stdin, w * h));
         Ok(Encoder { process, stdin, unfinished, index, frames: 0 })
     }
 

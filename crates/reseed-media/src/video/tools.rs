@@ -129,19 +129,21 @@ pub(crate) fn command(program: &Path) -> Command {
     command
 }
 
-/// Lets a pipe hold more than the few pages it has, so that neither end waits for the other at every turn. Whoever is not
-/// allowed to has a pipe all the same.
+/// Lets a pipe hold more of a frame of `pixels` pixels than the few pages it has, so that neither end waits for the other at
+/// every turn; but not many frames, so that an end that is gone is soon missed. Whoever is not allowed to has a pipe all the
+/// same.
 #[cfg(target_os = "linux")]
-pub(crate) fn widen(pipe: &impl std::os::fd::AsRawFd) {
-    /// What everyone is allowed to.
-    const BYTES: libc::c_int = 1 << 20;
+pub(crate) fn widen(pipe: &impl std::os::fd::AsRawFd, pixels: usize) {
+    /// What a pipe holds anyway, and what everyone is allowed to.
+    const BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=1 << 20;
+    let bytes = pixels.clamp(*BYTES.start(), *BYTES.end());
     // SAFETY: it takes a number, and the pipe is open.
-    unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, BYTES) };
+    unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, bytes as libc::c_int) };
 }
 
 /// Pipes are as wide as the system makes them.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn widen<T>(_pipe: &T) {}
+pub(crate) fn widen<T>(_pipe: &T, _pixels: usize) {}
 
 /// Words as arguments.
 pub(crate) fn words(text: &str) -> impl Iterator<Item = &OsStr> {
