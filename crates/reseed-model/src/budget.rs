@@ -98,8 +98,7 @@ impl Job<'_> {
     ) -> Result<(Search<'a>, Plan)> {
         let mut found: Vec<(Search, Plan)> = Vec::new();
         for candidate in CANDIDATES {
-            let search =
-                Search { job: self, device, candidate: with_slice(candidate, slice), budget, order: OnceCell::new() };
+            let search = self.search(device, with_slice(candidate, slice), budget);
             let fits = |(_, plan): &&(Search, Plan)| search.fits(plan);
             if candidate.strips && found.iter().any(|found| fits(&found)) {
                 break;
@@ -122,12 +121,15 @@ impl Job<'_> {
         Ok(best.expect("there are candidates"))
     }
 
+    fn search<'a>(&'a self, device: &'a dyn Fn() -> TraceOps, candidate: Candidate, budget: usize) -> Search<'a> {
+        Search { job: self, device, candidate, budget, order: OnceCell::new() }
+    }
+
     /// The same for a clip that leaves nothing on the device between slices, so that others can take turns with it.
     pub fn plan_apart(&self, device: &dyn Fn() -> TraceOps, slice: Option<usize>, budget: usize) -> Result<Plan> {
         let mut best: Option<Plan> = None;
         for candidate in CANDIDATES {
-            let search =
-                Search { job: self, device, candidate: with_slice(candidate, slice), budget, order: OnceCell::new() };
+            let search = self.search(device, with_slice(candidate, slice), budget);
             let plan = search.trace((0..self.half.slots()).collect())?;
             if best.as_ref().is_none_or(|best| search.better(&plan, best)) {
                 best = Some(plan);
@@ -156,6 +158,7 @@ struct Search<'a> {
     device: &'a dyn Fn() -> TraceOps,
     candidate: Candidate,
     budget: usize,
+    /// All slots, those first whose pasts cost most copies, once somebody has asked.
     order: OnceCell<Vec<usize>>,
 }
 
@@ -203,13 +206,13 @@ impl Search<'_> {
 
     /// All slots, those first whose pasts cost most copies.
     fn order(&self) -> Result<&[usize]> {
-        if self.order.get().is_none() {
-            let copied = |slot: usize| Ok((Reverse(self.trace(BTreeSet::from([slot]))?.ledger.copied), slot));
-            let mut slots = (0..self.job.half.slots()).map(copied).collect::<Result<Vec<_>>>()?;
-            slots.sort();
-            self.order.get_or_init(|| slots.into_iter().map(|(_, slot)| slot).collect());
+        if let Some(order) = self.order.get() {
+            return Ok(order);
         }
-        Ok(self.order.get().expect("just made"))
+        let copied = |slot: usize| Ok((Reverse(self.trace(BTreeSet::from([slot]))?.ledger.copied), slot));
+        let mut slots = (0..self.job.half.slots()).map(copied).collect::<Result<Vec<_>>>()?;
+        slots.sort();
+        Ok(self.order.get_or_init(|| slots.into_iter().map(|(_, slot)| slot).collect()))
     }
 
     /// A faster plan that parks other pasts, as long as one is found.

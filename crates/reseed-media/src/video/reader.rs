@@ -130,7 +130,7 @@ impl Child {
         let listen = move |line: &str| timestamp(line).map(|stamp| to.send(stamp)).is_some() || line == MARK;
         let mut process = Process::start(command, listen)?;
         let stdout = process.child.stdout.take().expect("a pipe was asked for");
-        tools::widen(&stdout, usize::MAX); // we miss a decoder that is gone at once
+        tools::widen(&stdout, usize::MAX); // a decoder that is gone closes it
         Ok(Child { process, stdout, stamps })
     }
 }

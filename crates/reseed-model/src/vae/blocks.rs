@@ -36,24 +36,43 @@ impl CausalConv {
     }
 }
 
-/// The convolution that either half starts with.
-pub struct Stem {
+/// A convolution alone, and the sums that the norm behind it wants.
+pub struct Single {
     conv: CausalConv,
     groups: usize,
 }
 
-impl Stem {
-    pub fn load(w: &Loader, half: &str, c_in: usize, c_out: usize) -> Result<Self> {
-        let conv = CausalConv::load(w, &format!("{half}.conv_in"), cube(c_in, c_out))?;
-        Ok(Stem { conv, groups: w.config.groups })
+impl Single {
+    /// What either half starts with.
+    pub fn stem(w: &Loader, half: &str, c_in: usize, c_out: usize) -> Result<Self> {
+        Single::load(w, &format!("{half}.conv_in"), cube(c_in, c_out))
+    }
+
+    /// Halves the plane and, in the deepest stages, time.
+    pub fn down(w: &Loader, name: &str, c: usize, time: bool) -> Result<Self> {
+        let (kt, st) = if time { (3, 2) } else { (1, 1) };
+        // One row below and one column to the right: the convolution looks ahead in space, never in time.
+        let spec = ConvSpec {
+            c_in: c,
+            c_out: c,
+            taps: Thw::new(kt, 3, 3),
+            stride: Thw::new(st, 2, 2),
+            pad_before: 0,
+            pad_after: 1,
+        };
+        Single::load(w, &format!("{name}.conv"), spec)
+    }
+
+    fn load(w: &Loader, name: &str, spec: ConvSpec) -> Result<Self> {
+        Ok(Single { conv: CausalConv::load(w, name, spec)?, groups: w.config.groups })
     }
 
     pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
-        Ok(Stem { conv: self.conv.fetch(ops)?, groups: self.groups })
+        Ok(Single { conv: self.conv.fetch(ops)?, groups: self.groups })
     }
 }
 
-impl Block for Stem {
+impl Block for Single {
     fn slots(&self) -> Range<usize> {
         self.conv.slot..self.conv.slot + 1
     }
@@ -213,42 +232,6 @@ impl Mid {
             None => x,
         };
         self.last.forward(ops, x, state)
-    }
-}
-
-/// Halves the plane and, in the deepest stages, time.
-pub struct Downsample {
-    conv: CausalConv,
-    groups: usize,
-}
-
-impl Downsample {
-    pub fn load(w: &Loader, name: &str, c: usize, time: bool) -> Result<Self> {
-        let (kt, st) = if time { (3, 2) } else { (1, 1) };
-        // One row below and one column to the right: the convolution looks ahead in space, never in time.
-        let spec = ConvSpec {
-            c_in: c,
-            c_out: c,
-            taps: Thw::new(kt, 3, 3),
-            stride: Thw::new(st, 2, 2),
-            pad_before: 0,
-            pad_after: 1,
-        };
-        Ok(Downsample { conv: CausalConv::load(w, &format!("{name}.conv"), spec)?, groups: w.config.groups })
-    }
-
-    pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
-        Ok(Downsample { conv: self.conv.fetch(ops)?, groups: self.groups })
-    }
-}
-
-impl Block for Downsample {
-    fn slots(&self) -> Range<usize> {
-        self.conv.slot..self.conv.slot + 1
-    }
-
-    fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
-        self.conv.forward(ops, x.tensor, state, Epilogue { residual: None, groups: Some(self.groups) })
     }
 }
 

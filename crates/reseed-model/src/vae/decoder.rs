@@ -1,7 +1,7 @@
 use reseed_ops::{Hw, Ops, Summed, Tensor};
 
 use super::Half;
-use super::blocks::{Head, Mid, Resnet, Stem, Upsampler};
+use super::blocks::{Head, Mid, Resnet, Single, Upsampler};
 use super::parts::{Block, Step};
 use super::state::State;
 use crate::config::Config;
@@ -11,7 +11,7 @@ use crate::load::Loader;
 /// Latents `[1 + k, h, w, latent]`, unscaled, to pictures `[1 + 4k, 8h, 8w, 3]` around [-1, 1].
 pub struct Decoder {
     config: Config,
-    stem: Stem,
+    stem: Single,
     mid: Mid,
     levels: Vec<Level>,
     head: Head,
@@ -40,7 +40,7 @@ impl Decoder {
     pub(crate) fn load(w: &Loader) -> Result<Decoder> {
         let config = w.config;
         let mut previous = *config.channels.last().expect("a VAE has levels");
-        let stem = Stem::load(w, "decoder", config.latent, previous)?;
+        let stem = Single::stem(w, "decoder", config.latent, previous)?;
         let mid = Mid::load(w, "decoder.mid_block", previous)?;
         let mut levels = Vec::new();
         for (i, &c) in config.channels.iter().rev().enumerate() {

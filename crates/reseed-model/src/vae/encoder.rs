@@ -3,7 +3,7 @@ use std::iter;
 use reseed_ops::{Hw, Ops, Summed, Tensor};
 
 use super::Half;
-use super::blocks::{Downsample, Head, Mid, Resnet, Stem};
+use super::blocks::{Head, Mid, Resnet, Single};
 use super::parts::{Block, Step};
 use super::state::State;
 use crate::config::Config;
@@ -13,7 +13,7 @@ use crate::load::Loader;
 /// Pictures `[1 + 4k, H, W, 3]` in [-1, 1] to moments `[1 + k, H/8, W/8, 2 · latent]`: mean, then log-variance.
 pub struct Encoder {
     config: Config,
-    stem: Stem,
+    stem: Single,
     levels: Vec<Level>,
     mid: Mid,
     head: Head,
@@ -27,7 +27,7 @@ pub struct Encoder {
 struct Level {
     name: String,
     resnets: Vec<Resnet>,
-    down: Option<Downsample>,
+    down: Option<Single>,
 }
 
 impl Level {
@@ -45,14 +45,14 @@ impl Encoder {
         let config = w.config;
         let top = *config.channels.last().expect("a VAE has levels");
         let mut previous = config.channels[0];
-        let stem = Stem::load(w, "encoder", config.image, previous)?;
+        let stem = Single::stem(w, "encoder", config.image, previous)?;
         let fine = (0..config.channels.len()).find(|&i| config.down_time(i)).unwrap_or(config.channels.len() - 1);
         let mut levels = Vec::new();
         for (i, &c) in config.channels.iter().enumerate() {
             let name = format!("encoder.down_blocks.{i}");
             let resnet = |j| Resnet::load(w, &format!("{name}.resnets.{j}"), if j == 0 { previous } else { c }, c);
             let resnets = (0..config.layers).map(resnet).collect::<Result<_>>()?;
-            let down = || Downsample::load(w, &format!("{name}.downsamplers.0"), c, config.down_time(i));
+            let down = || Single::down(w, &format!("{name}.downsamplers.0"), c, config.down_time(i));
             let down = (i + 1 < config.channels.len()).then(down).transpose()?;
             levels.push(Level { name, resnets, down });
             previous = c;
@@ -62,15 +62,15 @@ impl Encoder {
         let (config, slots, parked) = (config.clone(), w.next_slot(), w.parked);
         Ok(Encoder { config, stem, levels, mid, head, fine, slots, parked })
     }
+}
 
-    /// Levels one after the other.
-    fn steps<'a>(&'a self, levels: &'a [Level]) -> impl Iterator<Item = Step<'a>> {
-        levels.iter().flat_map(|level| {
-            let blocks = level.resnets.iter().map(|resnet| resnet as &dyn Block);
-            let down = level.down.iter().map(|down| down as &dyn Block);
-            blocks.chain(down).map(|block| Step { stage: &level.name, at_once: None, block })
-        })
-    }
+/// Levels one after the other.
+fn steps(levels: &[Level]) -> impl Iterator<Item = Step<'_>> {
+    levels.iter().flat_map(|level| {
+        let blocks = level.resnets.iter().map(|resnet| resnet as &dyn Block);
+        let down = level.down.iter().map(|down| down as &dyn Block);
+        blocks.chain(down).map(|block| Step { stage: &level.name, at_once: None, block })
+    })
 }
 
 impl Half for Encoder {
@@ -96,9 +96,9 @@ impl Half for Encoder {
     fn run(&self, ops: &dyn Ops, slice: Tensor, state: &mut State) -> Result<Tensor> {
         let (fine, coarse) = self.levels.split_at(self.fine);
         let stem = Step { stage: "encoder.conv_in", at_once: Some(state.at_once().0), block: &self.stem };
-        let fine: Vec<Step> = iter::once(stem).chain(self.steps(fine)).collect();
+        let fine: Vec<Step> = iter::once(stem).chain(steps(fine)).collect();
         let x = state.run(ops, &fine, Summed { tensor: slice, stats: None })?;
-        let x = state.run(ops, &self.steps(coarse).collect::<Vec<_>>(), x)?;
+        let x = state.run(ops, &steps(coarse).collect::<Vec<_>>(), x)?;
         ops.stage("encoder.mid_block");
         let x = self.mid.forward(ops, x, state)?;
         ops.stage("encoder.conv_out");

@@ -20,7 +20,7 @@ pub trait Block {
 pub struct Step<'a> {
     /// What its time is counted under.
     pub stage: &'a str,
-    /// Frames that it takes at a time, if not all there are.
+    /// Frames that it takes at a time, if not as many as the step before makes.
     pub at_once: Option<usize>,
     /// The block.
     pub block: &'a dyn Block,
@@ -77,7 +77,7 @@ impl State {
         for part in parts {
             let frames = part.tensor.thw().t;
             let first = if self.starts() && cut.is_empty() { 1 } else { at_once };
-            if frames <= first.min(at_once) {
+            if frames <= first {
                 cut.push(part);
                 continue;
             }
