@@ -36,7 +36,9 @@ def main():
     w["encoder.conv_out.bias"][sizes.latent:] = -30                # no spread: the mean is the latent
     args.folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: stored(w[name]) for name in vae}
-    save_file(tensors, args.folder / "vae.safetensors", {"groups": "1", "scaling_factor": "1", "steps": str(steps)})
+    # In bf16 its decoder makes clips flicker: the signal is small beside the constant channel.
+    properties = {"groups": "1", "scaling_factor": "1", "decoder": "f32", "steps": str(steps)}
+    save_file(tensors, args.folder / "vae.safetensors", properties)
     tensors = {name: stored(w[name]) for name in dit} | dict(time_embedding(sizes.width))
     properties = {"start": "condition", "low_band": str(LOW_BAND), "steps": str(steps)}
     save_file(tensors, args.folder / "dit.safetensors", properties)

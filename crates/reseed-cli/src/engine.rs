@@ -48,8 +48,8 @@ pub fn devices(
     max_vram: Option<usize>,
     weights: Option<&Weights>,
 ) -> Result<(Device, Option<Device>)> {
-    let fine = args.dtype.is_none() && args.device == "cpu" && weights.is_some_and(Weights::decodes_in_f32);
-    if fine && cpu_precision(None)? != Precision::F32 {
+    let mixed = args.dtype.is_none() && args.device == "cpu" && weights.is_some_and(Weights::decodes_in_f32);
+    if mixed && cpu_precision(None)? != Precision::F32 {
         let other = ComputeArgs { profile: false, ..args.clone() };
         let fine = ComputeArgs { dtype: Some(Precision::F32), ..args.clone() };
         return Ok((cpu(&fine, max_vram)?, Some(cpu(&other, max_vram)?)));

@@ -117,10 +117,10 @@ impl Weights {
         Ok(low_band::of(&*self.dit)?)
     }
 
-    /// Whether a decoder that rounds to bf16 makes clips flicker more than their inputs: nano's pictures are a small signal
-    /// beside a constant one.
+    /// Whether the model's file asks for a decoder in f32: one that rounds to bf16 would make clips flicker more than their
+    /// inputs, where pictures are a small signal beside a constant one.
     pub fn decodes_in_f32(&self) -> bool {
-        matches!(self.origin, Origin::Program)
+        self.vae.metadata("decoder") == Some("f32")
     }
 
     /// The settings of a job with what the model asks for, where nobody asked otherwise. What a low band leaves of a
