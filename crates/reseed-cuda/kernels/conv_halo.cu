@@ -6,7 +6,8 @@
 //   partial  [frame][group][slot] (sum, sum of squares) of 2 x 16 pixels and a group's channels each, or null
 //   grid     as many blocks as multiprocessors, each walks over tiles of 16 x 16 pixels by BN channels; where 8 rows or fewer are
 //            left over, over tiles of 8 x 32
-//   block    two warpgroups multiply, 8 rows of 16 pixels each; one thread of a third one copies
+//   block    two warpgroups multiply, 8 rows of 16 pixels each; one thread of a third one copies; with `norm` warps of
+//            that and of a fourth one normalise what has come before it is multiplied
 //   needs    C a multiple of 8, stride S in space, Co a multiple of 8 or (few) at most 16; groups of 4, 8 or 16 channels;
 //            channels beyond C are zeros, weights beyond Co are read and dropped
 //   differs  from the reference by the order of the sums and one rounding
@@ -16,6 +17,7 @@
 // pixels apart, whatever the border's width. With stride 2 the pixels come in four planes, even and odd rows and columns,
 // each with the taps that read it.
 #include "hopper.cuh"
+#include "norming.cuh"
 #include "params.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -159,9 +161,9 @@ __device__ __forceinline__ void round_out(float (&sums)[2][64], u32 output, int 
     }
 }
 
-template <class E, int K, int S, int BN>
+template <class E, int K, int S, int BN, bool NORM>
 __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phases& maps_y, E* y, const float* bias, int add, float2* partial, int groups,
-                          const ConvArgs& c) {
+                          const ConvArgs& c, const NormArgs& norm) {
     // Weights of many channels come tap by tap; those of few for all taps at once, since their products take no longer than
     // the waiting.
     constexpr int TOGETHER = BN < 128 ? K * K : 1, A_STAGES = BN < 128 ? 4 : 2, B_STAGES = BN < 128 ? 2 : 4;
@@ -173,41 +175,70 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
     const u32 a_tiles = (shared_address(memory) + 1023) & ~1023u, b_tiles = a_tiles + A_STAGES * A_STAGE, outputs = b_tiles + B_STAGES * B_BYTES;
     const u32 a_full = outputs + (BN == 128 ? 8 * OUT_WARP : 0), a_empty = a_full + 8 * A_STAGES;
     const u32 b_full = a_empty + 8 * A_STAGES, b_empty = b_full + 8 * B_STAGES, y_full = b_empty + 8 * B_STAGES, y_empty = y_full + 8;
+    const u32 a_ready = NORM ? y_empty + 8 : a_full;                    // to be multiplied
+    const u32 table = (a_ready + 8 * A_STAGES + 15) & ~15u;
     const int group = threadIdx.x / 128;
     if (threadIdx.x == 0) {
         for (int i = 0; i < A_STAGES; i++) barrier_init(a_full + 8 * i, 1), barrier_init(a_empty + 8 * i, 2);
         for (int i = 0; i < B_STAGES; i++) barrier_init(b_full + 8 * i, 1), barrier_init(b_empty + 8 * i, 2);
+        for (int i = 0; i < A_STAGES && NORM; i++) barrier_init(a_ready + 8 * i, NORM_WARPS);
         barrier_init(y_full, 1), barrier_init(y_empty, 8);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
+    if (NORM) tabulate(table, norm, c);
     __syncthreads();
-    const int slabs = (c.c_in + HALO_BK - 1) / HALO_BK, taps = c.taps_t * K * K;
+    const int slabs = (c.c_in + HALO_BK - 1) / HALO_BK, taps = c.taps_t * K * K, steps = c.taps_t * slabs * PLANES;
     const Cut<K, S> cut(c);
     const int tiles = cut.tiles * ((c.c_out + BN - 1) / BN) * c.phases * c.out_frames;
     Ring<A_STAGES> a;
     Ring<B_STAGES> b;
-    if (group == 2) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (group >= 2) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(NORM ? 56 : 40));
+        const int first = (threadIdx.x - 288) / 8;                     // pixel of those that normalise
+        for (int i = blockIdx.x; i < tiles && NORM && threadIdx.x >= 288 && first < NORM_STEP; i += gridDim.x) {
+            const Tile tile = cut.template tile<BN>(c, i);
+            for (int k = 0; k < slabs; k++) {
+                const int channel = k * HALO_BK + threadIdx.x % 8 * 8, width = tile.wide ? WIDE : HALO;
+                const Norming norming(table, channel);
+                barrier_wait(a_full + 8 * a.at, a.parity);
+                if (channel < c.c_in)
+                    normalise<E>(norming, a_tiles + a.at * A_STAGE, c, tile.row - c.pad_h, tile.column - c.pad_w, width,
+                                 tile.wide ? TILE / 2 + BORDER : HALO, first);
+                asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+                __syncwarp();
+                if (threadIdx.x % 32 == 0) barrier_arrive(a_ready + 8 * a.at);
+                a.next();
+            }
+        }
         if (threadIdx.x != 256) return;
         int old = 0;
+        auto bring = [&](const Tile& tile, int k) {
+            const Plane<K, S> plane(k % PLANES);
+            const int channel = k / PLANES % slabs * HALO_BK, frame = tile.t * c.stride_t + k / PLANES / slabs + c.first;
+            const int row = tile.row * S - c.pad_h + (tile.phase >> 1) + plane.y, column = tile.column * S - c.pad_w + (tile.phase & 1) + plane.x;
+            barrier_wait(a_empty + 8 * a.at, a.parity ^ 1);
+            barrier_expect(a_full + 8 * a.at, tile.wide ? WIDE_BYTES : A_BYTES);
+            copy_4d(a_tiles + a.at * A_STAGE, frame < 0 ? &maps.past[tile.wide] : &maps.x[tile.wide], a_full + 8 * a.at, channel, column, row,
+                    frame < 0 ? frame + c.past_frames : frame);
+            a.next();
+        };
+        if (blockIdx.x < tiles) bring(cut.template tile<BN>(c, blockIdx.x), 0);
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
             const Tile tile = cut.template tile<BN>(c, i);
-            const int row = tile.row * S - c.pad_h + (tile.phase >> 1), column = tile.column * S - c.pad_w + (tile.phase & 1);
-            for (int k = 0; k < c.taps_t * slabs * PLANES; k++) {
+            for (int k = 0; k < steps; k++) {
                 const Plane<K, S> plane(k % PLANES);
-                const int dt = k / PLANES / slabs, channel = k / PLANES % slabs * HALO_BK, frame = tile.t * c.stride_t + dt + c.first;
-                barrier_wait(a_empty + 8 * a.at, a.parity ^ 1);
-                barrier_expect(a_full + 8 * a.at, tile.wide ? WIDE_BYTES : A_BYTES);
-                copy_4d(a_tiles + a.at * A_STAGE, frame < 0 ? &maps.past[tile.wide] : &maps.x[tile.wide], a_full + 8 * a.at, channel, column + plane.x,
-                        row + plane.y, frame < 0 ? frame + c.past_frames : frame);
-                a.next();
+                const int dt = k / PLANES / slabs, channel = k / PLANES % slabs * HALO_BK;
                 for (int s = 0; s < plane.count; s += TOGETHER) {
                     barrier_wait(b_empty + 8 * b.at, b.parity ^ 1);
                     barrier_expect(b_full + 8 * b.at, B_BYTES);
-                    for (int i = 0; i < TOGETHER; i++)
-                        copy_2d(b_tiles + b.at * B_BYTES + i * B_TAP, &map_w, b_full + 8 * b.at, channel,
-                                (tile.phase * taps + dt * K * K + plane.tap(s + i)) * c.c_out + tile.channel);
+                    for (int j = 0; j < TOGETHER; j++)
+                        copy_2d(b_tiles + b.at * B_BYTES + j * B_TAP, &map_w, b_full + 8 * b.at, channel,
+                                (tile.phase * taps + dt * K * K + plane.tap(s + j)) * c.c_out + tile.channel);
                     b.next();
+                    // The pixels of the next step, as soon as the multipliers have left those of the one before.
+                    if (s != min(B_STAGES, plane.count - TOGETHER)) continue;
+                    if (k + 1 < steps) bring(tile, k + 1);
+                    else if (i + gridDim.x < tiles) bring(cut.template tile<BN>(c, i + gridDim.x), 0);
                 }
             }
             if (BN == 128 && add) {                                    // by now the multipliers have begun with this tile
@@ -224,7 +255,7 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
         }
         return;
     }
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(NORM ? 200 : 232));
     const bool speaks = threadIdx.x % 128 == 0;
     const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
     const u32 output = outputs + (group * 4 + warp) * OUT_WARP;
@@ -241,9 +272,9 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
             for (int j = 0; j < BN; j++) sums[j % 2][j / 2] = 0.f;
         }
         int used_a = -1, used_b = -1;
-        for (int k = 0; k < c.taps_t * slabs * PLANES; k++) {
+        for (int k = 0; k < steps; k++) {
             const Plane<K, S> plane(k % PLANES);
-            barrier_wait(a_full + 8 * a.at, a.parity);
+            barrier_wait(a_ready + 8 * a.at, a.parity);
             const u32 pixels = a_tiles + a.at * A_STAGE + group * part * ROW;
             for (int s = 0; s < plane.count; s += TOGETHER) {
                 barrier_wait(b_full + 8 * b.at, b.parity);
@@ -317,18 +348,20 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
     if (BN == 128 && lane == 0) store_wait();
 }
 
-#define CONV_HALO(name, E, K, S, BN)                                                                                    \
-    extern "C" __global__ void __launch_bounds__(384, 1)                                                                \
+#define CONV_HALO(name, E, K, S, BN, NORM)                                                                              \
+    extern "C" __global__ void __launch_bounds__(NORM ? 512 : 384, 1)                                                                \
     name(const __grid_constant__ Inputs inputs, const __grid_constant__ TensorMap w, const __grid_constant__ Phases phases, E* y, \
-         const float* bias, int add, float2* partial, int groups, const __grid_constant__ ConvArgs c) {                 \
-        conv_halo<E, K, S, BN>(inputs, w, phases, y, bias, add, partial, groups, c);                                    \
+         const float* bias, int add, float2* partial, int groups, const __grid_constant__ ConvArgs c,                   \
+         const __grid_constant__ NormArgs norm) {                                                                       \
+        conv_halo<E, K, S, BN, NORM>(inputs, w, phases, y, bias, add, partial, groups, c, norm);                        \
     }
 #define CONV_HALOS(E)                                                                                                   \
-    CONV_HALO(conv_halo_3x3_##E, E, 3, 1, 128)                                                                          \
-    CONV_HALO(conv_halo_3x3_by2_##E, E, 3, 2, 128)                                                                     \
-    CONV_HALO(conv_halo_3x3_few_##E, E, 3, 1, 16)                                                                       \
-    CONV_HALO(conv_halo_2x2_##E, E, 2, 1, 128)                                                                          \
-    CONV_HALO(conv_halo_1x1_##E, E, 1, 1, 128)
+    CONV_HALO(conv_halo_3x3_##E, E, 3, 1, 128, false)                                                                   \
+    CONV_HALO(conv_halo_3x3_norm_##E, E, 3, 1, 128, true)                                                               \
+    CONV_HALO(conv_halo_3x3_by2_##E, E, 3, 2, 128, false)                                                               \
+    CONV_HALO(conv_halo_3x3_few_##E, E, 3, 1, 16, false)                                                                \
+    CONV_HALO(conv_halo_2x2_##E, E, 2, 1, 128, false)                                                                   \
+    CONV_HALO(conv_halo_1x1_##E, E, 1, 1, 128, false)
 CONV_HALOS(f16)
 CONV_HALOS(bf16)
 

@@ -24,6 +24,7 @@ __device__ __forceinline__ void stem_read(E (&values)[STEM_EACH], const E* x, co
     const int width = STEM_HALO * c.c_in, line = c.in_w * c.c_in, from = (tile.column - 1) * c.c_in, count = c.taps_t * STEM_HALO * width;
     #pragma unroll
     for (int n = 0; n < STEM_EACH; n++) {
+        if (n * STEM_THREADS >= count) break;                           // a picture has a third of it
         const int i = threadIdx.x + n * STEM_THREADS, j = i % width, r = tile.row - 1 + i / width % STEM_HALO;
         const int frame = tile.t + i / width / STEM_HALO + c.first;
         const E* clip = frame < 0 ? past + (i64)(frame + c.past_frames) * c.in_h * line : x + (i64)frame * c.in_h * line;

@@ -118,6 +118,10 @@ __device__ __forceinline__ void turn(u32& a, u32& b, u32& c, u32& d, int lane) {
 }
 
 template <class E> __device__ __forceinline__ u32 pack(float lo, float hi) { return narrow<E>(lo).bits | (u32)narrow<E>(hi).bits << 16; }
+#if __CUDA_ARCH__ >= 800
+template <> __device__ __forceinline__ u32 pack<f16>(float lo, float hi) { u32 v; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(hi), "f"(lo)); return v; }
+template <> __device__ __forceinline__ u32 pack<bf16>(float lo, float hi) { u32 v; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(hi), "f"(lo)); return v; }
+#endif
 
 // Over the lanes of a warp, in every lane.
 __device__ __forceinline__ float warp_sum(float v) {
@@ -131,3 +135,4 @@ __device__ __forceinline__ float warp_max(float v) {
 }
 
 __device__ __forceinline__ float exp2_fast(float v) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v)); return r; }
+__device__ __forceinline__ float reciprocal_fast(float v) { float r; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v)); return r; }

@@ -66,6 +66,13 @@ __device__ __forceinline__ void store_matrices(const u32 (&v)[4], u32 row) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%4], {%0,%1,%2,%3};" ::"r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]), "r"(row) : "memory");
 }
 
+__device__ __forceinline__ void load_shared(u32 (&v)[4], u32 at) {
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(at) : "memory");
+}
+__device__ __forceinline__ void store_shared(u32 at, const u32 (&v)[4]) {
+    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+}
+
 // Rows of 128 bytes, swizzled; `group` bytes between groups of eight rows and, in an operand that is read as it lies,
 // `span` bytes between groups of 64 columns.
 __device__ __forceinline__ u64 descriptor(u32 address, u32 group, u32 span = 16) {

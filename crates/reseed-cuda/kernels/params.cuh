@@ -1,4 +1,4 @@
-// Arguments that kernels share with crates/reseed-cuda/src/params.rs: same fields, same order, all 32 bits.
+// Arguments that kernels share with crates/reseed-cuda/src/params.rs: same fields, same order.
 #pragma once
 
 // One launch of a convolution: some frames of the output, all of its plane.
@@ -6,6 +6,8 @@
 // Output pixel (t, i, j) of phase (py, px) reads input rows i * stride_h + dy - pad_h(py), columns likewise, of frames
 // t * stride_t + dt + first, dt < taps_t; frames below zero are the past's last ones. It is written to frame
 // t * frame_step + frame_start, row i * 2 + py, column j * 2 + px where phases == 4, else to row i, column j.
+//
+// Every field has 32 bits.
 struct ConvArgs {
     int in_h, in_w, c_in;             // plane and channels of x and past
     int past_frames;                  // frames in past
@@ -23,3 +25,11 @@ struct ConvArgs {
 // w is [phase][tap (t, h, w)][c_out][c_in], rows w_pitch apart, dense otherwise.
 // bias is [c_out], or with phases == 4 [row class][column class][c_out] (first, interior 0, interior 1, last).
 // residual has the layout of y, or is null.
+
+// What a convolution makes of its input first: silu((x - mean) / sqrt(variance + eps) * gain + shift).
+struct NormArgs {
+    const float2* stats;              // [frame][group] mean, variance
+    const float *gain, *shift;        // [c_in]
+    int groups;
+    float eps;
+};

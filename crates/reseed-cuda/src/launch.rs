@@ -10,7 +10,7 @@ use reseed_ops::Result;
 
 use crate::driver::{Driver, Ptr};
 use crate::event::Lane;
-use crate::params::ConvArgs;
+use crate::params::{ConvArgs, NormArgs};
 
 /// Shared memory that a kernel may have without asking.
 const SHARED: usize = 48 << 10;
@@ -44,6 +44,7 @@ impl Arg for i64 {}
 impl Arg for f32 {}
 impl Arg for Ptr {}
 impl Arg for ConvArgs {}
+impl Arg for NormArgs {}
 impl Arg for sys::CUtensorMap {}
 impl Arg for [sys::CUtensorMap; 4] {}
 

@@ -13,6 +13,7 @@ mod group_norm;
 mod layers;
 mod linear;
 mod memory;
+mod norm_conv;
 mod pace;
 mod parked;
 mod pixels;
@@ -38,6 +39,7 @@ use crate::driver::{DeviceInfo, Driver};
 use crate::event::{Event, Lane};
 use crate::kernels::Kernels;
 use crate::store::Store;
+use convolve::norms_on_load;
 use tuned::Tuner;
 
 /// One NVIDIA card.
@@ -118,7 +120,9 @@ impl CudaOps {
     pub fn tracer(&self) -> Box<dyn Fn() -> TraceOps + Send + Sync> {
         let (dtype, halo, library) = (self.dtype, self.driver.kernels.halo, self.tuner.is_some());
         let pace = pace::of(&self.driver, self.precision());
-        Box::new(move || TraceOps::new(dtype, dtype, workspace::of(dtype, halo, library)).keeping_quants().paced(pace))
+        let new = move || TraceOps::new(dtype, dtype, workspace::of(dtype, halo, library));
+        let on_load = move |spec: &ConvSpec| norms_on_load(dtype, halo, spec);
+        Box::new(move || new().keeping_quants().norming_on_load(on_load).paced(pace))
     }
 
     fn unpack<'a, T: 'static>(&self, packed: &'a Packed) -> &'a T {
@@ -167,6 +171,10 @@ impl Ops for CudaOps {
 
     fn precision(&self) -> Precision {
         if self.tf32 { Precision::Tf32 } else { self.dtype.into() }
+    }
+
+    fn norms_on_load(&self, spec: &ConvSpec) -> bool {
+        norms_on_load(self.dtype, self.driver.kernels.halo, spec)
     }
 
     fn finish(&self) -> Result<()> {
@@ -288,6 +296,10 @@ impl Ops for CudaOps {
 
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
         group_norm::run(self, x, stats, norm, act)
+    }
+
+    fn norm_conv(&self, x: Summed, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+        norm_conv::run(self, x, norm, conv, epilogue)
     }
 
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {

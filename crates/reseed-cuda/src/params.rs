@@ -1,4 +1,6 @@
-//! Arguments that kernels share with `kernels/params.cuh`: same fields, same order, all 32 bits.
+//! Arguments that kernels share with `kernels/params.cuh`: same fields, same order.
+
+use crate::driver::Ptr;
 
 /// One launch of a convolution; `kernels/params.cuh` says what each field means.
 #[repr(C)]
@@ -64,6 +66,22 @@ impl ConvArgs {
     pub fn taps(&self) -> usize {
         (self.taps_t * self.taps_h * self.taps_w) as usize
     }
+}
+
+/// A norm that a convolution applies to its input; `kernels/params.cuh` says what each field means.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NormArgs {
+    pub stats: Ptr,
+    pub gain: Ptr,
+    pub shift: Ptr,
+    pub groups: i32,
+    pub eps: f32,
+}
+
+impl NormArgs {
+    /// No norm.
+    pub const NONE: NormArgs = NormArgs { stats: Ptr::NULL, gain: Ptr::NULL, shift: Ptr::NULL, groups: 0, eps: 0.0 };
 }
 
 /// A size as kernels take it.

@@ -147,3 +147,26 @@ fn a_picture_that_nothing_follows_takes_less_memory() {
         assert!(2 * peak(true) < peak(false), "{side:?}: {} of {}", peak(true), peak(false));
     }
 }
+
+#[test]
+fn norms_on_load_spare_a_picture_ops_and_leave_clips_alone() {
+    let ledger = |on_load: bool, side: Side, latents: usize, ends: bool| {
+        let (trace, config) = (trace().norming_on_load(move |_| on_load), Config::full());
+        let vae = load(&trace, &config);
+        let clip = side.input(&config, latents, Hw::new(8, 12));
+        let mut state = State::new();
+        if ends {
+            state.end_with_next();
+        }
+        side.half(&vae).run(&trace, clip.upload(&trace, 0..clip.t), &mut state).unwrap();
+        trace.ledger()
+    };
+    for side in Side::BOTH {
+        let (with, without) = (ledger(true, side, 1, true), ledger(false, side, 1, true));
+        assert!(with.ops < without.ops && with.cost.bytes < without.cost.bytes, "{side:?}");
+        // A clip needs what the norm made as its past; the first frame of one that goes on does too.
+        for (latents, ends) in [(3, true), (1, false)] {
+            assert_eq!(ledger(true, side, latents, ends).ops, ledger(false, side, latents, ends).ops, "{side:?}");
+        }
+    }
+}

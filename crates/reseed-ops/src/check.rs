@@ -1,6 +1,7 @@
 //! Two devices side by side. Every op runs on both from the same inputs, so that the first one that disagrees is the
 //! one that is wrong and not one behind it.
 
+mod compare;
 mod disagreement;
 mod pair;
 
@@ -17,7 +18,7 @@ use crate::weights::{
     Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Norm, Upsample, UpsampleData, UpsampleSpec, Vector,
 };
 
-use disagreement::summation;
+use compare::apart;
 pub use disagreement::{Disagreement, relative_error};
 use pair::{Pair, PastParts, on_both, pack, parts, unpack};
 
@@ -68,79 +69,6 @@ impl<'a> CheckOps<'a> {
     fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
-
-    /// Compares the results of an op that sums `terms` products per value, and goes on with the reference's.
-    fn compare(&self, op: &'static str, reference: Tensor, device: Tensor, terms: usize) -> Result<Tensor> {
-        let allowed = 2.0 * self.rounding(&reference) + summation(terms);
-        self.compare_within(op, reference, device, allowed)
-    }
-
-    /// The largest relative error of rounding a value, or an operand of it.
-    fn rounding(&self, result: &Tensor) -> f64 {
-        f64::from(result.dtype().rounding().max(self.device.precision().rounding()))
-    }
-
-    fn compare_within(&self, op: &'static str, reference: Tensor, device: Tensor, allowed: f64) -> Result<Tensor> {
-        assert_eq!(reference.shape(), device.shape(), "{op}: shapes on {}", self.device.device());
-        let (a, b) = (self.reference.download(&reference)?, self.device.download(&device)?);
-        self.judge(op, reference.shape(), relative_error(&a, &b), allowed);
-        let device = match reference.dtype() == self.device.dtype() {
-            true => self.device.upload(device.shape(), &a)?,
-            false => device,
-        };
-        Ok(Tensor::new(reference.shape(), reference.dtype(), Arc::new(Pair { reference, device })))
-    }
-
-    fn judge(&self, op: &'static str, shape: Shape, error: f64, allowed: f64) {
-        let mut log = self.log();
-        let (call, stage) = (log.calls, log.stage.clone());
-        log.calls += 1;
-        let agreed = error <= allowed;
-        if !agreed {
-            let found = Disagreement { stage, op, call, shape, error, allowed };
-            (self.tell)(&found);
-            log.found.push(found);
-        }
-    }
-
-    /// Compares a convolution's results; its kernels were rounded `apart` times on one device and not on the other.
-    fn compare_summed(&self, op: &'static str, a: Summed, b: Summed, terms: usize, apart: f64) -> Result<Summed> {
-        let pixels = a.tensor.count() / a.stats.as_ref().map_or(1, |s| s.count() / 2);
-        // Sums that differ in their last bits may round to neighbours; a mean of n values shows 1/√n of that.
-        let values = 4.0 * self.rounding(&a.tensor) / (pixels as f64).sqrt();
-        // With each of those roundings a weight moves by up to one, 1/√3 of that on average, and so at most does the
-        // channel's kernel; they are independent of each other. Its variance moves twice as far. All pixels of a channel
-        // move alike; only the channels of a group are independent of each other.
-        let groups = a.stats.as_ref().map_or(1, |s| s.shape().dims()[1]);
-        let channels = (a.tensor.channels() / groups) as f64;
-        let kernel = 2.0 * self.rounding(&a.tensor) * (apart / 3.0 / channels).sqrt();
-        let rounding = values + kernel;
-        let tensor = self.compare(op, a.tensor, b.tensor, terms)?;
-        let stats = match (a.stats, b.stats) {
-            (Some(a), Some(b)) => {
-                Some(self.compare_within("statistics", a, b, rounding + summation(terms.max(pixels)))?)
-            }
-            (None, None) => None,
-            _ => panic!("{op}: only one device returned statistics"),
-        };
-        Ok(Summed { tensor, stats })
-    }
-}
-
-/// How often a kernel is rounded on one device and not on the other, at a clip's start or later.
-///
-/// A kernel that is summed over time is rounded once more. Rows in pairs: the device rounds U where the reference rounds g.
-/// Sums of two inputs are √2 as large as one, and U1 and U2 are √3/2 of g, so that a rounding of U counts as
-/// 2 (1 + 3/4 + 3/4) / 3 = 5/3 of g's. Inputs are rounded again as well, but differently for every pixel. In all that makes
-/// 1 + 2 · 5/3 roundings of operands at most, and 5/3 more at a clip's start, beside those of two outputs: √(8/3) < 2 of the
-/// largest, so that results agree as they do otherwise.
-fn apart(pairs: bool, starts: bool) -> f64 {
-    match (pairs, starts) {
-        (false, false) => 0.0,
-        (false, true) => 1.0,
-        (true, false) => 1.0 + 5.0 / 3.0,
-        (true, true) => 1.0 + 2.0 * 5.0 / 3.0,
-    }
 }
 
 impl Ops for CheckOps<'_> {
@@ -154,6 +82,10 @@ impl Ops for CheckOps<'_> {
 
     fn precision(&self) -> Precision {
         self.device.precision()
+    }
+
+    fn norms_on_load(&self, spec: &ConvSpec) -> bool {
+        self.device.norms_on_load(spec)
     }
 
     fn stage(&self, name: &str) {
@@ -272,7 +204,7 @@ impl Ops for CheckOps<'_> {
         let both = unpack::<Conv>(&conv.packed);
         let (past, x) = (PastParts::new(past), parts(x));
         let residual = epilogue.residual.as_ref().map(parts);
-        let (ra, rb) = residual.map_or((None, None), |(a, b)| (Some(a), Some(b)));
+        let (ra, rb) = residual.unzip();
         let on = |residual| Epilogue { residual, groups: epilogue.groups };
         let a = self.reference.conv(past.both().0, &x.0, &both.reference, on(ra))?;
         let b = self.device.conv(past.both().1, &x.1, &both.device, on(rb))?;
@@ -291,7 +223,7 @@ impl Ops for CheckOps<'_> {
 
     fn tail(&self, past: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
         let (past, x) = (past.as_ref().map(parts), parts(&x));
-        let (pa, pb) = past.map_or((None, None), |(a, b)| (Some(a), Some(b)));
+        let (pa, pb) = past.unzip();
         let a = self.reference.tail(pa, x.0, keep)?;
         let b = self.device.tail(pb, x.1, keep)?;
         self.compare("tail", a, b, 0)
@@ -301,16 +233,29 @@ impl Ops for CheckOps<'_> {
         let both = unpack::<Norm>(&norm.packed);
         let terms = x.count() / x.thw().t / norm.groups;
         let x = parts(&x);
-        let (sa, sb) = stats.as_ref().map(parts).map_or((None, None), |(a, b)| (Some(a), Some(b)));
+        let (sa, sb) = stats.as_ref().map(parts).unzip();
         let a = self.reference.group_norm(x.0, sa, &both.reference, act)?;
         let b = self.device.group_norm(x.1, sb, &both.device, act)?;
         self.compare("group_norm", a, b, terms)
     }
 
+    /// Values of the norm that round to neighbours are too few to be felt in sums of so many.
+    fn norm_conv(&self, x: Summed, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+        let (norms, convs) = (unpack::<Norm>(&norm.packed), unpack::<Conv>(&conv.packed));
+        let (xa, xb) = parts(&x.tensor);
+        let (sa, sb) = x.stats.as_ref().map(parts).unzip();
+        let (ra, rb) = epilogue.residual.as_ref().map(parts).unzip();
+        let on = |residual| Epilogue { residual, groups: epilogue.groups };
+        let (xa, xb) = (Summed { tensor: xa, stats: sa }, Summed { tensor: xb, stats: sb });
+        let a = self.reference.norm_conv(xa, &norms.reference, &convs.reference, on(ra))?;
+        let b = self.device.norm_conv(xb, &norms.device, &convs.device, on(rb))?;
+        self.compare_summed("norm_conv", a, b, conv.spec.taps.count() * conv.spec.c_in, apart(false, true))
+    }
+
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
         let both = unpack::<Linear>(&linear.packed);
         let x = parts(x);
-        let (ra, rb) = residual.as_ref().map(parts).map_or((None, None), |(a, b)| (Some(a), Some(b)));
+        let (ra, rb) = residual.as_ref().map(parts).unzip();
         let a = self.reference.linear(&x.0, &both.reference, ra)?;
         let b = self.device.linear(&x.1, &both.device, rb)?;
         self.compare("linear", a, b, linear.spec.d_in)

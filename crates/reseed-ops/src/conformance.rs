@@ -6,10 +6,10 @@ mod tokens;
 
 use crate::check::{CheckOps, Disagreement};
 use crate::error::Result;
-use crate::ops::{Activation, Epilogue, Ops, Past, Placement};
+use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Summed};
 use crate::shape::{Shape, Thw};
 use crate::tensor::Tensor;
-use crate::weights::{ConvData, ConvSpec, LinearSpec, UpsampleData, UpsampleSpec};
+use crate::weights::{Conv, ConvData, ConvSpec, LinearSpec, UpsampleData, UpsampleSpec};
 
 /// Numbers in [-1, 1) that differ from call site to call site.
 pub struct Values(u64);
@@ -46,6 +46,10 @@ pub fn run(reference: &dyn Ops, device: &dyn Ops) -> Result<Vec<Disagreement>> {
     for (i, case) in GROUP_NORM.iter().enumerate() {
         ops.stage(&format!("group_norm case {i}"));
         group_norm(&ops, case, i as u64)?;
+    }
+    for (i, case) in NORM_CONV.iter().enumerate() {
+        ops.stage(&format!("norm_conv case {i}"));
+        norm_conv(&ops, case, i as u64)?;
     }
     for (i, case) in LINEAR.iter().enumerate() {
         ops.stage(&format!("linear case {i}"));
@@ -126,14 +130,18 @@ const CONV: &[ConvCase] = &[
     down((5, 12, 118), 8, 3, 2),
 ];
 
-/// At a clip's start, then with the tail of that, with and without residual and statistics.
-fn conv(ops: &dyn Ops, case: &ConvCase, seed: u64) -> Result<()> {
-    let (spec, values) = (&case.spec, &mut Values::new(seed));
+fn kernels(ops: &dyn Ops, spec: &ConvSpec, values: &mut Values) -> Result<Conv> {
     let fan_in = spec.c_in * spec.taps.count();
     let scale = (3.0 / fan_in as f32).sqrt();
     let weight: Vec<f32> = values.take(fan_in * spec.c_out).iter().map(|v| v * scale).collect();
     let bias = values.take(spec.c_out);
-    let conv = ops.conv_weights(*spec, &|| Ok(ConvData { weight: weight.clone(), bias: bias.clone() }))?;
+    ops.conv_weights(*spec, &|| Ok(ConvData { weight: weight.clone(), bias: bias.clone() }))
+}
+
+/// At a clip's start, then with the tail of that, with and without residual and statistics.
+fn conv(ops: &dyn Ops, case: &ConvCase, seed: u64) -> Result<()> {
+    let (spec, values) = (&case.spec, &mut Values::new(seed));
+    let conv = kernels(ops, spec, values)?;
 
     let x = clip(ops, case.input, spec.c_in, values)?;
     ops.conv(Past::Start, &x, &conv, Epilogue { residual: None, groups: Some(case.groups) })?;
@@ -216,6 +224,30 @@ fn group_norm(ops: &dyn Ops, &(thw, channels, groups): &(Thw, usize, usize), see
     ops.group_norm(x, None, &norm, Activation::Silu)?;
     let x = clip(ops, thw, channels, values)?;
     ops.group_norm(x, None, &norm, Activation::Silu)?;
+    Ok(())
+}
+
+const NORM_CONV: &[ConvCase] = &[
+    //    t  h  w    in   out   taps  groups
+    same((1, 1, 1), (8, 8), (3, 3), 4),      // nothing but border
+    same((1, 17, 33), (32, 64), (3, 3), 32), // one row and one column beyond tiles
+    same((1, 21, 50), (72, 16), (3, 3), 8),  // a slab that is one eighth full
+    same((1, 39, 45), (128, 128), (3, 3), 32),
+    same((1, 24, 19), (128, 3), (3, 3), 3), // the way out
+];
+
+/// With and without residual and statistics of the result.
+fn norm_conv(ops: &dyn Ops, case: &ConvCase, seed: u64) -> Result<()> {
+    let (spec, values) = (&case.spec, &mut Values::new(700 + seed));
+    let conv = kernels(ops, spec, values)?;
+    let (gain, shift) = (values.take(spec.c_in), values.take(spec.c_in));
+    let read = || Ok(ConvData { weight: gain.clone(), bias: shift.clone() });
+    let norm = ops.norm_weights(if spec.c_in == 72 { 9 } else { 8 }, 1e-6, spec.c_in, &read)?;
+    let picture = |values: &mut Values, channels| clip(ops, case.input, channels, values);
+    let x = Summed { tensor: picture(values, spec.c_in)?, stats: None };
+    ops.norm_conv(x, &norm, &conv, Epilogue { residual: None, groups: Some(case.groups) })?;
+    let epilogue = Epilogue { residual: Some(picture(values, spec.c_out)?), groups: None };
+    ops.norm_conv(Summed { tensor: picture(values, spec.c_in)?, stats: None }, &norm, &conv, epilogue)?;
     Ok(())
 }
 

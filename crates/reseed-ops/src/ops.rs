@@ -206,6 +206,11 @@ pub trait Ops: Send + Sync {
         false
     }
 
+    /// Whether [`Ops::norm_conv`] needs no memory for what the norm makes, and less time than two ops.
+    fn norms_on_load(&self, _spec: &ConvSpec) -> bool {
+        false
+    }
+
     /// Names the part of the network that runs next, for reports.
     fn stage(&self, _name: &str) {}
 
@@ -328,6 +333,12 @@ pub trait Ops: Send + Sync {
 
     /// y = act((x - mean) / sqrt(var + eps) · gain + shift), mean and variance per frame and group.
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor>;
+
+    /// [`Ops::conv`] of [`Ops::group_norm`] with SiLU: of a picture, which has no past and leaves none.
+    fn norm_conv(&self, x: Summed, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+        let h = self.group_norm(x.tensor, x.stats, norm, Activation::Silu)?;
+        self.conv(Past::Start, &h, conv, epilogue)
+    }
 
     /// y = x Wᵀ + b (+ residual) over the last dimension.
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor>;

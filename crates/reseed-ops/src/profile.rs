@@ -116,6 +116,10 @@ impl Ops for ProfileOps<'_> {
         self.inner.precision()
     }
 
+    fn norms_on_load(&self, spec: &ConvSpec) -> bool {
+        self.inner.norms_on_load(spec)
+    }
+
     fn stage(&self, name: &str) {
         self.log().stage = name.to_string();
         self.inner.stage(name);
@@ -242,6 +246,15 @@ impl Ops for ProfileOps<'_> {
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
         let given = stats.is_some();
         self.timed("group_norm", || self.inner.group_norm(x, stats, norm, act), |y| cost::group_norm(norm, y, given))
+    }
+
+    fn norm_conv(&self, x: Summed, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+        let (input, residual) = (x.tensor.clone(), epilogue.residual.is_some());
+        self.timed(
+            "norm_conv",
+            || self.inner.norm_conv(x, norm, conv, epilogue),
+            |y| cost::conv(&conv.spec, Past::Start, &input, &y.tensor, residual),
+        )
     }
 
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {

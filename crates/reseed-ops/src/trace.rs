@@ -2,12 +2,14 @@
 
 mod book;
 mod travel;
+mod work;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 pub use book::{Ledger, Pace};
 pub use travel::strip_rows;
+pub use work::{Work, Workspace};
 
 use crate::cost::{self, Cost};
 use crate::error::Result;
@@ -22,32 +24,11 @@ use crate::weights::{
 };
 use book::{Book, Counted, Parked, lock};
 
-/// An op as far as the memory that a device needs beside its operands depends on it.
-pub enum Work<'a> {
-    /// A convolution, and how many output frames read the clip's first frame through several taps.
-    Conv(&'a ConvSpec, usize),
-    /// An upsampler, and how many input frames, if the clip starts there.
-    Upsample(&'a UpsampleSpec, usize),
-    /// Statistics of that many groups of a tensor that has just been made.
-    Stats(&'a Tensor, usize),
-    /// Attention over at most `longest` tokens of heads `width` wide.
-    Attention {
-        /// Tokens of the longest sequence.
-        longest: usize,
-        /// Channels of a head.
-        width: usize,
-    },
-    /// A linear layer.
-    Linear(&'a LinearSpec),
-    /// So many bytes of codes on their way in or out.
-    Pixels(usize),
-}
-
-/// Bytes that a device takes for an op beside its operands.
-pub type Workspace = Box<dyn Fn(&Work) -> usize + Send + Sync>;
-
 /// Numbers that a device keeps for a convolution.
 pub type Kernels = fn(&ConvSpec) -> usize;
+
+/// Whether a device applies the norm before a convolution to what that reads.
+type OnLoad = Box<dyn Fn(&ConvSpec) -> bool + Send + Sync>;
 
 /// Counts what another device would allocate and compute.
 pub struct TraceOps {
@@ -55,6 +36,7 @@ pub struct TraceOps {
     weights: DType,
     quants: bool,
     kernels: Kernels,
+    on_load: OnLoad,
     workspace: Workspace,
     book: Arc<Mutex<Book>>,
 }
@@ -63,7 +45,15 @@ impl TraceOps {
     /// A device whose activations are of `dtype`, whose weights are of `weights`, and whose ops need `workspace`.
     pub fn new(dtype: DType, weights: DType, workspace: Workspace) -> TraceOps {
         let book = Arc::new(Mutex::new(Book::new(Pace::default())));
-        TraceOps { dtype, weights, quants: false, kernels: ConvSpec::weights, workspace, book }
+        TraceOps {
+            dtype,
+            weights,
+            quants: false,
+            kernels: ConvSpec::weights,
+            on_load: Box::new(|_| false),
+            workspace,
+            book,
+        }
     }
 
     /// The same at another pace.
@@ -86,6 +76,11 @@ impl TraceOps {
     /// The same with other numbers of weights than a convolution's own.
     pub fn packing(self, kernels: Kernels) -> TraceOps {
         TraceOps { kernels, ..self }
+    }
+
+    /// The same with norms applied on load where `on_load` says.
+    pub fn norming_on_load(self, on_load: impl Fn(&ConvSpec) -> bool + Send + Sync + 'static) -> TraceOps {
+        TraceOps { on_load: Box::new(on_load), ..self }
     }
 
     /// What has been counted so far.
@@ -162,6 +157,10 @@ impl Ops for TraceOps {
 
     fn dtype(&self) -> DType {
         self.dtype
+    }
+
+    fn norms_on_load(&self, spec: &ConvSpec) -> bool {
+        (self.on_load)(spec)
     }
 
     fn finish(&self) -> Result<()> {
@@ -311,6 +310,10 @@ impl Ops for TraceOps {
         let y = self.writable(x);
         self.count(cost::group_norm(norm, &y, stats.is_some()));
         Ok(y)
+    }
+
+    fn norm_conv(&self, x: Summed, _: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+        self.conv(Past::Start, &x.tensor, conv, epilogue)
     }
 
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {

@@ -14,7 +14,7 @@ use super::memory::ptr;
 use super::parked::{self, Parked};
 use super::weights::{Order, taps_first};
 use crate::driver::Ptr;
-use crate::params::{ConvArgs, int};
+use crate::params::{ConvArgs, NormArgs, int};
 use crate::store::Memory;
 
 pub struct Weights {
@@ -49,6 +49,18 @@ fn widened(weight: &[f32], c_in: usize, wide: usize, taps: usize) -> Cow<'_, [f3
 }
 
 pub fn run(cuda: &CudaOps, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+    behind(cuda, None, past, x, conv, epilogue)
+}
+
+/// The same, of `x` or of what a norm makes of it.
+pub fn behind(
+    cuda: &CudaOps,
+    norm: Option<NormArgs>,
+    past: Past,
+    x: &Tensor,
+    conv: &Conv,
+    epilogue: Epilogue,
+) -> Result<Summed> {
     let spec = &conv.spec;
     assert_eq!(x.channels(), spec.c_in, "conv: input {x:?}, weights {spec:?}");
     assert_eq!(x.dtype(), cuda.dtype, "conv: input {x:?}");
@@ -81,7 +93,7 @@ pub fn run(cuda: &CudaOps, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilog
         false => cuda.padded(clip, weights.c_in),
     };
     let (x, before) = (wide(x)?, past.frames().filter(|frames| frames.thw().t > 0).map(wide).transpose()?);
-    let mut all = whole(spec, weights, before.as_ref(), &x, &y, add);
+    let mut all = Convolution { norm, ..whole(spec, weights, before.as_ref(), &x, &y, add) };
     let sums = epilogue.groups.map(|groups| Sums::new(cuda, "conv", &y, groups, &mut all)).transpose()?;
     match past {
         Past::Start => start(cuda, spec, weights, all)?,
@@ -126,6 +138,7 @@ fn whole(spec: &ConvSpec, weights: &Weights, past: Option<&Tensor>, x: &Tensor, 
         residual: if add { ptr(y) } else { Ptr::NULL },
         partial: Ptr::NULL,
         groups: 0,
+        norm: None,
         args,
     }
 }

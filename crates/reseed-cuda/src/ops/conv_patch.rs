@@ -116,7 +116,7 @@ mod tests {
     fn convolution(args: ConvArgs, dtype: DType, out: DType) -> Convolution {
         let none = Ptr::NULL;
         let (x, past, w, bias, y, residual) = (none, none, none, none, none, none);
-        Convolution { dtype, out, x, frames: 1, past, w, bias, y, residual, partial: none, groups: 0, args }
+        Convolution { dtype, out, x, frames: 1, past, w, bias, y, residual, partial: none, groups: 0, norm: None, args }
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The convolution kernels, and which of them runs.
 
-use reseed_ops::{DType, Result};
+use reseed_ops::{ConvSpec, DType, Result, Thw};
 
 use super::CudaOps;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
-use crate::params::{ConvArgs, int};
+use crate::params::{ConvArgs, NormArgs, int};
 use crate::tensor_map::Boxes;
 
 /// Pixels and channels of a block of `conv_gemm`, and bytes of a row of its stages.
@@ -21,6 +21,13 @@ const HALO_FEW: usize = 16;
 const HALO_DEPTH: usize = 64;
 const HALO_THREADS: usize = 384;
 const HALO_SHARED: usize = 217 << 10;
+/// The same of the one that normalises what it reads: more threads, and a table of eight bytes a channel.
+const NORM_THREADS: usize = 512;
+const NORM_SHARED: usize = HALO_SHARED + 8 * NORM_IN;
+/// Most channels that it reads, and most that it makes: every 128 of these normalise anew, and more than two are slower than a
+/// norm by itself.
+const NORM_IN: usize = 1024;
+const NORM_OUT: usize = 256;
 /// Rows of pixels that one of its warps writes at a time.
 const HALO_ROWS: u32 = 2;
 
@@ -49,7 +56,17 @@ pub struct Convolution {
     /// Where statistics of the output go, and of how many groups; only for what [`Convolution::sums`] says.
     pub partial: Ptr,
     pub groups: usize,
+    /// Applied to x on its way in; only for what [`norms_on_load`] says.
+    pub norm: Option<NormArgs>,
     pub args: ConvArgs,
+}
+
+/// Whether a convolution of a picture can apply the norm before it to what it reads.
+pub fn norms_on_load(dtype: DType, hopper: bool, spec: &ConvSpec) -> bool {
+    let ConvSpec { c_in, c_out, taps, stride, pad_before, pad_after } = *spec;
+    let cube = (taps, stride, pad_before, pad_after) == (Thw::new(3, 3, 3), Thw::new(1, 1, 1), 1, 1);
+    let fits = |channels: usize, most| channels.is_multiple_of(8) && channels <= most;
+    hopper && dtype != DType::F32 && cube && fits(c_in, NORM_IN) && fits(c_out, NORM_OUT) && c_out > HALO_FEW
 }
 
 /// A kernel of the `conv_halo` family.
@@ -101,6 +118,7 @@ impl Convolution {
             residual,
             partial,
             groups: 0,
+            norm: None,
             args,
         }
     }
@@ -134,6 +152,7 @@ impl Convolution {
         match plane.halo().filter(|_| cuda.driver.kernels.halo) {
             // SAFETY: the caller's promise.
             Some(halo) => unsafe { plane.launch_halo(cuda, halo) },
+            None if self.norm.is_some() => panic!("{:?}: no kernel applies a norm to what it reads", self.args),
             // SAFETY: the caller's promise.
             None if self.stem() => unsafe { self.launch_stem(cuda) },
             None => match self.patch(tf32).filter(|_| cuda.driver.kernels.ampere) {
@@ -265,17 +284,23 @@ impl Convolution {
         let map_w = cuda.driver.tensor_map(&Boxes::new(self.w, dtype, size(args.w_pitch), dims_w, box_w))?;
         let tiles = halo.cut(&args).tiles * size(args.c_out).div_ceil(channels) * size(args.phases * args.out_frames);
         let blocks = [cuda.driver.multiprocessors.min(tiles), 1, 1];
-        let grid = Grid { blocks, threads: [HALO_THREADS, 1], shared: HALO_SHARED };
         let kind = match (few, stride) {
             (true, _) => "few_",
             (_, 2) => "by2_",
             _ => "",
         };
-        let name = format!("conv_halo_{taps}x{taps}_{kind}{dtype}");
+        let (normed, norm, threads, shared) = match self.norm {
+            Some(norm) => ("norm_", norm, NORM_THREADS, NORM_SHARED),
+            None => ("", NormArgs::NONE, HALO_THREADS, HALO_SHARED),
+        };
+        let name = format!("conv_halo_{taps}x{taps}_{kind}{normed}{dtype}");
+        let grid = Grid { blocks, threads: [threads, 1], shared };
         assert!(residual == Ptr::NULL || residual == y, "{name}: what is added lies where the result goes");
         let (add, groups) = (i32::from(residual == y), int(self.groups));
         // SAFETY: arguments follow kernels/conv_halo.cu in order and type; the caller's promise.
-        unsafe { cuda.driver.launch(&name, grid, args![inputs, map_w, maps_y, y, bias, add, partial, groups, args]) }
+        unsafe {
+            cuda.driver.launch(&name, grid, args![inputs, map_w, maps_y, y, bias, add, partial, groups, args, norm])
+        }
     }
 
     /// What a phase writes: every pixel, or every second of every second row.
@@ -296,62 +321,4 @@ impl Convolution {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn convolution(args: ConvArgs, dtype: DType) -> Convolution {
-        let none = Ptr::NULL;
-        let (x, past, w, bias, y, residual) = (none, none, none, none, none, none);
-        Convolution { dtype, out: dtype, x, frames: 1, past, w, bias, y, residual, partial: none, groups: 0, args }
-    }
-
-    #[test]
-    fn only_what_the_halo_kernels_compute_is_given_to_them() {
-        let plane = ConvArgs { in_h: 9, in_w: 17, out_h: 9, out_w: 17, ..ConvArgs::matrix(1, 128, 256) };
-        let three = ConvArgs { taps_t: 3, taps_h: 3, taps_w: 3, pad_h: 1, pad_w: 1, ..plane };
-        let two = ConvArgs { taps_t: 2, taps_h: 2, taps_w: 2, pad_h: 1, pad_w: 1, phases: 4, ..plane };
-        let down = ConvArgs { stride_t: 2, stride_h: 2, stride_w: 2, pad_h: 0, pad_w: 0, out_h: 4, out_w: 8, ..three };
-        let halo = |taps, stride, few| Some(Halo { taps, stride, few });
-        assert_eq!(convolution(three, DType::F16).halo(), halo(3, 1, false));
-        assert_eq!(convolution(two, DType::Bf16).halo(), halo(2, 1, false));
-        assert_eq!(convolution(down, DType::Bf16).halo(), halo(3, 2, false));
-        assert_eq!(convolution(two, DType::F32).halo(), None);
-        assert_eq!(convolution(plane, DType::F16).halo(), halo(1, 1, false));
-        assert_eq!(convolution(ConvArgs { c_out: 3, y_pitch: 3, ..three }, DType::F16).halo(), halo(3, 1, true));
-        for no in [
-            ConvArgs { stride_h: 2, ..three },
-            ConvArgs { stride_t: 2, ..three },
-            ConvArgs { c_in: 100, x_pitch: 100, w_pitch: 100, ..three },
-            ConvArgs { c_out: 20, y_pitch: 20, ..three },
-            ConvArgs { c_out: 132, y_pitch: 132, ..three },
-            ConvArgs { phases: 1, ..two },
-        ] {
-            assert_eq!(convolution(no, DType::F16).halo(), None, "{no:?}");
-        }
-    }
-
-    #[test]
-    fn rows_left_over_are_cut_wide() {
-        let halo = Halo { taps: 3, stride: 1, few: false };
-        let cut = |h, w, halo: Halo| {
-            let Cut { tiles, columns, lines } =
-                halo.cut(&ConvArgs { out_h: h, out_w: w, ..ConvArgs::matrix(1, 128, 128) });
-            (tiles, columns, lines)
-        };
-        assert_eq!(cut(32, 240, halo), (2 * 15, 15, 16));
-        assert_eq!(cut(135, 240, halo), (8 * 15 + 8, 15, 68));
-        assert_eq!(cut(137, 240, halo), (9 * 15, 15, 72));
-        assert_eq!(cut(5, 40, halo), (2, 3, 4));
-        assert_eq!(cut(5, 16, halo), (1, 1, 8));
-        assert_eq!(cut(135, 240, Halo { taps: 1, ..halo }), (9 * 15, 15, 72));
-    }
-
-    #[test]
-    fn pictures_have_a_kernel_of_their_own() {
-        let plane = ConvArgs { in_h: 9, in_w: 17, out_h: 9, out_w: 17, ..ConvArgs::matrix(1, 3, 128) };
-        let stem = ConvArgs { taps_t: 3, taps_h: 3, taps_w: 3, pad_h: 1, pad_w: 1, w_pitch: 8, ..plane };
-        assert!(convolution(stem, DType::F16).stem() && !convolution(stem, DType::F32).stem());
-        assert!(!convolution(ConvArgs { c_in: 8, x_pitch: 8, ..stem }, DType::F16).stem());
-        assert!(!convolution(ConvArgs { c_out: 16, y_pitch: 16, ..stem }, DType::F16).stem());
-    }
-}
+mod tests;

@@ -98,15 +98,21 @@ impl<'a> Sums<'a> {
     }
 }
 
-pub fn run(cuda: &CudaOps, mut x: Tensor, given: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
-    let (thw, channels) = (x.thw(), x.channels());
-    assert_eq!(channels, norm.channels, "group_norm: input {x:?}");
+/// The statistics that a norm of `x` needs, taken where they are not given.
+pub fn stats_of(cuda: &CudaOps, op: &'static str, x: &Tensor, given: Option<Stats>, norm: &Norm) -> Result<Stats> {
+    assert_eq!(x.channels(), norm.channels, "{op}: input {x:?}");
     let stats = match given {
         Some(given) => given,
-        None => cuda.stats("group_norm", &x, norm.groups)?,
+        None => cuda.stats(op, x, norm.groups)?,
     };
-    let shape = Shape::from([thw.t, norm.groups, 2]);
-    assert_eq!((stats.shape(), stats.dtype()), (shape, DType::F32), "group_norm: statistics of {x:?}");
+    let shape = Shape::from([x.thw().t, norm.groups, 2]);
+    assert_eq!((stats.shape(), stats.dtype()), (shape, DType::F32), "{op}: statistics of {x:?}");
+    Ok(stats)
+}
+
+pub fn run(cuda: &CudaOps, mut x: Tensor, given: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
+    let (thw, channels) = (x.thw(), x.channels());
+    let stats = stats_of(cuda, "group_norm", &x, given, norm)?;
     let y = match x.is_unique() {
         true => x.clone(),
         false => cuda.room("group_norm", x.shape(), x.dtype())?,

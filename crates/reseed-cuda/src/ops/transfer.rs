@@ -5,6 +5,7 @@ use std::sync::mpsc;
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use rayon::prelude::*;
 use reseed_ops::{DType, Error, Incoming, Result, Shape, Tensor};
 
 use super::CudaOps;
@@ -15,8 +16,9 @@ use crate::driver::Ptr;
 use crate::pinned::Pinned;
 use crate::store::Lent;
 
-/// Values of a part.
+/// Values of a part, and those of it that a thread rounds at a time.
 const PART: usize = 1 << 18;
+const PIECE: usize = 1 << 14;
 
 /// Fills lent memory part by part: `fill` makes `size` bytes of each value, and a part travels while others are made.
 pub fn bring<T: Sync>(
@@ -104,7 +106,12 @@ impl Guard {
 pub fn upload(cuda: &CudaOps, shape: Shape, values: &[f32]) -> Result<Tensor> {
     assert_eq!(shape.count(), values.len(), "upload of {shape}");
     let (x, dtype) = (cuda.room("upload", shape, cuda.dtype)?, cuda.dtype);
-    bring(cuda, x.storage(), values, PART, dtype.bytes(), |to, part| narrow(to, part, dtype))?;
+    let size = dtype.bytes();
+    let fill = |to: &mut [u8], part: &[f32]| {
+        let pieces = to.par_chunks_mut(PIECE * size).zip(part.par_chunks(PIECE));
+        pieces.for_each(|(to, piece)| narrow(to, piece, dtype));
+    };
+    bring(cuda, x.storage(), values, PART, size, fill)?;
     Ok(x)
 }
 

@@ -144,6 +144,7 @@ impl Layer<'_> {
             residual: Ptr::NULL,
             partial: self.partial,
             groups: self.groups,
+            norm: None,
             args: self.args(run, z),
         }
     }

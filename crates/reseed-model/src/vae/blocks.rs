@@ -34,6 +34,16 @@ impl CausalConv {
         state.keep(ops, self.slot, x, keeps)?;
         Ok(y)
     }
+
+    /// conv(silu(n(x)))
+    pub fn behind(&self, ops: &dyn Ops, norm: &Norm, x: Summed, state: &mut State, to: Epilogue) -> Result<Summed> {
+        let picture = x.tensor.thw().t == 1 && state.is_alone(self.slot);
+        if picture && ops.norms_on_load(&self.conv.spec) {
+            return Ok(ops.norm_conv(x, norm, &self.conv, to)?);
+        }
+        let h = ops.group_norm(x.tensor, x.stats, norm, Activation::Silu)?;
+        self.forward(ops, h, state, to)
+    }
 }
 
 /// A convolution alone, and the sums that the norm behind it wants.
@@ -106,8 +116,7 @@ impl Block for Head {
 
     /// y = conv(silu(n(x)))
     fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
-        let h = ops.group_norm(x.tensor, x.stats, &self.norm, Activation::Silu)?;
-        self.conv.forward(ops, h, state, Epilogue::default())
+        self.conv.behind(ops, &self.norm, x, state, Epilogue::default())
     }
 }
 
@@ -151,17 +160,14 @@ impl Block for Resnet {
 
     /// h = conv₁(silu(n₁(x)));  y = s(x) + conv₂(silu(n₂(h)))        s: the identity, or 1x1x1
     fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
-        let Summed { tensor: x, stats } = x;
         let groups = Some(self.norm2.groups);
         // With a convolution as shortcut x is done with here, and the norm may work in its memory.
         let skip = match &self.shortcut {
-            Some(shortcut) => shortcut.forward(ops, x.clone(), state, Epilogue::default())?.tensor,
-            None => x.clone(),
+            Some(shortcut) => shortcut.forward(ops, x.tensor.clone(), state, Epilogue::default())?.tensor,
+            None => x.tensor.clone(),
         };
-        let h = ops.group_norm(x, stats, &self.norm1, Activation::Silu)?;
-        let h = self.conv1.forward(ops, h, state, Epilogue { residual: None, groups })?;
-        let h = ops.group_norm(h.tensor, h.stats, &self.norm2, Activation::Silu)?;
-        self.conv2.forward(ops, h, state, Epilogue { residual: Some(skip), groups })
+        let h = self.conv1.behind(ops, &self.norm1, x, state, Epilogue { residual: None, groups })?;
+        self.conv2.behind(ops, &self.norm2, h, state, Epilogue { residual: Some(skip), groups })
     }
 }
 

@@ -78,6 +78,11 @@ impl State {
         self.ends = true;
     }
 
+    /// Whether the next slice is all that a layer ever sees.
+    pub(crate) fn is_alone(&self, slot: usize) -> bool {
+        self.starts() && self.ends && !self.again.contains(&slot)
+    }
+
     /// Bytes of the remembered frames.
     pub fn bytes(&self) -> usize {
         self.pasts.values().map(|kept| kept.tensor().bytes()).sum()
