@@ -17,8 +17,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("reseed-upscale", &["reseed-media", "reseed-model", "reseed-ops"]),
 ];
 
-/// What checks of a crate may name beside: stored cases of the networks run on a card.
-const BESIDE: &[(&str, &str)] = &[("reseed-cuda", "reseed-model")];
+/// What checks of a crate may name beside: stored cases of the networks and stored jobs run on a card.
+const BESIDE: &[(&str, &str)] =
+    &[("reseed-cuda", "reseed-media"), ("reseed-cuda", "reseed-model"), ("reseed-cuda", "reseed-upscale")];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

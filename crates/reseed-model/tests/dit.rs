@@ -4,7 +4,7 @@
 mod common;
 
 use common::dit::{Held, velocity};
-use common::golden::dit::Golden;
+use common::golden::dit::{Golden, allowed};
 use reseed_model::Dit;
 use reseed_model::dit::{B3, B7, Config, Layout};
 use reseed_model::weights::formula::Formula;
@@ -45,7 +45,7 @@ fn bf16_is_near_f32() {
         let (golden, ops) = (Golden::open(name), best(DType::Bf16));
         let dit = Dit::load(&ops, &golden.source()).unwrap();
         let error = relative_error(&golden.output.values, &golden.run(&ops, &dit));
-        assert!(error <= golden.allowed(Precision::Bf16) && error > 1e-4, "{name}: {error:.2e}");
+        assert!(error <= allowed(Precision::Bf16) && error > 1e-4, "{name}: {error:.2e}");
     }
 }
 

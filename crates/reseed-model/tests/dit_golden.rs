@@ -8,7 +8,7 @@
 mod common;
 
 use common::distant::Distant;
-use common::golden::dit::{Golden, NAMES};
+use common::golden::dit::{Golden, NAMES, allowed};
 use common::golden::golden_path;
 use reseed_model::Dit;
 use reseed_model::weights::Source;
@@ -22,7 +22,7 @@ fn check(level: Level) {
         let dit = Dit::load(&ops, &golden.source()).unwrap();
         assert_eq!(dit.config, golden.config);
         let error = relative_error(&golden.output.values, &golden.run(&ops, &dit));
-        let allowed = golden.allowed(Precision::F32);
+        let allowed = allowed(Precision::F32);
         println!("{name} at {level}: {error:.2e}");
         assert!(error <= allowed, "{name} at {level}: relative error {error:.2e}, allowed {allowed:.2e}");
     }
@@ -63,7 +63,7 @@ fn every_layer_leaves_what_is_stored() {
         }
         for (tap, values) in &seen {
             let error = relative_error(&taps.read(tap).unwrap(), values);
-            let allowed = golden.allowed(Precision::F32);
+            let allowed = allowed(Precision::F32);
             println!("{name} {tap}: {error:.2e}");
             assert!(error <= allowed, "{name} {tap}: relative error {error:.2e}, allowed {allowed:.2e}");
         }

@@ -1,7 +1,8 @@
 //! For a machine that has a card and no compiler: every op against its definition; with the word `bench` the rate of the
 //! layers that networks spend their time in, with `main` that of the main ones among them, with `library` that of linear layers
 //! beside cuBLASLt's, with `quant` that of linear layers in few bits, with `goldens` and folders every stored case of the
-//! networks in them, on the processor where `cpu` is said; in every precision, or in those that are named.
+//! networks and every stored job in them, on the processor where `cpu` is said; in every precision, or in those that are
+//! named.
 #![allow(clippy::print_stdout, reason = "its report")]
 
 #[path = "../../tests/cases/mod.rs"]
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use goldens::{Cases, Devices};
 use reseed_cuda::{CudaOps, devices};
 use reseed_ops::conformance::Values;
 use reseed_ops::{
@@ -61,11 +63,26 @@ fn main() -> ExitCode {
 }
 
 fn golden(precision: Precision, folders: &[PathBuf], cpu: bool) -> Result<usize> {
+    let cases = Cases::find(folders)?;
+    if cases.is_empty() {
+        println!("golden {precision}: there are no cases in {folders:?}");
+        return Ok(1);
+    }
+    // As jobs have it: the transformer takes bf16 where the autoencoder takes f16.
+    let other = if precision == Precision::F16 { Precision::Bf16 } else { precision };
     match (cpu, precision) {
-        (false, _) => goldens::run(&CudaOps::new(0, precision)?, folders),
+        (false, _) => {
+            let card = CudaOps::new(0, precision)?;
+            let wrong = cases.networks(&card)?;
+            Ok(wrong + cases.jobs(Devices { vae: &card, transformer: &card.with_precision(other)? }))
+        }
         // A word for cards alone.
         (true, Precision::Tf32) => Ok(0),
-        (true, _) => goldens::run(&CpuOps::new(precision.dtype(), None)?, folders),
+        (true, _) => {
+            let [vae, transformer] = [precision, other].map(|precision| CpuOps::new(precision.dtype(), None));
+            let (vae, transformer) = (&vae?, &transformer?);
+            Ok(cases.networks(vae)? + cases.jobs(Devices { vae, transformer }))
+        }
     }
 }
 

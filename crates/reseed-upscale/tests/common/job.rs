@@ -58,17 +58,27 @@ impl SmallVae {
         (keep, from): (Option<&dyn Keep>, Point),
         settings: Settings,
         step: &dyn Step,
-        mut film: Film,
+        film: Film,
         progress: &mut dyn Progress,
     ) -> (Result<Report>, Vec<Frame>) {
         let size = settings.output(film.info()).unwrap().size;
         let upscaler = Upscaler::new(&self.ops, Model { vae: &self.vae, step }, settings).keeping(keep);
-        let (screen, finished) = screen(&film, size);
-        let report = upscaler.resume(from, &mut film, screen, progress);
-        let frames = finished.lock().unwrap().take();
-        assert_eq!(report.is_ok(), frames.is_some(), "a job is done when its sink is finished");
-        (report, frames.unwrap_or_default())
+        show(&upscaler, size, film, (from, progress))
     }
+}
+
+/// Runs a job whose result has that size and gives what it wrote, if it finished.
+pub fn show(
+    upscaler: &Upscaler,
+    size: Size,
+    mut film: Film,
+    (from, progress): (Point, &mut dyn Progress),
+) -> (Result<Report>, Vec<Frame>) {
+    let (screen, finished) = screen(&film, size);
+    let report = upscaler.resume(from, &mut film, screen, progress);
+    let frames = finished.lock().unwrap().take();
+    assert_eq!(report.is_ok(), frames.is_some(), "a job is done when its sink is finished");
+    (report, frames.unwrap_or_default())
 }
 
 /// A transformer that leaves its input as it is.

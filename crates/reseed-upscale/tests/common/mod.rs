@@ -2,6 +2,9 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod job;
+#[path = "../../../reseed-model/tests/common/golden/mod.rs"]
+pub mod networks;
+pub mod stored;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -48,7 +51,11 @@ pub struct Golden {
 
 impl Golden {
     pub fn open(name: &str) -> Golden {
-        let bytes = fs::read(golden_path(&format!("{name}.safetensors"))).unwrap();
+        Golden::read(&golden_path(&format!("{name}.safetensors")))
+    }
+
+    pub fn read(path: &Path) -> Golden {
+        let bytes = fs::read(path).unwrap();
         let start = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
         let mut header: BTreeMap<String, Value> = serde_json::from_slice(&bytes[8..start]).unwrap();
         let metadata = header.remove("__metadata__").unwrap();
@@ -60,7 +67,7 @@ impl Golden {
                 "F32" => data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect(),
                 "BF16" => data.chunks_exact(2).map(|b| bf16::from_le_bytes(b.try_into().unwrap()).to_f32()).collect(),
                 "U8" => data.iter().map(|b| f32::from(*b)).collect(),
-                other => panic!("{name}: {other}"),
+                other => panic!("{}: {other}", path.display()),
             };
             Tensor { dims: numbers(&entry["shape"]), values }
         };

@@ -71,17 +71,6 @@ impl Golden {
         Formula::plain(self.config.tensors(), self.seed)
     }
 
-    /// Relative error of a correct run with operands and results of a precision.
-    pub fn allowed(&self, precision: Precision) -> f64 {
-        match precision {
-            // Sums of a few hundred f32 products, a dozen times in a row.
-            Precision::F32 => 2e-5,
-            // In bf16 each value is rounded to 8 bits some twenty times a layer; the published policy is 0.6% away from f32.
-            // Others round as much less as their steps are finer.
-            other => 1e-2 * f64::from(other.rounding() / Precision::Bf16.rounding()),
-        }
-    }
-
     pub fn run(&self, ops: &dyn Ops, dit: &Dit) -> Vec<f32> {
         let latents = self.latents.upload(ops, 0..self.latents.t);
         let text = text(ops, &dit.config, &self.text);
@@ -92,6 +81,17 @@ impl Golden {
             false => dit.velocity(ops, &latents, &text, &plan),
         };
         ops.download(&result.unwrap()).unwrap()
+    }
+}
+
+/// Relative error of a correct run with operands and results of a precision.
+pub fn allowed(precision: Precision) -> f64 {
+    match precision {
+        // Sums of a few hundred f32 products, a dozen times in a row.
+        Precision::F32 => 2e-5,
+        // In bf16 each value is rounded to 8 bits some twenty times a layer; the published policy is 0.6% away from f32.
+        // Others round as much less as their steps are finer.
+        other => 1e-2 * f64::from(other.rounding() / Precision::Bf16.rounding()),
     }
 }
 

@@ -129,26 +129,31 @@ impl Golden {
 
     /// Relative error of a correct run with operands and results of a precision.
     pub fn allowed(&self, precision: Precision) -> f64 {
-        if precision == Precision::F32 {
-            return 1e-5; // sums of a few thousand products, fifty times in a row
-        }
-        // A rounding moves a value by up to half a step, each amount as likely as the next: 1/√3 of that on average.
-        // Roundings are independent of each other; a norm between any two keeps them from growing.
-        (self.roundings() as f64).sqrt() * f64::from(precision.rounding()) / 3f64.sqrt()
-    }
-
-    /// Roundings on the longest path, those of weights included.
-    fn roundings(&self) -> usize {
-        let config = &self.config;
-        let levels = config.channels.len();
-        let blocks = 2 + levels * if self.encode { config.layers } else { config.decoder_layers };
-        let input = 1;
-        let conv = 2; // the kernel and the output
-        let norm = 1;
-        let attention = norm + 2 * conv + 1; // two linear layers around it, and itself
         let blending = if self.tiling.is_some() { 4 } else { 0 }; // a pixel lies in four tiles at most
-        input + conv + blocks * 2 * (norm + conv) + attention + (levels - 1) * conv + norm + conv + blending
+        let layers = if self.encode { self.config.layers } else { self.config.decoder_layers };
+        allowed(roundings(&self.config, layers) + blending, precision)
     }
+}
+
+/// Relative error of a correct run with so many roundings on the longest path.
+pub fn allowed(roundings: usize, precision: Precision) -> f64 {
+    if precision == Precision::F32 {
+        return 1e-5; // sums of a few thousand products, fifty times in a row
+    }
+    // A rounding moves a value by up to half a step, each amount as likely as the next: 1/√3 of that on average.
+    // Roundings are independent of each other; a norm between any two keeps them from growing.
+    (roundings as f64).sqrt() * f64::from(precision.rounding()) / 3f64.sqrt()
+}
+
+/// Roundings on the longest path of a half with so many layers a level, those of weights included.
+pub fn roundings(config: &Config, layers: usize) -> usize {
+    let levels = config.channels.len();
+    let blocks = 2 + levels * layers;
+    let input = 1;
+    let conv = 2; // the kernel and the output
+    let norm = 1;
+    let attention = norm + 2 * conv + 1; // two linear layers around it, and itself
+    input + conv + blocks * 2 * (norm + conv) + attention + (levels - 1) * conv + norm + conv
 }
 
 /// Runs cases; `seen` gets each with its result. Cases in a row that share a model load it once.
