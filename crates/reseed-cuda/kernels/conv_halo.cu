@@ -19,6 +19,7 @@
 #include "hopper.cuh"
 #include "norming.cuh"
 #include "params.cuh"
+#include "sums.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -75,51 +76,6 @@ __device__ __forceinline__ const float* bias_of(const ConvArgs& c, const Tile& t
         bias += (halo_class(row, 2 * c.out_h) * 4 + halo_class(column, 2 * c.out_w)) * c.c_out;
     }
     return bias + tile.channel;
-}
-
-// Two lanes each add one half of their chunks to the other's, N chunks a half.
-template <int N>
-__device__ __forceinline__ void halve(float (&sum)[16], float (&square)[16], int lane) {
-    const bool upper = lane & N * 2;
-    #pragma unroll
-    for (int j = 0; j < N; j++) {
-        const float other_sum = __shfl_xor_sync(~0u, upper ? sum[j] : sum[j + N], N * 2);
-        const float other_square = __shfl_xor_sync(~0u, upper ? square[j] : square[j + N], N * 2);
-        sum[j] = (upper ? sum[j + N] : sum[j]) + other_sum, square[j] = (upper ? square[j + N] : square[j]) + other_square;
-    }
-}
-
-// Sums of what a warp has made and of its squares: 2 rows of 16 pixels by 128 channels, in groups of `width`; pixels outside
-// hold zeros. The lanes of different pixels halve the channels among themselves at every step, so that a step costs half of
-// the one before. What cancels when a variance is made of them is less than what rounding to E has changed.
-__device__ __forceinline__ void group_sums(const float (&v)[2][64], int width, float2* out, int slots, int lane) {
-    float sum[16], square[16];
-    #pragma unroll
-    for (int j = 0; j < 16; j++) {
-        sum[j] = square[j] = 0.f;
-        #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const float x = v[i / 4][j * 4 + i % 4];
-            sum[j] += x, square[j] += x * x;
-        }
-    }
-    halve<8>(sum, square, lane);
-    halve<4>(sum, square, lane);
-    halve<2>(sum, square, lane);
-    // Left: chunks `first` and `first` + 1 of eight channels, a pair of each in every one of four lanes.
-    const int first = lane / 4 * 2;
-    #pragma unroll
-    for (int distance = 1; distance <= 2; distance *= 2) {
-        if (distance * 2 >= width) break;
-        #pragma unroll
-        for (int j = 0; j < 2; j++) sum[j] += __shfl_xor_sync(~0u, sum[j], distance), square[j] += __shfl_xor_sync(~0u, square[j], distance);
-    }
-    if (width == 16) sum[0] += sum[1], square[0] += square[1];
-    if (lane % 4 == 0 || (width == 4 && lane % 4 == 2)) {
-        #pragma unroll
-        for (int j = 0; j < 2; j++)
-            if (width < 16 || j == 0) out[(i64)((first + j) * 8 + lane % 4 * 2) / width * slots] = {sum[j], square[j]};
-    }
 }
 
 // Sums begin with the bias of their channels; those of channels that are not there with zero.
@@ -340,7 +296,7 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
                 }
                 const int width = c.c_out / groups, slots = c.phases * cut.lines * cut.columns;
                 const int slot = (tile.phase * cut.lines + row / 2) * cut.columns + left / TILE;
-                group_sums(sums, width, partial + (frame * groups + tile.channel / width) * slots + slot, slots, lane);
+                group_sums<16>([&](int side, int i) { return sums[side][i]; }, width, partial + (frame * groups + tile.channel / width) * slots + slot, slots, lane);
             }
             made++;
         }

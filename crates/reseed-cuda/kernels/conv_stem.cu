@@ -1,12 +1,15 @@
 // conv_stem: causal convolution of pictures, which have few channels: all taps of all channels are one row of a product
 //
 //   x, past  (frames, H, W, C) E, C <= 4        w  [tap][Co][w_pitch] E        y  (frames, H, W, Co) E        bias f32
+//   partial  [frame][group][slot] (sum, sum of squares) of 2 x 16 pixels and a group's channels each, or null
 //   grid     blocks that walk over tiles of 16 x 16 pixels, weights in shared memory; a warp makes 2 rows of 16 pixels, and
 //            those of the next tile are read meanwhile
-//   needs    taps_t x 3 x 3 taps with taps_t <= 3, stride 1, one zero around the plane, Co a multiple of 64
+//   needs    taps_t x 3 x 3 taps with taps_t <= 3, stride 1, one zero around the plane, Co a multiple of 64;
+//            groups of 4 or 8 channels
 //   differs  from the reference by the order of the sums and one rounding
 #include "element.cuh"
 #include "params.cuh"
+#include "sums.cuh"
 
 constexpr int STEM_TILE = 16, STEM_HALO = 18, STEM_STEPS = 7, STEM_K = STEM_STEPS * 16, STEM_PITCH = STEM_K + 8, STEM_N = 64;
 constexpr int STEM_THREADS = 256, STEM_EACH = (3 * STEM_HALO * STEM_HALO * 4 + STEM_THREADS - 1) / STEM_THREADS;
@@ -61,7 +64,7 @@ __device__ __forceinline__ void stem_multiply(float (&sums)[2][STEM_N / 8][4], c
 }
 
 template <class E>
-__device__ void conv_stem(E* y, const E* x, const E* past, const E* w, const float* bias, const ConvArgs& c) {
+__device__ void conv_stem(E* y, const E* x, const E* past, const E* w, const float* bias, float2* partial, int groups, const ConvArgs& c) {
     extern __shared__ unsigned char memory[];
     E* weights = (E*)memory;                                            // [Co][STEM_PITCH]
     E* pixels = weights + c.c_out * STEM_PITCH;                         // [dt][18][18][C]
@@ -97,10 +100,12 @@ __device__ void conv_stem(E* y, const E* x, const E* past, const E* w, const flo
                 for (int s = 0; s < 4; s++) sums[s / 2][n][s % 2 * 2] = shift.x, sums[s / 2][n][s % 2 * 2 + 1] = shift.y;
             }
             stem_multiply(sums, pixels, weights + first * STEM_PITCH, offsets, steps, c.c_in);
+            const i64 frame = tile.t * c.frame_step + c.frame_start;
+            const int row = tile.row + warp * 2, column = tile.column + lane / 4;
             #pragma unroll
             for (int s = 0; s < 4; s++) {
-                const int r = tile.row + warp * 2 + s % 2, q = tile.column + s / 2 * 8 + lane / 4;
-                E* to = y + (((i64)(tile.t * c.frame_step + c.frame_start) * c.out_h + r) * c.out_w + q) * c.y_pitch + first + lane % 4 * 8;
+                const int r = row + s % 2, q = column + s / 2 * 8;
+                E* to = y + ((frame * c.out_h + r) * c.out_w + q) * c.y_pitch + first + lane % 4 * 8;
                 #pragma unroll
                 for (int chunk = 0; chunk < STEM_N / 32; chunk++) {
                     u32 out[4];
@@ -113,14 +118,23 @@ __device__ void conv_stem(E* y, const E* x, const E* past, const E* w, const flo
                     if (r < c.out_h && q < c.out_w) *(uint4*)(to + chunk * 32) = uint4{out[0], out[1], out[2], out[3]};
                 }
             }
+            if (partial) {
+                const int width = c.c_out / groups, columns = (c.out_w + STEM_TILE - 1) / STEM_TILE;
+                const int slots = (c.out_h + STEM_TILE - 1) / STEM_TILE * (STEM_TILE / 2) * columns, slot = row / 2 * columns + tile.column / STEM_TILE;
+                auto value = [&](int side, int i) {
+                    return row + i % 4 / 2 < c.out_h && column + side * 8 < c.out_w ? sums[side][i / 4][i % 4] : 0.f;
+                };
+                group_sums<STEM_N / 8>(value, width, partial + (frame * groups + first / width) * slots + slot, slots, lane);
+            }
         }
     }
 }
 
 #define CONV_STEM(E)                                                                                                    \
     extern "C" __global__ void __launch_bounds__(STEM_THREADS, 2)                                                       \
-    conv_stem_##E(E* y, const E* x, const E* past, const E* w, const float* bias, const __grid_constant__ ConvArgs c) { \
-        conv_stem<E>(y, x, past, w, bias, c);                                                                           \
+    conv_stem_##E(E* y, const E* x, const E* past, const E* w, const float* bias, float2* partial, int groups,          \
+                  const __grid_constant__ ConvArgs c) {                                                                 \
+        conv_stem<E>(y, x, past, w, bias, partial, groups, c);                                                          \
     }
 CONV_STEM(f16)
 #if __CUDA_ARCH__ >= 800

@@ -166,11 +166,18 @@ impl Convolution {
 
     /// Slots of a frame and a group in which the kernel leaves statistics of its output, where it can.
     pub fn sums(&self, cuda: &CudaOps, groups: usize) -> Option<usize> {
-        let a = &self.args;
-        let channels = a.c_out as usize;
-        let whole = channels.is_multiple_of(HALO_CHANNELS) && channels.is_multiple_of(groups);
-        let fits = whole && matches!(channels / groups, 4 | 8 | 16) && cuda.driver.kernels.halo;
-        let cut = self.halo().filter(|_| fits)?.cut(a);
+        let (a, channels) = (&self.args, self.args.c_out as usize);
+        let width = Some(channels / groups).filter(|width| channels == groups * width)?;
+        let halo = self.halo().filter(|_| cuda.driver.kernels.halo);
+        let cut = match halo {
+            Some(halo) if channels.is_multiple_of(HALO_CHANNELS) && matches!(width, 4 | 8 | 16) => halo.cut(a),
+            None if self.stem() && matches!(width, 4 | 8) => {
+                let (rows, columns) =
+                    ((a.out_h as usize).div_ceil(STEM_PLANE), (a.out_w as usize).div_ceil(STEM_PLANE));
+                Cut { tiles: rows * columns, columns, lines: rows * STEM_PLANE / 2 }
+            }
+            _ => return None,
+        };
         Some(a.phases as usize * cut.lines * cut.columns)
     }
 
@@ -193,8 +200,9 @@ impl Convolution {
         let pixels = 3 * (STEM_PLANE + 2) * (STEM_PLANE + 2) * STEM_IN as usize;
         let shared = (args.c_out as usize * STEM_PITCH + pixels) * dtype.bytes();
         let grid = Grid { blocks: [tiles.min(2 * cuda.driver.multiprocessors), 1, 1], threads: [256, 1], shared };
+        let (name, groups) = (format!("conv_stem_{dtype}"), int(self.groups));
         // SAFETY: arguments follow kernels/conv_stem.cu in order and type; the caller's promise.
-        unsafe { cuda.driver.launch(&format!("conv_stem_{dtype}"), grid, args![y, x, past, w, bias, args]) }
+        unsafe { cuda.driver.launch(&name, grid, args![y, x, past, w, bias, self.partial, groups, args]) }
     }
 
     /// A matrix product as a convolution over a plane as wide as a tile, where the rows fill it.

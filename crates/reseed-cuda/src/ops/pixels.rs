@@ -1,6 +1,5 @@
 //! Pictures between host and card as the codes they are stored in, fewer bytes than values; the card converts them.
 
-use rayon::prelude::*;
 use reseed_ops::{Depth, Incoming, Pixels, Result, Shape, Tensor};
 
 use super::CudaOps;
@@ -12,13 +11,10 @@ use crate::launch::args;
 use crate::params::long;
 use crate::pinned::Pinned;
 
-/// Bytes of a part: few parts, since each costs the driver as much time as half a megabyte on the bus.
-const PART: usize = 4 << 20;
-/// Bytes of it that a thread copies at a time.
-const PIECE: usize = 1 << 18;
-
-fn copy(to: &mut [u8], from: &[u8]) {
-    to.par_chunks_mut(PIECE).zip(from.par_chunks(PIECE)).for_each(|(to, from)| to.copy_from_slice(from));
+/// Bytes of a part: some parts, so that several threads copy, and few, since each costs the driver as much time as half a
+/// megabyte on the bus.
+fn part(bytes: usize) -> usize {
+    (bytes / 6).clamp(1 << 20, 4 << 20)
 }
 
 /// Converts as many codes as `x` has values, one way or the other.
@@ -36,7 +32,8 @@ pub fn upload_pixels(cuda: &CudaOps, shape: Shape, pixels: &Pixels) -> Result<Te
     // The tensor first: once the codes have gone, memory is as if they had never been there.
     let x = cuda.room("upload_pixels", shape, cuda.dtype)?;
     let codes = cuda.lend(Lane::In, "upload_pixels", shape, pixels.bytes().len())?;
-    transfer::bring(cuda, &codes, pixels.bytes(), PART, 1, copy)?;
+    let bytes = pixels.bytes();
+    transfer::bring(cuda, &codes, bytes, part(bytes.len()), 1, <[u8]>::copy_from_slice)?;
     launch(cuda, "upload_pixels", &x, codes.ptr(), pixels.depth())?;
     Ok(x)
 }
@@ -52,7 +49,8 @@ struct Sent {
 impl Incoming<Pixels> for Sent {
     fn wait(self: Box<Self>, into: &mut Pixels) -> Result<()> {
         into.reset(self.depth, self.count);
-        transfer::arrive(&self.parts, into.bytes_mut(), PART, copy)?;
+        let bytes = into.bytes_mut();
+        transfer::arrive(&self.parts, bytes, part(bytes.len()), <[u8]>::copy_from_slice)?;
         self.guard.check()
     }
 }
@@ -62,6 +60,7 @@ pub fn send_pixels(cuda: &CudaOps, x: &Tensor, depth: Depth) -> Result<Box<dyn I
     let bytes = x.count() * depth.bytes();
     let codes = cuda.lend(Lane::Compute, "send_pixels", x.shape(), bytes)?;
     launch(cuda, "send_pixels", &x, codes.ptr(), depth)?;
-    let (guard, parts) = (Guard::new(cuda, x.dtype())?, transfer::leave(cuda, &codes, codes.ptr(), bytes, PART)?);
+    let (guard, parts) =
+        (Guard::new(cuda, x.dtype())?, transfer::leave(cuda, &codes, codes.ptr(), bytes, part(bytes))?);
     Ok(Box::new(Sent { parts, depth, count: x.count(), guard }))
 }

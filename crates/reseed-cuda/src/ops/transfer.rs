@@ -5,7 +5,6 @@ use std::sync::mpsc;
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use rayon::prelude::*;
 use reseed_ops::{DType, Error, Incoming, Result, Shape, Tensor};
 
 use super::CudaOps;
@@ -16,11 +15,11 @@ use crate::driver::Ptr;
 use crate::pinned::Pinned;
 use crate::store::Lent;
 
-/// Values of a part, and those of it that a thread rounds at a time.
+/// Values of a part.
 const PART: usize = 1 << 18;
-const PIECE: usize = 1 << 14;
 
-/// Fills lent memory part by part: `fill` makes `size` bytes of each value, and a part travels while others are made.
+/// Fills lent memory part by part: `fill` makes `size` bytes of each value, and a part travels while others are made. The first
+/// is made here, since threads that sleep take as long to wake.
 pub fn bring<T: Sync>(
     cuda: &CudaOps,
     to: &Lent,
@@ -29,10 +28,12 @@ pub fn bring<T: Sync>(
     size: usize,
     fill: impl Fn(&mut [u8], &[T]) + Sync,
 ) -> Result<()> {
-    let fill = &fill;
+    let (fill, mut parts) = (&fill, values.chunks(part).enumerate());
+    let send = |i: usize, pinned: &Pinned| cuda.store.bring(to, i * part * size, pinned, 0, pinned.len());
+    let Some((_, first)) = parts.next() else { return Ok(()) };
     rayon::in_place_scope(|scope| {
         let (sender, filled) = mpsc::channel();
-        for (i, values) in values.chunks(part).enumerate() {
+        for (i, values) in parts {
             let (mut pinned, sender) = (Pinned::new(&cuda.store, values.len() * size)?, sender.clone());
             pinned.bytes_mut()?; // threads that are shared wait for no copy
             scope.spawn(move |_| {
@@ -42,10 +43,10 @@ pub fn bring<T: Sync>(
             });
         }
         drop(sender);
-        filled.into_iter().try_for_each(|filled| {
-            let (i, pinned) = filled?;
-            cuda.store.bring(to, i * part * size, &pinned, 0, pinned.len())
-        })
+        let mut pinned = Pinned::new(&cuda.store, first.len() * size)?;
+        fill(pinned.bytes_mut()?, first);
+        send(0, &pinned)?;
+        filled.into_iter().try_for_each(|filled| filled.and_then(|(i, pinned)| send(i, &pinned)))
     })
 }
 
@@ -60,7 +61,8 @@ pub fn leave(cuda: &CudaOps, lent: &Lent, at: Ptr, bytes: usize, part: usize) ->
     parts.collect()
 }
 
-/// Takes what has come to the host, `part` values at a time; while one part is taken, the next may still come.
+/// Takes what has come to the host, `part` values at a time; while one part is taken, the next may still come. The last is taken
+/// here.
 pub fn arrive<T: Send>(
     parts: &[Pinned],
     into: &mut [T],
@@ -69,9 +71,12 @@ pub fn arrive<T: Send>(
 ) -> Result<()> {
     let take = &take;
     rayon::in_place_scope(|scope| {
-        for (to, part) in into.chunks_mut(part).zip(parts) {
-            let bytes = part.bytes()?;
-            scope.spawn(move |_| take(to, bytes));
+        for (i, (to, from)) in into.chunks_mut(part).zip(parts).enumerate() {
+            let bytes = from.bytes()?;
+            match i + 1 < parts.len() {
+                true => scope.spawn(move |_| take(to, bytes)),
+                false => take(to, bytes),
+            }
         }
         Ok(())
     })
@@ -106,12 +111,7 @@ impl Guard {
 pub fn upload(cuda: &CudaOps, shape: Shape, values: &[f32]) -> Result<Tensor> {
     assert_eq!(shape.count(), values.len(), "upload of {shape}");
     let (x, dtype) = (cuda.room("upload", shape, cuda.dtype)?, cuda.dtype);
-    let size = dtype.bytes();
-    let fill = |to: &mut [u8], part: &[f32]| {
-        let pieces = to.par_chunks_mut(PIECE * size).zip(part.par_chunks(PIECE));
-        pieces.for_each(|(to, piece)| narrow(to, piece, dtype));
-    };
-    bring(cuda, x.storage(), values, PART, size, fill)?;
+    bring(cuda, x.storage(), values, PART, dtype.bytes(), |to, part| narrow(to, part, dtype))?;
     Ok(x)
 }
 
