@@ -3,9 +3,10 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use super::uncached::Uncached;
 use crate::error::{Error, Result};
 
 /// `frames-120-5` has five frames from number 120 on.
@@ -24,7 +25,7 @@ pub(super) struct Spool {
     folder: PathBuf,
     parts: VecDeque<Part>,
     /// The file that grows, and the number of its first frame.
-    growing: Option<(File, usize)>,
+    growing: Option<(Uncached, usize)>,
     written: usize,
 }
 
@@ -46,9 +47,9 @@ impl Spool {
     /// Appends a frame's planes.
     pub fn append(&mut self, planes: &[u8]) -> Result<()> {
         let growing = match &mut self.growing {
-            Some((file, _)) => file.write_all(planes),
-            none => File::create(self.folder.join(GROWING)).and_then(|mut file| {
-                file.write_all(planes)?;
+            Some((file, _)) => file.append(planes),
+            none => Uncached::create(&self.folder.join(GROWING)).and_then(|mut file| {
+                file.append(planes)?;
                 *none = Some((file, self.written));
                 Ok(())
             }),
@@ -63,7 +64,7 @@ impl Spool {
         let Some((file, first)) = self.growing.take() else { return Ok(self.written) };
         let count = self.written - first;
         let path = self.folder.join(format!("{NAME}{first}-{count}"));
-        let named = file.sync_data().and_then(|()| fs::rename(self.folder.join(GROWING), &path));
+        let named = file.finish().and_then(|()| fs::rename(self.folder.join(GROWING), &path));
         named.map_err(|cause| self.cannot_write(cause))?;
         self.parts.push_back(Part { path, first, count });
         Ok(self.written)
