@@ -26,6 +26,8 @@ pub(super) struct Spool {
     parts: VecDeque<Part>,
     /// The file that grows, and the number of its first frame.
     growing: Option<(Uncached, usize)>,
+    /// What the last one left.
+    memory: Vec<u8>,
     written: usize,
 }
 
@@ -41,18 +43,20 @@ impl Spool {
         if reach < frames {
             return Err(Error::Lost { path: folder.into(), frame: reach + 1 });
         }
-        Ok(Spool { folder: folder.into(), parts: parts.into(), growing: None, written: frames })
+        Ok(Spool { folder: folder.into(), parts: parts.into(), growing: None, memory: Vec::new(), written: frames })
     }
 
     /// Appends a frame's planes.
     pub fn append(&mut self, planes: &[u8]) -> Result<()> {
         let growing = match &mut self.growing {
             Some((file, _)) => file.append(planes),
-            none => Uncached::create(&self.folder.join(GROWING)).and_then(|mut file| {
-                file.append(planes)?;
-                *none = Some((file, self.written));
-                Ok(())
-            }),
+            none => {
+                Uncached::create(&self.folder.join(GROWING), std::mem::take(&mut self.memory)).and_then(|mut file| {
+                    file.append(planes)?;
+                    *none = Some((file, self.written));
+                    Ok(())
+                })
+            }
         };
         growing.map_err(|cause| self.cannot_write(cause))?;
         self.written += 1;
@@ -64,8 +68,8 @@ impl Spool {
         let Some((file, first)) = self.growing.take() else { return Ok(self.written) };
         let count = self.written - first;
         let path = self.folder.join(format!("{NAME}{first}-{count}"));
-        let named = file.finish().and_then(|()| fs::rename(self.folder.join(GROWING), &path));
-        named.map_err(|cause| self.cannot_write(cause))?;
+        let safe = file.finish().and_then(|memory| fs::rename(self.folder.join(GROWING), &path).map(|()| memory));
+        self.memory = safe.map_err(|cause| self.cannot_write(cause))?;
         self.parts.push_back(Part { path, first, count });
         Ok(self.written)
     }

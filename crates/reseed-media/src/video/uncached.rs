@@ -22,9 +22,10 @@ pub(super) struct Uncached {
 }
 
 impl Uncached {
-    /// A new file in the place of whatever is there.
-    pub fn create(path: &Path) -> io::Result<Uncached> {
-        let (file, buffer) = (create(path)?, vec![0; BYTES + BLOCK]);
+    /// A new file in the place of whatever is there, with the memory that the last one left.
+    pub fn create(path: &Path, mut buffer: Vec<u8>) -> io::Result<Uncached> {
+        let file = create(path)?;
+        buffer.resize(BYTES + BLOCK, 0);
         let first = buffer.as_ptr().align_offset(BLOCK);
         Ok(Uncached { file, buffer, first, waiting: 0, length: 0 })
     }
@@ -44,12 +45,13 @@ impl Uncached {
         Ok(())
     }
 
-    /// Makes the file safe.
-    pub fn finish(mut self) -> io::Result<()> {
+    /// Makes the file safe, and leaves its memory to the next.
+    pub fn finish(mut self) -> io::Result<Vec<u8>> {
         self.flush()?;
         // The last block was written to its end.
         self.file.set_len(self.length)?;
-        self.file.sync_data()
+        self.file.sync_data()?;
+        Ok(self.buffer)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -108,15 +110,16 @@ mod tests {
     fn files_hold_what_was_appended_and_no_more() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
+        let mut memory = Vec::new();
         for pieces in [&[][..], &[7], &[BLOCK, 1, BLOCK - 1], &[BYTES + 3, 5, BYTES], &[3 * BYTES + 17]] {
-            let mut file = Uncached::create(&path).unwrap();
+            let mut file = Uncached::create(&path, memory).unwrap();
             let mut all = Vec::new();
             for (i, piece) in pieces.iter().enumerate() {
                 let bytes: Vec<u8> = (0..*piece).map(|k| (k + i) as u8).collect();
                 file.append(&bytes).unwrap();
                 all.extend(bytes);
             }
-            file.finish().unwrap();
+            memory = file.finish().unwrap();
             assert!(std::fs::read(&path).unwrap() == all, "{pieces:?}");
         }
     }
@@ -126,7 +129,7 @@ mod tests {
     fn a_file_whose_places_do_not_suit_takes_the_cache() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
-        let mut file = Uncached::create(&path).unwrap();
+        let mut file = Uncached::create(&path, Vec::new()).unwrap();
         file.first += 1;
         file.append(&[9; BYTES]).unwrap();
         file.finish().unwrap();
