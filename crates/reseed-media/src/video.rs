@@ -19,6 +19,7 @@ mod spool;
 mod timeline;
 mod tools;
 mod tracks;
+mod uncached;
 mod writer;
 
 use std::path::{Path, PathBuf};

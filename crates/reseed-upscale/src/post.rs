@@ -144,6 +144,9 @@ impl<'a> Post<'a> {
     /// Alpha is guided by the pictures before their colours are corrected.
     fn finish(&self, slice: join::Slice<Vec<Arc<Frame>>>) -> Vec<Frame> {
         let (mut pictures, inputs) = (slice.frames, slice.payload);
+        if pictures.is_empty() {
+            return inputs.into_iter().map(|frame| self.hand_on(frame)).collect();
+        }
         let size = self.view.geometry().output;
         low_band::apply(self.settings.low_band, &mut pictures, &inputs, self.view.geometry());
         let alphas = self.alphas(&pictures, &inputs, size);
@@ -153,14 +156,25 @@ impl<'a> Post<'a> {
         }
         let done = inputs.into_iter().filter_map(Arc::into_inner);
         done.for_each(|frame| self.view.frames().give(frame.samples));
-        let frame = |(picture, alpha): (Vec<f32>, Option<Vec<f32>>)| {
-            let idle = self.view.frames().find(self.depth, picture.len());
-            let mut samples = idle.unwrap_or_else(|| Samples::black(self.depth, picture.len()));
-            samples.set_between(&picture, [BLACK, WHITE]);
-            self.view.pool().give(picture);
-            Frame { size, samples, alpha: alpha.map(|alpha| Samples::from_unit(&alpha, self.depth)) }
-        };
-        pictures.into_par_iter().zip(alphas).map(frame).collect()
+        pictures.into_par_iter().zip(alphas).map(|(picture, alpha)| self.frame(picture, alpha)).collect()
+    }
+
+    fn frame(&self, picture: Vec<f32>, alpha: Option<Vec<f32>>) -> Frame {
+        let idle = self.view.frames().find(self.depth, picture.len());
+        let mut samples = idle.unwrap_or_else(|| Samples::black(self.depth, picture.len()));
+        samples.set_between(&picture, [BLACK, WHITE]);
+        self.view.pool().give(picture);
+        let alpha = alpha.map(|alpha| Samples::from_unit(&alpha, self.depth));
+        Frame { size: self.view.geometry().output, samples, alpha }
+    }
+
+    /// A frame that nobody computed with: what its picture would come to, and without one where it has the right size and
+    /// depth.
+    fn hand_on(&self, frame: Arc<Frame>) -> Frame {
+        match (frame.size, frame.depth()) == (self.view.geometry().output, self.depth) {
+            true => Arc::unwrap_or_clone(frame),
+            false => self.frame(self.view.cropped(&frame), None),
+        }
     }
 
     /// The alpha of every frame whose input has one.

@@ -16,7 +16,8 @@ use crate::view::View;
 /// Frames a latent frame, behind the first.
 const FRAMES_A_LATENT: usize = 4;
 
-/// A slice of a batch on its way through the VAE. A batch that was done before the job went on is one without pictures.
+/// A slice of a batch on its way through the VAE. A batch that was done before the job went on is one without pictures, and so
+/// is every slice of a job that computes nothing.
 pub struct Slice {
     /// Pictures `[T, H, W, 3]` in [-1, 1], padded.
     pub pictures: Vec<f32>,
@@ -31,6 +32,8 @@ pub struct Prepare<'a> {
     pub view: &'a View,
     /// Latent frames a slice. Where there are no latents, every picture goes by itself.
     pub latents: Option<usize>,
+    /// Whether anything is computed. Frames of a job that hands them on as they are need no pictures.
+    pub draws: bool,
     /// Batches that were done before the job went on.
     pub done: usize,
 }
@@ -57,7 +60,7 @@ impl Prepare<'_> {
         let mut batch = Some(batch);
         self.ranges(count).into_iter().all(|range| {
             let frames = batch.as_ref().map_or(&[][..], |batch| &batch.seen[range.clone()]).to_vec();
-            let pictures = timed(time, || pictures(self.view, &frames));
+            let pictures = if self.draws { timed(time, || pictures(self.view, &frames)) } else { Vec::new() };
             let batch = if range.end == count { batch.take() } else { None };
             to.send(Slice { pictures, frames, batch }).is_ok()
         })

@@ -73,6 +73,12 @@ impl Settings {
         Geometry::new(input.size, self.target, self.longest)
     }
 
+    /// Whether frames of this input that no network sees come out as they went in.
+    pub(crate) fn hands_on(&self, input: &Info) -> bool {
+        let resized = self.geometry(input).is_ok_and(|geometry| !geometry.steps.is_empty());
+        !resized && !input.alpha && self.batching.shared() == 0 && self.color == Color::None
+    }
+
     /// What the result of an input will be, for the sink to be created with.
     pub fn output(&self, input: &Info) -> Result<Info> {
         Ok(Info { size: self.geometry(input)?.output, ..input.clone() })

@@ -31,37 +31,55 @@ pub struct Look {
     bins: Vec<f32>,
 }
 
+/// What a sample adds: its value, which is shared between two bins, so that a little light moves little.
+#[derive(Clone, Copy)]
+struct Share {
+    value: f32,
+    bin: usize,
+    /// The next bin's part; this one has the rest.
+    next: f32,
+}
+
+impl Share {
+    fn of(value: f32) -> Share {
+        let at = value * (BINS - 1) as f32;
+        let bin = (at as usize).min(BINS - 2);
+        Share { value, bin, next: at - bin as f32 }
+    }
+}
+
 impl Look {
     /// Looks at a frame.
     pub fn of(frame: &Frame) -> Look {
         match &frame.samples {
-            Samples::U8(samples) => Look::at(frame, |i| f32::from(samples[i]) / 255.0),
-            Samples::U16(samples) => Look::at(frame, |i| f32::from(samples[i]) / 65535.0),
+            Samples::U8(samples) => {
+                let shares: [Share; 256] = std::array::from_fn(|code| Share::of(code as f32 / 255.0));
+                Look::at(frame, |i| shares[usize::from(samples[i])])
+            }
+            Samples::U16(samples) => Look::at(frame, |i| Share::of(f32::from(samples[i]) / 65535.0)),
         }
     }
 
-    fn at(frame: &Frame, value: impl Fn(usize) -> f32) -> Look {
+    fn at(frame: &Frame, share: impl Fn(usize) -> Share) -> Look {
         let (h, w) = (frame.size.h, frame.size.w);
         let (mut cells, mut counts) = (vec![[0.0; 3]; GRID * GRID], vec![0.0; GRID * GRID]);
-        let mut bins = vec![0.0; 3 * BINS];
+        let mut bins = [[0.0; BINS]; 3];
+        let columns: Vec<(usize, usize)> = (0..w).step_by(w.div_ceil(SAMPLED)).map(|x| (x, x * GRID / w)).collect();
         for y in (0..h).step_by(h.div_ceil(SAMPLED)) {
-            for x in (0..w).step_by(w.div_ceil(SAMPLED)) {
-                let cell = y * GRID / h * GRID + x * GRID / w;
+            for (x, column) in &columns {
+                let cell = y * GRID / h * GRID + column;
                 counts[cell] += 1.0;
-                for c in 0..3 {
-                    let value = value(3 * (y * w + x) + c);
+                for (c, bins) in bins.iter_mut().enumerate() {
+                    let Share { value, bin, next } = share(3 * (y * w + x) + c);
                     cells[cell][c] += value;
-                    // Shared between two bins, so that a little light moves little.
-                    let at = value * (BINS - 1) as f32;
-                    let bin = (at as usize).min(BINS - 2);
-                    bins[c * BINS + bin] += 1.0 - (at - bin as f32);
-                    bins[c * BINS + bin + 1] += at - bin as f32;
+                    bins[bin] += 1.0 - next;
+                    bins[bin + 1] += next;
                 }
             }
         }
         let total: f32 = counts.iter().sum();
         cells.iter_mut().zip(&counts).for_each(|(cell, n)| *cell = cell.map(|sum| sum / f32::max(*n, 1.0)));
-        bins.iter_mut().for_each(|bin| *bin /= 3.0 * total);
+        let bins = bins.iter().flatten().map(|bin| bin / (3.0 * total)).collect();
         Look { cells, bins }
     }
 

@@ -185,7 +185,8 @@ impl<'a> Upscaler<'a> {
         let computed = done + made.len();
         let reader = Reader { settings, done: computed, first, shot, view: &view, stop: &stop };
         let latents = self.networks.map(|_| settings.vae.slice);
-        let prepare = Prepare { view: &view, latents, done: computed };
+        let draws = self.networks.is_some() || !settings.hands_on(&info);
+        let prepare = Prepare { view: &view, latents, draws, done: computed };
         let (view, phase, stop) = (&view, &phase, &stop);
         let (vae, layers) = (settings.vae.clone(), settings.turns.layers);
         let turns = Fitted { vae, layers };

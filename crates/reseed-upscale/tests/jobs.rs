@@ -6,12 +6,12 @@ mod common;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use common::job::{Film, SmallVae, identity, unreadable};
-use reseed_media::{Depth, Frame, Samples, Size};
+use common::job::{Film, SmallVae, identity, screen, unreadable};
+use reseed_media::{Depth, Frame, Samples, Size, Source};
 use reseed_ops::Thw;
 use reseed_upscale::batch::Batching;
 use reseed_upscale::noise::Noise;
-use reseed_upscale::{Color, Error, Latent, Progress, Settings, Target};
+use reseed_upscale::{Color, Error, Latent, Progress, Settings, Target, Upscaler};
 
 const SIZE: Size = Size { h: 18, w: 26 };
 
@@ -197,4 +197,30 @@ fn slices_and_longer_ones_give_the_same_frames() {
     let (short, long) = (run(1), run(4));
     let far = short.iter().zip(&long).any(|(a, b)| reseed_media::metrics::psnr(a, b) < 60.0);
     assert!(!far, "slices change the result");
+}
+
+/// A job without networks, sizes and colours leaves frames as they are; batches that share frames compute with them, and find
+/// the same.
+#[test]
+fn frames_that_nothing_changes_come_out_as_they_went_in() {
+    let run = |overlap: usize, depth: Depth, frames: &[Frame]| {
+        let all = frames.to_vec();
+        let mut film = Film::made(frames[0].size, depth, move |i| Ok(all.get(i).cloned()));
+        let settings = Settings { target: Target::Scale(1.0), color: Color::None, ..settings(5, overlap) };
+        let (screen, finished) = screen(&film, settings.output(film.info()).unwrap().size);
+        Upscaler::identity(settings).run(&mut film, screen, &mut ()).unwrap();
+        finished.lock().unwrap().take().unwrap()
+    };
+    let codes = |size: Size, step: usize| (0..3 * size.pixels()).map(move |i| (i * step) as u16).collect();
+    let deep = |size, step| Frame { size, samples: Samples::U16(codes(size, step)), alpha: None };
+    let every_code = Size { h: 128, w: 172 };
+    let film: Vec<Frame> = (0..7).map(|i| deep(every_code, 2 * i + 1)).collect();
+    for overlap in [0, 1] {
+        assert!(run(overlap, Depth::Sixteen, &film) == film, "deep frames, {overlap} shared");
+        assert!(run(overlap, Depth::Eight, &shot(0, 7)) == shot(0, 7), "frames, {overlap} shared");
+    }
+    let odd: Vec<Frame> = (1..7).map(|i| deep(Size { h: 9, w: 13 }, 997 * i)).collect();
+    for (depth, film) in [(Depth::Sixteen, shot(0, 7)), (Depth::Sixteen, odd.clone()), (Depth::Eight, odd)] {
+        assert!(run(0, depth, &film) == run(1, depth, &film), "{depth:?}, {}", film[0].size);
+    }
 }

@@ -3,9 +3,10 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use super::uncached::Uncached;
 use crate::error::{Error, Result};
 
 /// `frames-120-5` has five frames from number 120 on.
@@ -24,7 +25,9 @@ pub(super) struct Spool {
     folder: PathBuf,
     parts: VecDeque<Part>,
     /// The file that grows, and the number of its first frame.
-    growing: Option<(File, usize)>,
+    growing: Option<(Uncached, usize)>,
+    /// What the last one left.
+    memory: Vec<u8>,
     written: usize,
 }
 
@@ -40,18 +43,20 @@ impl Spool {
         if reach < frames {
             return Err(Error::Lost { path: folder.into(), frame: reach + 1 });
         }
-        Ok(Spool { folder: folder.into(), parts: parts.into(), growing: None, written: frames })
+        Ok(Spool { folder: folder.into(), parts: parts.into(), growing: None, memory: Vec::new(), written: frames })
     }
 
     /// Appends a frame's planes.
     pub fn append(&mut self, planes: &[u8]) -> Result<()> {
         let growing = match &mut self.growing {
-            Some((file, _)) => file.write_all(planes),
-            none => File::create(self.folder.join(GROWING)).and_then(|mut file| {
-                file.write_all(planes)?;
-                *none = Some((file, self.written));
-                Ok(())
-            }),
+            Some((file, _)) => file.append(planes),
+            none => {
+                Uncached::create(&self.folder.join(GROWING), std::mem::take(&mut self.memory)).and_then(|mut file| {
+                    file.append(planes)?;
+                    *none = Some((file, self.written));
+                    Ok(())
+                })
+            }
         };
         growing.map_err(|cause| self.cannot_write(cause))?;
         self.written += 1;
@@ -63,8 +68,8 @@ impl Spool {
         let Some((file, first)) = self.growing.take() else { return Ok(self.written) };
         let count = self.written - first;
         let path = self.folder.join(format!("{NAME}{first}-{count}"));
-        let named = file.sync_data().and_then(|()| fs::rename(self.folder.join(GROWING), &path));
-        named.map_err(|cause| self.cannot_write(cause))?;
+        let safe = file.finish().and_then(|memory| fs::rename(self.folder.join(GROWING), &path).map(|()| memory));
+        self.memory = safe.map_err(|cause| self.cannot_write(cause))?;
         self.parts.push_back(Part { path, first, count });
         Ok(self.written)
     }
