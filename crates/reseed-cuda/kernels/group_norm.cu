@@ -92,7 +92,7 @@ group_stats_join(float* stats, const float2* partial, int slots, i64 count) {
     __shared__ double2 all[1024];
     const i64 group = (i64)blockIdx.y * gridDim.x + blockIdx.x;
     double2 mine = {0., 0.};
-    #pragma unroll 4
+    #pragma unroll 16                                                  // a block reads its group alone: many loads in flight
     for (int i = threadIdx.x; i < slots; i += 1024) {
         const float2 at = partial[group * slots + i];
         mine.x += at.x, mine.y += at.y;

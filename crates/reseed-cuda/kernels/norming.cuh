@@ -9,15 +9,13 @@
 // same place of its row.
 constexpr int NORM_WARPS = 6, NORM_STEP = 4 * NORM_WARPS;
 
-// What a norm is to a picture, z = slope * x + shift for every channel, in shared memory. Both are times -log2(e), so that 2 to
-// the power of z is what a sigmoid wants.
-constexpr float LOG2E = 1.44269504f;
-
+// What a norm is to a picture, for every channel, in shared memory: h = slope * x + shift is half of what it makes, since
+// silu(2h) = h + h tanh(h).
 __device__ __forceinline__ void tabulate(u32 table, const NormArgs& n, const ConvArgs& c) {
     for (int channel = threadIdx.x; channel < c.c_in; channel += blockDim.x) {
         const float2 stats = n.stats[channel / (c.c_in / n.groups)];
-        const float slope = n.gain[channel] / sqrtf(stats.y + n.eps), shift = n.shift[channel] - stats.x * slope;
-        asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(table + channel * 8), "f"(slope * -LOG2E), "f"(shift * -LOG2E) : "memory");
+        const float slope = .5f * n.gain[channel] / sqrtf(stats.y + n.eps), shift = .5f * n.shift[channel] - stats.x * slope;
+        asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(table + channel * 8), "f"(slope), "f"(shift) : "memory");
     }
 }
 
@@ -30,19 +28,18 @@ struct Norming {
         for (int j = 0; j < 8; j += 2)
             asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(slope[j]), "=f"(shift[j]), "=f"(slope[j + 1]), "=f"(shift[j + 1]) : "r"(table + (channel + j) * 8));
     }
-    // z * sigmoid(z) of eight values, side by side so that none waits for another.
+    // Eight values, side by side so that none waits for another. The tangent is off by 2^-11 of itself, the result by half of that,
+    // which is what rounding to f16 does to it.
     template <class E> __device__ __forceinline__ void apply(u32 at) const {
         u32 v[4];
-        float z[8], e[8];
+        float h[8], t[8];
         load_shared(v, at);
         #pragma unroll
-        for (int j = 0; j < 8; j++) z[j] = wide(E{(u16)(v[j / 2] >> j % 2 * 16)}) * slope[j] + shift[j];
+        for (int j = 0; j < 8; j++) h[j] = wide(E{(u16)(v[j / 2] >> j % 2 * 16)}) * slope[j] + shift[j];
         #pragma unroll
-        for (int j = 0; j < 8; j++) e[j] = exp2_fast(z[j]);
+        for (int j = 0; j < 8; j++) t[j] = tanh_fast(h[j]);
         #pragma unroll
-        for (int j = 0; j < 8; j++) e[j] = reciprocal_fast(e[j] * -LOG2E - LOG2E);
-        #pragma unroll
-        for (int j = 0; j < 4; j++) v[j] = pack<E>(z[2 * j] * e[2 * j], z[2 * j + 1] * e[2 * j + 1]);
+        for (int j = 0; j < 4; j++) v[j] = pack<E>(h[2 * j] * t[2 * j] + h[2 * j], h[2 * j + 1] * t[2 * j + 1] + h[2 * j + 1]);
         store_shared(at, v);
     }
 };
