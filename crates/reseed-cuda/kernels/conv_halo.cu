@@ -4,13 +4,14 @@
 //   x, past  (frames, H, W, C) E through tensor maps, zero outside        w  [phase][tap][Co][C] E        bias f32
 //   y        through a tensor map for each phase, and as it is for few channels; with `add` what is there is added
 //   partial  [frame][group][slot] (sum, sum of squares) of 2 x 16 pixels and a group's channels each, or null
+//   norm     for kernels of that name: what becomes of x first
 //   grid     as many blocks as multiprocessors, each walks over tiles of 16 x 16 pixels by BN channels; where 8 rows or fewer are
 //            left over, over tiles of 8 x 32
 //   block    two warpgroups multiply, 8 rows of 16 pixels each; one thread of a third one copies; with `norm` warps of
 //            that and of a fourth one normalise what has come before it is multiplied
 //   needs    C a multiple of 8, stride S in space, Co a multiple of 8 or (few) at most 16; groups of 4, 8 or 16 channels;
-//            channels beyond C are zeros, weights beyond Co are read and dropped
-//   differs  from the reference by the order of the sums and one rounding
+//            channels beyond C are zeros, weights beyond Co are read and dropped; with `norm` one frame, no past, C at most 1024
+//   differs  from the reference by the order of the sums and one rounding; with `norm` also by that of `tanh_fast`
 //
 // A pixel's 64 channels are one 128-byte row of the swizzle, and the swizzle follows the address alone. So a tap that
 // moves the tile by (dy, dx) moves the start address by whole rows and nothing else: groups of 8 pixels stay one row of
@@ -296,7 +297,8 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
                 }
                 const int width = c.c_out / groups, slots = c.phases * cut.lines * cut.columns;
                 const int slot = (tile.phase * cut.lines + row / 2) * cut.columns + left / TILE;
-                group_sums<16>([&](int side, int i) { return sums[side][i]; }, width, partial + (frame * groups + tile.channel / width) * slots + slot, slots, lane);
+                float2* out = partial + (frame * groups + tile.channel / width) * slots + slot;
+                group_sums<16>([&](int side, int i) { return sums[side][i]; }, width, out, slots, lane);
             }
             made++;
         }
@@ -305,7 +307,7 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
 }
 
 #define CONV_HALO(name, E, K, S, BN, NORM)                                                                              \
-    extern "C" __global__ void __launch_bounds__(NORM ? 512 : 384, 1)                                                                \
+    extern "C" __global__ void __launch_bounds__(NORM ? 512 : 384, 1)                                                   \
     name(const __grid_constant__ Inputs inputs, const __grid_constant__ TensorMap w, const __grid_constant__ Phases phases, E* y, \
          const float* bias, int add, float2* partial, int groups, const __grid_constant__ ConvArgs c,                   \
          const __grid_constant__ NormArgs norm) {                                                                       \
