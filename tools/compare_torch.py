@@ -37,7 +37,7 @@ TEXT = 58
 
 
 def reseed(args, *words):
-    command = [args.reseed, "bench", *words, "--dtype", args.dtype, "--json"]
+    command = [args.reseed, "bench", *words, "--device", "cpu", "--dtype", args.dtype, "--json"]
     line = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[0]
     return json.loads(line)
 

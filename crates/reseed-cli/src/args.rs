@@ -91,14 +91,17 @@ pub struct RoundtripArgs {
     pub run: RunArgs,
 }
 
+/// A card where there is one, and else the processor.
+pub const AUTO: &str = "auto";
+
 #[derive(Args, Clone)]
 pub struct DemoArgs {
     /// Folder that the results go to.
     #[arg(default_value = "reseed-demo")]
     pub output: PathBuf,
-    /// Where to compute: cpu, cuda or cuda:N. A card where there is one, unless given.
-    #[arg(long, value_parser = device)]
-    pub device: Option<String>,
+    /// Where to compute: cpu, cuda or cuda:N; auto is a card where there is one, and else the processor.
+    #[arg(long, default_value = AUTO, value_parser = device)]
+    pub device: String,
     /// Type of the activations; what suits the device unless given.
     #[arg(long, value_parser = precision, value_name = "f32|tf32|f16|bf16")]
     pub dtype: Option<Precision>,
@@ -121,8 +124,8 @@ pub struct RunArgs {
 
 #[derive(Args, Clone)]
 pub struct ComputeArgs {
-    /// Where to compute: cpu, cuda or cuda:N.
-    #[arg(long, alias = "cuda_device", default_value = "cpu", value_parser = device)]
+    /// Where to compute: cpu, cuda or cuda:N; auto is a card where there is one, and else the processor.
+    #[arg(long, alias = "cuda_device", default_value = AUTO, value_parser = device)]
     pub device: String,
     /// Type of the activations; sums are always f32. Unless given: f16 on cuda, and bf16 where values leave the range of
     /// f16; bf16 on a cpu with AMX, for nano f32 in its decoder; f32 on any other.

@@ -54,23 +54,9 @@ fn once(args: &DemoArgs) -> Result<()> {
     Ok(())
 }
 
-/// The device that was asked for, or a card where there is one.
 fn engine(args: &DemoArgs) -> Result<Engine> {
-    let on = |device: &str| {
-        let compute = ComputeArgs {
-            device: device.into(),
-            dtype: args.dtype,
-            threads: args.threads,
-            json: args.json,
-            profile: false,
-            tune: false,
-        };
-        Engine::new(nano::NAME, &compute)
-    };
-    match &args.device {
-        Some(device) => on(device),
-        None => on("cuda").or_else(|_| on("cpu")),
-    }
+    let DemoArgs { device, dtype, threads, json, .. } = args.clone();
+    Engine::new(nano::NAME, &ComputeArgs { device, dtype, threads, json, profile: false, tune: false })
 }
 
 /// One of the two, restored.

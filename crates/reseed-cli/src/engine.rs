@@ -11,7 +11,7 @@ use reseed_model::weights::safetensors::Safetensors;
 use reseed_model::{Config, nano};
 use reseed_ops::{Ceiling, CheckOps, CpuOps, Hw, Level, Ops, Precision, TraceOps};
 
-use crate::args::{ComputeArgs, PlanArgs};
+use crate::args::{AUTO, ComputeArgs, PlanArgs};
 use crate::failure::{Failure, Result};
 use crate::model::Weights;
 use crate::report;
@@ -19,6 +19,9 @@ use crate::tuning;
 
 /// Seed of formula weights.
 pub const SEED: u64 = 1;
+
+const CPU: &str = "cpu";
+const CARD: &str = "cuda";
 
 /// Makes devices that compute nothing and count what another would take.
 pub type Trace = Box<dyn Fn() -> TraceOps + Send + Sync>;
@@ -48,7 +51,8 @@ pub fn devices(
     max_vram: Option<usize>,
     weights: Option<&Weights>,
 ) -> Result<(Device, Option<Device>)> {
-    let mixed = args.dtype.is_none() && args.device == "cpu" && weights.is_some_and(Weights::decodes_in_f32);
+    let args = &placed(args);
+    let mixed = args.dtype.is_none() && args.device == CPU && weights.is_some_and(Weights::decodes_in_f32);
     if mixed && cpu_precision(None)? != Precision::F32 {
         let other = ComputeArgs { profile: false, ..args.clone() };
         let fine = ComputeArgs { dtype: Some(Precision::F32), ..args.clone() };
@@ -79,14 +83,25 @@ pub fn transformer_device(args: &ComputeArgs, max_vram: Option<usize>, device: &
     }
 }
 
+/// The same with a name in the place of `auto`. A card that is there and cannot be used is for its owner to know of.
+fn placed(args: &ComputeArgs) -> ComputeArgs {
+    let device = match args.device.as_str() {
+        AUTO if reseed_cuda::devices().is_ok_and(|cards| !cards.is_empty()) => CARD,
+        AUTO => CPU,
+        given => given,
+    };
+    ComputeArgs { device: device.into(), ..args.clone() }
+}
+
 /// The device that was asked for, in the type that was asked for or that suits it best.
 pub fn device(args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {
+    let args = &placed(args);
     let number = match args.device.as_str() {
-        "cpu" => return cpu(args, max_vram),
-        "cuda" => Some(0),
+        CPU => return cpu(args, max_vram),
+        CARD => Some(0),
         word => word.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
     };
-    let unknown = || Failure::Usage(format!("--device {}: the devices are cpu, cuda and cuda:N", args.device));
+    let unknown = || Failure::Usage(format!("--device {}: the devices are auto, cpu, cuda and cuda:N", args.device));
     let mut cuda = CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(Precision::F16))?;
     cuda.tune(&tuning::record(), args.tune)?.iter().for_each(|line| report::warn(line));
     card_device(cuda, args, max_vram)

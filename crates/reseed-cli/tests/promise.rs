@@ -14,6 +14,15 @@ use reseed_media::Size;
 const CONTEXT: u64 = 560 << 20;
 
 #[test]
+fn a_card_is_used_where_there_is_one() {
+    let (card, words) = (Card::new(), "estimate vae decode --weights formula:tiny --size 64x64 --frames 5");
+    let taken = |outcome: common::Outcome| outcome.events()[0]["card_peak_bytes"].as_u64();
+    assert!(taken(common::outcome(card.beside(words))).is_some_and(|bytes| bytes > CONTEXT));
+    assert_eq!(taken(common::outcome(card.beside(&format!("{words} --device cpu")))), None);
+    assert_eq!(taken(card.0.succeed(&format!("{words} --json"))), None);
+}
+
+#[test]
 fn no_run_takes_more_than_it_may() {
     let card = Card::new();
     for (direction, size, frames, limit, exact) in [

@@ -256,7 +256,7 @@ fn mistakes_get_one_line_and_leave_nothing_behind() {
         ("upscale in.y4m out.y4m --model cut", 4, "cut/dit.safetensors"),
         ("upscale in.y4m out.y4m --model model", 4, "a GGUF file of architecture `llama`"),
         ("upscale in.y4m out.y4m --model formula:tiny --max-vram 6G", 2, "--max-vram is for --device cuda"),
-        ("upscale in.y4m out.y4m --model formula:tiny --device tpu", 2, "the devices are cpu, cuda and cuda:N"),
+        ("upscale in.y4m out.y4m --model formula:tiny --device tpu", 2, "the devices are auto, cpu, cuda and cuda:N"),
     ] {
         let said = lab.run(words);
         assert_eq!(said.code, Some(code), "reseed {words}: {}", said.stderr);

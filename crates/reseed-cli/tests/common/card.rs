@@ -30,7 +30,12 @@ impl Card {
 
     /// `reseed` and these words on this card, with a cache of its own.
     pub fn command(&self, words: &str) -> Command {
-        let mut command = self.0.command(&format!("{words} --device cuda --json"));
+        self.beside(&format!("{words} --device cuda"))
+    }
+
+    /// The same where nobody says that it shall compute there.
+    pub fn beside(&self, words: &str) -> Command {
+        let mut command = self.0.command(&format!("{words} --json"));
         command.env("LD_LIBRARY_PATH", self.0.path("")).env("RESEED_STUB", self.0.path("most"));
         command.env("XDG_CACHE_HOME", self.0.path("cache"));
         command
