@@ -3,6 +3,7 @@
 use reseed_cuda::DeviceInfo;
 use reseed_ops::{CpuOps, Level, Ops};
 
+use crate::engine;
 use crate::failure::Result;
 use crate::report::bytes;
 use crate::tuning;
@@ -13,7 +14,8 @@ pub fn run() -> Result<()> {
     let cpu = CpuOps::new(dtype, None)?;
     let levels: Vec<String> = Level::available().map(|level| level.to_string()).collect();
     say!("reseed  {}", env!("CARGO_PKG_VERSION"));
-    say!("device  {}, {dtype} unless told otherwise", cpu.device());
+    say!("device  {} unless told otherwise (--device)", engine::auto());
+    say!("cpu     {}, {dtype} unless told otherwise", cpu.device());
     say!("levels  {} (cap with RESEED_CPU)", levels.join(", "));
     match reseed_cuda::devices() {
         Ok(cards) => cards.iter().for_each(card),

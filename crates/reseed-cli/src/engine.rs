@@ -83,13 +83,13 @@ pub fn transformer_device(args: &ComputeArgs, max_vram: Option<usize>, device: &
     }
 }
 
-/// The same with a name in the place of `auto`. A card that is there and cannot be used is for its owner to know of.
+/// What `auto` stands for here. A card that is there and cannot be used is for its owner to know of.
+pub fn auto() -> &'static str {
+    if reseed_cuda::devices().is_ok_and(|cards| !cards.is_empty()) { CARD } else { CPU }
+}
+
 fn placed(args: &ComputeArgs) -> ComputeArgs {
-    let device = match args.device.as_str() {
-        AUTO if reseed_cuda::devices().is_ok_and(|cards| !cards.is_empty()) => CARD,
-        AUTO => CPU,
-        given => given,
-    };
+    let device = if args.device == AUTO { auto() } else { &args.device };
     ComputeArgs { device: device.into(), ..args.clone() }
 }
 

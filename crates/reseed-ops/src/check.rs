@@ -239,7 +239,8 @@ impl Ops for CheckOps<'_> {
         self.compare("group_norm", a, b, terms)
     }
 
-    /// Values of the norm that round to neighbours are too few to be felt in sums of so many.
+    /// A device that rounds what the norm makes, or is off by as much in its SiLU, is so by another amount for every value: sums
+    /// of so many feel less of it than their own rounding.
     fn norm_conv(&self, x: Summed, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
         let (norms, convs) = (unpack::<Norm>(&norm.packed), unpack::<Conv>(&conv.packed));
         let (xa, xb) = parts(&x.tensor);
