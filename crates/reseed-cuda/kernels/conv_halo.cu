@@ -19,41 +19,18 @@
 // each with the taps that read it.
 #include "hopper.cuh"
 #include "norming.cuh"
-#include "params.cuh"
 #include "sums.cuh"
+#include "tiles.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-constexpr int TILE = 16, HALO_BK = 64;
+constexpr int HALO_BK = 64;
 constexpr int OUT_WARP = 8192, OUT_HALF = 4096;                         // bytes of a warp's output, and of 64 channels of it
 
 struct Phases { TensorMap of[4]; };
 
 // The input and its past, as square tiles read them and as wide ones do.
 struct Inputs { TensorMap x[2], past[2]; };
-
-struct Tile { int t, row, column, channel, phase; bool wide; };
-
-// How a plane is cut into tiles: rows of square ones, and perhaps one of wide ones below.
-template <int K, int S>
-struct Cut {
-    int columns, squares, tiles, lines;                                // `lines`: pairs of rows
-    __device__ __forceinline__ explicit Cut(const ConvArgs& c) {
-        const int over = c.out_h % TILE;
-        const bool wide = K > 1 && S == 1 && over > 0 && over <= TILE / 2 && c.out_w > TILE;
-        const int rows = wide ? c.out_h / TILE : (c.out_h + TILE - 1) / TILE;
-        columns = (c.out_w + TILE - 1) / TILE, squares = rows * columns, tiles = squares + (wide ? (columns + 1) / 2 : 0);
-        lines = rows * (TILE / 2) + (wide ? TILE / 4 : 0);
-    }
-    template <int BN> __device__ __forceinline__ Tile tile(const ConvArgs& c, int i) const {
-        const int blocks = (c.c_out + BN - 1) / BN;
-        const int channel = i % blocks * BN; i /= blocks;
-        const int phase = i % c.phases; i /= c.phases;
-        const int at = i % tiles;
-        if (at < squares) return {i / tiles, at / columns * TILE, at % columns * TILE, channel, phase, false};
-        return {i / tiles, squares / columns * TILE, (at - squares) * 2 * TILE, channel, phase, true};
-    }
-};
 
 // The taps that read a plane of pixels: all of them with stride 1, those of its parity with stride 2.
 template <int K, int S>
@@ -145,15 +122,17 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
     if (NORM) tabulate(table, norm, c);
     __syncthreads();
     const int slabs = (c.c_in + HALO_BK - 1) / HALO_BK, taps = c.taps_t * K * K, steps = c.taps_t * slabs * PLANES;
-    const Cut<K, S> cut(c);
-    const int tiles = cut.tiles * ((c.c_out + BN - 1) / BN) * c.phases * c.out_frames;
+    const Cut cut(c, K > 1 && S == 1);
+    const int blocks = (c.c_out + BN - 1) / BN, tiles = cut.tiles * blocks * c.phases * c.out_frames;
+    auto tile_of = [&](int i) { return cut.tile(i / blocks / c.phases, i % blocks * BN, i / blocks % c.phases); };
     Ring<A_STAGES> a;
     Ring<B_STAGES> b;
     if (group >= 2) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(NORM ? 56 : 40));
-        const int first = (threadIdx.x - 288) / 8;                     // pixel of those that normalise
-        for (int i = blockIdx.x; i < tiles && NORM && threadIdx.x >= 288 && first < NORM_STEP; i += gridDim.x) {
-            const Tile tile = cut.template tile<BN>(c, i);
+        const int first = ((int)threadIdx.x - 288) / 8;                // pixel of those that normalise
+        const bool normalises = NORM && threadIdx.x >= 288 && first < NORM_STEP;
+        for (int i = blockIdx.x; normalises && i < tiles; i += gridDim.x) {
+            const Tile tile = tile_of(i);
             for (int k = 0; k < slabs; k++) {
                 const int channel = k * HALO_BK + threadIdx.x % 8 * 8, width = tile.wide ? WIDE : HALO;
                 const Norming norming(table, channel);
@@ -179,9 +158,9 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
                     frame < 0 ? frame + c.past_frames : frame);
             a.next();
         };
-        if (blockIdx.x < tiles) bring(cut.template tile<BN>(c, blockIdx.x), 0);
+        if (blockIdx.x < tiles) bring(tile_of(blockIdx.x), 0);
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
-            const Tile tile = cut.template tile<BN>(c, i);
+            const Tile tile = tile_of(i);
             for (int k = 0; k < steps; k++) {
                 const Plane<K, S> plane(k % PLANES);
                 const int dt = k / PLANES / slabs, channel = k / PLANES % slabs * HALO_BK;
@@ -195,7 +174,7 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
                     // The pixels of the next step, as soon as the multipliers have left those of the one before.
                     if (s != min(B_STAGES, plane.count - TOGETHER)) continue;
                     if (k + 1 < steps) bring(tile, k + 1);
-                    else if (i + gridDim.x < tiles) bring(cut.template tile<BN>(c, i + gridDim.x), 0);
+                    else if (i + gridDim.x < tiles) bring(tile_of(i + gridDim.x), 0);
                 }
             }
             if (BN == 128 && add) {                                    // by now the multipliers have begun with this tile
@@ -218,7 +197,7 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
     const u32 output = outputs + (group * 4 + warp) * OUT_WARP;
     int made = 0;
     for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
-        const Tile tile = cut.template tile<BN>(c, i);
+        const Tile tile = tile_of(i);
         const int pitch = tile.wide ? WIDE : HALO, part = tile.wide ? TILE : (TILE / 2) * HALO;         // from the one warpgroup's pixels to the other's
         const int row = tile.row + (tile.wide ? 0 : group * 8) + warp * 2, left = tile.column + (tile.wide ? group * TILE : 0), column = left + lane / 4;
         float sums[2][BN / 2];                                         // 8 x 8 pixels each, left and right

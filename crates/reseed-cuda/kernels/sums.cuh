@@ -15,7 +15,7 @@ __device__ __forceinline__ void halve(float (&sum)[CHUNKS], float (&square)[CHUN
 }
 
 // Sums of what a warp has made and of its squares: 2 rows of 16 pixels by CHUNKS of eight channels, in groups of `width`, 4, 8
-// or, where a lane is left with two chunks, 16; pixels outside hold zeros. value(side, i) is what a lane holds, i counting four of
+// or 16; pixels outside hold zeros. value(side, i) is what a lane holds, i counting four of
 // every chunk as products leave them. The lanes of different pixels halve the channels among themselves at every step, so that a
 // step costs half of the one before. What cancels when a variance is made of them is less than what rounding to E has changed.
 template <int CHUNKS, class Value>
@@ -43,6 +43,8 @@ __device__ __forceinline__ void group_sums(Value value, int width, float2* out, 
         for (int j = 0; j < LEFT; j++) sum[j] += __shfl_xor_sync(~0u, sum[j], distance), square[j] += __shfl_xor_sync(~0u, square[j], distance);
     }
     if (LEFT == 2 && width == 16) sum[0] += sum[LEFT - 1], square[0] += square[LEFT - 1];
+    if (LEFT == 1 && width == 16) sum[0] += __shfl_xor_sync(~0u, sum[0], 4), square[0] += __shfl_xor_sync(~0u, square[0], 4);
+    if (LEFT == 1 && width == 16 && first % 2 == 1) return;            // its neighbour has both
     if (lane % 4 == 0 || (width == 4 && lane % 4 == 2)) {
         #pragma unroll
         for (int j = 0; j < LEFT; j++)

@@ -40,6 +40,7 @@ use crate::event::{Event, Lane};
 use crate::kernels::Kernels;
 use crate::store::Store;
 use convolve::norms_on_load;
+use convolve::pairs::Room;
 use tuned::Tuner;
 
 /// One NVIDIA card.
@@ -51,6 +52,8 @@ pub struct CudaOps {
     tf32: bool,
     /// Another kernel for linear layers, where there is one.
     tuner: Option<Arc<Tuner>>,
+    /// Where convolutions that compute two columns at a time have their weights.
+    pairs: Arc<Room>,
 }
 
 impl CudaOps {
@@ -74,7 +77,14 @@ impl CudaOps {
             );
             return Err(Error::NoDevice { reason });
         }
-        Ok(CudaOps { driver, store, dtype: precision.dtype(), tf32: precision == Precision::Tf32, tuner: None })
+        Ok(CudaOps {
+            driver,
+            store,
+            dtype: precision.dtype(),
+            tf32: precision == Precision::Tf32,
+            tuner: None,
+            pairs: Arc::default(),
+        })
     }
 
     /// The card.

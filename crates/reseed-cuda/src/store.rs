@@ -26,6 +26,11 @@ impl Memory {
     pub fn ptr(&self) -> Ptr {
         self.at
     }
+
+    /// Bytes of it.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
 }
 
 impl Drop for Memory {

@@ -20,8 +20,8 @@ pub struct Boxes<const N: usize> {
     pub strides: [usize; N],
     /// A box.
     pub size: [u32; N],
-    /// Every how many rows and columns of it are copied.
-    pub step: u32,
+    /// Every how many columns and rows of it are copied.
+    pub step: [u32; 2],
 }
 
 impl<const N: usize> Boxes<N> {
@@ -32,7 +32,7 @@ impl<const N: usize> Boxes<N> {
         for i in 2..N {
             strides[i] = strides[i - 1] * dims[i - 1];
         }
-        Boxes { at, dtype, dims, strides, size, step: 1 }
+        Boxes { at, dtype, dims, strides, size, step: [1; 2] }
     }
 }
 
@@ -52,7 +52,7 @@ impl Driver {
         assert!(at.0.is_multiple_of(16) && bytes[1..].iter().all(|b| b.is_multiple_of(16)), "a map of {boxes:?}");
         let dims_64 = dims.map(|n| n as u64);
         let mut steps = [1u32; N];
-        steps[1..3.min(N)].fill(step);
+        steps.iter_mut().skip(1).zip(step).for_each(|(to, step)| *to = step);
         let mut map = MaybeUninit::<sys::CUtensorMap>::uninit();
         self.enter()?;
         // SAFETY: the arrays hold N numbers each, the strides one less; the map is written whole

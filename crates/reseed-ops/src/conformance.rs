@@ -125,6 +125,8 @@ const CONV: &[ConvCase] = &[
     same((2, 6, 5), (96, 64), (1, 1), 32),    // a shortcut
     same((1, 33, 114), (32, 64), (3, 3), 32), // many regions
     same((3, 7, 35), (64, 96), (3, 3), 32),   // rows in pairs, the last one alone
+    same((2, 21, 35), (64, 128), (3, 3), 32), // columns in pairs, the last one alone; few rows left over
+    same((1, 9, 18), (128, 512), (3, 3), 32), // groups of sixteen channels
     down((1, 7, 9), 16, 1, 4),
     down((3, 8, 6), 24, 3, 8),
     down((5, 12, 118), 8, 3, 2),

@@ -170,6 +170,7 @@ impl Ops for TraceOps {
 
     fn conv_weights(&self, spec: ConvSpec, _: Read<ConvData>) -> Result<Conv> {
         self.weights((self.kernels)(&spec) + spec.c_out);
+        lock(&self.book).rearranged((self.workspace)(&Work::Rearranged(&spec)));
         Ok(Conv { spec, packed: packed() })
     }
 

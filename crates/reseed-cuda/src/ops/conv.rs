@@ -31,6 +31,7 @@ pub fn pack(cuda: &CudaOps, spec: &ConvSpec, data: &ConvData) -> Result<Packed> 
     assert_eq!(data.weight.len(), c_out * c_in * taps.count(), "weight of a convolution");
     assert_eq!(data.bias.len(), c_out, "bias of a convolution");
     let wide = if cuda.dtype == DType::F32 || taps.count() == 1 { c_in } else { c_in.next_multiple_of(8) };
+    cuda.make_room(spec)?;
     let order = Order { phases: 1, c_out, c_in: wide, taps: taps.count() };
     let weight = cuda.keep(&taps_first(&widened(&data.weight, c_in, wide, taps.count()), order, cuda.dtype))?;
     Ok(Arc::new(Weights { weight: Matrix::Kept(weight), bias: Arc::new(cuda.keep(&data.bias)?), c_in: wide }))
@@ -156,12 +157,19 @@ fn start(cuda: &CudaOps, spec: &ConvSpec, weights: &Weights, all: Convolution) -
     let alone = (0..frames).take_while(|&t| spec.folded(t) > 1).count();
     for t in 0..alone {
         let folded = spec.folded(t);
-        // SAFETY: `all` holds the layer's kernels.
-        let kernels = unsafe { taps.fold(cuda, "conv", folded) }?;
         let args =
             ConvArgs { taps_t: int(taps.left(folded)), first: 0, out_frames: 1, frame_start: int(t), ..all.args };
-        // SAFETY: one frame of what was checked in `run`; the kernels have as many taps as `args` says.
-        unsafe { Convolution { w: kernels.ptr(), args, ..all }.launch(cuda) }?;
+        let frame = Convolution { args, ..all };
+        if frame.pairs(cuda) {
+            // SAFETY: one frame of what was checked in `run`, by the layer's own kernels.
+            unsafe { frame.launch_pairs(cuda, folded) }?;
+            continue;
+        }
+        // SAFETY: `all` holds the layer's kernels; those that are folded have as many taps as `args` says.
+        unsafe {
+            let kernels = taps.fold(cuda, "conv", folded)?;
+            Convolution { w: kernels.ptr(), ..frame }.launch(cuda)?;
+        }
     }
     if alone == frames {
         return Ok(());

@@ -1,5 +1,7 @@
 //! The convolution kernels, and which of them runs.
 
+pub mod pairs;
+
 use reseed_ops::{ConvSpec, DType, Result, Thw};
 
 use super::CudaOps;
@@ -151,6 +153,8 @@ impl Convolution {
         let plane = self.as_plane();
         match plane.halo().filter(|_| cuda.driver.kernels.halo) {
             // SAFETY: the caller's promise.
+            Some(_) if plane.pairs(cuda) => unsafe { plane.launch_pairs(cuda, 1) },
+            // SAFETY: the caller's promise.
             Some(halo) => unsafe { plane.launch_halo(cuda, halo) },
             None if self.norm.is_some() => panic!("{:?}: no kernel applies a norm to what it reads", self.args),
             // SAFETY: the caller's promise.
@@ -274,7 +278,7 @@ impl Convolution {
             let dims = [size(args.c_in), size(args.in_w), size(args.in_h), frames];
             let area = [HALO_DEPTH as u32, side(w), side(h), 1];
             let boxes = Boxes::new(at, dtype, size(args.x_pitch), dims, area);
-            cuda.driver.tensor_map(&Boxes { step: stride as u32, ..boxes })
+            cuda.driver.tensor_map(&Boxes { step: [stride as u32; 2], ..boxes })
         };
         let (square, wide) = ([HALO_PLANE; 2], [HALO_PLANE * 2, HALO_PLANE / 2]);
         let x = [clip(self.x, self.frames, square)?, clip(self.x, self.frames, wide)?];
@@ -323,7 +327,7 @@ impl Convolution {
             dims: [size(a.c_out), size(a.out_w), size(a.out_h), frames],
             strides: [1, factor * pixel, factor * line, factor * size(a.out_h) * line],
             size: [HALO_DEPTH as u32, HALO_PLANE as u32, HALO_ROWS, 1],
-            step: 1,
+            step: [1; 2],
         }
     }
 }

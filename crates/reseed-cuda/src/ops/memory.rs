@@ -39,11 +39,15 @@ impl CudaOps {
     /// Brings weights onto the device, for as long as their layer lives.
     pub fn keep<T: bytemuck::Pod>(&self, values: &[T]) -> Result<Memory> {
         let bytes: &[u8] = bytemuck::cast_slice(values);
-        let refused = || self.out_of_memory("load", Shape::from([values.len()]), bytes.len());
-        let memory = self.store.keep(bytes.len())?.ok_or_else(refused)?;
+        let memory = self.keep_room(bytes.len())?;
         // SAFETY: the memory was just made for these bytes.
         unsafe { self.driver.copy_in(memory.ptr(), bytes) }?;
         Ok(memory)
+    }
+
+    /// Memory beside that of tensors, with anything in it.
+    pub fn keep_room(&self, bytes: usize) -> Result<Memory> {
+        self.store.keep(bytes)?.ok_or_else(|| self.out_of_memory("load", Shape::from([bytes]), bytes))
     }
 
     /// `x` itself when its memory may be overwritten, else a copy.

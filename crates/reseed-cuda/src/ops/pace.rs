@@ -9,6 +9,8 @@ pub fn of(driver: &Driver, precision: Precision) -> Pace {
     let large = matches!(driver.info.capability, (8, 0) | (9, 0) | (10, _));
     // Of a multiprocessor in a nanosecond; the bus is one generation older on most other cards.
     let (flops, bytes, bus) = match (driver.kernels.halo, large) {
+        // Convolutions that compute two columns at a time with fewer products.
+        (true, _) if precision == Precision::F16 => (5_600, 3_300, 48),
         (true, _) => (5_000, 3_300, 48),
         (false, true) => (2_500, 1_600, 22),
         (false, false) => (900, 700, 20),

@@ -3,7 +3,7 @@
 use reseed_ops::{DType, Work, Workspace};
 
 use super::attention;
-use super::convolve::HALO_PLANE;
+use super::convolve::{HALO_PLANE, pairs};
 use super::group_norm::CHUNK;
 use super::quant;
 use crate::cublaslt::WORKSPACE;
@@ -16,6 +16,7 @@ pub fn of(dtype: DType, hopper: bool, library: bool) -> Workspace {
             let taps = (0..folded).map(|t| spec.taps.t + 1 - spec.folded(t)).max().unwrap_or(0);
             taps * spec.taps.h * spec.taps.w * spec.c_in * spec.c_out * dtype.bytes()
         }
+        Work::Rearranged(spec) => pairs::bytes(dtype, hopper, spec),
         Work::Upsample(spec, frames) => {
             let taps = frames.min(if spec.time { 1 } else { 2 });
             taps * 16 * spec.channels * spec.channels * dtype.bytes()

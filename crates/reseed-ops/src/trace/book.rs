@@ -60,6 +60,8 @@ pub struct Book {
     pub pace: Pace,
     arena: Arena,
     parked: usize,
+    /// Bytes of the place for weights that are rearranged, part of those of the weights.
+    room: usize,
     /// When the last copy from the host is done.
     inward: u64,
     /// When the last copy to the host is done.
@@ -71,7 +73,14 @@ pub struct Book {
 impl Book {
     pub fn new(pace: Pace) -> Book {
         let (ledger, arena) = (Ledger::default(), Arena::default());
-        Book { ledger, pace, arena, parked: 0, inward: 0, outward: 0, busy: Vec::new() }
+        Book { ledger, pace, arena, parked: 0, room: 0, inward: 0, outward: 0, busy: Vec::new() }
+    }
+
+    /// Counts the place where one layer's weights are rearranged at a time.
+    pub fn rearranged(&mut self, bytes: usize) {
+        let room = self.room.max(bytes);
+        self.ledger.weights += room - self.room;
+        self.room = room;
     }
 
     pub fn take(&mut self, bytes: usize) -> usize {

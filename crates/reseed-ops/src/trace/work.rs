@@ -9,6 +9,9 @@ pub enum Work<'a> {
     Conv(&'a ConvSpec, usize),
     /// An upsampler, and how many input frames, if the clip starts there.
     Upsample(&'a UpsampleSpec, usize),
+    /// A convolution's weights as its kernel reads them, where that is made of them next to their use; one place serves all
+    /// layers.
+    Rearranged(&'a ConvSpec),
     /// Statistics of that many groups of a tensor that has just been made.
     Stats(&'a Tensor, usize),
     /// Attention over at most `longest` tokens of heads `width` wide.

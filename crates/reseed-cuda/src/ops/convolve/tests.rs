@@ -46,6 +46,19 @@ fn only_what_the_halo_kernels_compute_is_given_to_them() {
 }
 
 #[test]
+fn columns_are_computed_in_pairs_where_channels_fill_a_tile() {
+    let cube = |c_in, c_out| ConvSpec::same(c_in, c_out, Thw::new(3, 3, 3));
+    assert_eq!(pairs::bytes(DType::F16, true, &cube(128, 64)), 3 * 3 * 4 * 128 * 64 * 2);
+    assert_eq!(pairs::bytes(DType::F16, true, &ConvSpec::same(64, 64, Thw::new(1, 3, 3))), 3 * 4 * 64 * 64 * 2);
+    let halved = ConvSpec { stride: Thw::new(1, 2, 2), ..cube(128, 128) };
+    for no in [cube(96, 128), cube(128, 96), halved, ConvSpec::same(128, 128, Thw::new(1, 1, 1))] {
+        assert_eq!(pairs::bytes(DType::F16, true, &no), 0, "{no:?}");
+    }
+    assert_eq!(pairs::bytes(DType::Bf16, true, &cube(128, 128)), 0);
+    assert_eq!(pairs::bytes(DType::F16, false, &cube(128, 128)), 0);
+}
+
+#[test]
 fn rows_left_over_are_cut_wide() {
     let halo = Halo { taps: 3, stride: 1, few: false };
     let cut = |h, w, halo: Halo| {

@@ -1,0 +1,26 @@
+// How convolutions on Hopper cut a plane.
+#pragma once
+#include "params.cuh"
+
+constexpr int TILE = 16;
+
+// What a block makes at a time: 16 x 16 pixels or, where it is wide, 8 x 32.
+struct Tile { int t, row, column, channel, phase; bool wide; };
+
+// How a plane is cut into tiles: rows of square ones and, where 8 rows or fewer are left over, perhaps one of wide ones below.
+struct Cut {
+    int columns, squares, tiles, lines;                                // `lines`: pairs of rows
+    __device__ __forceinline__ Cut(const ConvArgs& c, bool may_widen) {
+        const int over = c.out_h % TILE;
+        const bool wide = may_widen && over > 0 && over <= TILE / 2 && c.out_w > TILE;
+        const int rows = wide ? c.out_h / TILE : (c.out_h + TILE - 1) / TILE;
+        columns = (c.out_w + TILE - 1) / TILE, squares = rows * columns, tiles = squares + (wide ? (columns + 1) / 2 : 0);
+        lines = rows * (TILE / 2) + (wide ? TILE / 4 : 0);
+    }
+    // Tile `i` of all planes.
+    __device__ __forceinline__ Tile tile(int i, int channel, int phase) const {
+        const int at = i % tiles;
+        if (at < squares) return {i / tiles, at / columns * TILE, at % columns * TILE, channel, phase, false};
+        return {i / tiles, squares / columns * TILE, (at - squares) * 2 * TILE, channel, phase, true};
+    }
+};
