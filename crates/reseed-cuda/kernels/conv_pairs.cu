@@ -53,7 +53,6 @@ __device__ void pair_weights(E* out, const E* w, int c_out, int c_in, int taps_t
     }
 }
 
-
 constexpr int DEPTH = 64, CHANNELS = 64, BLOCKS = 2;
 constexpr int POINT = CHANNELS * 32, B_BYTES = 12 * POINT;             // 16 channels of a point's weights, and of all
 constexpr int COLUMNS = TILE / 2 + 1, WIDE_COLUMNS = TILE + 1;         // of a plane
@@ -151,7 +150,7 @@ __device__ void conv_pairs(const Inputs& maps, const E* w, const TensorMap& map_
     const int slabs = c.c_in / DEPTH, steps = c.taps_t * slabs, blocks = c.c_out / CHANNELS;
     const Cut cut(c, true);
     const int tiles = cut.tiles * c.out_frames, units = (tiles + BLOCKS - 1) / BLOCKS * blocks, clusters = gridDim.x / BLOCKS;
-    const int first_unit = blockIdx.x / BLOCKS;
+    const int start = blockIdx.x / BLOCKS;
     // The last of an odd number of tiles is made twice and written once.
     auto tile_of = [&](int unit) { return cut.tile(min(unit / blocks * BLOCKS + rank, tiles - 1), unit % blocks * CHANNELS, 0); };
     Ring<A_STAGES> a;
@@ -169,8 +168,8 @@ __device__ void conv_pairs(const Inputs& maps, const E* w, const TensorMap& map_
                             tile.column - c.pad_w + odd, tile.row - c.pad_h, frame < 0 ? frame + c.past_frames : frame);
                 a.next();
             };
-            if (first_unit < units) bring(tile_of(first_unit), 0);
-            for (int i = first_unit; i < units; i += clusters) {
+            if (start < units) bring(tile_of(start), 0);
+            for (int i = start; i < units; i += clusters) {
                 const Tile tile = tile_of(i);
                 const char* weights = (const char*)w + (i64)(i % blocks) * steps * (DEPTH / 16) * B_BYTES + rank * (B_BYTES / BLOCKS);
                 for (int k = 0; k < steps; k++) {
@@ -205,13 +204,13 @@ __device__ void conv_pairs(const Inputs& maps, const E* w, const TensorMap& map_
     const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
     const u32 output = outputs + (group * 4 + warp) * OUT_WARP;
     int made = 0;
-    for (int i = first_unit; i < units; i += clusters) {
+    for (int i = start; i < units; i += clusters) {
         const Tile tile = tile_of(i);
         const int pitch = tile.wide ? WIDE_COLUMNS : COLUMNS;
         const int top = (tile.wide ? 0 : group * 8) + warp * 2, row = tile.row + top, left = tile.column + (tile.wide ? group * TILE : 0);
-        const int corner = top * pitch + (tile.wide ? group * TILE / 2 : 0);
-        const u32 here[2] = {place(corner, pitch, lane), place(corner + 1, pitch, lane)}, below = 2 * pitch;
-        const u32 under[2] = {place(corner + below, pitch, lane), place(corner + 1 + below, pitch, lane)};
+        const int corner = top * pitch + (tile.wide ? group * TILE / 2 : 0), below = corner + 2 * pitch;
+        const u32 here[2] = {place(corner, pitch, lane), place(corner + 1, pitch, lane)};
+        const u32 under[2] = {place(below, pitch, lane), place(below + 1, pitch, lane)};
         float m[4][32];
         u32 t[4][8];
         #pragma unroll
