@@ -65,6 +65,7 @@ const CANDIDATES: &[Candidate] = &[
     deep(2, (2, 1)),
     deep(1, (2, 1)),
     deep(1, (2, 2)),
+    abreast(2, (1, 2)),
     abreast(1, (2, 1)),
     abreast(1, (1, 1)),
     deep(1, (1, 1)),
@@ -147,6 +148,13 @@ const LONG: usize = 200;
 const STARTS: usize = 3;
 /// How many of the candidates that were found to be the fastest are improved.
 const IMPROVED: usize = 2;
+/// Steps of a walk that leads through slower plans, how many pasts are moved in one at most, and by how much a plan may well be
+/// slower at its start.
+const STEPS: usize = 1200;
+const MOVED: u64 = 3;
+const HEAT: f64 = 0.04;
+/// The share of a plan's time, one in so many, that it must wait to be worth that.
+const WORTH: u64 = 50;
 
 fn with_slice(candidate: &Candidate, slice: Option<usize>) -> Candidate {
     Candidate { slice: slice.unwrap_or(candidate.slice), ..*candidate }
@@ -226,9 +234,33 @@ impl Search<'_> {
             plan = self.swapped(plan)?;
             plan = self.fetched(plan)?;
             if plan.ledger.time >= before {
-                return Ok(plan);
+                return self.annealed(plan);
             }
         }
+    }
+
+    /// A faster plan that was come to by way of slower ones: pasts are moved at random, and what is worse is gone on from the more
+    /// rarely the worse it is and the later. The numbers drawn are always the same.
+    fn annealed(&self, mut plan: Plan) -> Result<Plan> {
+        if plan.ledger.waited < plan.ledger.time / WORTH {
+            return Ok(plan);
+        }
+        let (mut best, mut random, slots) = (plan.clone(), 1u64, self.job.half.slots() as u64);
+        let mut draw = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        for left in (1..=STEPS).rev() {
+            let moved: Vec<usize> = (0..=draw(MOVED)).map(|_| draw(slots) as usize).collect();
+            let other = self.moved(&plan, &moved)?;
+            let worse = other.ledger.time as f64 / plan.ledger.time as f64 - 1.0;
+            let chance = (-worse / (HEAT * left as f64 / STEPS as f64)).exp();
+            if self.fits(&other) && (draw(1 << 20) as f64) < chance * f64::from(1 << 20) {
+                plan = other;
+                best = if plan.ledger.time < best.ledger.time { plan.clone() } else { best };
+            }
+        }
+        Ok(best)
     }
 
     /// A faster plan that was looked for from where only layers next to the output are parked.
