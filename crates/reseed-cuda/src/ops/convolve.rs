@@ -2,6 +2,7 @@
 
 pub mod pairs;
 
+use cudarc::driver::sys;
 use reseed_ops::{ConvSpec, DType, Result, Thw};
 
 use super::CudaOps;
@@ -273,20 +274,9 @@ impl Convolution {
         let Convolution { dtype, y, bias, residual, partial, args, .. } = *self;
         let Halo { taps, stride, few } = halo;
         let size = |n: i32| n as usize;
-        let side = |pixels: usize| ((pixels - 1) * stride + taps) as u32;
-        let clip = |at: Ptr, frames: usize, [w, h]: [usize; 2]| {
-            let dims = [size(args.c_in), size(args.in_w), size(args.in_h), frames];
-            let area = [HALO_DEPTH as u32, side(w), side(h), 1];
-            let boxes = Boxes::new(at, dtype, size(args.x_pitch), dims, area);
-            cuda.driver.tensor_map(&Boxes { step: [stride as u32; 2], ..boxes })
-        };
-        let (square, wide) = ([HALO_PLANE; 2], [HALO_PLANE * 2, HALO_PLANE / 2]);
-        let x = [clip(self.x, self.frames, square)?, clip(self.x, self.frames, wide)?];
-        let past = match size(args.past_frames) {
-            0 => x,
-            frames => [clip(self.past, frames, square)?, clip(self.past, frames, wide)?],
-        };
-        let (inputs, mut maps_y) = ([x[0], x[1], past[0], past[1]], [x[0]; 4]);
+        let side = |pixels: usize| (pixels - 1) * stride + taps;
+        let inputs = self.inputs(cuda, [stride as u32; 2], |tile| tile.map(side))?;
+        let mut maps_y = inputs; // of phases that there are not nobody reads
         for (phase, map) in maps_y.iter_mut().enumerate().take(if few { 0 } else { size(args.phases) }) {
             *map = cuda.driver.tensor_map(&self.outputs(phase))?;
         }
@@ -313,6 +303,30 @@ impl Convolution {
         unsafe {
             cuda.driver.launch(&name, grid, args![inputs, map_w, maps_y, y, bias, add, partial, groups, args, norm])
         }
+    }
+
+    /// The input and its past, as square tiles read them and as wide ones do: of `area` columns and rows for those of a tile, every
+    /// `step`-th.
+    fn inputs(
+        &self,
+        cuda: &CudaOps,
+        step: [u32; 2],
+        area: impl Fn([usize; 2]) -> [usize; 2],
+    ) -> Result<[sys::CUtensorMap; 4]> {
+        let (args, size) = (&self.args, |n: i32| n as usize);
+        let clip = |at: Ptr, frames: usize, tile: [usize; 2]| {
+            let (dims, [w, h]) = ([size(args.c_in), size(args.in_w), size(args.in_h), frames], area(tile));
+            let boxes =
+                Boxes::new(at, self.dtype, size(args.x_pitch), dims, [HALO_DEPTH as u32, w as u32, h as u32, 1]);
+            cuda.driver.tensor_map(&Boxes { step, ..boxes })
+        };
+        let (square, wide) = ([HALO_PLANE; 2], [HALO_PLANE * 2, HALO_PLANE / 2]);
+        let x = [clip(self.x, self.frames, square)?, clip(self.x, self.frames, wide)?];
+        let past = match size(args.past_frames) {
+            0 => x,
+            frames => [clip(self.past, frames, square)?, clip(self.past, frames, wide)?],
+        };
+        Ok([x[0], x[1], past[0], past[1]])
     }
 
     /// What a phase writes: every pixel, or every second of every second row.

@@ -4,13 +4,12 @@ use std::sync::{Mutex, PoisonError};
 
 use reseed_ops::{ConvSpec, DType, Result, Thw};
 
-use super::{Convolution, HALO_DEPTH, HALO_PLANE, HALO_THREADS, Halo};
+use super::{Convolution, HALO_THREADS, Halo};
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::ops::CudaOps;
 use crate::params::int;
 use crate::store::Memory;
-use crate::tensor_map::Boxes;
 
 /// Channels that a block reads and makes at a time.
 const CHANNELS: usize = 64;
@@ -29,12 +28,8 @@ pub struct Room(Mutex<Option<Memory>>);
 pub fn bytes(dtype: DType, hopper: bool, spec: &ConvSpec) -> usize {
     let ConvSpec { c_in, c_out, taps, stride, .. } = *spec;
     let plain = (taps.h, taps.w, stride) == (3, 3, Thw::new(1, 1, 1));
-    if hopper && plain && fits(dtype, c_in, c_out) { weights(taps.t, c_in, c_out) * dtype.bytes() } else { 0 }
-}
-
-/// Four points for three columns of taps.
-fn weights(taps_t: usize, c_in: usize, c_out: usize) -> usize {
-    taps_t * 3 * 4 * c_in * c_out
+    // Four points for three columns of taps.
+    if hopper && plain && fits(dtype, c_in, c_out) { taps.t * 3 * 4 * c_in * c_out * dtype.bytes() } else { 0 }
 }
 
 fn fits(dtype: DType, c_in: usize, c_out: usize) -> bool {
@@ -65,39 +60,25 @@ impl Convolution {
     /// # Safety
     /// As for `launch`; the weights hold as many more taps of time.
     pub unsafe fn launch_pairs(&self, cuda: &CudaOps, folded: usize) -> Result<()> {
-        let Convolution { dtype, y, bias, residual, partial, args, .. } = *self;
+        let Convolution { y, bias, residual, partial, args, .. } = *self;
         let (size, driver) = (|n: i32| n as usize, &cuda.driver);
         let (taps_t, c_in, c_out) = (size(args.taps_t), size(args.c_in), size(args.c_out));
-        let clip = |at: Ptr, frames: usize, [w, h]: [usize; 2]| {
-            let dims = [c_in, size(args.in_w), size(args.in_h), frames];
-            let area = [HALO_DEPTH as u32, w as u32 + 1, h as u32 + 2, 1];
-            // Even columns and odd ones come one after the other.
-            driver.tensor_map(&Boxes { step: [2, 1], ..Boxes::new(at, dtype, c_in, dims, area) })
-        };
-        let (square, wide) = ([HALO_PLANE; 2], [HALO_PLANE * 2, HALO_PLANE / 2]);
-        let x = [clip(self.x, self.frames, square)?, clip(self.x, self.frames, wide)?];
-        let past = match size(args.past_frames) {
-            0 => x,
-            frames => [clip(self.past, frames, square)?, clip(self.past, frames, wide)?],
-        };
-        let (inputs, map_y) = ([x[0], x[1], past[0], past[1]], driver.tensor_map(&self.outputs(0))?);
+        // Even columns and odd ones come one after the other.
+        let inputs = self.inputs(cuda, [2, 1], |[w, h]| [w + 1, h + 2])?;
+        let map_y = driver.tensor_map(&self.outputs(0))?;
         let units = (PLAIN.cut(&args).tiles * size(args.out_frames)).div_ceil(BLOCKS) * (c_out / CHANNELS);
         let blocks = [units.min(driver.multiprocessors / BLOCKS) * BLOCKS, 1, 1];
         let grid = Grid { blocks, threads: [HALO_THREADS, 1], shared: SHARED };
         assert!(residual == Ptr::NULL || residual == y, "conv_pairs: what is added lies where the result goes");
-        let (add, groups) = (i32::from(residual == y), int(self.groups));
+        let (add, groups, folded) = (i32::from(residual == y), int(self.groups), int(folded));
         // Until both kernels are queued nobody else may write there.
         let room = cuda.pairs.0.lock().unwrap_or_else(PoisonError::into_inner);
         let w = room.as_ref().expect("a layer's weights have room from when they were packed").ptr();
         let rearranging = Grid::new([(taps_t * 3 * c_in * c_out / 8).div_ceil(256), 1, 1], 256);
         // SAFETY: arguments follow kernels/conv_pairs.cu in order and type; the caller's promise.
         unsafe {
-            let weights = (args.c_out, args.c_in, args.taps_t, int(folded));
-            driver.launch(
-                "pair_weights_f16",
-                rearranging,
-                args![w, self.w, weights.0, weights.1, weights.2, weights.3],
-            )?;
+            let order = args![w, self.w, args.c_out, args.c_in, args.taps_t, folded];
+            driver.launch("pair_weights_f16", rearranging, order)?;
             driver.launch("conv_pairs_f16", grid, args![inputs, w, map_y, bias, add, partial, groups, args])
         }
     }
