@@ -82,7 +82,7 @@ impl Job<'_> {
         loop {
             let (search, plan) = self.fastest(device, slice, goal)?;
             // Tensors change their places from slice to slice, and gaps between them grow for a while.
-            let long = search.traced(plan.keeping.parked.clone(), LONG)?;
+            let long = search.traced(plan.keeping.parked.clone(), plan.keeping.early.clone(), LONG)?;
             if long.ledger.arena <= budget || !search.fits(&plan) {
                 return Ok(long);
             }
@@ -234,7 +234,7 @@ impl Search<'_> {
             plan = self.swapped(plan)?;
             plan = self.fetched(plan)?;
             if plan.ledger.time >= before {
-                return self.annealed(plan);
+                return self.hastened(self.annealed(self.hastened(plan)?)?);
             }
         }
     }
@@ -261,6 +261,16 @@ impl Search<'_> {
             }
         }
         Ok(best)
+    }
+
+    /// Brings pasts back earlier, or not, where that is faster.
+    fn hastened(&self, mut plan: Plan) -> Result<Plan> {
+        for slot in plan.keeping.parked.clone() {
+            let Keeping { parked, early, .. } = plan.keeping.clone();
+            let other = self.traced(parked, &early ^ &BTreeSet::from([slot]), SHORT)?;
+            plan = if self.fits(&other) && other.ledger.time < plan.ledger.time { other } else { plan };
+        }
+        Ok(plan)
     }
 
     /// A faster plan that was looked for from where only layers next to the output are parked.
@@ -294,18 +304,19 @@ impl Search<'_> {
 
     /// The plan with these pasts kept elsewhere than now.
     fn moved(&self, plan: &Plan, slots: &[usize]) -> Result<Plan> {
-        self.trace(&plan.keeping.parked ^ &slots.iter().copied().collect())
+        let Keeping { parked, early, .. } = &plan.keeping;
+        self.traced(parked ^ &slots.iter().copied().collect(), early.clone(), SHORT)
     }
 
     fn trace(&self, parked: BTreeSet<usize>) -> Result<Plan> {
-        self.traced(parked, SHORT)
+        self.traced(parked, BTreeSet::new(), SHORT)
     }
 
     /// Runs the first `most` slices of the clip on the tracing device, and the last.
-    fn traced(&self, parked: BTreeSet<usize>, most: usize) -> Result<Plan> {
+    fn traced(&self, parked: BTreeSet<usize>, early: BTreeSet<usize>, most: usize) -> Result<Plan> {
         let Candidate { slice, at_once: (at_once, levels), abreast, strips } = self.candidate;
         let (job, ops) = (self.job, (self.device)());
-        let keeping = Keeping { at_once, levels, parked, abreast, strips };
+        let keeping = Keeping { at_once, levels, parked, early, abreast, strips };
         let mut state = State::kept(keeping.clone());
         let here = job.half.fetch(&ops)?;
         let half = here.as_deref().unwrap_or(job.half);

@@ -15,6 +15,8 @@ pub struct Keeping {
     pub levels: usize,
     /// Layers whose past waits in the host's memory.
     pub parked: BTreeSet<usize>,
+    /// Those of them whose past comes back while the last but one of them before it runs, not only while the last one does.
+    pub early: BTreeSet<usize>,
     /// Whether all frames of a slice pass such a layer, those that run together one after the other, before any goes on
     /// to the next: its past then travels once a slice.
     pub abreast: bool,
@@ -25,7 +27,8 @@ pub struct Keeping {
 impl Default for Keeping {
     /// Two frames together, which are as many as a layer keeps: its past is then its last input, and nothing is copied.
     fn default() -> Keeping {
-        Keeping { at_once: 2, levels: 2, parked: BTreeSet::new(), abreast: false, strips: false }
+        let (parked, early) = (BTreeSet::new(), BTreeSet::new());
+        Keeping { at_once: 2, levels: 2, parked, early, abreast: false, strips: false }
     }
 }
 

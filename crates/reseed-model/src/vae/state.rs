@@ -88,13 +88,13 @@ impl State {
         self.pasts.values().map(|kept| kept.tensor().bytes()).sum()
     }
 
-    /// A layer's past, on the device; that of the next layer is on its way.
+    /// A layer's past, on the device; that of the next layer is on its way, and perhaps the one behind that.
     pub(crate) fn past(&mut self, ops: &dyn Ops, slot: usize) -> Result<Past<'_>> {
         if self.seen != Seen::Nothing && !self.keeping.strips {
             self.bring(ops, slot)?;
-            if let Some(next) = self.next(slot) {
-                self.bring(ops, next)?;
-            }
+            let next = self.next(slot);
+            let early = next.and_then(|next| self.next(next)).filter(|slot| self.keeping.early.contains(slot));
+            next.into_iter().chain(early).try_for_each(|slot| self.bring(ops, slot))?;
         }
         Ok(match (self.seen, self.pasts.get(&slot)) {
             (Seen::Nothing, _) | (_, None) => Past::Start,
