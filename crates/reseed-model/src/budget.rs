@@ -150,7 +150,7 @@ const STARTS: usize = 3;
 const IMPROVED: usize = 2;
 /// Steps of a walk that leads through slower plans, how many pasts are moved in one at most, and by how much a plan may well be
 /// slower at its start.
-const STEPS: usize = 1200;
+const STEPS: usize = 600;
 const MOVED: u64 = 3;
 const HEAT: f64 = 0.04;
 /// The share of a plan's time, one in so many, that it must wait to be worth that.
