@@ -17,7 +17,6 @@
 // moves the tile by (dy, dx) moves the start address by whole rows and nothing else: groups of 8 pixels stay one row of
 // pixels apart, whatever the border's width. With stride 2 the pixels come in four planes, even and odd rows and columns,
 // each with the taps that read it.
-#include "hopper.cuh"
 #include "norming.cuh"
 #include "sums.cuh"
 #include "tiles.cuh"
@@ -28,9 +27,6 @@ constexpr int HALO_BK = 64;
 constexpr int OUT_WARP = 8192, OUT_HALF = 4096;                         // bytes of a warp's output, and of 64 channels of it
 
 struct Phases { TensorMap of[4]; };
-
-// The input and its past, as square tiles read them and as wide ones do.
-struct Inputs { TensorMap x[2], past[2]; };
 
 // The taps that read a plane of pixels: all of them with stride 1, those of its parity with stride 2.
 template <int K, int S>

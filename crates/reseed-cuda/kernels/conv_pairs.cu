@@ -14,7 +14,6 @@
 // Columns d0 to d3 make a pair of results with taps g0 to g2. Of t = (d0 - d2, d1 + d2, d2 - d1, d3 - d1) and
 // u = (g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2), point by point m = t u, they are m0 + m1 + m2 and m1 - m2 + m3. Even and odd
 // columns lie in planes of their own, so that what eight pairs read is eight rows of 128 bytes on end.
-#include "hopper.cuh"
 #include "sums.cuh"
 #include "tiles.cuh"
 
@@ -59,8 +58,6 @@ constexpr int COLUMNS = TILE / 2 + 1, WIDE_COLUMNS = TILE + 1;         // of a p
 constexpr int A_BYTES = COLUMNS * (TILE + 2) * ROW, WIDE_BYTES = WIDE_COLUMNS * (TILE / 2 + 2) * ROW;
 constexpr int PLANE = (WIDE_BYTES + 1023) / 1024 * 1024;
 constexpr int A_STAGES = 2, B_STAGES = 4, OUT_WARP = 2 * TILE * ROW;
-
-struct Inputs { TensorMap x[2], past[2]; };                            // as square tiles read them and as wide ones do
 
 // d (64 x 64) += a (64 x 16) · b (64 x 16)ᵀ, a in registers, b in matrices of 8 rows of 16 bytes, 1024 bytes between its halves.
 __device__ __forceinline__ void wgmma_by(f16, float (&d)[32], u32 a0, u32 a1, u32 a2, u32 a3, u32 at) {
@@ -301,7 +298,7 @@ extern "C" __global__ void pair_weights_f16(f16* out, const f16* w, int c_out, i
 }
 
 extern "C" __global__ void __launch_bounds__(384, 1) __cluster_dims__(2, 1, 1)
-conv_pairs_f16(const __grid_constant__ pairs::Inputs inputs, const f16* w, const __grid_constant__ TensorMap y, const float* bias, int add, float2* partial,
+conv_pairs_f16(const __grid_constant__ Inputs inputs, const f16* w, const __grid_constant__ TensorMap y, const float* bias, int add, float2* partial,
                int groups, const __grid_constant__ ConvArgs c) {
     pairs::conv_pairs(inputs, w, y, bias, add, partial, groups, c);
 }

@@ -1,8 +1,14 @@
 // How convolutions on Hopper cut a plane.
 #pragma once
+#include "hopper.cuh"
 #include "params.cuh"
 
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
 constexpr int TILE = 16;
+
+// The input and its past, as square tiles read them and as wide ones do.
+struct Inputs { TensorMap x[2], past[2]; };
 
 // What a block makes at a time: 16 x 16 pixels or, where it is wide, 8 x 32.
 struct Tile { int t, row, column, channel, phase; bool wide; };
@@ -24,3 +30,5 @@ struct Cut {
         return {i / tiles, squares / columns * TILE, (at - squares) * 2 * TILE, channel, phase, true};
     }
 };
+
+#endif
