@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use reseed_model::plan::{Cut, slices, whole_frames};
 use reseed_model::weights::formula::uniform;
-use reseed_model::{Half, Slice, Stream, Vae};
-use reseed_ops::{Code, CopyTime, Cost, Depth, Hw, Incoming, Ops, Pixels, ProfileOps, Record};
+use reseed_model::{Slice, Stream};
+use reseed_ops::{Code, CopyTime, Cost, Depth, Incoming, Ops, Pixels, ProfileOps, Record};
 use serde_json::json;
 
 use crate::args::{BenchArgs, Direction};
@@ -23,18 +23,12 @@ use crate::report::{self, MemoryWatch, bytes};
 
 pub fn run(args: &BenchArgs) -> Result<()> {
     let device = &engine::device(&args.run.compute, args.run.plan.max_vram)?;
-    let vae = Vae::load(&*device.ops, &*engine::weights(&args.weights)?)?;
-    let (config, factor) = (&vae.config, vae.config.spatial_factor());
-    let plane = Hw::new(args.size.h.next_multiple_of(factor), args.size.w.next_multiple_of(factor));
-    let pictures = whole_frames(args.frames as usize, vae.config.temporal_factor());
-    if args.direction != Some(Direction::Decode) {
-        let clip = Clip { half: &vae.encoder, config, cut: Cut::Pictures, plane, frames: pictures };
-        Case { device, args, clip, pictures }.time()?;
-    }
-    if args.direction != Some(Direction::Encode) {
-        let (plane, frames) = (vae.encoder.plane_out(plane), vae.encoder.frames_out(pictures, true));
-        let clip = Clip { half: &vae.decoder, config, cut: Cut::Latents, plane, frames };
-        Case { device, args, clip, pictures }.time()?;
+    let source = engine::weights(&args.weights)?;
+    // Each alone on the device, as commands load them.
+    for direction in args.direction.map_or(vec![Direction::Encode, Direction::Decode], |only| vec![only]) {
+        let (config, half) = engine::half(&*device.ops, &*source, direction)?;
+        let clip = Clip::of(direction, &*half, &config, args.size, args.frames as usize);
+        Case { device, args, clip, pictures: whole_frames(args.frames as usize, config.temporal_factor()) }.time()?;
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! How a clip runs within the memory there is.
 
 use reseed_model::budget::{Job, Plan};
-use reseed_model::plan::{Cut, Keeping, Tile, Tiling};
+use reseed_model::plan::{Cut, Keeping, Tile, Tiling, padded_plane, whole_frames};
 use reseed_model::{Config, Half, Stream};
 use reseed_ops::{Cost, Error, Hw, Ops};
 
-use crate::args::PlanArgs;
+use crate::args::{Direction, PlanArgs};
 use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::report::{bytes, warn};
@@ -31,6 +31,21 @@ pub struct Clip<'a> {
     pub plane: Hw,
     /// Frames of the half's input, or some number of them that stands for many.
     pub frames: usize,
+}
+
+impl<'a> Clip<'a> {
+    /// A half over `pictures` pictures of `size` or as many and as large as the model wants, or over their latents.
+    pub fn of(direction: Direction, half: &'a dyn Half, config: &'a Config, size: Hw, pictures: usize) -> Clip<'a> {
+        let (time, factor) = (config.temporal_factor(), config.spatial_factor());
+        let (pictures, padded) = (whole_frames(pictures, time), padded_plane(size, factor));
+        let (cut, plane, frames) = match direction {
+            Direction::Encode => (Cut::Pictures, padded, pictures),
+            Direction::Decode => {
+                (Cut::Latents, Hw::new(padded.h / factor, padded.w / factor), 1 + (pictures - 1) / time)
+            }
+        };
+        Clip { half, config, cut, plane, frames }
+    }
 }
 
 /// How it runs.

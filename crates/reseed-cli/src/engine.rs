@@ -8,10 +8,10 @@ use reseed_model::plan::Tiling;
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_model::{Config, nano};
+use reseed_model::{Config, Half, Vae, nano};
 use reseed_ops::{Ceiling, CheckOps, CpuOps, Hw, Level, Ops, Precision, TraceOps};
 
-use crate::args::{AUTO, ComputeArgs, PlanArgs};
+use crate::args::{AUTO, ComputeArgs, Direction, PlanArgs};
 use crate::failure::{Failure, Result};
 use crate::model::Weights;
 use crate::report;
@@ -194,6 +194,20 @@ pub fn weights(name: &str) -> Result<Box<dyn Source>> {
         Some(other) => return Err(Failure::Model(format!("formula:{other}: the sizes are tiny and full"))),
     };
     Ok(Box::new(Formula::new(config.tensors(), config.groups, SEED)))
+}
+
+/// One half of the VAE alone.
+pub fn half(ops: &dyn Ops, source: &dyn Source, direction: Direction) -> Result<(Config, Box<dyn Half>)> {
+    Ok(match direction {
+        Direction::Encode => {
+            let (config, encoder) = Vae::load_encoder(ops, source)?;
+            (config, Box::new(encoder))
+        }
+        Direction::Decode => {
+            let (config, decoder) = Vae::load_decoder(ops, source)?;
+            (config, Box::new(decoder))
+        }
+    })
 }
 
 /// The tiles that were asked for.

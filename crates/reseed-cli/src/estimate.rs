@@ -3,8 +3,8 @@
 mod disk;
 pub mod upscale;
 
-use reseed_model::plan::{Cut, padded_plane, slices, whole_frames};
-use reseed_model::{Config, Half, Vae};
+use reseed_model::plan::slices;
+use reseed_model::{Config, Half};
 use reseed_ops::{Cost, Hw, Ledger, Precision};
 use serde_json::json;
 
@@ -35,16 +35,7 @@ pub fn run(args: &EstimateArgs) -> Result<()> {
     let mut device = engine::device(&args.run.compute, args.run.plan.max_vram)?;
     let source = engine::weights(&args.weights)?;
     let trace = (device.trace)();
-    let (config, half): (Config, Box<dyn Half>) = match args.direction {
-        Direction::Encode => {
-            let (config, encoder) = Vae::load_encoder(&trace, &*source)?;
-            (config, Box::new(encoder))
-        }
-        Direction::Decode => {
-            let (config, decoder) = Vae::load_decoder(&trace, &*source)?;
-            (config, Box::new(decoder))
-        }
-    };
+    let (config, half) = engine::half(&trace, &*source, args.direction)?;
     let weights = trace.ledger().weights;
     // They are not on the card now, but a run's would be.
     let room = device.room;
@@ -55,14 +46,8 @@ pub fn run(args: &EstimateArgs) -> Result<()> {
 
 /// Runs a clip on the tracing device. All slices between the third and the last are alike, so one stands for them.
 fn trace_clip(device: &Device, half: &dyn Half, config: &Config, args: &EstimateArgs, weights: usize) -> Result<Needs> {
-    let (time, factor) = (config.temporal_factor(), config.spatial_factor());
-    let pictures = whole_frames(args.frames as usize, time);
-    let padded = padded_plane(args.size, factor);
-    let (cut, plane, total) = match args.direction {
-        Direction::Encode => (Cut::Pictures, padded, pictures),
-        Direction::Decode => (Cut::Latents, Hw::new(padded.h / factor, padded.w / factor), 1 + (pictures - 1) / time),
-    };
-    let clip = Clip { half, config, cut, plane, frames: total };
+    let clip = Clip::of(args.direction, half, config, args.size, args.frames as usize);
+    let (plane, total) = (clip.plane, clip.frames);
     let planned = budget::plan(device, &args.run.plan, &[clip])?.swap_remove(0);
     let plan = slices(total, planned.step());
     reserve(half, plane, plan[0].len())?;

@@ -1,7 +1,7 @@
 //! One card as its driver shows it: a context, streams, a module of kernels, raw memory.
 //!
 //! Kernels are queued on one stream, in the order of the calls, whatever thread they come from; copies that run beside
-//! them have a stream for each direction.
+//! them have streams of their own.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
@@ -124,7 +124,7 @@ pub struct Driver {
     pub kernels: Kernels,
     device: sys::CUdevice,
     context: sys::CUcontext,
-    streams: [sys::CUstream; 3],
+    streams: [sys::CUstream; Lane::COUNT],
     /// Bytes that the context and its kernels take.
     pub overhead: usize,
     pub(crate) module: sys::CUmodule,
@@ -165,7 +165,7 @@ impl Driver {
             kernels,
             device,
             context,
-            streams: [ptr::null_mut(); 3],
+            streams: [ptr::null_mut(); Lane::COUNT],
             overhead: 0,
             module: ptr::null_mut(),
             functions: Mutex::default(),
@@ -255,14 +255,14 @@ impl Driver {
         self.check("cuMemcpyHtoDAsync", answer)
     }
 
-    /// Queues a copy to pinned memory, beside kernels.
+    /// Queues a copy to pinned memory on `lane`, beside kernels.
     ///
     /// # Safety
     /// Both hold `bytes` bytes, and nothing touches `to` until the copy is done.
-    pub unsafe fn fetch(&self, to: *mut c_void, from: Ptr, bytes: usize) -> Result<()> {
+    pub unsafe fn fetch(&self, lane: Lane, to: *mut c_void, from: Ptr, bytes: usize) -> Result<()> {
         self.enter()?;
         // SAFETY: the caller's promise.
-        let answer = unsafe { sys::cuMemcpyDtoHAsync_v2(to, from.0, bytes, self.stream(Lane::Out)) };
+        let answer = unsafe { sys::cuMemcpyDtoHAsync_v2(to, from.0, bytes, self.stream(lane)) };
         self.check("cuMemcpyDtoHAsync", answer)
     }
 

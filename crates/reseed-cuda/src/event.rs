@@ -15,8 +15,10 @@ pub enum Lane {
     Compute,
     /// Copies from the host.
     In,
-    /// Copies to the host.
+    /// Copies to the host of what comes back.
     Out,
+    /// Copies to the host of results, which need not wait until all that comes back has left.
+    Results,
 }
 
 /// The moment when a stream had done what was queued on it so far.
@@ -29,6 +31,11 @@ pub struct Event {
 unsafe impl Send for Event {}
 // SAFETY: as above.
 unsafe impl Sync for Event {}
+
+impl Lane {
+    /// How many there are.
+    pub const COUNT: usize = Lane::Results as usize + 1;
+}
 
 impl Event {
     /// The moment when `lane` has done what is queued on it now.

@@ -116,7 +116,7 @@ impl Store {
         for (_, copy) in chunk.busy.iter().filter(|(range, _)| overlaps(range)) {
             match lane {
                 Lane::Compute => self.copies.hold(&self.driver, copy)?,
-                Lane::In | Lane::Out => copy.hold(lane)?,
+                Lane::In | Lane::Out | Lane::Results => copy.hold(lane)?,
             }
         }
         let (base, at) = (chunk.at, chunk.at.plus(start));
@@ -244,17 +244,17 @@ impl Store {
         Ok(())
     }
 
-    /// Queues a copy of `bytes` bytes of device memory to pinned memory, beside the kernels. Whoever uses that next waits
-    /// for it; for whoever uses the device memory next, see [`Lent::read_by`].
+    /// Queues a copy of `bytes` bytes of device memory to pinned memory on `lane`, beside the kernels. Whoever uses that next
+    /// waits for it; for whoever uses the device memory next, see [`Lent::read_by`].
     ///
     /// # Safety
     /// `from` holds that many bytes.
-    pub unsafe fn leave(self: &Arc<Self>, from: Ptr, bytes: usize) -> Result<(Pinned, Arc<Event>)> {
+    pub unsafe fn leave(self: &Arc<Self>, lane: Lane, from: Ptr, bytes: usize) -> Result<(Pinned, Arc<Event>)> {
         let pinned = Pinned::new(self, bytes)?;
-        self.turn_of(Lane::Out, &pinned)?;
+        self.turn_of(lane, &pinned)?;
         // SAFETY: the caller's promise; the pinned memory was made for these bytes.
         let copy =
-            self.copies.run(&self.driver, Lane::Out, || unsafe { self.driver.fetch(pinned.at(), from, bytes) })?;
+            self.copies.run(&self.driver, lane, || unsafe { self.driver.fetch(lane, pinned.at(), from, bytes) })?;
         pinned.used_by(copy.clone());
         Ok((pinned, copy))
     }

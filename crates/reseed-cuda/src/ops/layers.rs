@@ -35,7 +35,7 @@ impl Matrix {
     /// The same `bytes` bytes in the host's memory.
     fn park(&self, cuda: &CudaOps, bytes: usize) -> Result<Matrix> {
         // SAFETY: the matrix has as many bytes, as its owner says.
-        let (pinned, copy) = unsafe { cuda.store.leave(self.ptr(), bytes) }?;
+        let (pinned, copy) = unsafe { cuda.store.leave(Lane::Out, self.ptr(), bytes) }?;
         // What it is copied from goes with the layer.
         copy.wait()?;
         Ok(Matrix::Parked(pinned))

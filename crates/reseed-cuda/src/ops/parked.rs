@@ -35,7 +35,7 @@ fn leave(cuda: &CudaOps, x: &Tensor, keep: usize) -> Result<Vec<Arc<Pinned>>> {
     let (bytes, frames) = (frame_bytes(x), x.thw().t);
     let frame = |frame: usize| {
         // SAFETY: a frame of the tensor.
-        let (pinned, copy) = unsafe { cuda.store.leave(ptr(x).plus(frame * bytes), bytes) }?;
+        let (pinned, copy) = unsafe { cuda.store.leave(Lane::Out, ptr(x).plus(frame * bytes), bytes) }?;
         x.storage::<Lent>().read_by(copy);
         Ok(Arc::new(pinned))
     };

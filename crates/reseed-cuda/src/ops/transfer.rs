@@ -12,6 +12,7 @@ use super::memory::ptr;
 use super::parked::{self, Parked};
 use super::weights::Element;
 use crate::driver::Ptr;
+use crate::event::Lane;
 use crate::pinned::Pinned;
 use crate::store::Lent;
 
@@ -54,7 +55,7 @@ pub fn bring<T: Sync>(
 pub fn leave(cuda: &CudaOps, lent: &Lent, at: Ptr, bytes: usize, part: usize) -> Result<Vec<Pinned>> {
     let parts = (0..bytes).step_by(part).map(|start| {
         // SAFETY: a part of the owner's own bytes.
-        let (pinned, copy) = unsafe { cuda.store.leave(at.plus(start), part.min(bytes - start)) }?;
+        let (pinned, copy) = unsafe { cuda.store.leave(Lane::Results, at.plus(start), part.min(bytes - start)) }?;
         lent.read_by(copy);
         Ok(pinned)
     });
@@ -94,7 +95,7 @@ impl Guard {
         let mark = || {
             let mark = cuda.driver.global("not_finite")?;
             // SAFETY: the mark is one integer.
-            Ok(unsafe { cuda.store.leave(mark, size_of::<i32>()) }?.0)
+            Ok(unsafe { cuda.store.leave(Lane::Results, mark, size_of::<i32>()) }?.0)
         };
         Ok(Guard { overflow: (dtype == DType::F16).then(mark).transpose()?, dtype })
     }
