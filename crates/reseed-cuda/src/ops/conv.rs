@@ -33,7 +33,8 @@ pub fn pack(cuda: &CudaOps, spec: &ConvSpec, data: &ConvData) -> Result<Packed> 
     let wide = if cuda.dtype == DType::F32 || taps.count() == 1 { c_in } else { c_in.next_multiple_of(8) };
     cuda.make_room(spec)?;
     let order = Order { phases: 1, c_out, c_in: wide, taps: taps.count() };
-    let weight = cuda.keep(&taps_first(&widened(&data.weight, c_in, wide, taps.count()), order, cuda.dtype))?;
+    let weight = taps_first(&widened(&data.weight, c_in, wide, taps.count()), order, cuda.dtype);
+    let weight = cuda.keep(weight.bytes())?;
     Ok(Arc::new(Weights { weight: Matrix::Kept(weight), bias: Arc::new(cuda.keep(&data.bias)?), c_in: wide }))
 }
 

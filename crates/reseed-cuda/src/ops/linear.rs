@@ -30,7 +30,7 @@ pub fn pack(cuda: &CudaOps, spec: &LinearSpec, data: LinearData) -> Result<Packe
     assert_eq!((weight.quant(), bias.len()), (quant, d_out), "{spec:?}");
     let weight = match weight {
         Numbers::Floats(weight) => {
-            cuda.keep(&taps_first(&weight, Order { phases: 1, c_out: d_out, c_in: d_in, taps: 1 }, cuda.dtype))?
+            cuda.keep(taps_first(&weight, Order { phases: 1, c_out: d_out, c_in: d_in, taps: 1 }, cuda.dtype).bytes())?
         }
         Numbers::Quant(quant, bytes) => {
             assert_eq!(bytes.len(), quant.bytes(d_in * d_out), "{spec:?}");
@@ -38,7 +38,8 @@ pub fn pack(cuda: &CudaOps, spec: &LinearSpec, data: LinearData) -> Result<Packe
         }
     };
     let biased = bias.iter().any(|&b| b != 0.0);
-    let rounded = || cuda.keep(&taps_first(&bias, Order { phases: 1, c_out: d_out, c_in: 1, taps: 1 }, cuda.dtype));
+    let rounded =
+        || cuda.keep(taps_first(&bias, Order { phases: 1, c_out: d_out, c_in: 1, taps: 1 }, cuda.dtype).bytes());
     let rounded = biased.then(rounded).transpose()?.map(Arc::new);
     Ok(Arc::new(Layer { weight: Arc::new(Matrix::Kept(weight)), bias: Arc::new(cuda.keep(&bias)?), rounded }))
 }

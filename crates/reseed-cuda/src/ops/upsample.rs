@@ -39,11 +39,11 @@ pub fn pack(cuda: &CudaOps, spec: &UpsampleSpec, data: &Merged) -> Result<Packed
     let second = spec.time.then(|| {
         let previous = taps_first(&data.after_first, Order { taps: PLANE, ..order }, cuda.dtype);
         let tap = PLANE * c * c * cuda.dtype.bytes();
-        let phases = previous.chunks_exact(tap).zip(later.chunks_exact(2 * tap));
+        let phases = previous.bytes().chunks_exact(tap).zip(later.bytes().chunks_exact(2 * tap));
         phases.flat_map(|(previous, later)| [previous, &later[tap..]]).collect::<Vec<_>>().concat()
     });
     let second = second.map(|values| cuda.keep(&values).map(Matrix::Kept)).transpose()?;
-    let later = Matrix::Kept(cuda.keep(&later)?);
+    let later = Matrix::Kept(cuda.keep(later.bytes())?);
     Ok(Arc::new(Weights { later, second, bias: Arc::new(cuda.keep(&data.bias)?) }))
 }
 

@@ -38,12 +38,29 @@ pub struct Order {
     pub taps: usize,
 }
 
-/// From `[phase][c_out][c_in][tap]` to `[phase][tap][c_out][c_in]`, in the bytes of `dtype`.
-pub fn taps_first(weight: &[f32], order: Order, dtype: DType) -> Vec<u8> {
+/// Weights as kernels read them.
+pub enum Rounded {
+    F32(Vec<f32>),
+    F16(Vec<f16>),
+    Bf16(Vec<bf16>),
+}
+
+impl Rounded {
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Rounded::F32(values) => bytemuck::cast_slice(values),
+            Rounded::F16(values) => bytemuck::cast_slice(values),
+            Rounded::Bf16(values) => bytemuck::cast_slice(values),
+        }
+    }
+}
+
+/// From `[phase][c_out][c_in][tap]` to `[phase][tap][c_out][c_in]` of `dtype`.
+pub fn taps_first(weight: &[f32], order: Order, dtype: DType) -> Rounded {
     match dtype {
-        DType::F32 => bytemuck::cast_slice(&typed::<f32>(weight, order)).to_vec(),
-        DType::F16 => bytemuck::cast_slice(&typed::<f16>(weight, order)).to_vec(),
-        DType::Bf16 => bytemuck::cast_slice(&typed::<bf16>(weight, order)).to_vec(),
+        DType::F32 => Rounded::F32(typed(weight, order)),
+        DType::F16 => Rounded::F16(typed(weight, order)),
+        DType::Bf16 => Rounded::Bf16(typed(weight, order)),
     }
 }
 
@@ -92,12 +109,12 @@ mod tests {
         let order = Order { phases: 2, c_out: 3, c_in: 5, taps: 4 };
         let weight: Vec<f32> = (0..120).map(|i| i as f32 + 1.0 / 4096.0).collect();
         let out = taps_first(&weight, order, DType::F16);
-        for (i, value) in out.chunks_exact(2).map(bytemuck::pod_read_unaligned::<f16>).enumerate() {
+        for (i, value) in out.bytes().chunks_exact(2).map(bytemuck::pod_read_unaligned::<f16>).enumerate() {
             let (phase, tap, o, c) = (i / 60, i / 15 % 4, i / 5 % 3, i % 5);
             let from = weight[((phase * 3 + o) * 5 + c) * 4 + tap];
             assert_eq!(value, f16::from_f32(from), "value {i}");
         }
         let exact = taps_first(&weight, order, DType::F32);
-        assert_eq!(bytemuck::pod_read_unaligned::<f32>(&exact[15 * 4..][..4]), weight[1]);
+        assert_eq!(bytemuck::pod_read_unaligned::<f32>(&exact.bytes()[15 * 4..][..4]), weight[1]);
     }
 }
