@@ -21,6 +21,11 @@ pub enum Lane {
     Results,
 }
 
+impl Lane {
+    /// How many there are.
+    pub const COUNT: usize = Lane::Results as usize + 1;
+}
+
 /// The moment when a stream had done what was queued on it so far.
 pub struct Event {
     handle: sys::CUevent,
@@ -31,11 +36,6 @@ pub struct Event {
 unsafe impl Send for Event {}
 // SAFETY: as above.
 unsafe impl Sync for Event {}
-
-impl Lane {
-    /// How many there are.
-    pub const COUNT: usize = Lane::Results as usize + 1;
-}
 
 impl Event {
     /// The moment when `lane` has done what is queued on it now.

@@ -15,7 +15,8 @@ pub struct Keeping {
     pub levels: usize,
     /// Layers whose past waits in the host's memory.
     pub parked: BTreeSet<usize>,
-    /// Those of them whose past comes back while the last but one of them before it runs, not only while the last one does.
+    /// Layers whose past, where it is parked, comes back while the last but one of those before it runs, not only while the last
+    /// one does.
     pub early: BTreeSet<usize>,
     /// Whether all frames of a slice pass such a layer, those that run together one after the other, before any goes on
     /// to the next: its past then travels once a slice.
