@@ -266,17 +266,17 @@ impl Driver {
         self.check("cuMemcpyDtoHAsync", answer)
     }
 
-    /// Queues a copy from device memory to device memory.
+    /// Queues a copy from device memory to device memory on `lane`.
     ///
     /// # Safety
     /// Both hold `bytes` bytes and do not overlap.
-    pub unsafe fn copy(&self, to: Ptr, from: Ptr, bytes: usize) -> Result<()> {
+    pub unsafe fn copy(&self, lane: Lane, to: Ptr, from: Ptr, bytes: usize) -> Result<()> {
         if bytes == 0 {
             return Ok(());
         }
         self.enter()?;
         // SAFETY: the caller's promise.
-        let answer = unsafe { sys::cuMemcpyDtoDAsync_v2(to.0, from.0, bytes, self.stream(Lane::Compute)) };
+        let answer = unsafe { sys::cuMemcpyDtoDAsync_v2(to.0, from.0, bytes, self.stream(lane)) };
         self.check("cuMemcpyDtoDAsync", answer)
     }
 

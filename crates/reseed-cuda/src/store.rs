@@ -244,6 +244,15 @@ impl Store {
         Ok(())
     }
 
+    /// Queues a copy of `bytes` bytes from byte `from` on to byte `at` of the same memory, behind those that brought them.
+    pub fn repeat(&self, to: &Lent, at: usize, from: usize, bytes: usize) -> Result<()> {
+        assert!(from + bytes <= at && at + bytes <= to.bytes, "{bytes} bytes at {from} to {at} of {}", to.bytes);
+        // SAFETY: both are in this memory and apart, as was just seen.
+        unsafe { self.driver.copy(Lane::In, to.at.plus(at), to.at.plus(from), bytes) }?;
+        *to.ready.lock().unwrap_or_else(PoisonError::into_inner) = Some(Event::record(&self.driver, Lane::In)?);
+        Ok(())
+    }
+
     /// Queues a copy of `bytes` bytes of device memory to pinned memory on `lane`, beside the kernels. Whoever uses that next
     /// waits for it; for whoever uses the device memory next, see [`Lent::read_by`].
     ///

@@ -16,12 +16,12 @@ pub struct Keeping {
     /// Layers whose past waits in the host's memory.
     pub parked: BTreeSet<usize>,
     /// Layers whose past, where it is parked, comes back while the last but one of those before it runs, not only while the last
-    /// one does.
+    /// one does; with strips, those whose past comes back as a whole, while the last one does.
     pub early: BTreeSet<usize>,
     /// Whether all frames of a slice pass such a layer, those that run together one after the other, before any goes on
     /// to the next: its past then travels once a slice.
     pub abreast: bool,
-    /// Whether convolutions read such a past from there, some rows at a time, and it never is on the device as a whole.
+    /// Whether convolutions of one frame read such a past from there, some rows at a time, and it is not on the device as a whole.
     pub strips: bool,
 }
 

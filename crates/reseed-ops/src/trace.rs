@@ -225,19 +225,21 @@ impl Ops for TraceOps {
         Ok(Box::new(Pixels::nearest(&self.download(x)?, depth)))
     }
 
-    fn park(&self, _: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
+    fn park(&self, past: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
         let thw = x.thw();
         let (frame, shape) = (x.bytes() / thw.t, Shape::clip(crate::Thw { t: keep, ..thw }, x.channels()));
+        let (bytes, leaves) = (keep * frame, keep.min(thw.t) * frame);
+        let comes = bytes.min(leaves + past.map_or(0, |past| past.storage::<Parked>().comes));
         let mut book = lock(&self.book);
-        book.park(keep * frame);
-        let ready = book.leave(keep.min(thw.t) * frame);
+        book.park(bytes);
+        let ready = book.leave(leaves);
         x.storage::<Counted>().leaving.store(ready, Ordering::Relaxed);
-        Ok(Tensor::new(shape, x.dtype(), Arc::new(Parked { bytes: keep * frame, ready, book: self.book.clone() })))
+        Ok(Tensor::new(shape, x.dtype(), Arc::new(Parked { bytes, comes, ready, book: self.book.clone() })))
     }
 
     fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
-        let ready = parked.storage::<Parked>().ready;
-        Ok(self.filled(parked.shape(), parked.dtype(), |book, free| book.bring(parked.bytes(), ready.max(free))))
+        let Parked { comes, ready, .. } = *parked.storage::<Parked>();
+        Ok(self.filled(parked.shape(), parked.dtype(), |book, free| book.bring(comes, ready.max(free))))
     }
 
     fn park_linear(&self, linear: &Linear) -> Result<Linear> {

@@ -4,6 +4,7 @@ use reseed_ops::{DType, Result};
 
 use super::CudaOps;
 use crate::driver::Ptr;
+use crate::event::Lane;
 use crate::launch::{Grid, args};
 use crate::params::{int, long};
 use crate::store::Lent;
@@ -42,7 +43,7 @@ impl Taps {
             // a phase of the result `left`, of which one is the sum and the others are copied.
             unsafe {
                 cuda.driver.launch(&name, grid, args![to, from, count, parts, count])?;
-                cuda.driver.copy(to.plus(bytes), from.plus(folded * bytes), (left - 1) * bytes)?;
+                cuda.driver.copy(Lane::Compute, to.plus(bytes), from.plus(folded * bytes), (left - 1) * bytes)?;
             }
         }
         Ok(out)

@@ -57,7 +57,7 @@ impl CudaOps {
         }
         let copy = self.room(op, x.shape(), x.dtype())?;
         // SAFETY: the copy was just made with the size of `x`.
-        unsafe { self.driver.copy(ptr(&copy), ptr(&x), x.bytes()) }?;
+        unsafe { self.driver.copy(Lane::Compute, ptr(&copy), ptr(&x), x.bytes()) }?;
         Ok(copy)
     }
 }

@@ -61,12 +61,17 @@ pub fn fetch(cuda: &CudaOps, parked: &Tensor) -> Result<Tensor> {
     Ok(x)
 }
 
-/// Queues the copies of rows `start .. end` of every parked frame.
+/// Queues the copies of rows `start .. end` of every parked frame. One that is that before it, as at a clip's start, is copied
+/// from there.
 fn bring(cuda: &CudaOps, to: &Lent, parked: &Tensor, start: usize, end: usize) -> Result<()> {
     let line = frame_bytes(parked) / parked.thw().h;
     let bytes = (end - start) * line;
-    let mut frames = parked.storage::<Parked>().0.iter().enumerate();
-    frames.try_for_each(|(i, pinned)| cuda.store.bring(to, i * bytes, pinned, start * line, bytes))
+    let frames = &parked.storage::<Parked>().0;
+    let frame = |i: usize| match i.checked_sub(1).filter(|&before| Arc::ptr_eq(&frames[before], &frames[i])) {
+        Some(before) => cuda.store.repeat(to, i * bytes, before * bytes, bytes),
+        None => cuda.store.bring(to, i * bytes, &frames[i], start * line, bytes),
+    };
+    (0..frames.len()).try_for_each(frame)
 }
 
 /// Whether a convolution over `x` can read its past in strips.

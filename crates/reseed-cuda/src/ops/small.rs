@@ -5,6 +5,7 @@ use reseed_ops::{DType, Placement, Result, Shape, Tensor, Thw};
 use super::CudaOps;
 use super::memory::ptr;
 use crate::driver::Ptr;
+use crate::event::Lane;
 use crate::launch::{Grid, args};
 use crate::params::int;
 
@@ -35,7 +36,7 @@ pub fn tail(cuda: &CudaOps, mut past: Option<Tensor>, mut x: Tensor, keep: usize
             }
         };
         // SAFETY: both are frames of one size, and never the same one: those of a past that makes room move forward.
-        unsafe { cuda.driver.copy(ptr(&kept).plus(i * frame), from, frame) }?;
+        unsafe { cuda.driver.copy(Lane::Compute, ptr(&kept).plus(i * frame), from, frame) }?;
     }
     Ok(kept)
 }

@@ -29,7 +29,7 @@ impl CausalConv {
 
     pub fn forward(&self, ops: &dyn Ops, x: Tensor, state: &mut State, epilogue: Epilogue) -> Result<Summed> {
         let keeps = self.conv.spec.keeps();
-        let past = if keeps > 0 { state.past(ops, self.slot)? } else { Past::Start };
+        let past = if keeps > 0 { state.past(ops, self.slot, &x, keeps)? } else { Past::Start };
         let y = ops.conv(past, &x, &self.conv, epilogue)?;
         state.keep(ops, self.slot, x, keeps)?;
         Ok(y)
@@ -265,8 +265,10 @@ impl Block for Upsampler {
     }
 
     fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
-        let y = ops.upsample(state.past(ops, self.slot)?, &x.tensor, &self.upsample, Some(self.groups))?;
-        state.keep(ops, self.slot, x.tensor, self.upsample.spec.keeps())?;
+        let keeps = self.upsample.spec.keeps();
+        let past = state.past(ops, self.slot, &x.tensor, keeps)?;
+        let y = ops.upsample(past, &x.tensor, &self.upsample, Some(self.groups))?;
+        state.keep(ops, self.slot, x.tensor, keeps)?;
         Ok(y)
     }
 }

@@ -27,23 +27,39 @@ pub struct State {
 enum Kept {
     /// On the device.
     Here(Tensor),
-    /// In the host's memory and, while its layer runs, on the device.
-    Parked(Tensor, Option<Tensor>),
+    /// In the host's memory.
+    Parked(Parked),
+}
+
+/// A past in the host's memory, and while its layer runs:
+struct Parked {
+    frames: Tensor,
+    /// The same on the device.
+    here: Option<Tensor>,
+    /// What takes its place, on its way to the host.
+    after: Option<Tensor>,
+}
+
+impl Parked {
+    fn new(frames: Tensor) -> Parked {
+        Parked { frames, here: None, after: None }
+    }
 }
 
 impl Kept {
     /// Where a layer reads it.
     fn tensor(&self) -> &Tensor {
         match self {
-            Kept::Here(tensor) | Kept::Parked(_, Some(tensor)) | Kept::Parked(tensor, None) => tensor,
+            Kept::Here(tensor) => tensor,
+            Kept::Parked(parked) => parked.here.as_ref().unwrap_or(&parked.frames),
         }
     }
 
     /// The same on the device.
-    fn brought(self, ops: &dyn Ops) -> Result<Tensor> {
+    fn brought(&self, ops: &dyn Ops) -> Result<Tensor> {
         match self {
-            Kept::Here(tensor) | Kept::Parked(_, Some(tensor)) => Ok(tensor),
-            Kept::Parked(parked, None) => Ok(ops.fetch(&parked)?),
+            Kept::Parked(Parked { frames, here: None, .. }) => Ok(ops.fetch(frames)?),
+            kept => Ok(kept.tensor().clone()),
         }
     }
 }
@@ -80,7 +96,7 @@ impl State {
 
     /// Whether the next slice is all that a layer ever sees.
     pub(crate) fn is_alone(&self, slot: usize) -> bool {
-        self.starts() && self.ends && !self.again.contains(&slot)
+        self.starts() && self.forgets(slot)
     }
 
     /// Bytes of the remembered frames.
@@ -88,13 +104,12 @@ impl State {
         self.pasts.values().map(|kept| kept.tensor().bytes()).sum()
     }
 
-    /// A layer's past, on the device; that of the next layer is on its way, and perhaps the one behind that.
-    pub(crate) fn past(&mut self, ops: &dyn Ops, slot: usize) -> Result<Past<'_>> {
-        if self.seen != Seen::Nothing && !self.keeping.strips {
-            self.bring(ops, slot)?;
-            let next = self.next(slot);
-            let early = next.and_then(|next| self.next(next)).filter(|slot| self.keeping.early.contains(slot));
-            next.into_iter().chain(early).try_for_each(|slot| self.bring(ops, slot))?;
+    /// A layer's past, before the layer runs over `x` and keeps so many `frames`. The past of the next layer is on its way, and
+    /// perhaps the one behind that.
+    pub(crate) fn past(&mut self, ops: &dyn Ops, slot: usize, x: &Tensor, frames: usize) -> Result<Past<'_>> {
+        if self.seen != Seen::Nothing {
+            self.move_on(ops, slot, x, frames)?;
+            self.coming(slot, x).into_iter().flatten().try_for_each(|slot| self.bring(ops, slot))?;
         }
         Ok(match (self.seen, self.pasts.get(&slot)) {
             (Seen::Nothing, _) | (_, None) => Past::Start,
@@ -103,9 +118,33 @@ impl State {
         })
     }
 
+    /// Layers whose pasts come now, in this order.
+    fn coming(&self, slot: usize, x: &Tensor) -> [Option<usize>; 3] {
+        let early = |slot: &usize| self.keeping.early.contains(slot);
+        let next = self.next(slot);
+        if self.keeping.strips {
+            // Convolutions read in strips where they have one frame; more of them read all.
+            let own = x.thw().t > 1 || early(&slot);
+            return [own.then_some(slot), next.filter(early), None];
+        }
+        [Some(slot), next, next.and_then(|next| self.next(next)).filter(early)]
+    }
+
     fn bring(&mut self, ops: &dyn Ops, slot: usize) -> Result<()> {
-        if let Some(Kept::Parked(parked, here @ None)) = self.pasts.get_mut(&slot) {
-            *here = Some(ops.fetch(parked)?);
+        if let Some(Kept::Parked(Parked { frames, here: here @ None, .. })) = self.pasts.get_mut(&slot) {
+            *here = Some(ops.fetch(frames)?);
+        }
+        Ok(())
+    }
+
+    /// What takes a past's place leaves while the past is still read, if it is all of `x`.
+    fn move_on(&mut self, ops: &dyn Ops, slot: usize, x: &Tensor, frames: usize) -> Result<()> {
+        if self.parks(slot)
+            && !self.forgets(slot)
+            && x.thw().t <= frames
+            && let Some(Kept::Parked(past)) = self.pasts.get_mut(&slot)
+        {
+            past.after = Some(ops.park(Some(&past.frames), x, frames)?);
         }
         Ok(())
     }
@@ -120,14 +159,19 @@ impl State {
         order.find(|(_, kept)| matches!(kept, Kept::Parked(..))).map(|(&slot, _)| slot)
     }
 
+    /// Whether nothing will be kept of what a layer sees now.
+    fn forgets(&self, slot: usize) -> bool {
+        self.ends && !self.again.contains(&slot)
+    }
+
     /// Replaces a layer's past by the tail of the past and `x`.
     pub(crate) fn keep(&mut self, ops: &dyn Ops, slot: usize, x: Tensor, frames: usize) -> Result<()> {
-        if self.ends && !self.again.contains(&slot) {
+        if self.forgets(slot) {
             self.pasts.remove(&slot);
         } else if frames > 0 {
             let past = self.pasts.remove(&slot).filter(|_| self.seen != Seen::Nothing);
             let kept = match past {
-                past if self.parks(slot) => Kept::Parked(self.park(ops, past, x, frames)?, None),
+                past if self.parks(slot) => Kept::Parked(Parked::new(self.park(ops, past, x, frames)?)),
                 past => {
                     let past = past.map(|past| past.brought(ops)).transpose()?;
                     Kept::Here(ops.tail(past, x, frames)?)
@@ -145,14 +189,16 @@ impl State {
 
     /// Parks the tail of a past and `x`.
     fn park(&mut self, ops: &dyn Ops, past: Option<Kept>, x: Tensor, frames: usize) -> Result<Tensor> {
-        let (past, x) = match past {
-            Some(Kept::Here(past)) => (None, ops.tail(Some(past), x, frames)?),
+        let (parked, x) = match past {
+            Some(Kept::Parked(Parked { after: Some(after), .. })) => (after, x),
             // The past's own memory takes what leaves, and that of `x`, which is larger, is free at once.
-            Some(Kept::Parked(_, Some(past))) if x.thw().t > frames => (None, ops.tail(Some(past), x, frames)?),
-            Some(Kept::Parked(past, _)) => (Some(past), x),
-            None => (None, x),
+            Some(Kept::Here(past) | Kept::Parked(Parked { here: Some(past), .. })) => {
+                let x = ops.tail(Some(past), x, frames)?;
+                (ops.park(None, &x, frames)?, x)
+            }
+            Some(Kept::Parked(past)) => (ops.park(Some(&past.frames), &x, frames)?, x),
+            None => (ops.park(None, &x, frames)?, x),
         };
-        let parked = ops.park(past.as_ref(), &x, frames)?;
         // Strips are for when there is no room to be patient.
         if !self.keeping.strips {
             self.leaving = Some(x);
@@ -190,11 +236,7 @@ impl State {
         ]);
         to.write_all(&header(&shapes, &metadata)).map_err(io)?;
         for kept in self.pasts.values() {
-            let frames = match kept {
-                Kept::Here(frames) | Kept::Parked(_, Some(frames)) => frames.clone(),
-                Kept::Parked(parked, None) => ops.fetch(parked)?,
-            };
-            write_values(to, &ops.download(&frames)?).map_err(io)?;
+            write_values(to, &ops.download(&kept.brought(ops)?)?).map_err(io)?;
         }
         Ok(())
     }
@@ -218,7 +260,7 @@ impl State {
             let slot = name.strip_prefix("past.").and_then(|slot| slot.parse().ok()).ok_or_else(stranger)?;
             let frames = ops.upload(*shape, &file.read(name)?)?;
             let kept = match keeping.parked.contains(&slot) {
-                true => Kept::Parked(ops.park(None, &frames, frames.thw().t)?, None),
+                true => Kept::Parked(Parked::new(ops.park(None, &frames, frames.thw().t)?)),
                 false => Kept::Here(frames),
             };
             pasts.insert(slot, kept);

@@ -172,6 +172,8 @@ impl Drop for Counted {
 /// A tensor in the host's memory, there from `ready` on.
 pub struct Parked {
     pub bytes: usize,
+    /// Bytes that are copied to bring it: frames that are the same come once.
+    pub comes: usize,
     pub ready: u64,
     pub book: Arc<Mutex<Book>>,
 }

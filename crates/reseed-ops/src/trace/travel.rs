@@ -21,11 +21,11 @@ impl TraceOps {
             book.run(cost);
             return None;
         };
-        let (thw, parked) = (past.thw(), past.storage::<Parked>().ready);
+        let (thw, &Parked { comes, ready, .. }) = (past.thw(), past.storage::<Parked>());
         let strips = strips && x.thw().t == 1;
         let rows = if strips { thw.h.min(2 * (strip_rows(past) + 2)) } else { thw.h };
         let shape = Shape::clip(Thw { h: rows, ..thw }, past.channels());
-        let brought = self.filled(shape, past.dtype(), |book, free| book.bring(past.bytes(), parked.max(free)));
+        let brought = self.filled(shape, past.dtype(), |book, free| book.bring(comes, ready.max(free)));
         let (mut book, there) = (lock(&self.book), brought.storage::<Counted>().ready);
         if !strips {
             book.wait(there);
