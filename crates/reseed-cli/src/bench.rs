@@ -117,10 +117,9 @@ impl Case<'_> {
     }
 
     fn card(&self, times: &[Seconds], copies: CopyTime) -> Card {
-        let runs = times.len() as f64;
         Card {
             seconds: times[times.len() / 2].1.unwrap_or_default(),
-            copies: CopyTime { copying: copies.copying / runs, waiting: copies.waiting / runs },
+            copies: copies.of_one(times.len()),
             peak: self.device.card.as_ref().map_or(0, |card| card.peak_bytes()),
         }
     }
@@ -142,6 +141,8 @@ impl Case<'_> {
                     "peak_above_weights_bytes": watch.above_weights(),
                     "card_seconds": card.as_ref().map(|card| card.seconds),
                     "card_peak_bytes": card.as_ref().map(|card| card.peak),
+                    "copy_in_seconds": card.as_ref().map(|card| card.copies.inward),
+                    "copy_out_seconds": card.as_ref().map(|card| card.copies.outward),
                     "copy_seconds": card.as_ref().map(|card| card.copies.copying),
                     "copy_waiting_seconds": card.as_ref().map(|card| card.copies.waiting),
                 })
@@ -158,9 +159,11 @@ impl Case<'_> {
             say!("{}", watch.line());
             if let Some(Card { seconds, copies, peak }) = card {
                 say!(
-                    "card: {seconds:.3} s, {} of its memory; copies {:.3} s, of which {:.0}% hidden",
+                    "card: {seconds:.3} s, {} of its memory; copies {:.3} s ({:.3} in, {:.3} out), of which {:.0}% hidden",
                     bytes(peak),
                     copies.copying,
+                    copies.inward,
+                    copies.outward,
                     100.0 * copies.hidden(),
                 );
             }

@@ -71,11 +71,11 @@ impl Event {
         unsafe { sys::cuEventQuery(self.handle) == sys::CUresult::CUDA_SUCCESS }
     }
 
-    /// Seconds from this moment, which has passed as has the other, to a later one.
-    pub fn seconds_to(&self, later: &Event) -> Result<f64> {
+    /// Seconds from this moment, which has passed as has the other, to that one; less than none where that came first.
+    pub fn seconds_to(&self, other: &Event) -> Result<f64> {
         let mut milliseconds = 0.0;
         // SAFETY: both are ours and recorded; writes one number.
-        let answer = unsafe { sys::cuEventElapsedTime_v2(&mut milliseconds, self.handle, later.handle) };
+        let answer = unsafe { sys::cuEventElapsedTime_v2(&mut milliseconds, self.handle, other.handle) };
         self.driver.check("cuEventElapsedTime", answer)?;
         Ok(f64::from(milliseconds) / 1e3)
     }

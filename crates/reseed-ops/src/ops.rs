@@ -111,7 +111,11 @@ impl Lap for HostLap {
 /// Seconds of copies between the host and a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CopyTime {
-    /// That the bus was busy, both directions added.
+    /// Of copies from the host.
+    pub inward: f64,
+    /// Of copies to the host.
+    pub outward: f64,
+    /// That the bus was busy, in one direction or in both at the same time.
     pub copying: f64,
     /// That the device waited for copies.
     pub waiting: f64,
@@ -122,10 +126,23 @@ impl CopyTime {
     pub fn hidden(&self) -> f64 {
         if self.copying > 0.0 { (1.0 - self.waiting / self.copying).max(0.0) } else { 1.0 }
     }
+
+    /// Of one of so many runs.
+    pub fn of_one(self, runs: usize) -> CopyTime {
+        let one = |seconds: f64| seconds / runs as f64;
+        CopyTime {
+            inward: one(self.inward),
+            outward: one(self.outward),
+            copying: one(self.copying),
+            waiting: one(self.waiting),
+        }
+    }
 }
 
 impl std::ops::AddAssign for CopyTime {
     fn add_assign(&mut self, other: CopyTime) {
+        self.inward += other.inward;
+        self.outward += other.outward;
         self.copying += other.copying;
         self.waiting += other.waiting;
     }

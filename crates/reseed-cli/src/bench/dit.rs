@@ -92,7 +92,7 @@ impl Case<'_> {
         let (name, rate) = (self.dit.config.layout.name, cost.flops as f64 / median / 1e12);
         let (ops, latent, args) = (&self.device.ops, self.args.latent, &self.args.compute);
         let peak = self.device.card.as_ref().map(|card| card.peak_bytes());
-        let (Needs { layers, resident, .. }, copying) = (self.needs, copies.copying / times.len() as f64);
+        let (Needs { layers, resident, .. }, copying) = (self.needs, copies.of_one(times.len()).copying);
         if args.json {
             say!(
                 "{}",
