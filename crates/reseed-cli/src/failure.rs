@@ -97,7 +97,9 @@ impl fmt::Display for Failure {
 impl From<reseed_ops::Error> for Failure {
     fn from(error: reseed_ops::Error) -> Failure {
         match &error {
-            reseed_ops::Error::OutOfMemory { .. } => Failure::Memory(error.to_string()),
+            reseed_ops::Error::OutOfMemory { .. } | reseed_ops::Error::HostMemory { .. } => {
+                Failure::Memory(error.to_string())
+            }
             reseed_ops::Error::OutOfRange { .. } => Failure::OutOfRange(error.to_string()),
             reseed_ops::Error::UnknownLevel { .. } => Failure::Usage(error.to_string()),
             _ => Failure::Device(error.to_string()),

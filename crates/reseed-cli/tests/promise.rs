@@ -56,6 +56,20 @@ fn a_run_takes_what_was_foretold() {
     }
 }
 
+#[test]
+fn what_waits_outside_a_card_is_pinned_or_that_is_said() {
+    let card = Card::new();
+    let run = |pins: &str| {
+        let mut command = card.command("bench vae decode --size 256x256 --frames 9 --max-vram 1280M --repeat 1");
+        command.env("RESEED_STUB_PINS", pins);
+        common::outcome(command)
+    };
+    let (ours, none) = (run("ours"), run("none"));
+    assert_eq!(ours.code, Some(0), "{}", ours.stderr);
+    assert_eq!(none.code, Some(5), "{}", none.stderr);
+    assert!(none.stderr.contains("the host has not"), "{}", none.stderr);
+}
+
 /// The whole model at full size, in windows where that is faster: what is taken is what was foretold, and no more.
 #[test]
 fn jobs_take_what_they_may_and_what_was_foretold() {

@@ -121,6 +121,8 @@ pub struct Driver {
     /// `cuda:0 NVIDIA H200`.
     pub label: String,
     pub multiprocessors: usize,
+    /// Whether memory of the host's can be pinned that the driver has not allocated itself.
+    pub pins: bool,
     pub kernels: Kernels,
     device: sys::CUdevice,
     context: sys::CUcontext,
@@ -153,8 +155,9 @@ impl Driver {
             return Err(Error::NoDevice { reason });
         }
         let kernels = Kernels::of(&info.name, info.capability)?;
-        use sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as MULTIPROCESSORS;
-        let multiprocessors = attribute(&label, device, MULTIPROCESSORS)?;
+        use sys::CUdevice_attribute_enum as Attribute;
+        let multiprocessors = attribute(&label, device, Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let pins = attribute(&label, device, Attribute::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED)? != 0;
         // SAFETY: `device` is one that the driver gave out; the context is released when the value below is dropped.
         let context = unsafe { result::primary_ctx::retain(device) };
         let context = context.map_err(refused(&label, "cuDevicePrimaryCtxRetain"))?;
@@ -162,6 +165,7 @@ impl Driver {
             info,
             label,
             multiprocessors,
+            pins,
             kernels,
             device,
             context,

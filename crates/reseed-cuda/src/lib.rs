@@ -26,6 +26,7 @@ mod event;
 mod kernels;
 mod launch;
 mod ops;
+mod pages;
 mod params;
 mod pinned;
 mod store;

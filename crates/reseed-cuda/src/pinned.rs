@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cudarc::driver::sys;
 use reseed_ops::Result;
 
 use crate::event::Event;
+use crate::pages::Pages;
 use crate::store::Store;
 
 /// Pinned blocks that wait for the next owner; to pin memory takes longer than to copy it.
@@ -18,13 +18,10 @@ pub struct Pins {
 
 /// A piece of pinned memory, and the copy that used it last.
 struct Block {
-    at: *mut c_void,
+    pages: Pages,
     room: usize,
     last: Mutex<Option<Arc<Event>>>,
 }
-
-// SAFETY: plain memory with one owner.
-unsafe impl Send for Block {}
 
 /// A block that goes back to where it came from.
 pub struct Pinned {
@@ -51,13 +48,7 @@ impl Pinned {
         drop(waiting);
         let block = match found {
             Some(block) => block,
-            None => {
-                store.driver.enter()?;
-                let mut at = std::ptr::null_mut();
-                // SAFETY: writes one address.
-                store.driver.check("cuMemHostAlloc", unsafe { sys::cuMemHostAlloc(&mut at, room, 0) })?;
-                Block { at, room, last: Mutex::default() }
-            }
+            None => Block { pages: Pages::pin(&store.driver, room)?, room, last: Mutex::default() },
         };
         Ok(Pinned { block: Some(block), bytes, store: store.clone() })
     }
@@ -83,7 +74,7 @@ impl Pinned {
 
     /// Where it lies, for copies.
     pub fn at(&self) -> *mut c_void {
-        self.block().at
+        self.block().pages.at()
     }
 
     /// The memory, once no copy uses it any more.
@@ -114,9 +105,6 @@ impl Pins {
     /// Gives all memory back; nothing queued may use it. The context must be current.
     pub fn unpin(&self) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        for block in waiting.drain().flat_map(|(_, blocks)| blocks) {
-            // SAFETY: allocated in `Pinned::new`. A card that fails now has nothing left that could be lost.
-            let _ = unsafe { sys::cuMemFreeHost(block.at) };
-        }
+        waiting.drain().flat_map(|(_, blocks)| blocks).for_each(|block| block.pages.unpin());
     }
 }

@@ -19,6 +19,17 @@ pub enum Error {
         /// Its size.
         bytes: usize,
     },
+    /// The host has no memory left for what waits outside a device.
+    #[error(
+        "{device}: the host has not {} MiB more for what waits outside the card; give the card more (--max-vram) or use tiles (--tile)",
+        bytes.div_ceil(1 << 20)
+    )]
+    HostMemory {
+        /// Name of the device.
+        device: String,
+        /// What was to be allocated.
+        bytes: usize,
+    },
     /// `RESEED_CPU` holds a word that is not a level.
     #[error("RESEED_CPU={found}: the levels are {known}")]
     UnknownLevel {
