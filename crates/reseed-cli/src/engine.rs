@@ -77,7 +77,7 @@ pub fn transformer_device(args: &ComputeArgs, max_vram: Option<usize>, device: &
     // What the autoencoder's device can do has been measured.
     let args = ComputeArgs { dtype: Some(Precision::Bf16), profile: false, ..args.clone() };
     match (&device.card, device.ops.precision()) {
-        (Some(card), Precision::F16) => card_device(card.with_precision(Precision::Bf16)?, &args, max_vram).map(Some),
+        (Some(card), Precision::F16) => card_device(card.with_precision(Precision::Bf16)?, &args).map(Some),
         (None, Precision::F16) => cpu(&args, max_vram).map(Some),
         _ => Ok(None),
     }
@@ -102,15 +102,16 @@ pub fn device(args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {
         word => word.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
     };
     let unknown = || Failure::Usage(format!("--device {}: the devices are auto, cpu, cuda and cuda:N", args.device));
-    let mut cuda = CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(Precision::F16))?;
+    let cuda = CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(Precision::F16))?;
+    let mut cuda = cuda.within(max_vram);
     cuda.tune(&tuning::record(), args.tune)?.iter().for_each(|line| report::warn(line));
-    card_device(cuda, args, max_vram)
+    card_device(cuda, args)
 }
 
-fn card_device(cuda: CudaOps, args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {
+fn card_device(cuda: CudaOps, args: &ComputeArgs) -> Result<Device> {
     let cuda = Arc::new(cuda);
     let card = cuda.clone();
-    let room = move || Ok(Some(card.room_for_tensors(max_vram)?));
+    let room = move || Ok(Some(card.room_for_tensors()?));
     let trace = cuda.tracer();
     let ceiling = args.profile.then(|| Ceiling::measure(&*cuda)).transpose()?;
     let ops: Arc<dyn Ops> = match check()? {

@@ -60,7 +60,12 @@ impl CudaOps {
     /// Card `ordinal`, with activations and weights of `precision`; sums are f32.
     pub fn new(ordinal: usize, precision: impl Into<Precision>) -> Result<CudaOps> {
         let driver = Driver::new(ordinal)?;
-        CudaOps::on(driver.clone(), Store::new(driver), precision.into())
+        CudaOps::on(driver.clone(), Store::new(driver, None), precision.into())
+    }
+
+    /// The same card, of which nothing is taken yet, with at most `limit` bytes of it in use.
+    pub fn within(self, limit: Option<usize>) -> CudaOps {
+        CudaOps { store: Store::new(self.driver.clone(), limit), ..self }
     }
 
     /// The same card in another precision. Memory that tensors give back is shared.
@@ -108,10 +113,10 @@ impl CudaOps {
         self.driver.memory()
     }
 
-    /// Bytes that tensors may take beside the weights that are loaded now: within `limit`, and within what is free, less
+    /// Bytes that tensors may take beside the weights that are loaded now: within the limit, and within what is free, less
     /// a margin for what others may take meanwhile.
-    pub fn room_for_tensors(&self, limit: Option<usize>) -> Result<usize> {
-        let ((free, all), (tensors, weights)) = (self.driver.memory()?, self.store.taken());
+    pub fn room_for_tensors(&self) -> Result<usize> {
+        let ((free, all), (tensors, weights), limit) = (self.driver.memory()?, self.store.taken(), self.store.limit);
         let margin = (all / 32).max(256 << 20);
         // What is ours already nobody can take.
         let there = free.saturating_sub(if limit.is_some() { 0 } else { margin }) + tensors;
@@ -129,10 +134,10 @@ impl CudaOps {
     /// Makes devices that compute nothing and count what this one would take.
     pub fn tracer(&self) -> Box<dyn Fn() -> TraceOps + Send + Sync> {
         let (dtype, halo, library) = (self.dtype, self.driver.kernels.halo, self.tuner.is_some());
-        let pace = pace::of(&self.driver, self.precision());
+        let (pace, wide) = (pace::of(&self.driver, self.precision()), self.store.wide());
         let new = move || TraceOps::new(dtype, dtype, workspace::of(dtype, halo, library));
         let on_load = move |spec: &ConvSpec| norms_on_load(dtype, halo, spec);
-        Box::new(move || new().keeping_quants().norming_on_load(on_load).paced(pace))
+        Box::new(move || new().keeping_quants().norming_on_load(on_load).paced(pace).laying_apart(wide))
     }
 
     fn unpack<'a, T: 'static>(&self, packed: &'a Packed) -> &'a T {

@@ -14,6 +14,10 @@ use crate::pinned::{Pinned, Pins};
 /// What is taken from the driver at the least where nothing was reserved.
 const CHUNK: usize = 64 << 20;
 
+/// One in so many of the bytes that may be taken makes a part a wide one: a frame or two of a layer next to the pictures, where
+/// memory is short.
+const WIDE: usize = 16;
+
 /// Memory that goes back to the driver.
 pub struct Memory {
     at: Ptr,
@@ -46,12 +50,15 @@ pub struct Store {
     pub driver: Arc<Driver>,
     pub pins: Pins,
     pub copies: Copies,
+    /// Bytes of the card that may be taken, where somebody has said.
+    pub limit: Option<usize>,
     shelf: Mutex<Shelf>,
 }
 
-#[derive(Default)]
 struct Shelf {
     chunks: Vec<Chunk>,
+    /// Parts of at least so many bytes lie at the end of a chunk.
+    wide: usize,
     weights: usize,
     peak: usize,
 }
@@ -67,8 +74,15 @@ struct Chunk {
 
 impl Store {
     /// Nothing taken yet.
-    pub fn new(driver: Arc<Driver>) -> Arc<Store> {
-        Arc::new(Store { driver, pins: Pins::default(), copies: Copies::default(), shelf: Mutex::default() })
+    pub fn new(driver: Arc<Driver>, limit: Option<usize>) -> Arc<Store> {
+        let wide = limit.unwrap_or(driver.info.memory) / WIDE;
+        let shelf = Mutex::new(Shelf { chunks: Vec::new(), wide, weights: 0, peak: 0 });
+        Arc::new(Store { driver, pins: Pins::default(), copies: Copies::default(), limit, shelf })
+    }
+
+    /// Bytes from which on parts lie at the other end of a chunk.
+    pub fn wide(&self) -> usize {
+        self.shelf().wide
     }
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
@@ -156,12 +170,12 @@ impl Shelf {
 
     fn place(&mut self, bytes: usize) -> Option<(usize, usize)> {
         let chunks = self.chunks.iter_mut().enumerate();
-        chunks.into_iter().find_map(|(i, chunk)| Some((i, chunk.arena.take(bytes, chunk.bytes)?)))
+        chunks.into_iter().find_map(|(i, chunk)| Some((i, chunk.arena.take(bytes)?)))
     }
 
     fn grow(&mut self, driver: &Driver, bytes: usize) -> Result<bool> {
         let Some(at) = driver.alloc(bytes)? else { return Ok(false) };
-        self.chunks.push(Chunk { at, bytes, arena: Arena::default(), busy: Vec::new() });
+        self.chunks.push(Chunk { at, bytes, arena: Arena::new(bytes, self.wide), busy: Vec::new() });
         self.note();
         Ok(true)
     }

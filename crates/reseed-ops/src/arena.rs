@@ -10,42 +10,78 @@ const ALIGN: usize = 512;
 const SMALL: usize = 64 << 10;
 const SMALL_REGION: usize = 8 << 20;
 
-/// One piece of memory, of which parts are taken and given back.
-#[derive(Debug, Default)]
+/// One piece of memory, of which parts are taken and given back. Wide parts lie at its end and all others at its start: a wide
+/// one that is gone leaves no hole that others break, nor do others lie between two of them.
+#[derive(Debug)]
 pub struct Arena {
+    end: usize,
+    wide: usize,
     small: Region,
-    large: Region,
+    near: Region,
+    /// Its places count backwards from the end.
+    far: Region,
+    high: usize,
 }
 
 impl Arena {
+    /// A piece of `bytes` bytes, of which parts of at least `wide` bytes lie at its end.
+    pub fn new(bytes: usize, wide: usize) -> Arena {
+        let [small, near, far] = Default::default();
+        Arena { end: bytes / ALIGN * ALIGN, wide, small, near, far, high: SMALL_REGION }
+    }
+
     /// Bytes of a piece of memory that has room for a part of `bytes`.
     pub fn around(bytes: usize) -> usize {
-        SMALL_REGION + bytes.next_multiple_of(ALIGN)
+        SMALL_REGION + aligned(bytes)
     }
 
     /// Bytes that have been needed so far.
     pub fn high(&self) -> usize {
-        SMALL_REGION + self.large.high
+        self.high
     }
 
     /// Whether nothing is taken.
     pub fn is_empty(&self) -> bool {
-        self.small.top == 0 && self.large.top == 0
+        [&self.small, &self.near, &self.far].iter().all(|region| region.top == 0)
     }
 
-    /// A place for `bytes` bytes that ends at or before `capacity`.
-    pub fn take(&mut self, bytes: usize, capacity: usize) -> Option<usize> {
-        let small = if bytes <= SMALL { self.small.take(bytes, SMALL_REGION.min(capacity)) } else { None };
-        small.or_else(|| Some(SMALL_REGION + self.large.take(bytes, capacity.checked_sub(SMALL_REGION)?)?))
+    /// A place for `bytes` bytes. The choice does not depend on the size of the piece, only that there is one does.
+    pub fn take(&mut self, bytes: usize) -> Option<usize> {
+        let (wide, bytes) = (bytes >= self.wide, aligned(bytes));
+        let small = if bytes <= SMALL { self.small.take(bytes, SMALL_REGION.min(self.end)) } else { None };
+        small.or_else(|| {
+            let (end, Arena { near, far, .. }) = (self.end, &mut *self);
+            let low = |at: usize| SMALL_REGION + at;
+            let high = |at: usize| end - at - bytes;
+            let left = end.checked_sub(SMALL_REGION + near.top + far.top)?;
+            let place = match wide {
+                false => near.hole(bytes).map(low).or_else(|| far.hole(bytes).map(high)),
+                true => far.hole(bytes).map(high).or_else(|| near.hole(bytes).map(low)),
+            };
+            let place = place.or_else(|| match wide {
+                false => near.grow(bytes, left).map(low),
+                true => far.grow(bytes, left).map(high),
+            });
+            self.high = self.high.max(SMALL_REGION + self.near.top + self.far.top);
+            place
+        })
     }
 
     /// Gives back what `take` returned for as many bytes.
     pub fn give(&mut self, start: usize, bytes: usize) {
-        match start.checked_sub(SMALL_REGION) {
-            Some(start) => self.large.give(start, bytes),
-            None => self.small.give(start, bytes),
+        let bytes = aligned(bytes);
+        if start < SMALL_REGION {
+            self.small.give(start, bytes);
+        } else if start >= self.end - self.far.top {
+            self.far.give(self.end - start - bytes, bytes);
+        } else {
+            self.near.give(start - SMALL_REGION, bytes);
         }
     }
+}
+
+fn aligned(bytes: usize) -> usize {
+    bytes.max(1).next_multiple_of(ALIGN)
 }
 
 /// Part of a piece of memory.
@@ -55,30 +91,35 @@ struct Region {
     holes: BTreeMap<usize, usize>,
     /// All behind this is free.
     top: usize,
-    high: usize,
 }
 
 impl Region {
-    /// A place for `bytes` bytes that ends at or before `capacity`: the smallest hole that holds them, else behind all.
+    /// A place for `bytes` bytes that ends at or before `capacity`.
     fn take(&mut self, bytes: usize, capacity: usize) -> Option<usize> {
-        let bytes = bytes.max(1).next_multiple_of(ALIGN);
+        self.hole(bytes).or_else(|| self.grow(bytes, capacity.checked_sub(self.top)?))
+    }
+
+    /// The smallest hole that holds `bytes` bytes.
+    fn hole(&mut self, bytes: usize) -> Option<usize> {
         let fits = |(&start, &end): (&usize, &usize)| (end - start >= bytes).then_some((end - start, start, end));
-        if let Some((_, start, end)) = self.holes.iter().filter_map(fits).min() {
-            self.holes.remove(&start);
-            if end - start > bytes {
-                self.holes.insert(start + bytes, end);
-            }
-            return Some(start);
+        let (_, start, end) = self.holes.iter().filter_map(fits).min()?;
+        self.holes.remove(&start);
+        if end - start > bytes {
+            self.holes.insert(start + bytes, end);
         }
-        let start = self.top;
-        let end = start.checked_add(bytes).filter(|&end| end <= capacity)?;
-        (self.top, self.high) = (end, self.high.max(end));
         Some(start)
     }
 
-    /// Gives back what `take` returned for as many bytes.
-    fn give(&mut self, start: usize, bytes: usize) {
-        let (mut start, mut end) = (start, start + bytes.max(1).next_multiple_of(ALIGN));
+    /// A place behind all, where `left` bytes are.
+    fn grow(&mut self, bytes: usize, left: usize) -> Option<usize> {
+        let start = self.top;
+        self.top += if bytes <= left { bytes } else { return None };
+        Some(start)
+    }
+
+    /// Gives back a place of `bytes` bytes.
+    fn give(&mut self, mut start: usize, bytes: usize) {
+        let mut end = start + bytes;
         if let Some((&before, &its_end)) = self.holes.range(..start).next_back()
             && its_end == start
         {
@@ -101,54 +142,76 @@ mod tests {
 
     const ALL: usize = usize::MAX;
 
+    /// Offsets behind the region of small parts, of parts that are not small.
+    fn arena(bytes: usize, wide: usize) -> (Arena, impl Fn(&mut Arena, usize) -> Option<usize>) {
+        let take = |arena: &mut Arena, kib: usize| Some((arena.take(kib << 10)? - SMALL_REGION) >> 10);
+        (Arena::new(bytes, wide), take)
+    }
+
     #[test]
     fn the_smallest_hole_that_fits_is_taken() {
-        let mut arena = Region::default();
-        let [a, b, c, d] = [2048, 512, 1024, 512].map(|bytes| arena.take(bytes, ALL).unwrap());
-        assert_eq!([a, b, c, d], [0, 2048, 2560, 3584]);
-        arena.give(a, 2048);
-        arena.give(c, 1024);
-        assert_eq!(arena.take(700, ALL), Some(c));
-        assert_eq!(arena.take(2000, ALL), Some(a));
-        assert_eq!(arena.high, 4096);
+        let (mut arena, take) = arena(ALL, ALL);
+        let [a, b, c, d] = [400, 100, 200, 100].map(|kib| take(&mut arena, kib).unwrap());
+        assert_eq!([a, b, c, d], [0, 400, 500, 700]);
+        arena.give(SMALL_REGION, 400 << 10);
+        arena.give(SMALL_REGION + (c << 10), 200 << 10);
+        assert_eq!(take(&mut arena, 150), Some(c));
+        assert_eq!(take(&mut arena, 390), Some(a));
+        assert_eq!(arena.high(), SMALL_REGION + (800 << 10));
     }
 
     #[test]
     fn a_piece_around_a_part_has_room_for_it() {
-        for bytes in [1, SMALL, SMALL + 1, 317 << 20] {
-            assert!(Arena::default().take(bytes, Arena::around(bytes)).is_some(), "{bytes}");
+        for (bytes, wide) in [1, SMALL, SMALL + 1, 317 << 20].into_iter().flat_map(|bytes| [(bytes, 1), (bytes, ALL)]) {
+            assert!(Arena::new(Arena::around(bytes), wide).take(bytes).is_some(), "{bytes}");
         }
     }
 
     #[test]
     fn neighbouring_holes_become_one_and_the_top_sinks() {
-        let mut arena = Region::default();
-        let parts = [600, 600, 600].map(|bytes| arena.take(bytes, ALL).unwrap());
-        arena.give(parts[0], 600);
-        arena.give(parts[1], 600);
-        assert_eq!(arena.take(2048, ALL), Some(0));
-        arena.give(0, 2048);
-        arena.give(parts[2], 600);
-        assert!(arena.top == 0 && arena.holes.is_empty());
-        assert_eq!(arena.high, 3072);
+        let (mut arena, take) = arena(ALL, ALL);
+        let parts = [100, 100, 100].map(|kib| take(&mut arena, kib).unwrap());
+        let give = |arena: &mut Arena, at: usize, kib: usize| arena.give(SMALL_REGION + (at << 10), kib << 10);
+        give(&mut arena, parts[0], 100);
+        give(&mut arena, parts[1], 100);
+        assert_eq!(take(&mut arena, 200), Some(0));
+        give(&mut arena, 0, 200);
+        give(&mut arena, parts[2], 100);
+        assert!(arena.is_empty() && arena.near.holes.is_empty());
+        assert_eq!(arena.high(), SMALL_REGION + (300 << 10));
     }
 
     #[test]
     fn what_does_not_fit_is_refused_and_changes_nothing() {
-        let mut arena = Region::default();
-        assert_eq!(arena.take(4096, 4000), None);
-        assert_eq!(arena.take(3584, 4000), Some(0));
-        assert_eq!(arena.take(1, 4000), None);
-        assert_eq!(arena.high, 3584);
+        for wide in [1, ALL] {
+            let (mut arena, take) = arena(SMALL_REGION + (400 << 10), wide);
+            assert_eq!(take(&mut arena, 401), None);
+            assert_eq!(take(&mut arena, 400), Some(0));
+            assert_eq!(take(&mut arena, 65), None);
+            assert_eq!(arena.high(), SMALL_REGION + (400 << 10));
+        }
+    }
+
+    #[test]
+    fn wide_parts_lie_at_the_end_and_others_do_not_come_between_them() {
+        let (mut arena, take) = arena(SMALL_REGION + (1000 << 10), 300 << 10);
+        assert_eq!([100, 300, 100, 400].map(|kib| take(&mut arena, kib)), [0, 700, 100, 300].map(Some));
+        assert_eq!(take(&mut arena, 101), None);
+        arena.give(SMALL_REGION + (700 << 10), 300 << 10);
+        assert_eq!(take(&mut arena, 250), Some(750), "a hole of theirs is for all");
+        arena.give(SMALL_REGION + (750 << 10), 250 << 10);
+        arena.give(SMALL_REGION + (300 << 10), 400 << 10);
+        assert_eq!(take(&mut arena, 800), Some(200));
+        assert_eq!(arena.high(), SMALL_REGION + (1000 << 10));
     }
 
     #[test]
     fn small_parts_do_not_break_the_holes_of_large_ones() {
-        let mut arena = Arena::default();
-        let large = arena.take(1 << 20, ALL).unwrap();
+        let mut arena = Arena::new(ALL, ALL);
+        let large = arena.take(1 << 20).unwrap();
         arena.give(large, 1 << 20);
-        let small = arena.take(512, ALL).unwrap();
-        assert_eq!(arena.take(1 << 20, ALL), Some(large));
+        let small = arena.take(512).unwrap();
+        assert_eq!(arena.take(1 << 20), Some(large));
         assert_eq!(arena.high(), SMALL_REGION + (1 << 20));
         arena.give(small, 512);
         arena.give(large, 1 << 20);

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 pub use book::{Ledger, Pace};
 pub use travel::strip_rows;
+use work::OnLoad;
 pub use work::{Work, Workspace};
 
 use crate::cost::{self, Cost};
@@ -26,9 +27,6 @@ use book::{Book, Counted, Parked, lock};
 
 /// Numbers that a device keeps for a convolution.
 pub type Kernels = fn(&ConvSpec) -> usize;
-
-/// Whether a device applies the norm before a convolution to what that reads.
-type OnLoad = Box<dyn Fn(&ConvSpec) -> bool + Send + Sync>;
 
 /// Counts what another device would allocate and compute.
 pub struct TraceOps {
@@ -62,13 +60,18 @@ impl TraceOps {
         self
     }
 
+    /// The same with parts of at least `wide` bytes at the other end of its memory.
+    pub fn laying_apart(self, wide: usize) -> TraceOps {
+        lock(&self.book).lay_apart(wide);
+        self
+    }
+
     /// What the device does in a nanosecond.
     pub fn pace(&self) -> Pace {
         lock(&self.book).pace
     }
 
-    /// The same with matrices kept in the few bits that they are stored in, as devices do that widen them next to their
-    /// use.
+    /// The same with matrices in the few bits that they are stored in, as devices keep them that widen them next to their use.
     pub fn keeping_quants(self) -> TraceOps {
         TraceOps { quants: true, ..self }
     }

@@ -72,8 +72,13 @@ pub struct Book {
 
 impl Book {
     pub fn new(pace: Pace) -> Book {
-        let (ledger, arena) = (Ledger::default(), Arena::default());
+        let (ledger, arena) = (Ledger::default(), Arena::new(usize::MAX, usize::MAX));
         Book { ledger, pace, arena, parked: 0, room: 0, inward: 0, outward: 0, busy: Vec::new() }
+    }
+
+    /// Lays parts of at least so many bytes at the other end of the memory, of which nothing is taken yet.
+    pub fn lay_apart(&mut self, wide: usize) {
+        self.arena = Arena::new(usize::MAX, wide);
     }
 
     /// Counts the place where one layer's weights are rearranged at a time.
@@ -94,7 +99,7 @@ impl Book {
         let ledger = &mut self.ledger;
         ledger.live += bytes;
         ledger.peak = ledger.peak.max(ledger.live);
-        let at = self.arena.take(bytes, usize::MAX).expect("an arena without end");
+        let at = self.arena.take(bytes).expect("an arena without end");
         ledger.arena = self.arena.high();
         self.busy.retain(|&(_, done)| done > self.ledger.time);
         let overlaps = |part: &Range<usize>| part.start < at + bytes && at < part.end;

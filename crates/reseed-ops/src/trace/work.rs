@@ -29,3 +29,6 @@ pub enum Work<'a> {
 
 /// Bytes that a device takes for an op beside its operands.
 pub type Workspace = Box<dyn Fn(&Work) -> usize + Send + Sync>;
+
+/// Whether a device applies the norm before a convolution to what that reads.
+pub(super) type OnLoad = Box<dyn Fn(&ConvSpec) -> bool + Send + Sync>;
