@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use reseed_ops::{Hw, Ledger, Ops, Shape, Thw, TraceOps};
 
@@ -82,7 +82,7 @@ impl Job<'_> {
         loop {
             let (search, plan) = self.fastest(device, slice, goal)?;
             // Tensors change their places from slice to slice, and gaps between them grow for a while.
-            let long = search.traced(plan.keeping.parked.clone(), plan.keeping.early.clone(), LONG)?;
+            let long = search.traced(plan.keeping.parked.clone(), plan.keeping.leads.clone(), LONG)?;
             if long.ledger.arena <= budget || !search.fits(&plan) {
                 return Ok(long);
             }
@@ -131,7 +131,7 @@ impl Job<'_> {
         let mut best: Option<Plan> = None;
         for candidate in CANDIDATES {
             let search = self.search(device, with_slice(candidate, slice), budget);
-            let plan = search.trace((0..self.half.slots()).collect())?;
+            let plan = search.parked()?;
             if best.as_ref().is_none_or(|best| search.better(&plan, best)) {
                 best = Some(plan);
             }
@@ -153,6 +153,8 @@ const IMPROVED: usize = 2;
 const STEPS: usize = 600;
 const MOVED: u64 = 3;
 const HEAT: f64 = 0.04;
+/// Parked layers that run while a past comes back, at most.
+const MOST_LEAD: usize = 2;
 /// The share of a plan's time, one in so many, that it must wait to be worth that.
 const WORTH: u64 = 50;
 
@@ -190,12 +192,24 @@ impl Search<'_> {
         if self.fits(&resident) {
             return Ok(resident);
         }
-        let parked = self.trace((0..self.job.half.slots()).collect())?;
+        let parked = self.parked()?;
         let least = parked.ledger.time - parked.ledger.waited;
         if !self.fits(&parked) || fastest.is_some_and(|time| time < least) {
             return Ok(parked);
         }
         self.fetched(parked)
+    }
+
+    /// All is parked and, where that does not fit otherwise, comes back as late as it must.
+    fn parked(&self) -> Result<Plan> {
+        let all: BTreeSet<usize> = (0..self.job.half.slots()).collect();
+        let plan = self.trace(all.clone())?;
+        if self.fits(&plan) {
+            return Ok(plan);
+        }
+        let leads = all.iter().map(|&slot| (slot, 0)).collect();
+        let late = self.traced(all, leads, SHORT)?;
+        if self.fits(&late) { self.hastened(late) } else { Ok(late) }
     }
 
     /// Keeps pasts on the device while they fit, those first that save most copies.
@@ -263,11 +277,16 @@ impl Search<'_> {
         Ok(best)
     }
 
-    /// Brings pasts back earlier, or not, where that is faster.
+    /// Brings pasts back earlier, or later, where that is faster.
     fn hastened(&self, mut plan: Plan) -> Result<Plan> {
-        for slot in plan.keeping.parked.clone() {
-            let Keeping { parked, early, .. } = plan.keeping.clone();
-            let other = self.traced(parked, &early ^ &BTreeSet::from([slot]), SHORT)?;
+        let slots = plan.keeping.parked.clone();
+        for (slot, lead) in slots.into_iter().flat_map(|slot| (0..=MOST_LEAD).map(move |lead| (slot, lead))) {
+            if lead == plan.keeping.lead(slot) {
+                continue;
+            }
+            let Keeping { parked, mut leads, .. } = plan.keeping.clone();
+            leads.insert(slot, lead);
+            let other = self.traced(parked, leads, SHORT)?;
             plan = if self.fits(&other) && other.ledger.time < plan.ledger.time { other } else { plan };
         }
         Ok(plan)
@@ -277,7 +296,7 @@ impl Search<'_> {
     fn started_late(&self, mut plan: Plan) -> Result<Plan> {
         let slots = self.job.half.slots();
         for first in (STARTS..slots).step_by(STARTS) {
-            let start = self.trace((first..slots).collect())?;
+            let start = self.traced((first..slots).collect(), plan.keeping.leads.clone(), SHORT)?;
             if !self.fits(&start) {
                 break;
             }
@@ -304,19 +323,19 @@ impl Search<'_> {
 
     /// The plan with these pasts kept elsewhere than now.
     fn moved(&self, plan: &Plan, slots: &[usize]) -> Result<Plan> {
-        let Keeping { parked, early, .. } = &plan.keeping;
-        self.traced(parked ^ &slots.iter().copied().collect(), early.clone(), SHORT)
+        let Keeping { parked, leads, .. } = &plan.keeping;
+        self.traced(parked ^ &slots.iter().copied().collect(), leads.clone(), SHORT)
     }
 
     fn trace(&self, parked: BTreeSet<usize>) -> Result<Plan> {
-        self.traced(parked, BTreeSet::new(), SHORT)
+        self.traced(parked, BTreeMap::new(), SHORT)
     }
 
     /// Runs the first `most` slices of the clip on the tracing device, and the last.
-    fn traced(&self, parked: BTreeSet<usize>, early: BTreeSet<usize>, most: usize) -> Result<Plan> {
+    fn traced(&self, parked: BTreeSet<usize>, leads: BTreeMap<usize, usize>, most: usize) -> Result<Plan> {
         let Candidate { slice, at_once: (at_once, levels), abreast, strips } = self.candidate;
         let (job, ops) = (self.job, (self.device)());
-        let keeping = Keeping { at_once, levels, parked, early, abreast, strips };
+        let keeping = Keeping { at_once, levels, parked, leads, abreast, strips };
         let mut state = State::kept(keeping.clone());
         let here = job.half.fetch(&ops)?;
         let half = here.as_deref().unwrap_or(job.half);

@@ -1,6 +1,6 @@
 //! Slices in time and tiles in space, as integers and weights. No tensor is touched here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::f64::consts::PI;
 use std::ops::Range;
 
@@ -15,21 +15,28 @@ pub struct Keeping {
     pub levels: usize,
     /// Layers whose past waits in the host's memory.
     pub parked: BTreeSet<usize>,
-    /// Layers whose past, where it is parked, comes back while the last but one of those before it runs, not only while the last
-    /// one does; with strips, those whose past comes back as a whole, while the last one does.
-    pub early: BTreeSet<usize>,
+    /// How many parked layers run while the past of one comes back, where it is not as many as [`Keeping::lead`] says.
+    pub leads: BTreeMap<usize, usize>,
     /// Whether all frames of a slice pass such a layer, those that run together one after the other, before any goes on
     /// to the next: its past then travels once a slice.
     pub abreast: bool,
-    /// Whether convolutions of one frame read such a past from there, some rows at a time, and it is not on the device as a whole.
+    /// Whether convolutions of one frame read such a past from there, some rows at a time, unless it comes before they run.
     pub strips: bool,
 }
 
 impl Default for Keeping {
     /// Two frames together, which are as many as a layer keeps: its past is then its last input, and nothing is copied.
     fn default() -> Keeping {
-        let (parked, early) = (BTreeSet::new(), BTreeSet::new());
-        Keeping { at_once: 2, levels: 2, parked, early, abreast: false, strips: false }
+        let (parked, leads) = (BTreeSet::new(), BTreeMap::new());
+        Keeping { at_once: 2, levels: 2, parked, leads, abreast: false, strips: false }
+    }
+}
+
+impl Keeping {
+    /// How many parked layers run while the past of this one comes back. With none of them its layer waits for it, or reads it in
+    /// strips.
+    pub fn lead(&self, slot: usize) -> usize {
+        self.leads.get(&slot).copied().unwrap_or(usize::from(!self.strips))
     }
 }
 

@@ -177,7 +177,7 @@ fn frames_at_once_and_parking_change_nothing_but_rounding() {
                     at_once,
                     levels: 1 + at_once % 2,
                     parked: (0..100).filter(|slot| at_once != 3 || slot % 5 < 2).collect(),
-                    early: (0..100).filter(|slot| slot % 3 < at_once).collect(),
+                    leads: (0..100).filter(|slot| slot % 5 < 4).map(|slot| (slot, slot % 3)).collect(),
                     abreast,
                     strips: at_once == 1 && !abreast,
                 });

@@ -120,14 +120,11 @@ impl State {
 
     /// Layers whose pasts come now, in this order.
     fn coming(&self, slot: usize, x: &Tensor) -> [Option<usize>; 3] {
-        let early = |slot: &usize| self.keeping.early.contains(slot);
+        let Keeping { strips, .. } = self.keeping;
+        let led = |slot: Option<usize>, by: usize| slot.filter(|&slot| self.keeping.lead(slot) >= by);
+        let own = if strips && x.thw().t == 1 { led(Some(slot), 1) } else { Some(slot) };
         let next = self.next(slot);
-        if self.keeping.strips {
-            // Convolutions read in strips where they have one frame; more of them read all.
-            let own = x.thw().t > 1 || early(&slot);
-            return [own.then_some(slot), next.filter(early), None];
-        }
-        [Some(slot), next, next.and_then(|next| self.next(next)).filter(early)]
+        [own, led(next, 1), led(next.and_then(|next| self.next(next)), 2)]
     }
 
     fn bring(&mut self, ops: &dyn Ops, slot: usize) -> Result<()> {
@@ -171,7 +168,7 @@ impl State {
         } else if frames > 0 {
             let past = self.pasts.remove(&slot).filter(|_| self.seen != Seen::Nothing);
             let kept = match past {
-                past if self.parks(slot) => Kept::Parked(Parked::new(self.park(ops, past, x, frames)?)),
+                past if self.parks(slot) => Kept::Parked(Parked::new(self.park(ops, slot, past, x, frames)?)),
                 past => {
                     let past = past.map(|past| past.brought(ops)).transpose()?;
                     Kept::Here(ops.tail(past, x, frames)?)
@@ -188,7 +185,7 @@ impl State {
     }
 
     /// Parks the tail of a past and `x`.
-    fn park(&mut self, ops: &dyn Ops, past: Option<Kept>, x: Tensor, frames: usize) -> Result<Tensor> {
+    fn park(&mut self, ops: &dyn Ops, slot: usize, past: Option<Kept>, x: Tensor, frames: usize) -> Result<Tensor> {
         let (parked, x) = match past {
             Some(Kept::Parked(Parked { after: Some(after), .. })) => (after, x),
             // The past's own memory takes what leaves, and that of `x`, which is larger, is free at once.
@@ -199,10 +196,7 @@ impl State {
             Some(Kept::Parked(past)) => (ops.park(Some(&past.frames), &x, frames)?, x),
             None => (ops.park(None, &x, frames)?, x),
         };
-        // Strips are for when there is no room to be patient.
-        if !self.keeping.strips {
-            self.leaving = Some(x);
-        }
+        self.leaving = (self.keeping.lead(slot) > 0).then_some(x);
         Ok(parked)
     }
 
