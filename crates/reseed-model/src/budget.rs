@@ -208,8 +208,7 @@ impl Search<'_> {
             return Ok(plan);
         }
         let leads = all.iter().map(|&slot| (slot, 0)).collect();
-        let late = self.traced(all, leads, SHORT)?;
-        if self.fits(&late) { self.hastened(late) } else { Ok(late) }
+        self.hastened(self.traced(all, leads, SHORT)?)
     }
 
     /// Keeps pasts on the device while they fit, those first that save most copies.
@@ -277,7 +276,7 @@ impl Search<'_> {
         Ok(best)
     }
 
-    /// Brings pasts back earlier, or later, where that is faster.
+    /// Brings pasts back earlier, or later, where that is faster. One that does not fit may then do so: things lie elsewhere.
     fn hastened(&self, mut plan: Plan) -> Result<Plan> {
         let slots = plan.keeping.parked.clone();
         for (slot, lead) in slots.into_iter().flat_map(|slot| (0..=MOST_LEAD).map(move |lead| (slot, lead))) {
