@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
 use std::ptr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::{result, sys};
@@ -122,7 +123,7 @@ pub struct Driver {
     pub label: String,
     pub multiprocessors: usize,
     /// Whether memory of the host's can be pinned that the driver has not allocated itself.
-    pub pins: bool,
+    pub pins: AtomicBool,
     pub kernels: Kernels,
     device: sys::CUdevice,
     context: sys::CUcontext,
@@ -165,7 +166,7 @@ impl Driver {
             info,
             label,
             multiprocessors,
-            pins,
+            pins: AtomicBool::new(pins),
             kernels,
             device,
             context,

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::fs;
 use std::ptr;
+use std::sync::atomic::Ordering;
 
 use cudarc::driver::sys;
 use memmap2::MmapMut;
@@ -25,8 +26,8 @@ impl Pages {
     /// `bytes` bytes with anything in them.
     pub fn pin(driver: &Driver, bytes: usize) -> Result<Pages> {
         driver.enter()?;
-        if driver.pins
-            && let Some(mut ours) = ours(bytes)
+        if driver.pins.load(Ordering::Relaxed)
+            && let Some(mut ours) = ours(driver, bytes)
         {
             return Ok(Pages { at: ours.as_mut_ptr().cast(), ours: Some(ours) });
         }
@@ -52,8 +53,8 @@ impl Pages {
 }
 
 /// Memory of the system's that all threads touch at once, on large pages, before it is pinned: the driver alone takes ten times
-/// as long. `None` where there is not that much.
-fn ours(bytes: usize) -> Option<MmapMut> {
+/// as long. `None` where there is not that much, or where the driver refuses, which is not asked again then.
+fn ours(driver: &Driver, bytes: usize) -> Option<MmapMut> {
     // Bytes that a thread touches at a time, the smallest page that a system has, and what is left to others.
     const PART: usize = 2 << 20;
     const PAGE: usize = 4096;
@@ -68,7 +69,9 @@ fn ours(bytes: usize) -> Option<MmapMut> {
     pages.par_chunks_mut(PART).for_each(|part| part.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0));
     // SAFETY: these bytes are ours until they are unpinned.
     let answer = unsafe { sys::cuMemHostRegister_v2(pages.as_mut_ptr().cast(), bytes, 0) };
-    answer.result().ok().map(|()| pages)
+    let pinned = answer.result().is_ok();
+    driver.pins.store(pinned, Ordering::Relaxed);
+    pinned.then_some(pages)
 }
 
 /// Bytes that this process can still get, where the system says so.

@@ -15,7 +15,7 @@ pub struct Keeping {
     pub levels: usize,
     /// Layers whose past waits in the host's memory.
     pub parked: BTreeSet<usize>,
-    /// How many parked layers run while the past of one comes back, where it is not as many as [`Keeping::lead`] says.
+    /// Their leads, where not as usual: one, or none with strips. See [`Keeping::lead`].
     pub leads: BTreeMap<usize, usize>,
     /// Whether all frames of a slice pass such a layer, those that run together one after the other, before any goes on
     /// to the next: its past then travels once a slice.
@@ -34,7 +34,7 @@ impl Default for Keeping {
 
 impl Keeping {
     /// How many parked layers run while the past of this one comes back. With none of them its layer waits for it, or reads it in
-    /// strips.
+    /// strips, and nobody keeps its memory a while longer to wait less for what leaves.
     pub fn lead(&self, slot: usize) -> usize {
         self.leads.get(&slot).copied().unwrap_or(usize::from(!self.strips))
     }

@@ -1,8 +1,9 @@
 // A driver for a card that computes nothing: memory is counted, all else succeeds. Built by tests, found in place of NVIDIA's
 // through the loader's path, so that what a run takes of a card can be seen where there is none. At the end the most bytes
 // that were taken at once, and how often memory was asked for, are written to the file that RESEED_STUB names. With
-// RESEED_STUB_THIEF=N:M someone else takes all that is free but M MiB just before memory is asked for the Nth time; with
-// RESEED_STUB_PINS there is no memory of the host's, but if it is "ours" then what others have allocated can be pinned.
+// RESEED_STUB_THIEF=N:M someone else takes all that is free but M MiB just before memory is asked for the Nth time. It
+// pins nothing that it has not allocated itself; with RESEED_STUB_PINS=ours nothing else, with "refused" it only says so, and with
+// "none" it pins nothing at all.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,14 +45,18 @@ Answer cuMemFree_v2(u64 at) {
     return 1;
 }
 Answer cuMemGetInfo_v2(size_t* free, size_t* total) { return *total = TOTAL, *free = TOTAL - taken - stolen, 0; }
-Answer cuMemHostAlloc(void** at, size_t bytes, unsigned flags) {
-    return *at = getenv("RESEED_STUB_PINS") ? NULL : calloc(1, bytes), *at ? 0 : 2;
+static int pins(const char* how) {
+    const char* said = getenv("RESEED_STUB_PINS");
+    return said && !strcmp(said, how);
 }
+Answer cuMemHostAlloc(void** at, size_t bytes, unsigned flags) {
+    return *at = pins("ours") || pins("none") ? NULL : calloc(1, bytes), *at ? 0 : 2;
+}
+Answer cuMemHostRegister_v2(void* at, size_t bytes, unsigned flags) { return pins("refused") ? 801 : 0; }
 Answer cuMemFreeHost(void* at) { return free(at), 0; }
 
 Answer cuDeviceGetAttribute(int* value, int attribute, int device) {
-    const char* pins = getenv("RESEED_STUB_PINS");
-    if (attribute == 99) return *value = pins && !strcmp(pins, "ours"), 0;                     // pins what it is given
+    if (attribute == 99) return *value = pins("ours") || pins("refused"), 0;                   // pins what it is given
     return *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 16 ? 132 : 1, 0;  // 9.0, multiprocessors
 }
 Answer cuDeviceGetName(char* name, int length, int device) { return strncpy(name, "stub", length), 0; }
@@ -86,7 +91,6 @@ NOTHING(cuStreamWaitEvent)
 NOTHING(cuEventDestroy_v2)
 NOTHING(cuEventRecord)
 NOTHING(cuEventSynchronize)
-NOTHING(cuMemHostRegister_v2)
 NOTHING(cuMemHostUnregister)
 NOTHING(cuMemcpyHtoDAsync_v2)
 NOTHING(cuMemcpyDtoHAsync_v2)

@@ -17,7 +17,7 @@ pub struct State {
     pub(super) seen: Seen,
     ends: bool,
     pub(super) keeping: Keeping,
-    /// The input of the layer whose past was parked last: while it lives, nobody waits for its copy.
+    /// The input of the layer whose past was parked last, if it has a lead: while it lives, nobody waits for its copy.
     leaving: Option<Tensor>,
     /// Layers that run again before those behind them do.
     pub(super) again: Range<usize>,
