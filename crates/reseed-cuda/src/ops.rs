@@ -134,7 +134,7 @@ impl CudaOps {
     /// Makes devices that compute nothing and count what this one would take.
     pub fn tracer(&self) -> Box<dyn Fn() -> TraceOps + Send + Sync> {
         let (dtype, halo, library) = (self.dtype, self.driver.kernels.halo, self.tuner.is_some());
-        let (pace, wide) = (pace::of(&self.driver, self.precision()), self.store.wide());
+        let (pace, wide) = (pace::of(&self.driver, self.precision()), self.store.wide);
         let new = move || TraceOps::new(dtype, dtype, workspace::of(dtype, halo, library));
         let on_load = move |spec: &ConvSpec| norms_on_load(dtype, halo, spec);
         Box::new(move || new().keeping_quants().norming_on_load(on_load).paced(pace).laying_apart(wide))

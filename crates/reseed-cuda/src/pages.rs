@@ -63,9 +63,7 @@ fn ours(driver: &Driver, bytes: usize) -> Option<MmapMut> {
     if left().is_some_and(|left| left < bytes + SPARE) {
         return None;
     }
-    let mut pages = MmapMut::map_anon(bytes).ok()?;
-    #[cfg(target_os = "linux")]
-    let _ = pages.advise(memmap2::Advice::HugePage); // a wish: small pages do
+    let mut pages = reseed_ops::pages(bytes)?;
     pages.par_chunks_mut(PART).for_each(|part| part.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0));
     // SAFETY: these bytes are ours until they are unpinned.
     let answer = unsafe { sys::cuMemHostRegister_v2(pages.as_mut_ptr().cast(), bytes, 0) };
@@ -74,7 +72,7 @@ fn ours(driver: &Driver, bytes: usize) -> Option<MmapMut> {
     pinned.then_some(pages)
 }
 
-/// Bytes that this process can still get, where the system says so.
+/// Bytes that this process can still get, where the system says so and, in a container, what that is allowed.
 fn left() -> Option<usize> {
     let number = |text: &str| text.trim().trim_end_matches(" kB").parse::<usize>().ok();
     let system = fs::read_to_string("/proc/meminfo").ok();

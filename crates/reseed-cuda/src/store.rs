@@ -52,13 +52,14 @@ pub struct Store {
     pub copies: Copies,
     /// Bytes of the card that may be taken, where somebody has said.
     pub limit: Option<usize>,
+    /// Parts of at least so many bytes lie at the end of a chunk.
+    pub wide: usize,
     shelf: Mutex<Shelf>,
 }
 
+#[derive(Default)]
 struct Shelf {
     chunks: Vec<Chunk>,
-    /// Parts of at least so many bytes lie at the end of a chunk.
-    wide: usize,
     weights: usize,
     peak: usize,
 }
@@ -75,14 +76,9 @@ struct Chunk {
 impl Store {
     /// Nothing taken yet.
     pub fn new(driver: Arc<Driver>, limit: Option<usize>) -> Arc<Store> {
+        let (pins, copies, shelf) = Default::default();
         let wide = limit.unwrap_or(driver.info.memory) / WIDE;
-        let shelf = Mutex::new(Shelf { chunks: Vec::new(), wide, weights: 0, peak: 0 });
-        Arc::new(Store { driver, pins: Pins::default(), copies: Copies::default(), limit, shelf })
-    }
-
-    /// Bytes from which on parts lie at the other end of a chunk.
-    pub fn wide(&self) -> usize {
-        self.shelf().wide
+        Arc::new(Store { driver, pins, copies, limit, wide, shelf })
     }
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
@@ -111,7 +107,7 @@ impl Store {
             chunk.busy.iter().try_for_each(|(_, copy)| copy.wait())?;
             self.driver.free(chunk.at);
         }
-        shelf.grow(&self.driver, bytes)
+        shelf.grow(self, bytes)
     }
 
     /// Memory for a tensor, with anything in it, that `lane` writes first; `None` when there is not that much.
@@ -119,7 +115,7 @@ impl Store {
         let mut shelf = self.shelf();
         let found = match shelf.place(bytes) {
             Some(found) => Some(found),
-            None if shelf.grow(&self.driver, Arena::around(bytes).next_multiple_of(CHUNK))? => shelf.place(bytes),
+            None if shelf.grow(self, Arena::around(bytes).next_multiple_of(CHUNK))? => shelf.place(bytes),
             None => None,
         };
         let Some((chunk, start)) = found else { return Ok(None) };
@@ -173,9 +169,9 @@ impl Shelf {
         chunks.into_iter().find_map(|(i, chunk)| Some((i, chunk.arena.take(bytes)?)))
     }
 
-    fn grow(&mut self, driver: &Driver, bytes: usize) -> Result<bool> {
-        let Some(at) = driver.alloc(bytes)? else { return Ok(false) };
-        self.chunks.push(Chunk { at, bytes, arena: Arena::new(bytes, self.wide), busy: Vec::new() });
+    fn grow(&mut self, store: &Store, bytes: usize) -> Result<bool> {
+        let Some(at) = store.driver.alloc(bytes)? else { return Ok(false) };
+        self.chunks.push(Chunk { at, bytes, arena: Arena::new(bytes, store.wide), busy: Vec::new() });
         self.note();
         Ok(true)
     }

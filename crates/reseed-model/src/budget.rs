@@ -208,7 +208,7 @@ impl Search<'_> {
             return Ok(plan);
         }
         let leads = all.iter().map(|&slot| (slot, 0)).collect();
-        self.hastened(self.traced(all, leads, SHORT)?)
+        self.retimed(self.traced(all, leads, SHORT)?)
     }
 
     /// Keeps pasts on the device while they fit, those first that save most copies.
@@ -247,7 +247,7 @@ impl Search<'_> {
             plan = self.swapped(plan)?;
             plan = self.fetched(plan)?;
             if plan.ledger.time >= before {
-                return self.hastened(self.annealed(self.hastened(plan)?)?);
+                return self.retimed(self.annealed(self.retimed(plan)?)?);
             }
         }
     }
@@ -277,7 +277,7 @@ impl Search<'_> {
     }
 
     /// Brings pasts back earlier, or later, where that is faster. One that does not fit may then do so: things lie elsewhere.
-    fn hastened(&self, mut plan: Plan) -> Result<Plan> {
+    fn retimed(&self, mut plan: Plan) -> Result<Plan> {
         let slots = plan.keeping.parked.clone();
         for (slot, lead) in slots.into_iter().flat_map(|slot| (0..=MOST_LEAD).map(move |lead| (slot, lead))) {
             if lead == plan.keeping.lead(slot) {

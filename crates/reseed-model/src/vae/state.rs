@@ -31,12 +31,12 @@ enum Kept {
     Parked(Parked),
 }
 
-/// A past in the host's memory, and while its layer runs:
+/// A past in the host's memory.
 struct Parked {
     frames: Tensor,
-    /// The same on the device.
+    /// The same on the device, from when it was fetched until its layer has run.
     here: Option<Tensor>,
-    /// What takes its place, on its way to the host.
+    /// What takes its place, on its way to the host while its layer runs.
     after: Option<Tensor>,
 }
 

@@ -9,15 +9,11 @@ use half::{bf16, f16};
 use memmap2::MmapMut;
 
 use crate::error::{Error, Result};
+use crate::pages::pages;
 use crate::shape::{DType, Shape};
 use crate::tensor::{Storage, Tensor};
 
-/// Bytes from which on a block asks for large pages: thousands of small ones cost more than a norm that fills them.
-#[cfg(target_os = "linux")]
-const LARGE: usize = 4 << 20;
-
-/// Whole pages straight from the system: aligned, zero until touched, and gone the moment they are given back, so that
-/// what the system reports is what tensors take.
+/// Whole pages straight from the system, so that what it reports is what tensors take.
 struct Block {
     pages: MmapMut,
     bytes: usize,
@@ -26,12 +22,7 @@ struct Block {
 impl Block {
     /// Zeros, or `None` when the system has no room.
     fn zeroed(bytes: usize) -> Option<Block> {
-        let pages = MmapMut::map_anon(bytes.max(1)).ok()?;
-        #[cfg(target_os = "linux")]
-        if bytes >= LARGE {
-            // A wish: where the system has no large pages, small ones do.
-            let _ = pages.advise(memmap2::Advice::HugePage);
-        }
+        let pages = pages(bytes)?;
         Some(Block { pages, bytes })
     }
 
