@@ -1,7 +1,7 @@
 //! A model and its devices, from one job to the next.
 
+use reseed::{Geometry, Settings};
 use reseed_ops::Precision;
-use reseed_upscale::{Geometry, Settings};
 
 use crate::args::{ComputeArgs, JobArgs};
 use crate::engine::{self, Device};

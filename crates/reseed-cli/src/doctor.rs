@@ -1,13 +1,14 @@
 //! `reseed doctor`: what this machine offers.
 
+use reseed_cpu::{CpuOps, Level};
 use reseed_cuda::DeviceInfo;
-use reseed_ops::{CpuOps, Level, Ops};
+use reseed_ops::Ops;
 
 use crate::engine;
 use crate::failure::Result;
 use crate::report::bytes;
 use crate::tuning;
-use reseed_upscale::memory;
+use reseed::memory;
 
 pub fn run() -> Result<()> {
     let dtype = Level::detect()?.dtype();

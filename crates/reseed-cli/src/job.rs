@@ -6,9 +6,9 @@ pub mod settings;
 
 use std::path::{Path, PathBuf};
 
+use reseed::{Keep, Phase, Point};
 use reseed_media::video::Options;
 use reseed_media::{Info, Kind, Sink};
-use reseed_upscale::{Keep, Phase, Point};
 
 use crate::ending;
 use crate::failure::{Failure, Result};
@@ -138,7 +138,7 @@ impl Watch<'_> {
     }
 }
 
-impl reseed_upscale::Progress for Watch<'_> {
+impl reseed::Progress for Watch<'_> {
     fn advance(&mut self, frames: usize) {
         self.progress.advance(frames);
     }

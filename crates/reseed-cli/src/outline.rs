@@ -8,11 +8,11 @@
 
 mod fit;
 
+use reseed::{Between, Geometry, Networks, Settings, memory};
 use reseed_model::dit::{Case, Config, Layers, Needs};
 use reseed_model::plan::{Cut, whole_frames};
 use reseed_model::{Half, Vae};
 use reseed_ops::{Cost, Hw, Ledger, Thw};
-use reseed_upscale::{Between, Geometry, Networks, Settings, memory};
 
 use crate::args::PlanArgs;
 use crate::budget::{self, Clip, Planned, SPARE};

@@ -4,8 +4,8 @@ use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use reseed::memory;
 use reseed_cuda::CudaOps;
-use reseed_upscale::memory;
 use serde_json::{Value, json};
 
 use crate::report::bytes;

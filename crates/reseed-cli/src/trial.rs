@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
+use reseed::{Geometry, Networks, Progress, Report, Settings, Step, Target, Transformer, Upscaler, View};
 use reseed_media::{Depth, Frame, Info, Sink, Size, Source, metrics};
-use reseed_upscale::{Geometry, Networks, Progress, Report, Settings, Step, Target, Transformer, Upscaler, View};
 
 use crate::args::{ComputeArgs, PlanArgs};
 use crate::crew::Devices;
@@ -63,7 +63,7 @@ impl Ready<'_> {
 
     /// Frames through the autoencoder alone.
     pub fn reconstruct(&self, frames: &[Frame], depth: Depth, settings: Settings) -> Result<Vec<Frame>> {
-        let step = |condition: &reseed_upscale::Latent, _: &reseed_upscale::Latent| Ok(condition.clone());
+        let step = |condition: &reseed::Latent, _: &reseed::Latent| Ok(condition.clone());
         Ok(self.run(frames, depth, settings, &step, &mut ())?.0)
     }
 
@@ -77,7 +77,7 @@ impl Ready<'_> {
     ) -> Result<(Vec<Frame>, Report)> {
         let (vae, turns) = (self.settings.vae.clone(), self.settings.turns);
         let settings = Settings { target: self.target, vae, turns, ..settings };
-        let model = reseed_upscale::Model { vae: self.networks.vae(), step };
+        let model = reseed::Model { vae: self.networks.vae(), step };
         let shelf = Shelf::default();
         let mut reel = Reel::new(frames, depth);
         let upscaler = Upscaler::new(&*self.devices.device.ops, model, settings);

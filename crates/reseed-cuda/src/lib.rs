@@ -8,7 +8,7 @@
 //! use reseed_cuda::CudaOps;
 //! use reseed_ops::{DType, Ops, Shape};
 //!
-//! match CudaOps::new(0, DType::F16) {
+//! match CudaOps::new(0, DType::F16, reseed_cpu::matmul) {
 //!     Ok(cuda) => {
 //!         let x = cuda.upload(Shape::from([2]), &[1.0, 2.0])?;
 //!         assert_eq!(cuda.download(&x)?, [1.0, 2.0]);

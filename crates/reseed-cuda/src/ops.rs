@@ -30,9 +30,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvSpec, CopyTime, DType, Depth, Epilogue, Error, Incoming, Lap, Linear, LinearData,
-    LinearSpec, Norm, Ops, Packed, Past, Pixels, Placement, Precision, Qkv, Read, Result, Rotary, RotaryData, Rows,
-    Shape, Stats, Summed, Tensor, TraceOps, Upsample, UpsampleData, UpsampleSpec, Vector, merge,
+    Activation, Conv, ConvData, ConvSpec, CopyTime, DType, Depth, Epilogue, Error, HostMatmul, Incoming, Lap, Linear,
+    LinearData, LinearSpec, Norm, Ops, Packed, Past, Pixels, Placement, Precision, Qkv, Read, Result, Rotary,
+    RotaryData, Rows, Shape, Stats, Summed, Tensor, TraceOps, Upsample, UpsampleData, UpsampleSpec, Vector, merge,
 };
 
 use crate::driver::{DeviceInfo, Driver};
@@ -50,6 +50,8 @@ pub struct CudaOps {
     dtype: DType,
     /// Whether products of f32 run on tensor cores.
     tf32: bool,
+    /// Merges the weights of upsamplers on the host.
+    matmul: HostMatmul,
     /// Another kernel for linear layers, where there is one.
     tuner: Option<Arc<Tuner>>,
     /// Where convolutions that compute two columns at a time have their weights.
@@ -58,9 +60,11 @@ pub struct CudaOps {
 
 impl CudaOps {
     /// Card `ordinal`, with activations and weights of `precision`; sums are f32.
-    pub fn new(ordinal: usize, precision: impl Into<Precision>) -> Result<CudaOps> {
+    ///
+    /// `matmul` merges the weights of upsamplers on the host.
+    pub fn new(ordinal: usize, precision: impl Into<Precision>, matmul: HostMatmul) -> Result<CudaOps> {
         let driver = Driver::new(ordinal)?;
-        CudaOps::on(driver.clone(), Store::new(driver, None), precision.into())
+        CudaOps::on(driver.clone(), Store::new(driver, None), precision.into(), matmul)
     }
 
     /// The same card, of which nothing is taken yet, with at most `limit` bytes of it in use.
@@ -70,11 +74,11 @@ impl CudaOps {
 
     /// The same card in another precision. Memory that tensors give back is shared.
     pub fn with_precision(&self, precision: impl Into<Precision>) -> Result<CudaOps> {
-        let other = CudaOps::on(self.driver.clone(), self.store.clone(), precision.into())?;
+        let other = CudaOps::on(self.driver.clone(), self.store.clone(), precision.into(), self.matmul)?;
         Ok(CudaOps { tuner: self.tuner.clone(), ..other })
     }
 
-    fn on(driver: Arc<Driver>, store: Arc<Store>, precision: Precision) -> Result<CudaOps> {
+    fn on(driver: Arc<Driver>, store: Arc<Store>, precision: Precision, matmul: HostMatmul) -> Result<CudaOps> {
         if matches!(precision, Precision::Bf16 | Precision::Tf32) && !driver.kernels.ampere {
             let ((major, minor), label) = (driver.info.capability, &driver.label);
             let reason = format!(
@@ -87,6 +91,7 @@ impl CudaOps {
             store,
             dtype: precision.dtype(),
             tf32: precision == Precision::Tf32,
+            matmul,
             tuner: None,
             pairs: Arc::default(),
         })
@@ -272,7 +277,7 @@ impl Ops for CudaOps {
     }
 
     fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {
-        Ok(Upsample { spec, packed: upsample::pack(self, &spec, &merge(&spec, &read()?))? })
+        Ok(Upsample { spec, packed: upsample::pack(self, &spec, &merge(&spec, &read()?, self.matmul))? })
     }
 
     fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector> {

@@ -7,7 +7,8 @@
 //! ```
 //! use reseed_model::weights::formula::Formula;
 //! use reseed_model::{Config, Half, State, Vae};
-//! use reseed_ops::{CpuOps, DType, Ops, Shape};
+//! use reseed_cpu::CpuOps;
+//! use reseed_ops::{DType, Ops, Shape};
 //!
 //! let cpu = CpuOps::new(DType::F32, Some(1))?;
 //! let config = Config::tiny();

@@ -1,16 +1,15 @@
 //! Plans inside a budget: what fits, and that no plan changes the result.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::device::OtherUpsample;
-use common::{Side, formula, load, run_slices, step};
+use reseed_cpu::CpuOps;
 use reseed_model::budget::{Job, Plan};
 use reseed_model::plan::{Keeping, slices};
 use reseed_model::{Config, Error, Half, State, Stream, Vae};
-use reseed_ops::{CpuOps, DType, Hw, Shape, Summed, TraceOps, relative_error};
+use reseed_ops::{DType, Hw, Shape, Summed, TraceOps, relative_error};
+use reseed_testing::device::OtherUpsample;
+use reseed_testing::{Side, formula, load, run_slices, step};
 
 const GIB: usize = 1 << 30;
 

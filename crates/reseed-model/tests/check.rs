@@ -2,13 +2,12 @@
 //! is named.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
-use common::device::OtherUpsample;
-use common::{Side, load, run_slices};
+use reseed_cpu::{CpuOps, Level};
 use reseed_model::plan::{Keeping, Tiling};
 use reseed_model::{Config, Stream};
-use reseed_ops::{CheckOps, CpuOps, DType, Hw, Level, Ops, Shape, Summed};
+use reseed_ops::{CheckOps, DType, Hw, Ops, Shape, Summed};
+use reseed_testing::device::OtherUpsample;
+use reseed_testing::{Side, load, run_slices};
 
 fn reference(dtype: DType) -> CpuOps {
     CpuOps::at(Level::Reference, dtype, Some(2)).unwrap()

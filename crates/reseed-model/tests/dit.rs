@@ -1,14 +1,13 @@
 //! The transformer on devices that check, count and repeat.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
-use common::dit::{Held, velocity};
-use common::golden::dit::{Golden, allowed};
+use reseed_cpu::{CpuOps, Level};
 use reseed_model::Dit;
 use reseed_model::dit::{B3, B7, Config, Layout};
 use reseed_model::weights::formula::Formula;
-use reseed_ops::{CheckOps, CpuOps, DType, Level, Precision, ProfileOps, Thw, TraceOps, relative_error};
+use reseed_ops::{CheckOps, DType, Precision, ProfileOps, Thw, TraceOps, relative_error};
+use reseed_testing::dit::{Held, velocity};
+use reseed_testing::golden::dit::{Golden, allowed};
 
 const LAYOUTS: [Layout; 2] = [B3, B7];
 /// Cut on every axis, nothing divides anything.

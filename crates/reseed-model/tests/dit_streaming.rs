@@ -1,14 +1,13 @@
 //! Layers that wait in the host's memory: the same result, with two of them on the device at most.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
-use common::distant::Distant;
-use common::dit::velocity;
+use reseed_cpu::CpuOps;
 use reseed_model::Dit;
 use reseed_model::dit::{B3, B7, Case, Config, Layers, Layout};
 use reseed_model::weights::formula::Formula;
-use reseed_ops::{CpuOps, DType, Quant, Thw, TraceOps, Work};
+use reseed_ops::{DType, Quant, Thw, TraceOps, Work};
+use reseed_testing::distant::Distant;
+use reseed_testing::dit::velocity;
 
 const LAYOUTS: [Layout; 2] = [B3, B7];
 const LAYERS: usize = 5;

@@ -1,12 +1,11 @@
 //! Pictures as they are stored: networks make of them what they make of their values.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
-use common::{Clip, load};
+use reseed_cpu::CpuOps;
 use reseed_model::plan::{Cut, Keeping, Tiling};
 use reseed_model::{Config, Slice, Stream};
-use reseed_ops::{CpuOps, DType, Depth, Hw, Ops, Pixels, Shape, TraceOps, Work};
+use reseed_ops::{DType, Depth, Hw, Ops, Pixels, Shape, TraceOps, Work};
+use reseed_testing::{Clip, load};
 
 const PLANE: Hw = Hw::new(40, 56);
 

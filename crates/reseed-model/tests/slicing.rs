@@ -1,13 +1,12 @@
 //! Slices, threads and workers decide where memory goes and when work is done, and nothing else.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
-use common::{Clip, Side, load, run_slices, step};
 use proptest::prelude::*;
+use reseed_cpu::CpuOps;
 use reseed_model::plan::{Keeping, Tiling};
 use reseed_model::{Config, State, Stream, Vae};
-use reseed_ops::{CpuOps, DType, Hw, relative_error};
+use reseed_ops::{DType, Hw, relative_error};
+use reseed_testing::{Clip, Side, load, run_slices, step};
 
 fn cpu(threads: usize) -> CpuOps {
     CpuOps::new(DType::F32, Some(threads)).unwrap()

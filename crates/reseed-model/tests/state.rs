@@ -1,17 +1,16 @@
 //! A clip's memory as a file: written between two slices, read by another run.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-use common::{Side, load, step};
+use reseed_cpu::CpuOps;
 use reseed_model::plan::Keeping;
 use reseed_model::weights::safetensors::{header, write_values};
 use reseed_model::{Config, Error, State};
-use reseed_ops::{CpuOps, DType, Hw, Ops, Shape};
+use reseed_ops::{DType, Hw, Ops, Shape};
+use reseed_testing::{Side, load, step};
 use tempfile::NamedTempFile;
 
 fn cpu(dtype: DType) -> CpuOps {

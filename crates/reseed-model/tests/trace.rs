@@ -1,11 +1,10 @@
 //! The model on the device that computes nothing: shapes, arithmetic, memory.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
-use common::{Clip, Side, load};
+use reseed_cpu::CpuOps;
 use reseed_model::{Config, State, Vae};
-use reseed_ops::{CpuOps, DType, Hw, Ops, ProfileOps, Shape, TraceOps};
+use reseed_ops::{DType, Hw, Ops, ProfileOps, Shape, TraceOps};
+use reseed_testing::{Clip, Side, load};
 
 fn trace() -> TraceOps {
     TraceOps::new(DType::F32, DType::F32, Box::new(|_| 0))

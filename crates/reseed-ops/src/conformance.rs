@@ -319,34 +319,3 @@ fn blend_add(ops: &dyn Ops) -> Result<()> {
     ops.blend_add(canvas, &tile, &at)?;
     Ok(())
 }
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use super::*;
-    use crate::cpu::{CpuOps, Level};
-    use crate::shape::DType;
-
-    #[test]
-    fn every_level_of_the_cpu_conforms() {
-        for dtype in [DType::F32, DType::Bf16] {
-            let reference = CpuOps::at(Level::Reference, dtype, Some(2)).unwrap();
-            // Tiles are for bf16 alone.
-            let levels = Level::ALL.iter().copied().filter(|&level| dtype == DType::Bf16 || level != Level::Amx);
-            for level in levels.filter(|&level| level != Level::Reference) {
-                if !Level::available().any(|have| have == level) {
-                    let _ = writeln!(
-                        std::io::stderr(),
-                        "skipped {level} {dtype}: this machine has no {level}, or its system does not allow it"
-                    );
-                    continue;
-                }
-                let device = CpuOps::at(level, dtype, Some(2)).unwrap();
-                let found = run(&reference, &device).unwrap();
-                let found: Vec<String> = found.iter().map(|d| d.to_string()).collect();
-                assert!(found.is_empty(), "{level} {dtype}:\n{}", found.join("\n"));
-            }
-        }
-    }
-}

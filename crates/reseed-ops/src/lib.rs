@@ -5,7 +5,8 @@
 //! op that disagrees, [`ProfileOps`] times another device. This crate knows no model, no video and no CUDA.
 //!
 //! ```
-//! use reseed_ops::{Activation, ConvData, CpuOps, DType, Ops, Shape};
+//! use reseed_cpu::CpuOps;
+//! use reseed_ops::{Activation, ConvData, DType, Ops, Shape};
 //!
 //! let cpu = CpuOps::new(DType::F32, Some(1))?;
 //! let norm = cpu.norm_weights(2, 1e-6, 4, &|| Ok(ConvData { weight: vec![1.0; 4], bias: vec![0.0; 4] }))?;
@@ -22,9 +23,8 @@ mod ceiling;
 mod check;
 pub mod conformance;
 pub mod cost;
-mod cpu;
 mod error;
-mod merge;
+pub mod merge;
 mod ops;
 mod packing;
 mod pages;
@@ -42,9 +42,8 @@ pub use arena::Arena;
 pub use ceiling::Ceiling;
 pub use check::{CheckOps, Disagreement, Tell, relative_error};
 pub use cost::Cost;
-pub use cpu::{CpuOps, Level};
 pub use error::{Error, Result};
-pub use merge::merge;
+pub use merge::{HostMatmul, merge};
 pub use ops::{Activation, CopyTime, Epilogue, Incoming, Lap, Ops, Past, Placement, Qkv, Read, Stats, Summed};
 pub use packing::{Rotary, RotaryData, Rows};
 pub use pages::pages;

@@ -1,6 +1,6 @@
 //! The definition of every op: plain loops in double precision, written to be read.
 //!
-//! [`crate::CpuOps`] runs these at its reference level and rounds each result once, so their own error is no part of
+//! The CPU device runs these at its reference level and rounds each result once, so their own error is no part of
 //! any tolerance.
 
 mod tokens;

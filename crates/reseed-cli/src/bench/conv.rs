@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use reseed_cpu::CpuOps;
 use reseed_model::weights::formula::uniform;
-use reseed_ops::{ConvData, ConvSpec, CpuOps, DType, Epilogue, Ops, Past, Shape, Thw, cost};
+use reseed_ops::{ConvData, ConvSpec, DType, Epilogue, Ops, Past, Shape, Thw, cost};
 use serde_json::json;
 
 use crate::args::bench::ConvBenchArgs;

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
+use reseed::batch::Batching;
+use reseed::{Fit, Model, Progress, Report, Settings, Upscaler};
 use reseed_media::{Frame, Info, Sink, Size, Source};
 use reseed_ops::Hw;
-use reseed_upscale::batch::Batching;
-use reseed_upscale::{Fit, Model, Progress, Report, Settings, Upscaler};
 use serde_json::json;
 
 use super::color::frame;

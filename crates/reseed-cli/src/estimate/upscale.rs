@@ -1,9 +1,9 @@
 //! `reseed estimate upscale`: what a whole job would take, from the plan that it would run.
 
+use reseed::batch::Batching;
+use reseed::{Settings, Turns, memory};
 use reseed_media::Disk;
 use reseed_ops::{Ceiling, Cost, Pace};
-use reseed_upscale::batch::Batching;
-use reseed_upscale::{Settings, Turns, memory};
 use serde_json::json;
 
 use crate::args::estimate::UpscaleEstimateArgs;

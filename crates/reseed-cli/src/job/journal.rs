@@ -8,10 +8,10 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use reseed::Point;
+use reseed::batch::Start;
 pub use reseed_media::video::work_folder as folder;
 use reseed_media::video::{JOB_FILE as NAME, discard_work};
-use reseed_upscale::Point;
-use reseed_upscale::batch::Start;
 use serde_json::{Value, json};
 
 use super::made;

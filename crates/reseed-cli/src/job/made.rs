@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use reseed_upscale::{Keep, Turn};
+use reseed::{Keep, Turn};
 
 /// `made-12` holds the pictures of batch 12, and a number that follows from them; the others hold latents.
 const NAME: &str = "made-";

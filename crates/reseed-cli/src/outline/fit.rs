@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use reseed::{Between, Fit, Fitted, Settings, Turns as Window, VaePlan};
 use reseed_model::Vae;
 use reseed_model::plan::Tiling;
-use reseed_upscale::{Between, Fit, Fitted, Settings, Turns as Window, VaePlan};
 
 use super::{Choice, Outline, Turns};
 use crate::args::PlanArgs;

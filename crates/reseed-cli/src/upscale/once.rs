@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::ptr;
 
+use reseed::{Error, Fit, Model, Point, Report, Settings, Upscaler};
 use reseed_media::video::Options;
 use reseed_media::{Sink, Source};
 use reseed_ops::{Ops, ProfileOps};
-use reseed_upscale::{Error, Fit, Model, Point, Report, Settings, Upscaler};
 
 use crate::args::JobArgs;
 use crate::crew::{Crew, Engine};

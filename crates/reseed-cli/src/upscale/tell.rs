@@ -1,8 +1,8 @@
 //! What a job says at its end.
 
+use reseed::Report;
 use reseed_media::Info;
 use reseed_ops::CopyTime;
-use reseed_upscale::Report;
 use serde_json::json;
 
 use super::once::{Job, Ready};

@@ -189,8 +189,9 @@ impl Layer<'_> {
 
 #[cfg(test)]
 mod tests {
+    use reseed_cpu::CpuOps;
     use reseed_ops::reference::low_frame;
-    use reseed_ops::{CpuOps, DType, Ops};
+    use reseed_ops::{DType, Ops};
 
     use super::*;
 
