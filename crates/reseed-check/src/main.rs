@@ -16,8 +16,8 @@ use reseed_cpu::{CpuOps, matmul};
 use reseed_cuda::{CudaOps, devices};
 use reseed_ops::conformance::Values;
 use reseed_ops::{
-    ConvData, ConvSpec, Epilogue, Linear, LinearData, LinearSpec, Numbers, Ops, Past, Precision, Quant, Result, Shape,
-    Tensor, Thw, relative_error,
+    ConvData, ConvSpec, Epilogue, Linear, LinearData, LinearSpec, Numbers, Ops, Precision, Quant, Result, Shape,
+    TemporalCache, Tensor, Thw, relative_error,
 };
 
 const ALL: [Precision; 4] = [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16];
@@ -166,8 +166,8 @@ fn rate(cuda: &CudaOps, spec: ConvSpec, thw: Thw) -> Result<f64> {
     let frame = cuda.upload(frame, &values.take(frame.count()))?;
     let x = cuda.tail(None, frame.clone(), thw.t)?;
     let kept = cuda.tail(None, frame, spec.keeps())?;
-    let past = if spec.keeps() > 0 { Past::Frames(&kept) } else { Past::Start };
-    let once = || cuda.conv(past, &x, &conv, Epilogue::default()).map(|y| y.tensor);
+    let cache = if spec.keeps() > 0 { TemporalCache::Frames(&kept) } else { TemporalCache::Start };
+    let once = || cuda.conv(cache, &x, &conv, Epilogue::default()).map(|y| y.tensor);
     let pixels = once()?.rows();
     Ok(2.0 * (terms * spec.c_out * pixels) as f64 / seconds(cuda, || once().map(|_| ()))? / 1e12)
 }

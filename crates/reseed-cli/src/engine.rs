@@ -9,7 +9,7 @@ use reseed_model::plan::Tiling;
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_model::{Config, Half, Vae, nano};
+use reseed_model::{Coder, Config, Vae, nano};
 use reseed_ops::{Ceiling, CheckOps, Hw, Ops, Precision, TraceOps};
 
 use crate::args::{AUTO, ComputeArgs, Direction, PlanArgs};
@@ -199,7 +199,7 @@ pub fn weights(name: &str) -> Result<Box<dyn Source>> {
 }
 
 /// One half of the VAE alone.
-pub fn half(ops: &dyn Ops, source: &dyn Source, direction: Direction) -> Result<(Config, Box<dyn Half>)> {
+pub fn half(ops: &dyn Ops, source: &dyn Source, direction: Direction) -> Result<(Config, Box<dyn Coder>)> {
     Ok(match direction {
         Direction::Encode => {
             let (config, encoder) = Vae::load_encoder(ops, source)?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use reseed::{Between, Color, Networks, low_band};
+use reseed::{Color, NetworkResidency, Networks, low_band};
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::{Formula, uniform};
 use reseed_model::{Config, Folder, Text, dit, nano};
@@ -133,7 +133,7 @@ impl Weights {
     }
 
     /// Brings the networks to their devices.
-    pub fn load(&self, halves: [&dyn Ops; 2], dit_ops: &dyn Ops, between: Between) -> Result<Networks> {
+    pub fn load(&self, halves: [&dyn Ops; 2], dit_ops: &dyn Ops, between: NetworkResidency) -> Result<Networks> {
         let text = |width| self.text(width);
         Ok(Networks::load((halves, &*self.vae), (dit_ops, &*self.dit), between, text)?)
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::report::bytes;
 
-/// Between two lines on a terminal.
+/// NetworkResidency two lines on a terminal.
 const PAUSE: Duration = Duration::from_millis(100);
 
 enum Mode {

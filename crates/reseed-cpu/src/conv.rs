@@ -13,7 +13,7 @@ use reseed_ops::Result;
 use reseed_ops::Tensor;
 use reseed_ops::reference;
 use reseed_ops::{Conv, ConvData, ConvSpec, Packed};
-use reseed_ops::{Epilogue, Past, Summed};
+use reseed_ops::{ConvOutput, Epilogue, TemporalCache};
 use reseed_ops::{Hw, Shape, Thw};
 
 /// Weights of the reference level.
@@ -41,30 +41,30 @@ pub fn pack(cpu: &CpuOps, spec: &ConvSpec, data: ConvData) -> Packed {
     std::sync::Arc::new(Blocked { kernel: Kernel::pack(cpu, weight, spec), bias: data.bias })
 }
 
-pub fn run(cpu: &CpuOps, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+pub fn run(cpu: &CpuOps, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
     let spec = &conv.spec;
     assert_eq!(x.channels(), spec.c_in, "conv: input {x:?}, weights {spec:?}");
-    check_past("conv", past, x, spec.keeps());
-    let shape = Shape::clip(spec.output(x.thw(), past.starts()), spec.c_out);
+    check_past("conv", cache, x, spec.keeps());
+    let shape = Shape::clip(spec.output(x.thw(), cache.starts()), spec.c_out);
     if let Some(residual) = &epilogue.residual {
         assert_eq!(residual.shape(), shape, "conv: residual");
     }
     if cpu.level() == Level::Reference {
-        return plain(cpu, past, x, conv, epilogue);
+        return plain(cpu, cache, x, conv, epilogue);
     }
     let add = epilogue.residual.is_some();
     let mut y = match epilogue.residual {
         Some(residual) => cpu.writable("conv", residual)?,
         None => cpu.room("conv", shape, x.dtype())?,
     };
-    let stats = with_element!(x.dtype(), E => blocked::<E>(cpu, past, x, conv, &mut y, add, epilogue.groups));
-    Ok(Summed { stats: cpu.stats(stats, y.thw().t)?, tensor: y })
+    let stats = with_element!(x.dtype(), E => blocked::<E>(cpu, cache, x, conv, &mut y, add, epilogue.groups));
+    Ok(ConvOutput { stats: cpu.stats(stats, y.thw().t)?, tensor: y })
 }
 
-fn plain(cpu: &CpuOps, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+fn plain(cpu: &CpuOps, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
     let weights: &Plain = cpu.unpack(&conv.packed);
-    let past = past.frames().map(|frames| cpu.clip(frames));
-    let mut y = reference::conv(past.as_ref(), &cpu.clip(x), &conv.spec, &weights.weight, &weights.bias);
+    let cache = cache.frames().map(|frames| cpu.clip(frames));
+    let mut y = reference::conv(cache.as_ref(), &cpu.clip(x), &conv.spec, &weights.weight, &weights.bias);
     if let Some(residual) = &epilogue.residual {
         y.data.iter_mut().zip(cpu.clip(residual).data).for_each(|(y, r)| *y += r);
     }
@@ -74,7 +74,7 @@ fn plain(cpu: &CpuOps, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) 
 #[expect(clippy::too_many_arguments, reason = "the op's own arguments, once the element type is known")]
 fn blocked<E: Element>(
     cpu: &CpuOps,
-    past: Past,
+    cache: TemporalCache,
     x: &Tensor,
     conv: &Conv,
     y: &mut Tensor,
@@ -83,7 +83,7 @@ fn blocked<E: Element>(
 ) -> Option<Vec<f32>> {
     let (spec, level) = (&conv.spec, cpu.simd());
     let weights: &Blocked = cpu.unpack(&conv.packed);
-    let frames = Frames::<E>::new(past, x);
+    let frames = Frames::<E>::new(cache, x);
     let (input, output) = (x.thw(), y.thw());
     let window = Window {
         plane: Hw::new(input.h, input.w),
@@ -93,7 +93,7 @@ fn blocked<E: Element>(
         before: Hw::new(spec.pad_before, spec.pad_before),
     };
     let per_tap = spec.taps.h * spec.taps.w * spec.c_in;
-    let folded = |t: usize| if past.starts() { spec.folded(t) } else { 1 };
+    let folded = |t: usize| if cache.starts() { spec.folded(t) } else { 1 };
     let parts: Vec<_> = (0..spec.taps.t).map(|dt| (&weights.kernel, dt)).collect();
     let folds: Vec<Kernel> = (0..output.t)
         .map(folded)
@@ -102,7 +102,7 @@ fn blocked<E: Element>(
         .collect();
     let taps_of = |t: usize| -> Taps<E> {
         let folded = folded(t);
-        let head = if past.starts() { spec.taps.t - 1 } else { spec.keeps() } as isize;
+        let head = if cache.starts() { spec.taps.t - 1 } else { spec.keeps() } as isize;
         let tap = |dt: usize| {
             let frame = frames.at((t * spec.stride.t + dt) as isize - head);
             match dt + 1 == folded && folded > 1 {
@@ -145,32 +145,32 @@ fn blocked<E: Element>(
     stats
 }
 
-/// A past of another size would be read as if it were of this one.
-pub fn check_past(op: &str, past: Past, x: &Tensor, keeps: usize) {
-    if let Some(frames) = past.frames() {
+/// A cache of another size would be read as if it were of this one.
+pub fn check_past(op: &str, cache: TemporalCache, x: &Tensor, keeps: usize) {
+    if let Some(frames) = cache.frames() {
         let needed = Shape::clip(Thw { t: keeps, ..x.thw() }, x.channels());
-        assert_eq!(frames.shape(), needed, "{op}: past of an input {x:?}");
+        assert_eq!(frames.shape(), needed, "{op}: cache of an input {x:?}");
     }
 }
 
-/// The past and the frames of a slice as one row of frames.
+/// The cache and the frames of a slice as one row of frames.
 pub struct Frames<'a, E> {
-    past: Option<(&'a [E], usize)>,
+    cache: Option<(&'a [E], usize)>,
     x: &'a [E],
     frame: usize,
 }
 
 impl<'a, E: Element> Frames<'a, E> {
-    pub fn new(past: Past<'a>, x: &'a Tensor) -> Self {
+    pub fn new(cache: TemporalCache<'a>, x: &'a Tensor) -> Self {
         let thw = x.thw();
-        let past = past.frames().map(|p| (elements::<E>(p), p.thw().t));
-        Frames { past, x: elements::<E>(x), frame: thw.h * thw.w * x.channels() }
+        let cache = cache.frames().map(|p| (elements::<E>(p), p.thw().t));
+        Frames { cache, x: elements::<E>(x), frame: thw.h * thw.w * x.channels() }
     }
 
-    /// Frame `t` of the slice; negative ones are the past or, at a clip's start, the first frame.
+    /// Frame `t` of the slice; negative ones are the cache or, at a clip's start, the first frame.
     pub fn at(&self, t: isize) -> &'a [E] {
-        let (values, t) = match self.past {
-            Some((past, frames)) if t < 0 => (past, (frames as isize + t) as usize),
+        let (values, t) = match self.cache {
+            Some((cache, frames)) if t < 0 => (cache, (frames as isize + t) as usize),
             _ => (self.x, t.max(0) as usize),
         };
         &values[t * self.frame..][..self.frame]

@@ -42,7 +42,7 @@ use memory::{Element, Pool, Values, with_element};
 use panels::{Panels, Weights};
 use reseed_ops::Tensor;
 use reseed_ops::reference::{self, Clip};
-use reseed_ops::{Activation, Epilogue, Incoming, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+use reseed_ops::{Activation, ConvOutput, Epilogue, Ops, PendingDownload, Placement, Qkv, Read, Stats, TemporalCache};
 use reseed_ops::{
     Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Norm, Packed, Upsample, UpsampleData, UpsampleSpec,
     Vector,
@@ -193,12 +193,12 @@ impl CpuOps {
     }
 
     /// Rounds what the reference computed; statistics are those of the rounded values.
-    fn plain_result(&self, y: &Clip, groups: Option<usize>) -> Result<Summed> {
+    fn plain_result(&self, y: &Clip, groups: Option<usize>) -> Result<ConvOutput> {
         let values: Vec<f32> = y.data.iter().map(|&v| v as f32).collect();
         let tensor = memory::upload(&self.memory, Shape::clip(y.thw, y.channels), self.dtype, &values)?;
         let stats = groups.map(|groups| reference::stats(&self.clip(&tensor), groups));
         let stats = stats.map(|s| s.iter().map(|&v| v as f32).collect());
-        Ok(Summed { stats: self.stats(stats, y.thw.t)?, tensor })
+        Ok(ConvOutput { stats: self.stats(stats, y.thw.t)?, tensor })
     }
 }
 
@@ -260,20 +260,26 @@ impl Ops for CpuOps {
         pixels::upload_pixels(self, shape, pixels)
     }
 
-    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn Incoming<Pixels>>> {
+    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
         Ok(Box::new(pixels::download_pixels(self, x, depth)?))
     }
 
-    fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
-        conv::run(self, past, x, conv, epilogue)
+    fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
+        conv::run(self, cache, x, conv, epilogue)
     }
 
-    fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
-        upsample::run(self, past, x, upsample, groups)
+    fn upsample(
+        &self,
+        cache: TemporalCache,
+        x: &Tensor,
+        upsample: &Upsample,
+        groups: Option<usize>,
+    ) -> Result<ConvOutput> {
+        upsample::run(self, cache, x, upsample, groups)
     }
 
-    fn tail(&self, past: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
-        small::tail(self, past, x, keep)
+    fn tail(&self, cache: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
+        small::tail(self, cache, x, keep)
     }
 
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {

@@ -39,22 +39,22 @@ impl Block {
 /// the next tensor of its size; but tensors and waiting blocks together never exceed what tensors alone have needed at
 /// some time, so that waiting costs no memory.
 #[derive(Default)]
-pub struct Pool(Mutex<Shelf>);
+pub struct Pool(Mutex<FreeList>);
 
 #[derive(Default)]
-struct Shelf {
+struct FreeList {
     waiting: Vec<Block>,
     live: usize,
     peak: usize,
 }
 
 impl Pool {
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+    fn shelf(&self) -> MutexGuard<'_, FreeList> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Memory with anything in it.
-    fn take(self: &Arc<Self>, bytes: usize) -> Option<Lent> {
+    fn take(self: &Arc<Self>, bytes: usize) -> Option<PooledBuffer> {
         let mut shelf = self.shelf();
         shelf.live += bytes;
         shelf.peak = shelf.peak.max(shelf.live);
@@ -66,11 +66,11 @@ impl Pool {
             self.shelf().live -= bytes;
             return None;
         };
-        Some(Lent { block: Some(block), pool: self.clone() })
+        Some(PooledBuffer { block: Some(block), pool: self.clone() })
     }
 }
 
-impl Shelf {
+impl FreeList {
     /// Gives the longest waiting blocks back to the system until the promise holds.
     fn shrink(&mut self) {
         let mut waiting: usize = self.waiting.iter().map(|block| block.bytes).sum();
@@ -85,18 +85,18 @@ impl Shelf {
 }
 
 /// A block that goes back to its pool.
-struct Lent {
+struct PooledBuffer {
     block: Option<Block>,
     pool: Arc<Pool>,
 }
 
-impl Lent {
+impl PooledBuffer {
     fn block(&self) -> &Block {
         self.block.as_ref().expect("a lent block is there until it is dropped")
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledBuffer {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
             let mut shelf = self.pool.shelf();
@@ -107,7 +107,7 @@ impl Drop for Lent {
     }
 }
 
-impl Storage for Lent {
+impl Storage for PooledBuffer {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -197,14 +197,14 @@ pub fn room(pool: &Arc<Pool>, op: &'static str, shape: Shape, dtype: DType) -> R
 /// The elements of a CPU tensor.
 pub fn elements<E: Element>(x: &Tensor) -> &[E] {
     assert_eq!(x.dtype(), E::DTYPE, "element type of {x:?}");
-    &bytemuck::cast_slice(x.storage::<Lent>().block().bytes())[x.offset()..][..x.count()]
+    &bytemuck::cast_slice(x.storage::<PooledBuffer>().block().bytes())[x.offset()..][..x.count()]
 }
 
 /// The elements of a CPU tensor that nothing else refers to.
 pub fn elements_mut<E: Element>(x: &mut Tensor) -> &mut [E] {
     assert_eq!(x.dtype(), E::DTYPE, "element type of {x:?}");
     let (offset, count) = (x.offset(), x.count());
-    let lent = x.storage_mut::<Lent>().expect("a tensor that is written has one owner");
+    let lent = x.storage_mut::<PooledBuffer>().expect("a tensor that is written has one owner");
     let block = lent.block.as_mut().expect("a lent block is there until it is dropped");
     &mut bytemuck::cast_slice_mut(block.bytes_mut())[offset..][..count]
 }

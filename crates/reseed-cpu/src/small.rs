@@ -8,33 +8,33 @@ use super::memory::{Element, elements, elements_mut, with_element};
 use reseed_ops::Result;
 use reseed_ops::Tensor;
 use reseed_ops::reference;
-use reseed_ops::{Ops, Past, Placement};
+use reseed_ops::{Ops, Placement, TemporalCache};
 use reseed_ops::{Shape, Thw};
 
 /// Elements that a thread copies at a time.
 const COPY: usize = 1 << 16;
 
-pub fn tail(cpu: &CpuOps, mut past: Option<Tensor>, mut x: Tensor, keep: usize) -> Result<Tensor> {
+pub fn tail(cpu: &CpuOps, mut cache: Option<Tensor>, mut x: Tensor, keep: usize) -> Result<Tensor> {
     let thw = x.thw();
     if thw.t == keep && x.is_unique() {
         return Ok(x);
     }
-    if past.as_mut().is_some_and(|past| past.thw().t == keep && past.is_unique()) {
-        let mut past = past.expect("seen above");
+    if cache.as_mut().is_some_and(|cache| cache.thw().t == keep && cache.is_unique()) {
+        let mut cache = cache.expect("seen above");
         with_element!(x.dtype(), E => {
-            let to = elements_mut::<E>(&mut past);
+            let to = elements_mut::<E>(&mut cache);
             let from = elements::<E>(&x);
             let from = &from[from.len().saturating_sub(to.len())..];
             let end = to.len() - from.len();
             to.copy_within(from.len().., 0);
             cpu.install(|| to[end..].par_chunks_mut(COPY).zip(from.par_chunks(COPY)).for_each(|(to, from)| to.copy_from_slice(from)));
         });
-        return Ok(past);
+        return Ok(cache);
     }
-    let past = past.as_ref().map_or(Past::Start, Past::Frames);
+    let cache = cache.as_ref().map_or(TemporalCache::Start, TemporalCache::Frames);
     let mut kept = cpu.room("tail", Shape::clip(Thw { t: keep, ..thw }, x.channels()), x.dtype())?;
     with_element!(x.dtype(), E => {
-        let frames = super::conv::Frames::<E>::new(past, &x);
+        let frames = super::conv::Frames::<E>::new(cache, &x);
         let size = thw.h * thw.w * x.channels();
         for (i, to) in elements_mut::<E>(&mut kept).chunks_exact_mut(size).enumerate() {
             let from = frames.at((thw.t + i) as isize - keep as isize);

@@ -19,9 +19,9 @@ use reseed_ops::Result;
 use reseed_ops::Tensor;
 use reseed_ops::merge::{self, Term};
 use reseed_ops::reference::{self, UpsampleWeights, low_frame};
-use reseed_ops::{BORDER_CLASSES, Merged, Moment, Packed, Upsample, UpsampleData, UpsampleSpec, border_class};
+use reseed_ops::{BORDER_CLASSES, ClipPosition, Merged, Packed, Upsample, UpsampleData, UpsampleSpec, border_class};
+use reseed_ops::{ConvOutput, TemporalCache};
 use reseed_ops::{Hw, Shape};
-use reseed_ops::{Past, Summed};
 
 struct Blocked {
     /// Per phase.
@@ -113,24 +113,30 @@ impl AfterFirst {
     }
 }
 
-pub fn run(cpu: &CpuOps, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
+pub fn run(
+    cpu: &CpuOps,
+    cache: TemporalCache,
+    x: &Tensor,
+    upsample: &Upsample,
+    groups: Option<usize>,
+) -> Result<ConvOutput> {
     let spec = &upsample.spec;
     assert_eq!(x.channels(), spec.channels, "upsample: input {x:?}, weights {spec:?}");
-    check_past("upsample", past, x, spec.keeps());
+    check_past("upsample", cache, x, spec.keeps());
     if cpu.level() == Level::Reference {
-        let (clip, after_first) = (past.frames().map(|f| cpu.clip(f)), matches!(past, Past::AfterFirst(_)));
+        let (clip, after_first) = (cache.frames().map(|f| cpu.clip(f)), matches!(cache, TemporalCache::AfterFirst(_)));
         let weights = cpu.unpack(&upsample.packed);
         return cpu.plain_result(&reference::upsample(clip.as_ref(), after_first, &cpu.clip(x), spec, weights), groups);
     }
-    let output = spec.output(x.thw(), past.starts());
+    let output = spec.output(x.thw(), cache.starts());
     let mut y = cpu.room("upsample", Shape::clip(output, spec.channels), x.dtype())?;
-    let stats = with_element!(x.dtype(), E => blocked::<E>(cpu, past, x, upsample, &mut y, groups));
-    Ok(Summed { stats: cpu.stats(stats, output.t)?, tensor: y })
+    let stats = with_element!(x.dtype(), E => blocked::<E>(cpu, cache, x, upsample, &mut y, groups));
+    Ok(ConvOutput { stats: cpu.stats(stats, output.t)?, tensor: y })
 }
 
 fn blocked<E: Element>(
     cpu: &CpuOps,
-    past: Past,
+    cache: TemporalCache,
     x: &Tensor,
     upsample: &Upsample,
     y: &mut Tensor,
@@ -138,8 +144,8 @@ fn blocked<E: Element>(
 ) -> Option<Vec<f32>> {
     let (spec, level) = (&upsample.spec, cpu.simd());
     let weights: &Blocked = cpu.unpack(&upsample.packed);
-    let plan = Plan::new(cpu, past, x.thw().t, spec, weights);
-    let frames = Frames::<E>::new(past, x);
+    let plan = Plan::new(cpu, cache, x.thw().t, spec, weights);
+    let frames = Frames::<E>::new(cache, x);
     let (c, input, output) = (spec.channels, x.thw(), y.thw());
     let low = Hw::new(input.h, input.w);
     let window = |row: usize, column: usize| Window {
@@ -166,7 +172,7 @@ fn blocked<E: Element>(
     let job = |i: usize| {
         let (region, t, row_phase, column_phase) =
             (&regions[i / 4 % regions.len()], i / 4 / regions.len(), i / 2 % 2, i % 2);
-        let (k, z, moment) = low_frame(spec, t, past.starts(), matches!(past, Past::AfterFirst(_)));
+        let (k, z, moment) = low_frame(spec, t, cache.starts(), matches!(cache, TemporalCache::AfterFirst(_)));
         let taps = |_| plan.taps(&frames, k, (z * 2 + row_phase) * 2 + column_phase, moment);
         let classes = (moment as usize * spec.frames() + z) * BORDER_CLASSES * BORDER_CLASSES;
         sum_region(level, &window(row_phase, column_phase), t..t + 1, &taps, region, |t, panels, sums| {
@@ -211,12 +217,12 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn new(cpu: &CpuOps, past: Past, frames: usize, spec: &'a UpsampleSpec, weights: &'a Blocked) -> Self {
-        let (rows, level, starts) = (4 * spec.channels, cpu.simd(), past.starts());
-        let halves = match past {
-            Past::Start if frames == 1 => 1,
-            Past::Start | Past::AfterFirst(_) => 2,
-            Past::Frames(_) => 0,
+    fn new(cpu: &CpuOps, cache: TemporalCache, frames: usize, spec: &'a UpsampleSpec, weights: &'a Blocked) -> Self {
+        let (rows, level, starts) = (4 * spec.channels, cpu.simd(), cache.starts());
+        let halves = match cache {
+            TemporalCache::Start if frames == 1 => 1,
+            TemporalCache::Start | TemporalCache::AfterFirst(_) => 2,
+            TemporalCache::Frames(_) => 0,
         };
         let made = match &weights.after_first {
             Some(Behind::Factors(factors)) if halves > 0 => factors.merge(cpu, spec, halves),
@@ -238,13 +244,13 @@ impl<'a> Plan<'a> {
         Plan { spec, weights, starts, made, first, second }
     }
 
-    fn taps<E: Element>(&'a self, frames: &Frames<'a, E>, k: usize, phase: usize, moment: Moment) -> Taps<'a, E> {
+    fn taps<E: Element>(&'a self, frames: &Frames<'a, E>, k: usize, phase: usize, moment: ClipPosition) -> Taps<'a, E> {
         let kernels = &self.weights.kernels[phase];
         let tap = |frame: isize, kernel: &'a Kernel, part: usize| Tap { frame: frames.at(frame), kernel, part };
         let k = k as isize;
         match (self.spec.time, moment) {
             _ if self.starts && k == 0 => Taps::new([tap(0, &self.first[phase], 0)]),
-            (true, Moment::Later) => Taps::new([tap(k - 1, kernels, 0), tap(k, kernels, 1)]),
+            (true, ClipPosition::Later) => Taps::new([tap(k - 1, kernels, 0), tap(k, kernels, 1)]),
             (true, _) => {
                 let after_first = self.weights.after_first(&self.made);
                 Taps::new([tap(k - 1, &after_first[phase], 0), tap(k, kernels, 1)])

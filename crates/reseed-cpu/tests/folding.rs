@@ -5,7 +5,9 @@
 use reseed_cpu::{CpuOps, Level};
 use reseed_ops::conformance::Values;
 use reseed_ops::reference::{self, Clip, taps_first};
-use reseed_ops::{ConvData, ConvSpec, DType, Epilogue, Ops, Past, Shape, Tensor, Thw, UpsampleData, UpsampleSpec};
+use reseed_ops::{
+    ConvData, ConvSpec, DType, Epilogue, Ops, Shape, TemporalCache, Tensor, Thw, UpsampleData, UpsampleSpec,
+};
 
 /// Whole numbers from -2 to 2: sums of their products are exact in f32 and their kernels exact in bf16.
 fn integers(seed: u64, count: usize) -> Vec<f32> {
@@ -80,7 +82,8 @@ fn a_folded_convolution_of_whole_numbers_is_exact_at_every_level() {
                     let read = || Ok(ConvData { weight: weight.clone(), bias: integers(8, spec.c_out) });
                     let conv = ops.conv_weights(spec, &read).unwrap();
                     let x = clip(ops, Thw::new(t, 5, 7), spec.c_in);
-                    ops.download(&ops.conv(Past::Start, &x, &conv, Epilogue::default()).unwrap().tensor).unwrap()
+                    ops.download(&ops.conv(TemporalCache::Start, &x, &conv, Epilogue::default()).unwrap().tensor)
+                        .unwrap()
                 };
                 assert!(run(device) == run(reference), "{spec:?}, {t} frames, {}", device.device());
             }
@@ -98,9 +101,10 @@ fn a_folded_upsampler_of_whole_numbers_is_exact_at_every_level() {
                     let upsample = ops.upsample_weights(spec, &|| Ok(upsampler(&spec))).unwrap();
                     let x = clip(ops, Thw::new(t, 3, 5), channels);
                     let first = ops.tail(None, x.frames(0, 1), spec.keeps()).unwrap();
-                    let pasts = [Past::Start, Past::AfterFirst(&first), Past::Frames(&first)];
-                    let run = |past| ops.upsample(past, &x, &upsample, None).unwrap().tensor;
-                    pasts.map(|past| ops.download(&run(past)).unwrap())
+                    let caches =
+                        [TemporalCache::Start, TemporalCache::AfterFirst(&first), TemporalCache::Frames(&first)];
+                    let run = |cache| ops.upsample(cache, &x, &upsample, None).unwrap().tensor;
+                    caches.map(|cache| ops.download(&run(cache)).unwrap())
                 };
                 let (got, want) = (run(device), run(reference));
                 for (moment, (got, want)) in got.iter().zip(&want).enumerate() {

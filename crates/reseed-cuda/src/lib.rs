@@ -34,7 +34,7 @@ mod tensor_map;
 mod tune;
 
 pub use driver::{DeviceInfo, devices};
-pub use ops::{CudaOps, Moment};
+pub use ops::{CudaOps, Timestamp};
 
 use std::path::Path;
 

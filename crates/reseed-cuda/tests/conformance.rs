@@ -11,7 +11,7 @@ fn conforms(precision: Precision) {
     let cuda = match CudaOps::new(0, precision, matmul) {
         Ok(cuda) => cuda,
         Err(Error::NoDevice { reason }) => {
-            // Past the test runner, which would keep it to itself.
+            // TemporalCache the test runner, which would keep it to itself.
             let _ = writeln!(std::io::stderr(), "skipped {precision} on cuda: {reason}");
             return;
         }

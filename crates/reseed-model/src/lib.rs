@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use reseed_model::weights::formula::Formula;
-//! use reseed_model::{Config, Half, State, Vae};
+//! use reseed_model::{Config, Coder, State, Vae};
 //! use reseed_cpu::CpuOps;
 //! use reseed_ops::{DType, Ops, Shape};
 //!
@@ -39,4 +39,4 @@ pub use dit::Dit;
 pub use error::{Error, Result};
 pub use folder::{Folder, Text};
 pub use stream::{Slice, Stream};
-pub use vae::{Decoder, Encoder, Half, State, Vae};
+pub use vae::{Coder, Decoder, Encoder, State, Vae};

@@ -75,8 +75,8 @@ fn a_device_that_computes_nothing_reads_nothing_and_counts_the_same() {
         let dit = Dit::load(&trace, &source).unwrap();
         assert_eq!(velocity(&trace, &dit, LATENT).len(), LATENT.count() * 16);
         assert!(source.reads.into_inner().unwrap().is_empty());
-        assert_eq!(trace.ledger().cost.flops, flops);
-        assert_eq!(trace.ledger().live, 0);
+        assert_eq!(trace.report().cost.flops, flops);
+        assert_eq!(trace.report().live, 0);
     }
 }
 

@@ -58,10 +58,10 @@ fn grown<T>(sizes: &[T], measure: impl Fn(&T) -> Result<(Cost, Duration)>) -> Re
 fn best(ops: &dyn Ops, mut run: impl FnMut() -> Result<Cost>) -> Result<(Cost, Duration)> {
     let mut least = (run()?, Duration::MAX);
     for _ in 0..REPEAT {
-        let mut lap = ops.lap()?;
+        let mut timer = ops.timer()?;
         least.0 = run()?;
-        lap.end()?;
-        least.1 = least.1.min(lap.time()?);
+        timer.end()?;
+        least.1 = least.1.min(timer.time()?);
     }
     Ok(least)
 }

@@ -44,7 +44,10 @@ pub use check::{CheckOps, Disagreement, Tell, relative_error};
 pub use cost::Cost;
 pub use error::{Error, Result};
 pub use merge::{HostMatmul, merge};
-pub use ops::{Activation, CopyTime, Epilogue, Incoming, Lap, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+pub use ops::{
+    Activation, ConvOutput, CopyTime, DeviceTimer, Epilogue, Ops, PendingDownload, Placement, Qkv, Read, Stats,
+    TemporalCache,
+};
 pub use packing::{Rotary, RotaryData, Rows};
 pub use pages::pages;
 pub use pixels::{Code, Depth, Pixels};
@@ -53,8 +56,8 @@ pub use profile::{ProfileOps, Record};
 pub use quant::{Numbers, Quant};
 pub use shape::{DType, Hw, Shape, Thw};
 pub use tensor::{Storage, Tensor};
-pub use trace::{Kernels, Ledger, Pace, TraceOps, Work, Workspace, strip_rows};
+pub use trace::{Kernels, SpeedModel, TraceOps, TraceReport, Work, Workspace, strip_rows};
 pub use weights::{
-    BORDER_CLASSES, Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Merged, Moment, Norm, Packed, Upsample,
-    UpsampleData, UpsampleSpec, Vector, border_class,
+    BORDER_CLASSES, ClipPosition, Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Merged, Norm, Packed,
+    Upsample, UpsampleData, UpsampleSpec, Vector, border_class,
 };

@@ -272,10 +272,10 @@ mod tests {
     fn composite(spec: &UpsampleSpec, weights: &UpsampleWeights, x: &Clip, slices: &[usize]) -> Vec<f64> {
         let (mut seen, mut out) = (0, Vec::new());
         for &count in slices {
-            let past =
+            let cache =
                 (seen > 0).then(|| frames(x, (0..spec.keeps()).map(|i| (seen + i).saturating_sub(spec.keeps()))));
             let slice = frames(x, seen..seen + count);
-            out.extend(reference::upsample(past.as_ref(), seen == 1, &slice, spec, weights).data);
+            out.extend(reference::upsample(cache.as_ref(), seen == 1, &slice, spec, weights).data);
             seen += count;
         }
         out

@@ -4,7 +4,7 @@
 use reseed_cpu::{CpuOps, Level};
 use reseed_ops::conformance::{self, Values};
 use reseed_ops::{
-    CheckOps, ConvData, ConvSpec, Disagreement, Epilogue, Ops, Past, Result, Shape, Tensor, Thw, UpsampleData,
+    CheckOps, ConvData, ConvSpec, Disagreement, Epilogue, Ops, Result, Shape, TemporalCache, Tensor, Thw, UpsampleData,
     UpsampleSpec,
 };
 
@@ -71,11 +71,11 @@ fn conv(ops: &dyn Ops, &(input, c_in, c_out, taps_t): &(Thw, usize, usize, usize
     let residual = clip(ops, input, c_out, values)?;
     let groups = Some(if c_out.is_multiple_of(32) { 32 } else { 1 });
     let epilogue = Epilogue { residual: Some(residual), groups };
-    ops.conv(Past::Start, &x, &conv, epilogue)?;
-    ops.conv(Past::Start, &x, &conv, Epilogue { residual: None, groups })?;
+    ops.conv(TemporalCache::Start, &x, &conv, epilogue)?;
+    ops.conv(TemporalCache::Start, &x, &conv, Epilogue { residual: None, groups })?;
     if spec.keeps() > 0 {
         let tail = ops.tail(None, x.clone(), spec.keeps())?;
-        ops.conv(Past::Frames(&tail), &x, &conv, Epilogue::default())?;
+        ops.conv(TemporalCache::Frames(&tail), &x, &conv, Epilogue::default())?;
     }
     Ok(())
 }
@@ -94,10 +94,10 @@ fn down(ops: &dyn Ops, &(input, c_in, c_out, taps_t, stride): &(Thw, usize, usiz
     let bias = values.take(c_out);
     let conv = ops.conv_weights(spec, &|| Ok(ConvData { weight: weight.clone(), bias: bias.clone() }))?;
     let x = clip(ops, input, c_in, values)?;
-    ops.conv(Past::Start, &x, &conv, Epilogue { residual: None, groups: Some(32) })?;
+    ops.conv(TemporalCache::Start, &x, &conv, Epilogue { residual: None, groups: Some(32) })?;
     if spec.keeps() > 0 {
         let (later, kept) = (clip(ops, Thw { t: 4, ..input }, c_in, values)?, x.frames(0, spec.keeps()));
-        ops.conv(Past::Frames(&kept), &later, &conv, Epilogue { residual: None, groups: Some(32) })?;
+        ops.conv(TemporalCache::Frames(&kept), &later, &conv, Epilogue { residual: None, groups: Some(32) })?;
     }
     Ok(())
 }
@@ -114,9 +114,9 @@ fn upsample(ops: &dyn Ops, &(input, time): &(Thw, bool), seed: u64) -> Result<()
     let read = || Ok(UpsampleData { upscale: data(&upscale), conv: data(&conv) });
     let upsample = ops.upsample_weights(spec, &read)?;
     let x = clip(ops, input, c, values)?;
-    ops.upsample(Past::Start, &x, &upsample, Some(32))?;
+    ops.upsample(TemporalCache::Start, &x, &upsample, Some(32))?;
     let first = ops.tail(None, x.frames(0, 1), spec.keeps())?;
-    ops.upsample(Past::AfterFirst(&first), &x, &upsample, None)?;
-    ops.upsample(Past::Frames(&first), &x, &upsample, Some(32))?;
+    ops.upsample(TemporalCache::AfterFirst(&first), &x, &upsample, None)?;
+    ops.upsample(TemporalCache::Frames(&first), &x, &upsample, Some(32))?;
     Ok(())
 }

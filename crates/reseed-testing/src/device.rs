@@ -2,13 +2,13 @@
 
 use reseed_cpu::CpuOps;
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvSpec, DType, Epilogue, Linear, LinearData, LinearSpec, Norm, Ops, Past, Placement,
-    Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, Upsample, UpsampleData, UpsampleSpec,
-    Vector,
+    Activation, Conv, ConvData, ConvOutput, ConvSpec, DType, Epilogue, Linear, LinearData, LinearSpec, Norm, Ops,
+    Placement, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor, Upsample,
+    UpsampleData, UpsampleSpec, Vector,
 };
 
 /// What becomes of an upsampler's result.
-pub type Change = Box<dyn Fn(&CpuOps, Summed) -> Result<Summed> + Send + Sync>;
+pub type Change = Box<dyn Fn(&CpuOps, ConvOutput) -> Result<ConvOutput> + Send + Sync>;
 
 /// The processor with another upsampler.
 pub struct OtherUpsample(pub CpuOps, pub Change);
@@ -58,16 +58,22 @@ impl Ops for OtherUpsample {
         self.0.download(x)
     }
 
-    fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
-        self.0.conv(past, x, conv, epilogue)
+    fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
+        self.0.conv(cache, x, conv, epilogue)
     }
 
-    fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
-        self.1(&self.0, self.0.upsample(past, x, upsample, groups)?)
+    fn upsample(
+        &self,
+        cache: TemporalCache,
+        x: &Tensor,
+        upsample: &Upsample,
+        groups: Option<usize>,
+    ) -> Result<ConvOutput> {
+        self.1(&self.0, self.0.upsample(cache, x, upsample, groups)?)
     }
 
-    fn tail(&self, past: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
-        self.0.tail(past, x, keep)
+    fn tail(&self, cache: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
+        self.0.tail(cache, x, keep)
     }
 
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {

@@ -1,22 +1,22 @@
-//! A processor that keeps parked layers out of its own reach, counts what is fetched, and remembers what passes between
+//! A processor that keeps offloaded layers out of its own reach, counts what is prefetched, and remembers what passes between
 //! layers.
 
 use std::sync::{Arc, Mutex};
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvSpec, DType, Epilogue, Linear, LinearData, LinearSpec, Norm, Ops, Packed, Past,
-    Placement, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, Upsample, UpsampleData,
-    UpsampleSpec, Vector,
+    Activation, Conv, ConvData, ConvOutput, ConvSpec, DType, Epilogue, Linear, LinearData, LinearSpec, Norm, Ops,
+    Packed, Placement, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor, Upsample,
+    UpsampleData, UpsampleSpec, Vector,
 };
 
 /// What happened to layers.
 #[derive(Default)]
 pub struct Log {
-    /// Values of matrices that were parked.
-    pub parked: usize,
-    /// Values of matrices that were fetched.
-    pub fetched: usize,
-    /// Values of fetched matrices that are still there.
+    /// Values of matrices that were offloaded.
+    pub offloaded: usize,
+    /// Values of matrices that were prefetched.
+    pub prefetched: usize,
+    /// Values of prefetched matrices that are still there.
     pub here: usize,
     /// Most of them at once.
     pub most: usize,
@@ -32,7 +32,7 @@ pub struct Distant<'a> {
 }
 
 /// A layer that nothing can be computed with.
-struct Parked(Linear);
+struct Offloaded(Linear);
 
 /// A layer that was brought back.
 struct Fetched {
@@ -79,25 +79,26 @@ impl Ops for Distant<'_> {
         self.log().stage = name.into();
     }
 
-    fn park_linear(&self, linear: &Linear) -> Result<Linear> {
-        self.log().parked += values(linear);
-        let packed: Packed = Arc::new(Parked(linear.clone()));
+    fn offload_linear(&self, linear: &Linear) -> Result<Linear> {
+        self.log().offloaded += values(linear);
+        let packed: Packed = Arc::new(Offloaded(linear.clone()));
         Ok(Linear { packed, ..linear.clone() })
     }
 
-    fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
-        let linear = parked.packed.downcast_ref::<Parked>().expect("only parked layers are fetched").0.clone();
+    fn prefetch_linear(&self, offloaded: &Linear) -> Result<Linear> {
+        let linear =
+            offloaded.packed.downcast_ref::<Offloaded>().expect("only offloaded layers are prefetched").0.clone();
         let mut log = self.log();
-        log.fetched += values(parked);
-        log.here += values(parked);
+        log.prefetched += values(offloaded);
+        log.here += values(offloaded);
         log.most = log.most.max(log.here);
         let packed: Packed = Arc::new(Fetched { linear, log: self.log.clone() });
-        Ok(Linear { packed, ..parked.clone() })
+        Ok(Linear { packed, ..offloaded.clone() })
     }
 
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
-        assert!(!linear.packed.is::<Parked>(), "a parked layer cannot be used");
-        let linear = linear.packed.downcast_ref::<Fetched>().map_or(linear, |fetched| &fetched.linear);
+        assert!(!linear.packed.is::<Offloaded>(), "a offloaded layer cannot be used");
+        let linear = linear.packed.downcast_ref::<Fetched>().map_or(linear, |prefetched| &prefetched.linear);
         self.note("linear", self.inner.linear(x, linear, residual)?)
     }
 
@@ -132,14 +133,20 @@ impl Ops for Distant<'_> {
     fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
         self.inner.download(x)
     }
-    fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
-        self.inner.conv(past, x, conv, epilogue)
+    fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
+        self.inner.conv(cache, x, conv, epilogue)
     }
-    fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
-        self.inner.upsample(past, x, upsample, groups)
+    fn upsample(
+        &self,
+        cache: TemporalCache,
+        x: &Tensor,
+        upsample: &Upsample,
+        groups: Option<usize>,
+    ) -> Result<ConvOutput> {
+        self.inner.upsample(cache, x, upsample, groups)
     }
-    fn tail(&self, past: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
-        self.inner.tail(past, x, keep)
+    fn tail(&self, cache: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
+        self.inner.tail(cache, x, keep)
     }
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
         self.inner.group_norm(x, stats, norm, act)

@@ -4,11 +4,11 @@ pub mod dit;
 
 use std::path::{Path, PathBuf};
 
-use reseed_model::plan::{Cut, Keeping, Tiling, slices};
+use reseed_model::plan::{CachePlan, Cut, Tiling, slices};
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::{self, Formula};
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_model::{Config, Half, Stream, Vae};
+use reseed_model::{Coder, Config, Stream, Vae};
 use reseed_ops::{Hw, Ops, Precision, Shape, Tensor, Thw};
 
 /// Golden files of models small enough for every level.
@@ -112,7 +112,7 @@ impl Golden {
         Formula::new(self.config.tensors(), self.config.groups, self.seed)
     }
 
-    pub fn half<'a>(&self, vae: &'a Vae) -> &'a dyn Half {
+    pub fn half<'a>(&self, vae: &'a Vae) -> &'a dyn Coder {
         if self.encode { &vae.encoder } else { &vae.decoder }
     }
 
@@ -120,7 +120,8 @@ impl Golden {
     pub fn run(&self, ops: &dyn Ops, vae: &Vae, step: usize, workers: usize) -> Vec<f32> {
         let cut = if self.encode { Cut::Pictures } else { Cut::Latents };
         let tiles = self.tiling.and_then(|t| t.tiles(cut, self.input.plane, self.config.spatial_factor()));
-        let mut stream = Stream::new(ops, self.half(vae), self.input.plane, &Keeping::default()).tiled(tiles, workers);
+        let mut stream =
+            Stream::new(ops, self.half(vae), self.input.plane, &CachePlan::default()).tiled(tiles, workers);
         let step_frames = if self.encode { step * self.config.temporal_factor() } else { step };
         let last = self.input.t;
         let step = |s: std::ops::Range<usize>| stream.step(self.input.frames(s.clone()), s.end == last).unwrap();

@@ -15,7 +15,7 @@ pub mod scarce;
 pub use golden::Clip;
 use reseed_model::plan::Cut;
 use reseed_model::weights::formula::Formula;
-use reseed_model::{Config, Half, State, Vae};
+use reseed_model::{Coder, Config, State, Vae};
 use reseed_ops::{Hw, Ops};
 
 /// One half of the VAE.
@@ -28,7 +28,7 @@ pub enum Side {
 impl Side {
     pub const BOTH: [Side; 2] = [Side::Encode, Side::Decode];
 
-    pub fn half(self, vae: &Vae) -> &dyn Half {
+    pub fn half(self, vae: &Vae) -> &dyn Coder {
         match self {
             Side::Encode => &vae.encoder,
             Side::Decode => &vae.decoder,
@@ -89,7 +89,7 @@ pub fn run_slices(ops: &dyn Ops, vae: &Vae, side: Side, clip: &Clip, latents: &[
 /// Runs one slice of a clip and moves its state on.
 pub fn step(
     ops: &dyn Ops,
-    half: &dyn Half,
+    half: &dyn Coder,
     clip: &Clip,
     frames: std::ops::Range<usize>,
     state: &mut State,

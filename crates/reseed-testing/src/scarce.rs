@@ -1,13 +1,13 @@
-//! A processor that keeps parked layers out of its own reach, and whose memory may run out.
+//! A processor that keeps offloaded layers out of its own reach, and whose memory may run out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use reseed_cpu::CpuOps;
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvSpec, DType, Epilogue, Error, Linear, LinearData, LinearSpec, Norm, Ops, Past,
-    Placement, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, Summed, Tensor, Upsample, UpsampleData,
-    UpsampleSpec, Vector,
+    Activation, Conv, ConvData, ConvOutput, ConvSpec, DType, Epilogue, Error, Linear, LinearData, LinearSpec, Norm,
+    Ops, Placement, Qkv, Read, Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor, Upsample,
+    UpsampleData, UpsampleSpec, Vector,
 };
 
 pub struct Scarce {
@@ -16,17 +16,17 @@ pub struct Scarce {
     pub convs: AtomicUsize,
     /// The one that finds no memory, counted from one.
     pub fails_at: AtomicUsize,
-    /// Layers that were fetched.
-    pub fetched: AtomicUsize,
+    /// Layers that were prefetched.
+    pub prefetched: AtomicUsize,
 }
 
 /// A layer that nothing can be computed with.
-struct Parked<T>(T);
+struct Offloaded<T>(T);
 
 impl Scarce {
     pub fn new() -> Scarce {
         let inner = CpuOps::new(DType::F32, Some(2)).unwrap();
-        Scarce { inner, convs: 0.into(), fails_at: 0.into(), fetched: 0.into() }
+        Scarce { inner, convs: 0.into(), fails_at: 0.into(), prefetched: 0.into() }
     }
 
     /// The same with nothing counted yet, and with memory for all convolutions but the `nth`.
@@ -36,35 +36,35 @@ impl Scarce {
     }
 
     fn brought<T: Clone + Send + Sync + 'static>(&self, packed: &reseed_ops::Packed) -> T {
-        self.fetched.fetch_add(1, Ordering::SeqCst);
-        packed.downcast_ref::<Parked<T>>().expect("only parked layers are fetched").0.clone()
+        self.prefetched.fetch_add(1, Ordering::SeqCst);
+        packed.downcast_ref::<Offloaded<T>>().expect("only offloaded layers are prefetched").0.clone()
     }
 }
 
 impl Ops for Scarce {
-    fn park_conv(&self, conv: &Conv) -> Result<Conv> {
-        Ok(Conv { packed: Arc::new(Parked(conv.clone())), ..conv.clone() })
+    fn offload_conv(&self, conv: &Conv) -> Result<Conv> {
+        Ok(Conv { packed: Arc::new(Offloaded(conv.clone())), ..conv.clone() })
     }
-    fn fetch_conv(&self, parked: &Conv) -> Result<Conv> {
-        Ok(self.brought(&parked.packed))
+    fn prefetch_conv(&self, offloaded: &Conv) -> Result<Conv> {
+        Ok(self.brought(&offloaded.packed))
     }
-    fn park_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
-        Ok(Upsample { packed: Arc::new(Parked(upsample.clone())), ..upsample.clone() })
+    fn offload_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
+        Ok(Upsample { packed: Arc::new(Offloaded(upsample.clone())), ..upsample.clone() })
     }
-    fn fetch_upsample(&self, parked: &Upsample) -> Result<Upsample> {
-        Ok(self.brought(&parked.packed))
+    fn prefetch_upsample(&self, offloaded: &Upsample) -> Result<Upsample> {
+        Ok(self.brought(&offloaded.packed))
     }
-    fn park_linear(&self, linear: &Linear) -> Result<Linear> {
-        Ok(Linear { packed: Arc::new(Parked(linear.clone())), ..linear.clone() })
+    fn offload_linear(&self, linear: &Linear) -> Result<Linear> {
+        Ok(Linear { packed: Arc::new(Offloaded(linear.clone())), ..linear.clone() })
     }
-    fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
-        Ok(self.brought(&parked.packed))
+    fn prefetch_linear(&self, offloaded: &Linear) -> Result<Linear> {
+        Ok(self.brought(&offloaded.packed))
     }
-    fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+    fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
         if self.convs.fetch_add(1, Ordering::SeqCst) + 1 == self.fails_at.load(Ordering::SeqCst) {
             return Err(Error::OutOfMemory { op: "conv", device: "scarce".into(), shape: x.shape(), bytes: x.bytes() });
         }
-        self.inner.conv(past, x, conv, epilogue)
+        self.inner.conv(cache, x, conv, epilogue)
     }
 
     fn device(&self) -> String {
@@ -100,11 +100,17 @@ impl Ops for Scarce {
     fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
         self.inner.download(x)
     }
-    fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
-        self.inner.upsample(past, x, upsample, groups)
+    fn upsample(
+        &self,
+        cache: TemporalCache,
+        x: &Tensor,
+        upsample: &Upsample,
+        groups: Option<usize>,
+    ) -> Result<ConvOutput> {
+        self.inner.upsample(cache, x, upsample, groups)
     }
-    fn tail(&self, past: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
-        self.inner.tail(past, x, keep)
+    fn tail(&self, cache: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
+        self.inner.tail(cache, x, keep)
     }
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
         self.inner.group_norm(x, stats, norm, act)

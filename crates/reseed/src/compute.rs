@@ -7,11 +7,11 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use reseed_model::plan::{Cut, slices};
-use reseed_model::{Half, Stream};
-use reseed_ops::{CopyTime, Hw, Incoming, Ops, Thw};
+use reseed_model::{Coder, Stream};
+use reseed_ops::{CopyTime, Hw, Ops, PendingDownload, Thw};
 
+use crate::batch_store::{BatchStore, FrameSender, Turn};
 use crate::error::{Error, Result};
-use crate::keep::{Keep, Outlet, Turn};
 use crate::latent::Latent;
 use crate::noise::noised_condition;
 use crate::phase::{Phase, PhaseCell};
@@ -19,7 +19,7 @@ use crate::prepare::{Slice, pictures};
 use crate::read::FrameBatch;
 use crate::report::timed;
 use crate::settings::Settings;
-use crate::upscaler::{Fit, Fitted, Model};
+use crate::upscaler::{Model, Replan, Replanner};
 use crate::view::View;
 
 /// Time that the networks took.
@@ -32,7 +32,7 @@ pub struct PhaseTimes {
 }
 
 /// Sends slices on as they are, until there are none or nobody wants more.
-pub fn pass(from: &Receiver<Slice>, to: &Outlet) -> PhaseTimes {
+pub fn pass(from: &Receiver<Slice>, to: &FrameSender) -> PhaseTimes {
     for slice in from {
         if to.send(slice).is_err() {
             break;
@@ -54,10 +54,10 @@ pub struct Compute<'a> {
     pub phase: &'a PhaseCell,
     pub stop: &'a AtomicBool,
     /// How the networks run now.
-    pub turns: Fitted,
-    pub fit: Option<&'a dyn Fit>,
+    pub turns: Replan,
+    pub fit: Option<&'a dyn Replanner>,
     /// Where latents wait for the next network's turn.
-    pub keep: Option<&'a dyn Keep>,
+    pub keep: Option<&'a dyn BatchStore>,
 }
 
 /// Batches between two networks.
@@ -92,7 +92,7 @@ struct Decoding {
 
 impl Compute<'_> {
     /// Takes slices and sends their restored pictures, until there are none or nobody wants more.
-    pub fn run(mut self, from: &Receiver<Slice>, to: &Outlet) -> Result<PhaseTimes> {
+    pub fn run(mut self, from: &Receiver<Slice>, to: &FrameSender) -> Result<PhaseTimes> {
         let (mut times, mut next) = (PhaseTimes::default(), self.done);
         loop {
             let mut encoding = Encoding { window: Window::new(), next, slices: Vec::new(), ended: false };
@@ -123,7 +123,7 @@ impl Compute<'_> {
                 Err(Error::Model(error @ reseed_model::Error::Device(reseed_ops::Error::OutOfMemory { .. }))) => error,
                 done => return done,
             };
-            match self.fit.and_then(Fit::smaller) {
+            match self.fit.and_then(Replanner::smaller) {
                 Some(smaller) => self.turns = smaller,
                 None => return Err(error.into()),
             }
@@ -135,10 +135,10 @@ impl Compute<'_> {
         &self,
         encoding: &mut Encoding,
         from: &Receiver<Slice>,
-        to: &Outlet,
+        to: &FrameSender,
         times: &mut PhaseTimes,
     ) -> Result<()> {
-        let here = self.model.vae.encoder.fetch(self.encoder_ops)?;
+        let here = self.model.vae.encoder.prefetch(self.encoder_ops)?;
         let half = here.as_deref().unwrap_or(&self.model.vae.encoder);
         let mut encoder = self.stream(half, Cut::Pictures, self.padded());
         let (mut latent, mut next, mut running) = (Vec::new(), 0, None);
@@ -173,7 +173,7 @@ impl Compute<'_> {
     }
 
     /// Takes the next batch with the latent that an earlier run encoded it to; `false` where there is none.
-    fn recall(&self, encoding: &mut Encoding, from: &Receiver<Slice>, to: &Outlet) -> bool {
+    fn recall(&self, encoding: &mut Encoding, from: &Receiver<Slice>, to: &FrameSender) -> bool {
         let Some(latent) = self.keep.and_then(|keep| keep.get_latent(Turn::Encode, encoding.next)) else {
             return false;
         };
@@ -189,7 +189,7 @@ impl Compute<'_> {
     }
 
     /// Waits for a slice to encode; `false` when there are no more.
-    fn read(&self, encoding: &mut Encoding, from: &Receiver<Slice>, to: &Outlet) -> bool {
+    fn read(&self, encoding: &mut Encoding, from: &Receiver<Slice>, to: &FrameSender) -> bool {
         self.phase.set(Phase::Wait);
         loop {
             let slice = if self.stopped() { None } else { from.recv().ok() };
@@ -227,18 +227,18 @@ impl Compute<'_> {
     }
 
     /// Decodes the window and sends its pictures on; `false` when nobody wants more.
-    fn decode_window(&self, decoding: &mut Decoding, to: &Outlet, times: &mut PhaseTimes) -> Result<bool> {
+    fn decode_window(&self, decoding: &mut Decoding, to: &FrameSender, times: &mut PhaseTimes) -> Result<bool> {
         if decoding.window.is_empty() {
             return Ok(true);
         }
         self.phase.set(Phase::Decode);
-        let here = self.model.vae.decoder.fetch(self.ops)?;
+        let here = self.model.vae.decoder.prefetch(self.ops)?;
         let half = here.as_deref().unwrap_or(&self.model.vae.decoder);
         while let Some((batch, restored)) = decoding.window.front_mut() {
             let thw = restored.thw;
             let mut decoder = self.stream(half, Cut::Latents, Hw::new(thw.h, thw.w));
             let (ranges, frame) = (slices(thw.t, self.turns.vae.slice), restored.values.len() / thw.t);
-            let mut running: Option<Box<dyn Incoming>> = None;
+            let mut running: Option<Box<dyn PendingDownload>> = None;
             for i in 0..=ranges.len() {
                 if self.stopped() {
                     return Ok(false);
@@ -271,7 +271,7 @@ impl Compute<'_> {
     }
 
     /// What the transformer sees of a slice that is being encoded: the mean of its latents' distribution, scaled.
-    fn means(&self, moments: Box<dyn Incoming>) -> Result<Vec<f32>> {
+    fn means(&self, moments: Box<dyn PendingDownload>) -> Result<Vec<f32>> {
         let config = &self.model.vae.config;
         let mut values = Vec::new();
         moments.wait(&mut values).map_err(reseed_model::Error::from)?;
@@ -305,7 +305,7 @@ impl Compute<'_> {
         Hw::new(size.h, size.w)
     }
 
-    fn stream<'s>(&'s self, half: &'s dyn Half, cut: Cut, plane: Hw) -> Stream<'s> {
+    fn stream<'s>(&'s self, half: &'s dyn Coder, cut: Cut, plane: Hw) -> Stream<'s> {
         let plan = &self.turns.vae;
         let (ops, keeping, tiling) = match cut {
             Cut::Pictures => (self.encoder_ops, &plan.encode, plan.encode_tiling),

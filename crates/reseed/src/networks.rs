@@ -16,11 +16,11 @@ const VAE_FACTORS: (usize, usize, usize) = (3, 8, 4);
 
 /// Where a network's weights are between its turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Between {
+pub enum NetworkResidency {
     /// All of the VAE's stay on the device, and so many of the transformer's layers; the others come when they are wanted.
-    Stay(usize),
+    Device(usize),
     /// In the host's memory, from where each network's come for its turn.
-    Wait,
+    Host,
 }
 
 /// The networks of a model on their devices. The two may be one device, or two types of one.
@@ -36,7 +36,7 @@ impl Networks {
     pub fn load(
         (halves, vae): ([&dyn Ops; 2], &dyn Source),
         (dit_ops, dit): (&dyn Ops, &dyn Source),
-        between: Between,
+        between: NetworkResidency,
         text: impl FnOnce(usize) -> reseed_model::Result<Text>,
     ) -> Result<Networks> {
         let config = reseed_model::Config::detect(vae)?;
@@ -50,8 +50,8 @@ impl Networks {
         }
         let text = Arc::new(text(sizes.text_width)?);
         let (vae, resident) = match between {
-            Between::Stay(layers) => (Vae::load_halves(halves, vae)?, layers),
-            Between::Wait => (Vae::load_parked(halves[0], vae)?, 0),
+            NetworkResidency::Device(layers) => (Vae::load_halves(halves, vae)?, layers),
+            NetworkResidency::Host => (Vae::load_offloaded(halves[0], vae)?, 0),
         };
         Ok(Networks { vae, dit: Dit::load_keeping(dit_ops, dit, resident)?, text })
     }

@@ -11,10 +11,10 @@ use reseed_media::{Depth, Frame, Samples, Size};
 
 use crate::alpha;
 use crate::batch::{Batch, Start};
+use crate::checkpoint::Checkpoint;
 use crate::color::Color;
 use crate::join::{self, Joiner};
 use crate::low_band;
-use crate::point::Point;
 use crate::prepare::Slice;
 use crate::report::timed;
 use crate::settings::Settings;
@@ -25,7 +25,7 @@ pub enum Done {
     /// A frame, ready to be written.
     Frame(Frame),
     /// All frames of a batch that can be ready are.
-    Batch(Point),
+    Batch(Checkpoint),
 }
 
 /// Makes frames of what the networks made.
@@ -40,7 +40,7 @@ pub struct Post<'a> {
     /// Batches that came last, and their shots.
     shots: VecDeque<(usize, Start)>,
     /// Where the job stands; `held` stays empty here.
-    point: Point,
+    point: Checkpoint,
     /// Whether points are told.
     tells: bool,
     stop: &'a AtomicBool,
@@ -50,15 +50,15 @@ impl<'a> Post<'a> {
     /// Results of this depth. Once `stop` is set, an end is not the clip's.
     pub fn new(settings: &'a Settings, view: &'a View, depth: Depth, stop: &'a AtomicBool) -> Post<'a> {
         let joiner = Joiner::new(settings.overlap, settings.batching.shared());
-        let (held, point) = (VecDeque::new(), Point::default());
+        let (held, point) = (VecDeque::new(), Checkpoint::default());
         let shots = VecDeque::new();
         Post { settings, view, depth, joiner, done: 0, held, shots, point, tells: false, stop }
     }
 
     /// From a point on, with points told behind every batch where they are wanted.
-    pub fn from(self, point: Point, tells: bool) -> Post<'a> {
-        let Point { batches: done, held, .. } = point;
-        Post { done, held: held.into(), point: Point { held: Vec::new(), ..point }, tells, ..self }
+    pub fn from(self, point: Checkpoint, tells: bool) -> Post<'a> {
+        let Checkpoint { batches: done, held, .. } = point;
+        Post { done, held: held.into(), point: Checkpoint { held: Vec::new(), ..point }, tells, ..self }
     }
 
     /// Takes restored pictures and sends frames, until there are none or nobody wants more. Gives the time.
@@ -120,7 +120,7 @@ impl<'a> Post<'a> {
         let first = (self.point.batches - held.len()).min(self.point.batches - 1);
         self.shots.retain(|(batch, _)| *batch >= first);
         self.point.shot = self.shots.front().map_or(self.point.shot, |(_, shot)| *shot);
-        to.send(Done::Batch(Point { held, ..self.point.clone() })).is_ok()
+        to.send(Done::Batch(Checkpoint { held, ..self.point.clone() })).is_ok()
     }
 
     /// The top left of padded pictures. One alone stays where it is.

@@ -1,7 +1,7 @@
 //! What a user can choose.
 
 use reseed_media::Info;
-use reseed_model::plan::{Keeping, Tiling};
+use reseed_model::plan::{CachePlan, Tiling};
 
 use crate::alpha::Range;
 use crate::batch::Batching;
@@ -38,12 +38,12 @@ pub struct Settings {
     /// How the VAE computes.
     pub vae: VaePlan,
     /// How the networks take turns.
-    pub turns: Turns,
+    pub turns: WindowPlan,
 }
 
 /// How the networks take turns on the device. Whatever it says, the result is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turns {
+pub struct WindowPlan {
     /// Batches that one network sees before the next one has its turn. Their frames and latents wait on the host.
     pub window: usize,
     /// Layers of the transformer that come for its turn, of those that wait in the host's memory.
@@ -56,9 +56,9 @@ pub struct VaePlan {
     /// Latent frames a slice.
     pub slice: usize,
     /// What the encoder keeps where between slices.
-    pub encode: Keeping,
+    pub encode: CachePlan,
     /// The same of the decoder.
-    pub decode: Keeping,
+    pub decode: CachePlan,
     /// The encoder's spatial tiles, approximate.
     pub encode_tiling: Option<Tiling>,
     /// The decoder's.
@@ -101,13 +101,13 @@ impl Default for Settings {
             alpha_range: Range::default(),
             vae: VaePlan {
                 slice: 1,
-                encode: Keeping::default(),
-                decode: Keeping::default(),
+                encode: CachePlan::default(),
+                decode: CachePlan::default(),
                 encode_tiling: None,
                 decode_tiling: None,
                 workers: 1,
             },
-            turns: Turns { window: 1, layers: 0 },
+            turns: WindowPlan { window: 1, layers: 0 },
         }
     }
 }

@@ -10,13 +10,13 @@ use reseed_media::{Sink, Source};
 use reseed_model::Vae;
 use reseed_ops::{CopyTime, Ops};
 
+use crate::batch_store::{BatchStore, FrameSender, made};
+use crate::checkpoint::Checkpoint;
 use crate::compute::{Compute, PhaseTimes, pass};
 use crate::error::{Error, Result};
-use crate::keep::{Keep, Outlet, made};
 use crate::latent::Latent;
 use crate::memory;
 use crate::phase::{Phase, PhaseCell};
-use crate::point::Point;
 use crate::post::{Done, Post};
 use crate::prepare::Prepare;
 use crate::read::{Read, Reader};
@@ -65,7 +65,7 @@ pub struct Model<'a> {
 }
 
 /// How a job goes on in less memory.
-pub struct Fitted {
+pub struct Replan {
     /// The VAE's plan, with slices and tiles as they were.
     pub vae: VaePlan,
     /// Layers of the transformer that come for its turn.
@@ -73,9 +73,9 @@ pub struct Fitted {
 }
 
 /// Knows how a job goes on when its device has less memory than there was.
-pub trait Fit: Sync {
+pub trait Replanner: Sync {
     /// A way that takes less than the last one, of which nothing is on the device any more; nothing where there is none.
-    fn smaller(&self) -> Option<Fitted>;
+    fn smaller(&self) -> Option<Replan>;
 }
 
 /// Hears of a job while it runs, on the thread that started it.
@@ -98,7 +98,7 @@ pub trait Progress {
     }
 
     /// All frames that came of a batch are written to `sink`; [`Upscaler::resume`] can go on from `point`.
-    fn batch_done(&mut self, _point: &Point, _sink: &mut dyn Sink) -> reseed_media::Result<()> {
+    fn batch_done(&mut self, _point: &Checkpoint, _sink: &mut dyn Sink) -> reseed_media::Result<()> {
         Ok(())
     }
 }
@@ -113,8 +113,8 @@ pub struct Upscaler<'a> {
     networks: Option<(&'a dyn Ops, Model<'a>)>,
     encoder_ops: Option<&'a dyn Ops>,
     settings: Settings,
-    fit: Option<&'a dyn Fit>,
-    keep: Option<&'a dyn Keep>,
+    fit: Option<&'a dyn Replanner>,
+    keep: Option<&'a dyn BatchStore>,
 }
 
 impl<'a> Upscaler<'a> {
@@ -132,12 +132,12 @@ impl<'a> Upscaler<'a> {
 
     /// The same on a device whose memory may be taken by others: `fit` is asked when something finds no place, and the
     /// batch in hand runs again.
-    pub fn fitting(self, fit: Option<&'a dyn Fit>) -> Upscaler<'a> {
+    pub fn fitting(self, fit: Option<&'a dyn Replanner>) -> Upscaler<'a> {
         Upscaler { fit, ..self }
     }
 
     /// The same with a place for what the networks made, until it is written.
-    pub fn keeping(self, keep: Option<&'a dyn Keep>) -> Upscaler<'a> {
+    pub fn keeping(self, keep: Option<&'a dyn BatchStore>) -> Upscaler<'a> {
         Upscaler { keep, ..self }
     }
 
@@ -149,14 +149,14 @@ impl<'a> Upscaler<'a> {
     /// Runs the job: every frame of `source` goes restored to `sink`, which is finished behind the last. Whatever goes
     /// wrong, all threads have ended when this returns and the sink is dropped unfinished.
     pub fn run(&self, source: &mut dyn Source, sink: Box<dyn Sink>, progress: &mut dyn Progress) -> Result<Report> {
-        self.resume(Point::default(), source, sink, progress)
+        self.resume(Checkpoint::default(), source, sink, progress)
     }
 
     /// Goes on from a point of a job with the same settings, networks and source, which starts anew. `sink` has the frames that were written up to that point, and gets the same as in a run without
     /// interruption. The report counts what was done this time.
     pub fn resume(
         &self,
-        from: Point,
+        from: Checkpoint,
         source: &mut dyn Source,
         mut sink: Box<dyn Sink>,
         progress: &mut dyn Progress,
@@ -171,7 +171,7 @@ impl<'a> Upscaler<'a> {
 
     fn stages(
         &self,
-        from: Point,
+        from: Checkpoint,
         source: &mut dyn Source,
         sink: &mut dyn Sink,
         progress: &mut dyn Progress,
@@ -189,7 +189,7 @@ impl<'a> Upscaler<'a> {
         let prepare = Prepare { view: &view, latents, draws, done: computed };
         let (view, phase, stop) = (&view, &phase, &stop);
         let (vae, layers) = (settings.vae.clone(), settings.turns.layers);
-        let turns = Fitted { vae, layers };
+        let turns = Replan { vae, layers };
         let compute = self.networks.map(|(ops, model)| {
             let (encoder_ops, done, fit) = (self.encoder_ops.unwrap_or(ops), computed, self.fit);
             // Where every batch goes through all networks at once, no latent waits.
@@ -200,7 +200,7 @@ impl<'a> Upscaler<'a> {
         let (batches, batches_in) = sync_channel(1);
         let (slices, slices_in) = sync_channel(SLICES_AHEAD);
         let (decoded, decoded_in) = sync_channel(SLICES_AHEAD);
-        let decoded = Outlet::new(decoded, keep, done, made);
+        let decoded = FrameSender::new(decoded, keep, done, made);
         let (frames, frames_in) = sync_channel(FRAMES_AHEAD);
         thread::scope(|scope| {
             let failed = |_: &Error| stop.store(true, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use reseed::batch::Batching;
 use reseed::join::Overlap;
-use reseed::{Keep, Latent, Point, Progress, Settings, Target, Turn};
+use reseed::{BatchStore, Checkpoint, Latent, Progress, Settings, Target, Turn};
 use reseed_media::{Depth, Frame, Samples, Sink, Size};
 use reseed_testing::pipeline::job;
 use reseed_testing::pipeline::job::{Film, SmallVae};
@@ -18,7 +18,7 @@ const SIZE: Size = Size { h: 18, w: 26 };
 #[derive(Default)]
 struct Points {
     written: usize,
-    points: Vec<Point>,
+    points: Vec<Checkpoint>,
 }
 
 impl Progress for Points {
@@ -30,7 +30,7 @@ impl Progress for Points {
         true
     }
 
-    fn batch_done(&mut self, point: &Point, _sink: &mut dyn Sink) -> reseed_media::Result<()> {
+    fn batch_done(&mut self, point: &Checkpoint, _sink: &mut dyn Sink) -> reseed_media::Result<()> {
         assert_eq!(point.frames, self.written, "a point counts what is written");
         self.points.push(point.clone());
         Ok(())
@@ -109,7 +109,7 @@ impl Progress for Impatient {
         true
     }
 
-    fn batch_done(&mut self, point: &Point, sink: &mut dyn Sink) -> reseed_media::Result<()> {
+    fn batch_done(&mut self, point: &Checkpoint, sink: &mut dyn Sink) -> reseed_media::Result<()> {
         self.0.batch_done(point, sink)
     }
 }
@@ -140,7 +140,7 @@ impl Memory {
     }
 }
 
-impl Keep for Memory {
+impl BatchStore for Memory {
     fn put(&self, batch: usize, pictures: &[f32], last: bool) {
         let mut kept = self.0.lock().unwrap();
         let (all, whole) = kept.entry(batch).or_default();
@@ -177,8 +177,13 @@ fn what_was_made_is_kept_before_the_next_batch_begins() {
             Ok(Latent { thw: condition.thw, values: mixed })
         };
         let mut points = Points::default();
-        let (report, whole) =
-            networks.keeping((Some(&memory), Point::default()), settings(), &step, Film::new(&film()), &mut points);
+        let (report, whole) = networks.keeping(
+            (Some(&memory), Checkpoint::default()),
+            settings(),
+            &step,
+            Film::new(&film()),
+            &mut points,
+        );
         let batches = report.unwrap().batches;
         for point in points.points {
             for made in point.batches..=batches {

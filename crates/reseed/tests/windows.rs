@@ -6,7 +6,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use reseed::batch::Batching;
-use reseed::{Between, Fit, Fitted, Keep, Model, Networks, Settings, Target, Turn, Turns, Upscaler, VaePlan};
+use reseed::{
+    BatchStore, Model, NetworkResidency, Networks, Replan, Replanner, Settings, Target, Turn, Upscaler, VaePlan,
+    WindowPlan,
+};
 use reseed_media::{Depth, Frame, Size, Source};
 use reseed_model::dit::{B3, Config as DitConfig};
 use reseed_model::weights::formula::{Formula, uniform};
@@ -32,7 +35,7 @@ fn film() -> Vec<Frame> {
     (0..21).map(frame).collect()
 }
 
-fn networks(ops: &Scarce, between: Between) -> Networks {
+fn networks(ops: &Scarce, between: NetworkResidency) -> Networks {
     let (vae, dit) = (Config::tiny(), DitConfig::tiny(B3, LAYERS));
     let text = |width: usize| {
         let values = uniform("text", 3 * width, 1).into_iter().map(|v| v as f32).collect();
@@ -46,12 +49,17 @@ fn settings(window: usize, layers: usize) -> Settings {
     Settings {
         target: Target::Scale(1.3),
         batching: Batching { size: 9, overlap: 2, uniform: false },
-        turns: Turns { window, layers },
+        turns: WindowPlan { window, layers },
         ..Settings::default()
     }
 }
 
-fn run(ops: &Scarce, networks: &Networks, settings: Settings, fit: Option<&dyn Fit>) -> Result<Vec<Frame>, String> {
+fn run(
+    ops: &Scarce,
+    networks: &Networks,
+    settings: Settings,
+    fit: Option<&dyn Replanner>,
+) -> Result<Vec<Frame>, String> {
     run_keeping(ops, networks, settings, (fit, None))
 }
 
@@ -59,7 +67,7 @@ fn run_keeping(
     ops: &Scarce,
     networks: &Networks,
     settings: Settings,
-    (fit, keep): (Option<&dyn Fit>, Option<&dyn Keep>),
+    (fit, keep): (Option<&dyn Replanner>, Option<&dyn BatchStore>),
 ) -> Result<Vec<Frame>, String> {
     let mut film = Film::new(&film());
     let (screen, finished) = job::screen(&film, settings.output(film.info()).unwrap().size);
@@ -72,37 +80,40 @@ fn run_keeping(
 #[test]
 fn windows_of_any_width_make_the_same_frames() {
     let ops = Scarce::new();
-    let resident = networks(&ops, Between::Stay(usize::MAX));
+    let resident = networks(&ops, NetworkResidency::Device(usize::MAX));
     let want = run(&ops, &resident, settings(1, 0), None).unwrap();
-    assert_eq!((want.len(), ops.fetched.load(Ordering::SeqCst)), (21, 0));
-    let waiting = networks(&ops, Between::Wait);
+    assert_eq!((want.len(), ops.prefetched.load(Ordering::SeqCst)), (21, 0));
+    let waiting = networks(&ops, NetworkResidency::Host);
     let mut before = usize::MAX;
     for (window, layers) in [(1, 0), (1, LAYERS), (2, LAYERS), (3, 2), (64, LAYERS)] {
-        ops.fetched.store(0, Ordering::SeqCst);
+        ops.prefetched.store(0, Ordering::SeqCst);
         let got = run(&ops, &waiting, settings(window, layers), None).unwrap();
         assert!(got == want, "windows of {window} with {layers} layers: other frames");
         // What comes for a window comes once for all of it.
-        let fetched = ops.fetched.load(Ordering::SeqCst);
-        assert!(fetched > 0 && (layers < LAYERS || fetched < before), "{fetched} layers fetched, {before} before");
-        before = if layers < LAYERS { before } else { fetched };
+        let prefetched = ops.prefetched.load(Ordering::SeqCst);
+        assert!(
+            prefetched > 0 && (layers < LAYERS || prefetched < before),
+            "{prefetched} layers prefetched, {before} before"
+        );
+        before = if layers < LAYERS { before } else { prefetched };
     }
 }
 
 /// Always knows a smaller plan.
 struct Giving(AtomicUsize);
 
-impl Fit for Giving {
-    fn smaller(&self) -> Option<Fitted> {
+impl Replanner for Giving {
+    fn smaller(&self) -> Option<Replan> {
         self.0.fetch_add(1, Ordering::SeqCst);
-        Some(Fitted { vae: VaePlan { ..Settings::default().vae }, layers: 1 })
+        Some(Replan { vae: VaePlan { ..Settings::default().vae }, layers: 1 })
     }
 }
 
 /// Never does.
 struct Poor;
 
-impl Fit for Poor {
-    fn smaller(&self) -> Option<Fitted> {
+impl Replanner for Poor {
+    fn smaller(&self) -> Option<Replan> {
         None
     }
 }
@@ -110,7 +121,7 @@ impl Fit for Poor {
 #[test]
 fn a_job_whose_memory_is_taken_goes_on_from_any_slice() {
     let ops = Scarce::new();
-    let waiting = networks(&ops, Between::Wait);
+    let waiting = networks(&ops, NetworkResidency::Host);
     let want = run(&ops, &waiting, settings(2, LAYERS), None).unwrap();
     let convs = ops.convs.load(Ordering::SeqCst);
     for nth in (1..=convs).step_by(convs / 10) {
@@ -131,7 +142,7 @@ fn a_job_whose_memory_is_taken_goes_on_from_any_slice() {
 #[derive(Default)]
 struct Latents(Mutex<BTreeMap<(Turn, usize), Vec<f32>>>);
 
-impl Keep for Latents {
+impl BatchStore for Latents {
     fn put(&self, _: usize, _: &[f32], _: bool) {}
 
     fn get(&self, _: usize) -> Option<Vec<f32>> {
@@ -151,7 +162,7 @@ impl Keep for Latents {
 #[test]
 fn a_job_that_dies_within_a_window_computes_none_of_its_latents_again() {
     let ops = Scarce::new();
-    let waiting = networks(&ops, Between::Wait);
+    let waiting = networks(&ops, NetworkResidency::Host);
     let want = run(&ops, &waiting, settings(2, LAYERS), None).unwrap();
     let convs = ops.convs.load(Ordering::SeqCst);
     let mut computed = Vec::new();

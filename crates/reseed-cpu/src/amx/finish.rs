@@ -46,7 +46,7 @@ mod registers {
     use super::super::PANEL;
     use super::{Element, Measure, Row, SIDE};
 
-    /// Pixels by which output is fetched ahead: a store to what is in no cache waits for it.
+    /// Pixels by which output is prefetched ahead: a store to what is in no cache waits for it.
     const AHEAD: usize = 8;
 
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512bf16")]

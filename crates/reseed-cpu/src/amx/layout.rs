@@ -16,7 +16,7 @@ use crate::memory::Element;
 use crate::transpose::Pixels;
 use reseed_ops::Hw;
 
-/// Pixels by which input is fetched ahead while it is copied.
+/// Pixels by which input is prefetched ahead while it is copied.
 const AHEAD: usize = 8;
 
 /// Where the input of a region stands, counted in elements, and how tiles cover its outputs.
@@ -169,7 +169,7 @@ impl<'a, E: Element> Held<'a, E> {
 /// Asks for the cache lines of a pixel.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn fetch(pixel: &[bf16]) {
+fn prefetch(pixel: &[bf16]) {
     for line in pixel.chunks(DEPTH) {
         // SAFETY: a prefetch touches nothing.
         unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.as_ptr().cast()) }
@@ -177,13 +177,13 @@ fn fetch(pixel: &[bf16]) {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn fetch(_: &[bf16]) {}
+fn prefetch(_: &[bf16]) {}
 
 leveled! {
     /// Pixels chunk by chunk, `apart` elements from one to the next; zeros where there is none.
     fn spread(pixels: &Pixels<bf16>, to: &mut [bf16], apart: usize) {
         for i in 0..pixels.count {
-            fetch(pixels.get(i + AHEAD).unwrap_or_default());
+            prefetch(pixels.get(i + AHEAD).unwrap_or_default());
             let pixel = pixels.get(i).unwrap_or_default();
             let (whole, rest) = pixel.as_chunks::<DEPTH>();
             for (chunk, from) in whole.iter().enumerate() {

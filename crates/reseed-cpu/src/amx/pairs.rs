@@ -109,7 +109,7 @@ mod registers {
 
     use super::{DEPTH, Line, POSITIONS, bf16};
 
-    /// Pixels by which input is fetched ahead.
+    /// Pixels by which input is prefetched ahead.
     const AHEAD: usize = 8;
 
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]

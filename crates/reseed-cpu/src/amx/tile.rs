@@ -55,7 +55,7 @@ pub struct Product<'a> {
     pub tiles: &'a [Place],
     /// What is multiplied and summed.
     pub steps: &'a [Step<'a>],
-    /// Elements from a step's part of B to what the next product reads there, which is fetched meanwhile.
+    /// Elements from a step's part of B to what the next product reads there, which is prefetched meanwhile.
     pub next: isize,
     /// Sums.
     pub c: &'a mut [f32],
@@ -217,7 +217,7 @@ mod system {
         ($name:ident: $zero:literal, $load:literal, $step:literal, $store:literal) => {
             unsafe fn $name(p: &Product, a: [*const u8; 2], ahead: isize, sums: &Sums) {
                 // SAFETY: `Tiles::multiply` has checked the sizes. Runs and strides are counted in elements of two bytes;
-                // what is fetched ahead need not exist.
+                // what is prefetched ahead need not exist.
                 unsafe {
                     asm!(
                         "mov {at}, [{sums} + 8]",

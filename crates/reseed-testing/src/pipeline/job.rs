@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use reseed::{Keep, Latent, Model, Point, Progress, Report, Result, Settings, Step, Upscaler};
+use reseed::{BatchStore, Checkpoint, Latent, Model, Progress, Report, Result, Settings, Step, Upscaler};
 use reseed_cpu::CpuOps;
 use reseed_media::{Depth, Frame, Info, Kind, Rate, Sink, Size, Source};
 use reseed_model::weights::formula::Formula;
@@ -37,13 +37,13 @@ impl SmallVae {
         film: Film,
         progress: &mut dyn Progress,
     ) -> (Result<Report>, Vec<Frame>) {
-        self.resume(Point::default(), settings, step, film, progress)
+        self.resume(Checkpoint::default(), settings, step, film, progress)
     }
 
     /// The same from a point on; gives what is written from there.
     pub fn resume(
         &self,
-        from: Point,
+        from: Checkpoint,
         settings: Settings,
         step: &dyn Step,
         film: Film,
@@ -55,7 +55,7 @@ impl SmallVae {
     /// The same with a place for what the networks make.
     pub fn keeping(
         &self,
-        (keep, from): (Option<&dyn Keep>, Point),
+        (keep, from): (Option<&dyn BatchStore>, Checkpoint),
         settings: Settings,
         step: &dyn Step,
         film: Film,
@@ -72,7 +72,7 @@ pub fn show(
     upscaler: &Upscaler,
     size: Size,
     mut film: Film,
-    (from, progress): (Point, &mut dyn Progress),
+    (from, progress): (Checkpoint, &mut dyn Progress),
 ) -> (Result<Report>, Vec<Frame>) {
     let (screen, finished) = screen(&film, size);
     let report = upscaler.resume(from, &mut film, screen, progress);

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use reseed::batch::Batching;
 use reseed::join::Overlap;
 use reseed::noise::Noise;
-use reseed::{Color, Latent, Model, Point, Settings, Step, Target, Transformer, Upscaler};
+use reseed::{Checkpoint, Color, Latent, Model, Settings, Step, Target, Transformer, Upscaler};
 use reseed_media::{Frame, Samples};
 use reseed_model::dit::{B3, B7};
 use reseed_model::weights::formula::Formula;
@@ -125,7 +125,7 @@ impl Job {
         let (settings, film) = (self.settings(), Film::new(frames));
         let size = self.golden.frames("output")[0].size;
         let upscaler = Upscaler::new(devices.vae, Model { vae: &vae, step: &step }, settings);
-        let (report, frames) = show(&upscaler, size, film, (Point::default(), &mut ()));
+        let (report, frames) = show(&upscaler, size, film, (Checkpoint::default(), &mut ()));
         let report = report.unwrap();
         assert_eq!(report.batches, self.golden.case["batches"].as_array().unwrap().len());
         assert_eq!((report.frames, report.shots), (frames.len(), 1));

@@ -11,16 +11,16 @@ use crate::tensor::Storage;
 
 /// What has been counted.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ledger {
+pub struct TraceReport {
     /// Bytes of tensors alive now.
     pub live: usize,
     /// Most bytes alive at once, workspace included.
     pub peak: usize,
     /// Bytes of one piece of memory that holds them all, gaps between them included.
     pub arena: usize,
-    /// Most bytes parked in the host's memory at once.
-    pub parked: usize,
-    /// Bytes copied to be parked and fetched.
+    /// Most bytes offloaded in the host's memory at once.
+    pub offloaded: usize,
+    /// Bytes copied to be offloaded and prefetched.
     pub copied: usize,
     /// Bytes of weights on the device.
     pub weights: usize,
@@ -38,7 +38,7 @@ pub struct Ledger {
 
 /// What a device does in a nanosecond.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct SpeedModel {
     /// Multiplications and additions.
     pub flops: u64,
     /// Bytes that its kernels read and write.
@@ -47,19 +47,19 @@ pub struct Pace {
     pub bus: u64,
 }
 
-impl Default for Pace {
+impl Default for SpeedModel {
     /// A large card of today.
-    fn default() -> Pace {
-        Pace { flops: 650_000, bytes: 2_700, bus: 45 }
+    fn default() -> SpeedModel {
+        SpeedModel { flops: 650_000, bytes: 2_700, bus: 45 }
     }
 }
 
-/// The ledger, where tensors would lie, and how far each lane of the device has come.
-pub struct Book {
-    pub ledger: Ledger,
-    pub pace: Pace,
+/// The report, where tensors would lie, and how far each lane of the device has come.
+pub struct TraceState {
+    pub report: TraceReport,
+    pub speed: SpeedModel,
     arena: Arena,
-    parked: usize,
+    offloaded: usize,
     /// Bytes of the place for weights that are rearranged, part of those of the weights.
     room: usize,
     /// When the last copy from the host is done.
@@ -70,10 +70,10 @@ pub struct Book {
     busy: Vec<(Range<usize>, u64)>,
 }
 
-impl Book {
-    pub fn new(pace: Pace) -> Book {
-        let (ledger, arena) = (Ledger::default(), Arena::new(usize::MAX, usize::MAX));
-        Book { ledger, pace, arena, parked: 0, room: 0, inward: 0, outward: 0, busy: Vec::new() }
+impl TraceState {
+    pub fn new(speed: SpeedModel) -> TraceState {
+        let (report, arena) = (TraceReport::default(), Arena::new(usize::MAX, usize::MAX));
+        TraceState { report, speed, arena, offloaded: 0, room: 0, inward: 0, outward: 0, busy: Vec::new() }
     }
 
     /// Lays parts of at least so many bytes at the other end of the memory, of which nothing is taken yet.
@@ -84,7 +84,7 @@ impl Book {
     /// Counts the place where one layer's weights are rearranged at a time.
     pub fn rearranged(&mut self, bytes: usize) {
         let room = self.room.max(bytes);
-        self.ledger.weights += room - self.room;
+        self.report.weights += room - self.room;
         self.room = room;
     }
 
@@ -96,12 +96,12 @@ impl Book {
 
     /// A place, and when copies that use it will be done.
     pub fn place(&mut self, bytes: usize) -> (usize, u64) {
-        let ledger = &mut self.ledger;
-        ledger.live += bytes;
-        ledger.peak = ledger.peak.max(ledger.live);
+        let report = &mut self.report;
+        report.live += bytes;
+        report.peak = report.peak.max(report.live);
         let at = self.arena.take(bytes).expect("an arena without end");
-        ledger.arena = self.arena.high();
-        self.busy.retain(|&(_, done)| done > self.ledger.time);
+        report.arena = self.arena.high();
+        self.busy.retain(|&(_, done)| done > self.report.time);
         let overlaps = |part: &Range<usize>| part.start < at + bytes && at < part.end;
         let done = self.busy.iter().filter(|(part, _)| overlaps(part)).map(|&(_, done)| done).max();
         (at, done.unwrap_or(0))
@@ -109,25 +109,25 @@ impl Book {
 
     /// Gives back a part that copies use until `done`.
     pub fn give(&mut self, at: usize, bytes: usize, done: u64) {
-        self.ledger.live -= bytes;
+        self.report.live -= bytes;
         self.arena.give(at, bytes);
-        if done > self.ledger.time {
+        if done > self.report.time {
             self.busy.push((at..at + bytes, done));
         }
     }
 
     /// Counts an op.
     pub fn run(&mut self, cost: Cost) {
-        self.ledger.cost += cost;
-        self.ledger.ops += 1;
-        self.ledger.time += (cost.flops / self.pace.flops).max(cost.bytes / self.pace.bytes);
+        self.report.cost += cost;
+        self.report.ops += 1;
+        self.report.time += (cost.flops / self.speed.flops).max(cost.bytes / self.speed.bytes);
     }
 
     /// Kernels wait until then.
     pub fn wait(&mut self, until: u64) {
-        let waits = until.saturating_sub(self.ledger.time);
-        self.ledger.time += waits;
-        self.ledger.waited += waits;
+        let waits = until.saturating_sub(self.report.time);
+        self.report.time += waits;
+        self.report.waited += waits;
     }
 
     /// Waits until all copies are done.
@@ -137,59 +137,59 @@ impl Book {
 
     /// Starts a copy from the host of what is there at `ready`; returns when it is done.
     pub fn bring(&mut self, bytes: usize, ready: u64) -> u64 {
-        self.ledger.copied += bytes;
-        self.inward = self.inward.max(self.ledger.time).max(ready) + bytes as u64 / self.pace.bus;
+        self.report.copied += bytes;
+        self.inward = self.inward.max(self.report.time).max(ready) + bytes as u64 / self.speed.bus;
         self.inward
     }
 
     /// Starts a copy to the host; returns when it is done.
     pub fn leave(&mut self, bytes: usize) -> u64 {
-        self.ledger.copied += bytes;
-        self.outward = self.outward.max(self.ledger.time) + bytes as u64 / self.pace.bus;
+        self.report.copied += bytes;
+        self.outward = self.outward.max(self.report.time) + bytes as u64 / self.speed.bus;
         self.outward
     }
 
     /// Counts bytes of the host's memory.
-    pub fn park(&mut self, bytes: usize) {
-        self.parked += bytes;
-        self.ledger.parked = self.ledger.parked.max(self.parked);
+    pub fn offload(&mut self, bytes: usize) {
+        self.offloaded += bytes;
+        self.report.offloaded = self.report.offloaded.max(self.offloaded);
     }
 }
 
 /// A tensor's place.
-pub struct Counted {
+pub struct TracedBuffer {
     pub at: usize,
     pub bytes: usize,
     /// When the copy that fills it is done.
     pub ready: u64,
     /// When the copy that reads it is done.
     pub leaving: AtomicU64,
-    pub book: Arc<Mutex<Book>>,
+    pub state: Arc<Mutex<TraceState>>,
 }
 
-impl Drop for Counted {
+impl Drop for TracedBuffer {
     fn drop(&mut self) {
         let done = self.ready.max(self.leaving.load(Ordering::Relaxed));
-        lock(&self.book).give(self.at, self.bytes, done);
+        lock(&self.state).give(self.at, self.bytes, done);
     }
 }
 
 /// A tensor in the host's memory, there from `ready` on.
-pub struct Parked {
+pub struct Offloaded {
     pub bytes: usize,
     /// Bytes that are copied to bring it: frames that are the same come once.
     pub comes: usize,
     pub ready: u64,
-    pub book: Arc<Mutex<Book>>,
+    pub state: Arc<Mutex<TraceState>>,
 }
 
-impl Drop for Parked {
+impl Drop for Offloaded {
     fn drop(&mut self) {
-        lock(&self.book).parked -= self.bytes;
+        lock(&self.state).offloaded -= self.bytes;
     }
 }
 
-impl Storage for Parked {
+impl Storage for Offloaded {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -198,7 +198,7 @@ impl Storage for Parked {
     }
 }
 
-impl Storage for Counted {
+impl Storage for TracedBuffer {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -207,6 +207,6 @@ impl Storage for Counted {
     }
 }
 
-pub fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
-    book.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn lock(state: &Mutex<TraceState>) -> MutexGuard<'_, TraceState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,7 +5,7 @@ use crate::batch::Start;
 /// Where a job stands between two batches: all that it takes to go on from there, beside its source and what it has
 /// written. The default is the start of a job.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Point {
+pub struct Checkpoint {
     /// Batches done.
     pub batches: usize,
     /// Frames given to the sink.
@@ -19,7 +19,7 @@ pub struct Point {
     pub shot: Start,
 }
 
-impl Point {
+impl Checkpoint {
     /// The first batch whose frames are still needed.
     pub(crate) fn first_held(&self) -> usize {
         self.batches - self.held.len()

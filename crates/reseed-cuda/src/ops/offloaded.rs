@@ -12,12 +12,12 @@ use super::memory::ptr;
 use crate::event::Lane;
 use crate::params::{ConvArgs, int};
 use crate::pinned::Pinned;
-use crate::store::Lent;
+use crate::store::ArenaBuffer;
 
-/// Frames in pinned memory, each by itself, so that a past moves on by dropping its oldest.
-pub struct Parked(Vec<Arc<Pinned>>);
+/// Frames in pinned memory, each by itself, so that a cache moves on by dropping its oldest.
+pub struct Offloaded(Vec<Arc<Pinned>>);
 
-impl Storage for Parked {
+impl Storage for Offloaded {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -36,37 +36,37 @@ fn leave(cuda: &CudaOps, x: &Tensor, keep: usize) -> Result<Vec<Arc<Pinned>>> {
     let frame = |frame: usize| {
         // SAFETY: a frame of the tensor.
         let (pinned, copy) = unsafe { cuda.store.leave(Lane::Out, ptr(x).plus(frame * bytes), bytes) }?;
-        x.storage::<Lent>().read_by(copy);
+        x.storage::<ArenaBuffer>().read_by(copy);
         Ok(Arc::new(pinned))
     };
     (frames.saturating_sub(keep)..frames).map(frame).collect()
 }
 
-pub fn park(cuda: &CudaOps, past: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
+pub fn offload(cuda: &CudaOps, cache: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
     let left = leave(cuda, x, keep)?;
-    let mut frames = match past {
-        Some(past) => past.storage::<Parked>().0.clone(),
+    let mut frames = match cache {
+        Some(cache) => cache.storage::<Offloaded>().0.clone(),
         // At a clip's start its first frame stands for all before it.
         None => vec![left[0].clone(); keep - left.len()],
     };
     frames.extend(left);
     let kept = frames.split_off(frames.len() - keep);
     let shape = Shape::clip(Thw { t: keep, ..x.thw() }, x.channels());
-    Ok(Tensor::new(shape, x.dtype(), Arc::new(Parked(kept))))
+    Ok(Tensor::new(shape, x.dtype(), Arc::new(Offloaded(kept))))
 }
 
-pub fn fetch(cuda: &CudaOps, parked: &Tensor) -> Result<Tensor> {
-    let x = cuda.room_on(Lane::In, "fetch", parked.shape(), parked.dtype())?;
-    bring(cuda, x.storage::<Lent>(), parked, 0, parked.thw().h)?;
+pub fn prefetch(cuda: &CudaOps, offloaded: &Tensor) -> Result<Tensor> {
+    let x = cuda.room_on(Lane::In, "prefetch", offloaded.shape(), offloaded.dtype())?;
+    bring(cuda, x.storage::<ArenaBuffer>(), offloaded, 0, offloaded.thw().h)?;
     Ok(x)
 }
 
-/// Queues the copies of rows `start .. end` of every parked frame. One that is that before it, as at a clip's start, is copied
+/// Queues the copies of rows `start .. end` of every offloaded frame. One that is that before it, as at a clip's start, is copied
 /// from there.
-fn bring(cuda: &CudaOps, to: &Lent, parked: &Tensor, start: usize, end: usize) -> Result<()> {
-    let line = frame_bytes(parked) / parked.thw().h;
+fn bring(cuda: &CudaOps, to: &ArenaBuffer, offloaded: &Tensor, start: usize, end: usize) -> Result<()> {
+    let line = frame_bytes(offloaded) / offloaded.thw().h;
     let bytes = (end - start) * line;
-    let frames = &parked.storage::<Parked>().0;
+    let frames = &offloaded.storage::<Offloaded>().0;
     let frame = |i: usize| match i.checked_sub(1).filter(|&before| Arc::ptr_eq(&frames[before], &frames[i])) {
         Some(before) => cuda.store.repeat(to, i * bytes, before * bytes, bytes),
         None => cuda.store.bring(to, i * bytes, &frames[i], start * line, bytes),
@@ -74,26 +74,27 @@ fn bring(cuda: &CudaOps, to: &Lent, parked: &Tensor, start: usize, end: usize) -
     (0..frames.len()).try_for_each(frame)
 }
 
-/// Whether a convolution over `x` can read its past in strips.
+/// Whether a convolution over `x` can read its cache in strips.
 pub fn in_strips(spec: &ConvSpec, x: &Tensor) -> bool {
     let plain = spec.stride == Thw::new(1, 1, 1) && (spec.taps.h, spec.pad_before, spec.pad_after) == (3, 1, 1);
     plain && x.thw().t == 1 && spec.c_in.is_multiple_of(8)
 }
 
-/// A convolution of one frame whose past is parked: rows of it are on their way while those before them are used.
-pub fn conv(cuda: &CudaOps, whole: &Convolution, parked: &Tensor) -> Result<()> {
-    let (rows, height) = (strip_rows(parked), whole.args.in_h as usize);
-    let (keep, line) = (parked.thw().t, frame_bytes(parked) / parked.thw().h);
+/// A convolution of one frame whose cache is offloaded: rows of it are on their way while those before them are used.
+pub fn conv(cuda: &CudaOps, whole: &Convolution, offloaded: &Tensor) -> Result<()> {
+    let (rows, height) = (strip_rows(offloaded), whole.args.in_h as usize);
+    let (keep, line) = (offloaded.thw().t, frame_bytes(offloaded) / offloaded.thw().h);
     let reach = |start: usize| (start.saturating_sub(1), height.min(start + rows + 1));
-    let strip = |start: usize| -> Result<Lent> {
+    let strip = |start: usize| -> Result<ArenaBuffer> {
         let (above, below) = reach(start);
-        let lent = cuda.scratch("conv", keep * (below - above) * line / parked.dtype().bytes(), parked.dtype())?;
-        bring(cuda, &lent, parked, above, below)?;
+        let lent =
+            cuda.scratch("conv", keep * (below - above) * line / offloaded.dtype().bytes(), offloaded.dtype())?;
+        bring(cuda, &lent, offloaded, above, below)?;
         Ok(lent)
     };
     let mut next = Some(strip(0)?);
     for start in (0..height).step_by(rows) {
-        let past = next.take().expect("a strip for every step");
+        let cache = next.take().expect("a strip for every step");
         next = (start + rows < height).then(|| strip(start + rows)).transpose()?;
         let ((above, below), end) = (reach(start), height.min(start + rows));
         let value = whole.dtype.bytes();
@@ -107,8 +108,8 @@ pub fn conv(cuda: &CudaOps, whole: &Convolution, parked: &Tensor) -> Result<()> 
         };
         let y = whole.y.plus(to);
         let residual = if whole.residual == whole.y { y } else { whole.residual };
-        let launch = Convolution { x: whole.x.plus(from), past: past.ptr(), y, residual, args, ..*whole };
-        // SAFETY: rows of what the caller has checked; the strip holds as many of them of the past.
+        let launch = Convolution { x: whole.x.plus(from), cache: cache.ptr(), y, residual, args, ..*whole };
+        // SAFETY: rows of what the caller has checked; the strip holds as many of them of the cache.
         unsafe { launch.launch(cuda) }?;
     }
     Ok(())

@@ -17,7 +17,7 @@ pub enum Turn {
 }
 
 /// A place that outlives a crash.
-pub trait Keep: Sync {
+pub trait BatchStore: Sync {
     /// Takes the next pictures that the networks made of a batch, `last` with the batch's last.
     fn put(&self, batch: usize, pictures: &[f32], last: bool);
 
@@ -32,14 +32,14 @@ pub trait Keep: Sync {
 }
 
 /// The batches behind the first `done` that an earlier run's networks finished.
-pub fn made(keep: Option<&dyn Keep>, done: usize) -> VecDeque<Vec<f32>> {
+pub fn made(keep: Option<&dyn BatchStore>, done: usize) -> VecDeque<Vec<f32>> {
     keep.into_iter().flat_map(|keep| (done..).map_while(|batch| keep.get(batch))).collect()
 }
 
 /// The way behind the networks. What they made is kept before they can begin with the next batch.
-pub struct Outlet<'a> {
+pub struct FrameSender<'a> {
     to: SyncSender<Slice>,
-    keep: Option<&'a dyn Keep>,
+    keep: Option<&'a dyn BatchStore>,
     /// Batches that were done before the job went on, and what was made of those behind them.
     done: usize,
     made: RefCell<VecDeque<Vec<f32>>>,
@@ -47,11 +47,16 @@ pub struct Outlet<'a> {
     batch: Cell<usize>,
 }
 
-impl<'a> Outlet<'a> {
+impl<'a> FrameSender<'a> {
     /// Behind `done` batches, and `made` that were computed but not done.
-    pub fn new(to: SyncSender<Slice>, keep: Option<&'a dyn Keep>, done: usize, made: VecDeque<Vec<f32>>) -> Outlet<'a> {
+    pub fn new(
+        to: SyncSender<Slice>,
+        keep: Option<&'a dyn BatchStore>,
+        done: usize,
+        made: VecDeque<Vec<f32>>,
+    ) -> FrameSender<'a> {
         let batch = Cell::new(done + made.len());
-        Outlet { to, keep, done, made: RefCell::new(made), batch }
+        FrameSender { to, keep, done, made: RefCell::new(made), batch }
     }
 
     /// Sends a slice on. A batch that was computed before comes without pictures and is given them.
