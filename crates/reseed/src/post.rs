@@ -148,11 +148,12 @@ impl<'a> Post<'a> {
             return inputs.into_iter().map(|frame| self.hand_on(frame)).collect();
         }
         let size = self.view.geometry().output;
-        low_band::apply(self.settings.low_band, &mut pictures, &inputs, self.view.geometry());
+        low_band::apply(self.settings.low_band.unwrap_or_default(), &mut pictures, &inputs, self.view.geometry());
         let alphas = self.alphas(&pictures, &inputs, size);
-        if self.settings.color != Color::None {
+        let color = self.settings.color();
+        if color != Color::None {
             let style = inputs.par_iter().map(|frame| self.view.cropped(frame)).collect();
-            self.settings.color.apply(&mut pictures, style, size);
+            color.apply(&mut pictures, style, size);
         }
         let done = inputs.into_iter().filter_map(Arc::into_inner);
         done.for_each(|frame| self.view.frames().give(frame.samples));

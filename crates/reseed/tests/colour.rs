@@ -1,8 +1,9 @@
 //! Colour correction and alpha against stored results.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "errors are worth seeing")]
 
-use reseed::alpha::{self, Range};
-use reseed::{Color, Geometry, Target, View};
+use reseed::internals::View;
+use reseed::internals::alpha::{self, Range};
+use reseed::{Color, Geometry, Target};
 use reseed_media::Samples;
 use reseed_testing::pipeline::{Distance, Golden, distance};
 

@@ -4,12 +4,11 @@
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use reseed::batch::Batching;
-use reseed::noise::Noise;
-use reseed::{Color, Error, Latent, Progress, Settings, Target, Upscaler};
+use reseed::internals::{Checkpoint, Model, RunPlan, Upscaler, VaePlan};
+use reseed::{Batching, Color, Error, Event, Latent, NoiseSource, Observer, Settings, Target};
 use reseed_media::{Depth, Frame, Samples, Size, Source};
 use reseed_ops::Thw;
-use reseed_testing::pipeline::job::{Film, SmallVae, identity, screen, unreadable};
+use reseed_testing::pipeline::job::{Film, SmallVae, identity, screen, show, unreadable};
 
 const SIZE: Size = Size { h: 18, w: 26 };
 
@@ -60,7 +59,7 @@ fn a_job_gives_the_same_bytes_again() {
         Ok(Latent { thw: condition.thw, values: mixed })
     };
     let run = |seed| {
-        let settings = Settings { noise: Noise::Seed(seed), latent_noise: 0.2, ..settings(5, 1) };
+        let settings = Settings { noise: NoiseSource::Seed(seed), latent_noise: 0.2, ..settings(5, 1) };
         networks.run(settings, &step, &shot(0, 11)).1
     };
     let first = run(7);
@@ -76,7 +75,7 @@ fn every_batch_of_a_shape_starts_from_the_same_noise() {
         noises.lock().unwrap().push(noise.clone());
         Ok(condition.clone())
     };
-    let settings = Settings { noise: Noise::Seed(42), ..settings(5, 0) };
+    let settings = Settings { noise: NoiseSource::Seed(42), ..settings(5, 0) };
     SmallVae::new().run(settings, &step, &shot(0, 11)).0.unwrap();
     let noises = noises.into_inner().unwrap();
     assert_eq!(noises.iter().map(|noise| noise.thw.t).collect::<Vec<_>>(), [2, 2, 1]);
@@ -111,9 +110,11 @@ fn long_clips_take_no_more_memory_than_short_ones() {
 /// Ends the job after so many frames.
 struct Impatient(usize);
 
-impl Progress for Impatient {
-    fn advance(&mut self, frames: usize) {
-        self.0 = self.0.saturating_sub(frames);
+impl Observer for Impatient {
+    fn event(&mut self, event: &Event) {
+        if let Event::Frames(frames) = event {
+            self.0 = self.0.saturating_sub(*frames);
+        }
     }
 
     fn cancelled(&mut self) -> bool {
@@ -140,7 +141,7 @@ fn a_cancelled_job_ends_soon_and_unfinished() {
 fn every_failure_keeps_its_name() {
     let networks = SmallVae::new();
     let (report, _) = networks.run(settings(5, 0), &identity, &[]);
-    assert!(matches!(report, Err(Error::NoFrames)), "{report:?}");
+    assert!(matches!(report, Err(Error::NoFrames { .. })), "{report:?}");
 
     let broken = |i: usize| if i < 12 { Ok(Some(frame(0, i))) } else { Err(unreadable()) };
     let film = Film::made(SIZE, Depth::Eight, broken);
@@ -164,7 +165,7 @@ fn every_failure_keeps_its_name() {
 fn the_lead_in_is_taken_off_again() {
     let networks = SmallVae::new();
     for (length, lead_in) in [(9, 3), (2, 5), (1, 1)] {
-        let settings = Settings { lead_in, color: Color::None, ..settings(5, 0) };
+        let settings = Settings { lead_in, color: Some(Color::None), ..settings(5, 0) };
         let (report, frames) = networks.run(settings, &identity, &shot(0, length));
         assert_eq!((report.unwrap().frames, frames.len()), (length, length), "{length} {lead_in}");
     }
@@ -189,8 +190,11 @@ fn alpha_stays_with_the_frames_that_have_it() {
 fn slices_and_longer_ones_give_the_same_frames() {
     let networks = SmallVae::new();
     let run = |slice| {
-        let plan = reseed::VaePlan { slice, ..Settings::default().vae };
-        networks.run(Settings { vae: plan, ..settings(13, 2) }, &identity, &shot(0, 15)).1
+        let plan = RunPlan { vae: VaePlan { slice, ..VaePlan::default() }, ..RunPlan::default() };
+        let (film, model) = (Film::new(&shot(0, 15)), Model { vae: &networks.vae, step: &identity });
+        let size = settings(13, 2).output(film.info()).unwrap().size;
+        let upscaler = Upscaler::new(&networks.ops, model, settings(13, 2), plan);
+        show(&upscaler, size, film, (Checkpoint::default(), &mut (), None)).1
     };
     let (short, long) = (run(1), run(4));
     let far = short.iter().zip(&long).any(|(a, b)| reseed_media::metrics::psnr(a, b) < 60.0);
@@ -204,7 +208,7 @@ fn frames_that_nothing_changes_come_out_as_they_went_in() {
     let run = |overlap: usize, depth: Depth, frames: &[Frame]| {
         let all = frames.to_vec();
         let mut film = Film::made(frames[0].size, depth, move |i| Ok(all.get(i).cloned()));
-        let settings = Settings { target: Target::Scale(1.0), color: Color::None, ..settings(5, overlap) };
+        let settings = Settings { target: Target::Scale(1.0), color: Some(Color::None), ..settings(5, overlap) };
         let (screen, finished) = screen(&film, settings.output(film.info()).unwrap().size);
         Upscaler::identity(settings).run(&mut film, screen, &mut ()).unwrap();
         finished.lock().unwrap().take().unwrap()

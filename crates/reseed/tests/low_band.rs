@@ -1,7 +1,8 @@
 //! The low band against its definition, written out as sums over pixels.
 #![allow(clippy::unwrap_used)]
 
-use reseed::{Geometry, Target, low_band};
+use reseed::internals::low_band;
+use reseed::{Geometry, Target};
 use reseed_media::{Depth, Frame, Size};
 
 /// Weights of the output pixel `i` of a side that is resampled: Keys' cubic with a = -1/2, stretched where the side shrinks.

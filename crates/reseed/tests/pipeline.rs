@@ -1,8 +1,7 @@
 //! Whole jobs against stored ones: what the transformer is shown, what it makes of that, and the frames at the end.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "errors are worth seeing")]
 
-use reseed::batch::Batching;
-use reseed::{Error, Settings, Target};
+use reseed::{Batching, Error, Settings, Target};
 use reseed_cpu::CpuOps;
 use reseed_media::{Frame, Samples, Size};
 use reseed_ops::DType;

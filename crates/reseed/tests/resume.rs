@@ -5,35 +5,52 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use reseed::batch::Batching;
-use reseed::join::Overlap;
-use reseed::{BatchStore, Checkpoint, Latent, Progress, Settings, Target, Turn};
+use reseed::internals::{BatchStore, Checkpoint, Recorder, Turn};
+use reseed::{Batching, Event, Latent, Observer, Overlap, Settings, Target};
 use reseed_media::{Depth, Frame, Samples, Sink, Size};
 use reseed_testing::pipeline::job;
 use reseed_testing::pipeline::job::{Film, SmallVae};
 
 const SIZE: Size = Size { h: 18, w: 26 };
 
-/// Remembers where a job stood behind every batch, and how many frames were written by then.
+/// Remembers the checkpoint after every batch.
 #[derive(Default)]
-struct Points {
-    written: usize,
-    points: Vec<Checkpoint>,
+struct Points(Vec<Checkpoint>);
+
+impl Recorder for Points {
+    fn record(&mut self, point: &Checkpoint, _sink: &mut dyn Sink) -> reseed_media::Result<()> {
+        self.0.push(point.clone());
+        Ok(())
+    }
 }
 
-impl Progress for Points {
-    fn advance(&mut self, frames: usize) {
-        self.written += frames;
+/// Counts frames and checkpoints, and cancels a job after some of the latter.
+struct Counts {
+    written: usize,
+    saved: usize,
+    most: usize,
+}
+
+impl Counts {
+    fn until(most: usize) -> Counts {
+        Counts { written: 0, saved: 0, most }
+    }
+}
+
+impl Observer for Counts {
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Frames(frames) => self.written += frames,
+            Event::Saved { frames } => {
+                assert_eq!(*frames, self.written, "a checkpoint counts the frames that are written");
+                self.saved += 1;
+            }
+            _ => {}
+        }
     }
 
-    fn wants_points(&self) -> bool {
-        true
-    }
-
-    fn batch_done(&mut self, point: &Checkpoint, _sink: &mut dyn Sink) -> reseed_media::Result<()> {
-        assert_eq!(point.frames, self.written, "a point counts what is written");
-        self.points.push(point.clone());
-        Ok(())
+    fn cancelled(&mut self) -> bool {
+        self.saved >= self.most
     }
 }
 
@@ -77,11 +94,13 @@ fn a_job_goes_on_from_every_batch() {
     {
         let settings = || settings(overlap, mode, lead_in);
         let mut points = Points::default();
-        let (report, whole) = networks.run_with(settings(), &step, Film::new(&film()), &mut points);
+        let (mut counts, start) = (Counts::until(usize::MAX), (None, Checkpoint::default()));
+        let watchers = (&mut counts as &mut dyn Observer, Some(&mut points as &mut dyn Recorder));
+        let (report, whole) = networks.keeping(start, settings(), &step, Film::new(&film()), watchers);
         let batches = report.unwrap().batches;
-        assert_eq!((whole.len(), points.points.len()), (22, batches), "{overlap}");
-        assert_eq!(points.points.iter().any(|point| !point.held.is_empty()), overlap > 0);
-        for point in points.points {
+        assert_eq!((whole.len(), points.0.len()), (22, batches), "{overlap}");
+        assert_eq!(points.0.iter().any(|point| !point.held.is_empty()), overlap > 0);
+        for point in points.0 {
             let (done, written) = (point.batches, point.frames);
             steps.store(0, Ordering::SeqCst);
             let (report, rest) = networks.resume(point, settings(), &step, Film::new(&film()), &mut ());
@@ -93,37 +112,17 @@ fn a_job_goes_on_from_every_batch() {
     }
 }
 
-/// Cancels a job from the second batch on.
-struct Impatient(Points);
-
-impl Progress for Impatient {
-    fn advance(&mut self, frames: usize) {
-        self.0.advance(frames);
-    }
-
-    fn cancelled(&mut self) -> bool {
-        self.0.points.len() >= 2
-    }
-
-    fn wants_points(&self) -> bool {
-        true
-    }
-
-    fn batch_done(&mut self, point: &Checkpoint, sink: &mut dyn Sink) -> reseed_media::Result<()> {
-        self.0.batch_done(point, sink)
-    }
-}
-
 #[test]
 fn a_cancelled_job_writes_no_frame_that_is_not_final() {
     let networks = SmallVae::new();
     let (_, whole) = networks.run(settings(2, Overlap::Smooth, 0), &job::identity, &film());
-    let mut impatient = Impatient(Points::default());
-    let film_again = Film::new(&film());
-    let (report, _) = networks.run_with(settings(2, Overlap::Smooth, 0), &job::identity, film_again, &mut impatient);
+    let (mut counts, mut points) = (Counts::until(2), Points::default());
+    let (start, film_again) = ((None, Checkpoint::default()), Film::new(&film()));
+    let watchers = (&mut counts as &mut dyn Observer, Some(&mut points as &mut dyn Recorder));
+    let settings_again = settings(2, Overlap::Smooth, 0);
+    let (report, _) = networks.keeping(start, settings_again, &job::identity, film_again, watchers);
     assert!(report.is_err());
-    let Points { written, points } = impatient.0;
-    let point = points.into_iter().next_back().unwrap();
+    let (written, point) = (counts.written, points.0.pop().unwrap());
     assert_eq!(point.frames, written, "frames behind the last point");
     let (_, rest) =
         networks.resume(point, settings(2, Overlap::Smooth, 0), &job::identity, Film::new(&film()), &mut ());
@@ -182,10 +181,10 @@ fn what_was_made_is_kept_before_the_next_batch_begins() {
             settings(),
             &step,
             Film::new(&film()),
-            &mut points,
+            (&mut (), Some(&mut points)),
         );
         let batches = report.unwrap().batches;
-        for point in points.points {
+        for point in points.0 {
             for made in point.batches..=batches {
                 let kept = |(batch, pictures): (&usize, &(Vec<f32>, bool))| (*batch, pictures.clone());
                 let left = memory.0.lock().unwrap().range(point.batches..made).map(kept).collect();
@@ -196,8 +195,13 @@ fn what_was_made_is_kept_before_the_next_batch_begins() {
                     let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
                     Ok(Latent { thw: condition.thw, values: mixed })
                 };
-                let (report, rest) =
-                    networks.keeping((Some(&left), point.clone()), settings(), &step, Film::new(&film()), &mut ());
+                let (report, rest) = networks.keeping(
+                    (Some(&left), point.clone()),
+                    settings(),
+                    &step,
+                    Film::new(&film()),
+                    (&mut (), None),
+                );
                 assert!(rest[..] == whole[written..], "{} done, {made} made: other frames", point.batches);
                 assert_eq!((again.into_inner(), report.unwrap().batches), (batches - made, batches - made));
             }

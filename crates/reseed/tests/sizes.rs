@@ -1,7 +1,8 @@
 //! Sizes and resampling against stored results.
 #![allow(clippy::unwrap_used)]
 
-use reseed::{Geometry, Target, View};
+use reseed::internals::View;
+use reseed::{Geometry, Target};
 use reseed_media::{Frame, Samples, Size};
 use reseed_testing::pipeline::{Golden, distance, json, number, size};
 
@@ -37,7 +38,7 @@ fn resampling_is_the_stored_one() {
         let to = size(&golden.case["size"]);
         let frames = golden.frames("input");
         let from = frames[0].size;
-        let resizer = reseed::resize::Resizer::<3>::new(from, to);
+        let resizer = reseed::internals::resize::Resizer::<3>::new(from, to);
         let resize = |frame: &Frame| {
             let unit = frame.to_unit();
             let mut canvas = vec![0.0; 3 * to.pixels()];

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use reseed::batch::Batching;
-use reseed::{
-    BatchStore, Model, NetworkResidency, Networks, Replan, Replanner, Settings, Target, Turn, Upscaler, VaePlan,
-    WindowPlan,
+use reseed::internals::{
+    BatchStore, Model, NetworkResidency, Networks, Replan, Replanner, RunPlan, Turn, Upscaler, VaePlan,
 };
+use reseed::{Batching, Settings, Target};
 use reseed_media::{Depth, Frame, Size, Source};
 use reseed_model::dit::{B3, Config as DitConfig};
 use reseed_model::weights::formula::{Formula, uniform};
@@ -45,35 +44,27 @@ fn networks(ops: &Scarce, between: NetworkResidency) -> Networks {
     Networks::load(([ops; 2], &vae), (ops, &Formula::plain(dit.tensors(), 1)), between, text).unwrap()
 }
 
-fn settings(window: usize, layers: usize) -> Settings {
-    Settings {
-        target: Target::Scale(1.3),
-        batching: Batching { size: 9, overlap: 2, uniform: false },
-        turns: WindowPlan { window, layers },
-        ..Settings::default()
-    }
+fn plan(window: usize, layers: usize) -> RunPlan {
+    RunPlan { window, layers, ..RunPlan::default() }
 }
 
-fn run(
-    ops: &Scarce,
-    networks: &Networks,
-    settings: Settings,
-    fit: Option<&dyn Replanner>,
-) -> Result<Vec<Frame>, String> {
-    run_keeping(ops, networks, settings, (fit, None))
+fn run(ops: &Scarce, networks: &Networks, plan: RunPlan, fit: Option<&dyn Replanner>) -> Result<Vec<Frame>, String> {
+    run_keeping(ops, networks, plan, (fit, None))
 }
 
 fn run_keeping(
     ops: &Scarce,
     networks: &Networks,
-    settings: Settings,
+    plan: RunPlan,
     (fit, keep): (Option<&dyn Replanner>, Option<&dyn BatchStore>),
 ) -> Result<Vec<Frame>, String> {
     let mut film = Film::new(&film());
+    let batching = Batching { size: 9, overlap: 2, uniform: false };
+    let settings = Settings { target: Target::Scale(1.3), batching, ..Settings::default() };
     let (screen, finished) = job::screen(&film, settings.output(film.info()).unwrap().size);
     let step = networks.transformer(ops);
-    let upscaler = Upscaler::new(ops, Model { vae: networks.vae(), step: &step }, settings).fitting(fit).keeping(keep);
-    upscaler.run(&mut film, screen, &mut ()).map_err(|error| error.to_string())?;
+    let upscaler = Upscaler::new(ops, Model { vae: networks.vae(), step: &step }, settings, plan);
+    upscaler.replanning(fit).storing(keep).run(&mut film, screen, &mut ()).map_err(|error| error.to_string())?;
     Ok(finished.lock().unwrap().take().unwrap())
 }
 
@@ -81,13 +72,13 @@ fn run_keeping(
 fn windows_of_any_width_make_the_same_frames() {
     let ops = Scarce::new();
     let resident = networks(&ops, NetworkResidency::Device(usize::MAX));
-    let want = run(&ops, &resident, settings(1, 0), None).unwrap();
+    let want = run(&ops, &resident, plan(1, 0), None).unwrap();
     assert_eq!((want.len(), ops.prefetched.load(Ordering::SeqCst)), (21, 0));
     let waiting = networks(&ops, NetworkResidency::Host);
     let mut before = usize::MAX;
     for (window, layers) in [(1, 0), (1, LAYERS), (2, LAYERS), (3, 2), (64, LAYERS)] {
         ops.prefetched.store(0, Ordering::SeqCst);
-        let got = run(&ops, &waiting, settings(window, layers), None).unwrap();
+        let got = run(&ops, &waiting, plan(window, layers), None).unwrap();
         assert!(got == want, "windows of {window} with {layers} layers: other frames");
         // What comes for a window comes once for all of it.
         let prefetched = ops.prefetched.load(Ordering::SeqCst);
@@ -105,7 +96,7 @@ struct Giving(AtomicUsize);
 impl Replanner for Giving {
     fn smaller(&self) -> Option<Replan> {
         self.0.fetch_add(1, Ordering::SeqCst);
-        Some(Replan { vae: VaePlan { ..Settings::default().vae }, layers: 1 })
+        Some(Replan { vae: VaePlan::default(), layers: 1, device: "test".into(), bytes: 1 })
     }
 }
 
@@ -122,20 +113,20 @@ impl Replanner for Poor {
 fn a_job_whose_memory_is_taken_goes_on_from_any_slice() {
     let ops = Scarce::new();
     let waiting = networks(&ops, NetworkResidency::Host);
-    let want = run(&ops, &waiting, settings(2, LAYERS), None).unwrap();
+    let want = run(&ops, &waiting, plan(2, LAYERS), None).unwrap();
     let convs = ops.convs.load(Ordering::SeqCst);
     for nth in (1..=convs).step_by(convs / 10) {
         ops.failing(nth);
         let fit = Giving(AtomicUsize::new(0));
-        let got = run(&ops, &waiting, settings(2, LAYERS), Some(&fit)).unwrap();
+        let got = run(&ops, &waiting, plan(2, LAYERS), Some(&fit)).unwrap();
         assert!(got == want, "convolution {nth} of {convs}: other frames");
         assert_eq!(fit.0.load(Ordering::SeqCst), 1, "convolution {nth} of {convs}");
     }
     ops.failing(convs / 2);
-    let refused = run(&ops, &waiting, settings(2, LAYERS), Some(&Poor)).unwrap_err();
+    let refused = run(&ops, &waiting, plan(2, LAYERS), Some(&Poor)).unwrap_err();
     assert!(refused.contains("could not get"), "{refused}");
     ops.failing(convs / 2);
-    assert!(run(&ops, &waiting, settings(2, LAYERS), None).is_err());
+    assert!(run(&ops, &waiting, plan(2, LAYERS), None).is_err());
 }
 
 /// Keeps latents, each of which may come once.
@@ -163,15 +154,15 @@ impl BatchStore for Latents {
 fn a_job_that_dies_within_a_window_computes_none_of_its_latents_again() {
     let ops = Scarce::new();
     let waiting = networks(&ops, NetworkResidency::Host);
-    let want = run(&ops, &waiting, settings(2, LAYERS), None).unwrap();
+    let want = run(&ops, &waiting, plan(2, LAYERS), None).unwrap();
     let convs = ops.convs.load(Ordering::SeqCst);
     let mut computed = Vec::new();
     for nth in (1..=convs).step_by(convs / 4) {
         let latents = Latents::default();
         ops.failing(nth);
-        run_keeping(&ops, &waiting, settings(2, LAYERS), (None, Some(&latents))).unwrap_err();
+        run_keeping(&ops, &waiting, plan(2, LAYERS), (None, Some(&latents))).unwrap_err();
         ops.failing(0);
-        let got = run_keeping(&ops, &waiting, settings(2, LAYERS), (None, Some(&latents))).unwrap();
+        let got = run_keeping(&ops, &waiting, plan(2, LAYERS), (None, Some(&latents))).unwrap();
         assert!(got == want, "convolution {nth} of {convs}: other frames");
         computed.push(ops.convs.load(Ordering::SeqCst));
     }

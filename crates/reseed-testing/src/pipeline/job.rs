@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use reseed::{BatchStore, Checkpoint, Latent, Model, Progress, Report, Result, Settings, Step, Upscaler};
+use reseed::internals::{BatchStore, Checkpoint, Model, Recorder, RunPlan, Step, Upscaler};
+use reseed::{Latent, Observer, Report, Result, Settings};
 use reseed_cpu::CpuOps;
 use reseed_media::{Depth, Frame, Info, Kind, Rate, Sink, Size, Source};
 use reseed_model::weights::formula::Formula;
@@ -35,9 +36,9 @@ impl SmallVae {
         settings: Settings,
         step: &dyn Step,
         film: Film,
-        progress: &mut dyn Progress,
+        observer: &mut dyn Observer,
     ) -> (Result<Report>, Vec<Frame>) {
-        self.resume(Checkpoint::default(), settings, step, film, progress)
+        self.resume(Checkpoint::default(), settings, step, film, observer)
     }
 
     /// The same from a point on; gives what is written from there.
@@ -47,9 +48,9 @@ impl SmallVae {
         settings: Settings,
         step: &dyn Step,
         film: Film,
-        progress: &mut dyn Progress,
+        observer: &mut dyn Observer,
     ) -> (Result<Report>, Vec<Frame>) {
-        self.keeping((None, from), settings, step, film, progress)
+        self.keeping((None, from), settings, step, film, (observer, None))
     }
 
     /// The same with a place for what the networks make.
@@ -59,11 +60,12 @@ impl SmallVae {
         settings: Settings,
         step: &dyn Step,
         film: Film,
-        progress: &mut dyn Progress,
+        (observer, recorder): (&mut dyn Observer, Option<&mut dyn Recorder>),
     ) -> (Result<Report>, Vec<Frame>) {
         let size = settings.output(film.info()).unwrap().size;
-        let upscaler = Upscaler::new(&self.ops, Model { vae: &self.vae, step }, settings).keeping(keep);
-        show(&upscaler, size, film, (from, progress))
+        let model = Model { vae: &self.vae, step };
+        let upscaler = Upscaler::new(&self.ops, model, settings, RunPlan::default()).storing(keep);
+        show(&upscaler, size, film, (from, observer, recorder))
     }
 }
 
@@ -72,10 +74,10 @@ pub fn show(
     upscaler: &Upscaler,
     size: Size,
     mut film: Film,
-    (from, progress): (Checkpoint, &mut dyn Progress),
+    (from, observer, recorder): (Checkpoint, &mut dyn Observer, Option<&mut dyn Recorder>),
 ) -> (Result<Report>, Vec<Frame>) {
     let (screen, finished) = screen(&film, size);
-    let report = upscaler.resume(from, &mut film, screen, progress);
+    let report = upscaler.resume(from, &mut film, screen, (observer, recorder));
     let frames = finished.lock().unwrap().take();
     assert_eq!(report.is_ok(), frames.is_some(), "a job is done when its sink is finished");
     (report, frames.unwrap_or_default())
