@@ -81,9 +81,10 @@ fn verify(args: &VerifyArgs) -> Result<()> {
     match &wrong[..] {
         [] => Ok(()),
         [first, ..] => {
-            let (count, first) = (wrong.len(), first.display());
+            let (first, others) = (first.display(), wrong.len() - 1);
+            let more = if others > 0 { format!(", nor those of {others} more files") } else { String::new() };
             Err(Failure::Model(format!(
-                "{first}: its SHA-256 is not the published one ({count} such files); delete it and pull it again"
+                "{first}: its SHA-256 is not the published one{more}; delete it and pull it again"
             )))
         }
     }

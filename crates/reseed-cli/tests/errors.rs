@@ -181,7 +181,7 @@ fn tiles_too_small() {
 fn overlap_as_large_as_the_tile() {
     for overlap in ["16x8", "8x16", "1000x1000"] {
         let command = format!("{ENCODE} --tile 16x16 --overlap {overlap}");
-        refused(&lab(), &command, USAGE, &[&format!("--overlap {overlap}"), "smaller than --tile 16x16"]);
+        refused(&lab(), &command, USAGE, &[&format!("overlap {overlap}"), "smaller than --tile 16x16"]);
     }
 }
 

@@ -82,10 +82,7 @@ fn tiles_are_counted() {
     assert_eq!(number(&event, "tiles"), 6);
     assert_eq!(number(&event, "tiles_at_once"), 2);
     let text = Lab::new().succeed(&format!("estimate vae {plan}")).text();
-    assert!(
-        text.contains("1 slices of 1 latent frames, 2 pictures at once, 6 tiles each, 2 at the same time"),
-        "{text}"
-    );
+    assert!(text.contains("1 slices of 1 latent frames, 2 frames at once, 6 tiles each, 2 at the same time"), "{text}");
     let whole = estimate("decode --size 224x160 --frames 5 --threads 2");
     assert_eq!((number(&whole, "tiles"), number(&whole, "tiles_at_once")), (1, 1));
     assert!(number(&whole, "flops") < number(&event, "flops"));

@@ -1,6 +1,7 @@
-//! Crates know only those below them, and their sources keep to it.
+//! Crates depend only on those below them, and modules form no cycles across folders.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +12,7 @@ use serde_json::Value;
 const ARROWS: &[(&str, &[&str])] = &[
     ("reseed", &["reseed-cpu", "reseed-cuda", "reseed-media", "reseed-model", "reseed-ops"]),
     ("reseed-check", &["reseed-cpu", "reseed-cuda", "reseed-model", "reseed-ops", "reseed-testing"]),
-    ("reseed-cli", &["reseed", "reseed-cpu", "reseed-cuda", "reseed-media", "reseed-model", "reseed-ops"]),
+    ("reseed-cli", &["reseed"]),
     ("reseed-cpu", &["reseed-ops"]),
     ("reseed-cuda", &["reseed-ops"]),
     ("reseed-media", &[]),
@@ -20,8 +21,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("reseed-testing", &["reseed", "reseed-cpu", "reseed-media", "reseed-model", "reseed-ops"]),
 ];
 
-/// Tests may also use the reference device and the test support.
-const TESTS: &[&str] = &["reseed-cpu", "reseed-testing"];
+/// Tests may also use the reference device, the test support and the crates whose files and types they check.
+const TESTS: &[&str] = &["reseed-cpu", "reseed-media", "reseed-model", "reseed-ops", "reseed-testing"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -88,6 +89,165 @@ fn media_knows_no_tensors() {
 }
 
 #[test]
-fn the_pipeline_neither_parses_arguments_nor_prints() {
-    assert_silent("reseed", &["clap", "println!", "print!"]);
+fn the_library_neither_parses_arguments_nor_prints() {
+    assert_silent(
+        "reseed",
+        &["clap", "println!", "print!", "--resume", "--overwrite", "--max-vram", "--model", "--tile"],
+    );
+}
+
+/// The modules of a crate by name, each with the modules that its `use` lines name.
+#[derive(Default)]
+struct Modules(BTreeMap<String, BTreeSet<String>>);
+
+impl Modules {
+    fn of_crate(source: &Path) -> Modules {
+        let mut texts = BTreeMap::new();
+        read_modules(source, "", &mut texts);
+        let names: BTreeSet<String> = texts.keys().cloned().collect();
+        let edges = |(name, text): (&String, &String)| {
+            let uses = uses(text).into_iter().filter_map(|path| resolve(name, &path, &names));
+            (name.clone(), uses.filter(|other| other != name).collect())
+        };
+        Modules(texts.iter().map(edges).collect())
+    }
+
+    /// Everything that a module reaches.
+    fn reached(&self, from: &str) -> BTreeSet<&str> {
+        let mut reached = BTreeSet::new();
+        let mut open: Vec<&str> = self.0[from].iter().map(String::as_str).collect();
+        while let Some(name) = open.pop() {
+            if reached.insert(name) {
+                open.extend(self.0[name].iter().map(String::as_str));
+            }
+        }
+        reached
+    }
+
+    /// The top-level folder of a module: `a` for `a` and for `a::b` where `a` has submodules, else none.
+    fn folder<'n>(&self, name: &'n str) -> &'n str {
+        let top = name.split("::").next().unwrap_or(name);
+        let has_children = self.0.keys().any(|other| other.starts_with(&format!("{top}::")));
+        if has_children { top } else { "" }
+    }
+
+    /// Modules that reach each other and lie in several folders.
+    fn cycles(&self) -> Vec<Vec<&str>> {
+        let reached: BTreeMap<&str, BTreeSet<&str>> =
+            self.0.keys().map(|name| (name.as_str(), self.reached(name))).collect();
+        let cycle = |name: &&str| -> Vec<&str> {
+            reached[name].iter().filter(|other| reached[*other].contains(name)).copied().collect()
+        };
+        let cycles: BTreeSet<Vec<&str>> = reached.keys().map(cycle).collect();
+        let spans = |cycle: &Vec<&str>| cycle.iter().map(|name| self.folder(name)).collect::<BTreeSet<_>>().len() > 1;
+        cycles.into_iter().filter(spans).collect()
+    }
+}
+
+/// The source of every module below a folder, without unit tests. The root of a crate re-exports everything and is left
+/// out.
+fn read_modules(folder: &Path, parent: &str, texts: &mut BTreeMap<String, String>) {
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        let stem = path.file_stem().unwrap().to_str().unwrap();
+        let name = if parent.is_empty() { stem.to_owned() } else { format!("{parent}::{stem}") };
+        if path.is_dir() {
+            read_modules(&path, &name, texts);
+        } else if path.extension().is_some_and(|e| e == "rs") && !["lib", "main", "tests"].contains(&stem) {
+            let text = fs::read_to_string(&path).unwrap();
+            let lines = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
+            texts.insert(name, lines.collect::<Vec<_>>().join("\n"));
+        }
+    }
+}
+
+/// Every path of the `use` declarations in a text, groups expanded.
+fn uses(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices("use ") {
+        let before = text[..at].rsplit('\n').next().unwrap_or("").trim();
+        let Some(end) = text[at..].find(';').filter(|_| before.is_empty() || before.starts_with("pub")) else {
+            continue;
+        };
+        let declaration: String = text[at + 4..at + end].split_whitespace().collect::<Vec<_>>().join(" ");
+        expand("", &declaration.replace(", ", ","), &mut found);
+    }
+    found
+}
+
+fn expand(prefix: &str, tree: &str, found: &mut Vec<String>) {
+    let Some((head, group)) = tree.split_once('{') else {
+        let path = tree.split(" as ").next().unwrap_or(tree).trim();
+        return found.push(format!("{prefix}{path}"));
+    };
+    let (mut depth, mut start) = (0, 0);
+    let group = group.strip_suffix('}').unwrap_or(group);
+    for (i, c) in group.char_indices().chain([(group.len(), ',')]) {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                let part = group[start..i].trim();
+                if !part.is_empty() {
+                    expand(&format!("{prefix}{head}"), part, found);
+                }
+                start = i + 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The module that a path names or lies in, if it is one of this crate.
+fn resolve(module: &str, path: &str, names: &BTreeSet<String>) -> Option<String> {
+    let mut at: Vec<&str> = module.split("::").collect();
+    let mut parts = path.split("::").peekable();
+    match parts.peek() {
+        Some(&"crate") => at.clear(),
+        Some(&"super") => {}
+        Some(child) if names.contains(&format!("{module}::{child}")) => {}
+        _ => return None,
+    }
+    for part in parts {
+        match part {
+            "crate" | "self" => {}
+            "super" => drop(at.pop()),
+            part => {
+                at.push(part);
+                if !names.contains(&at.join("::")) {
+                    at.pop();
+                    break;
+                }
+            }
+        }
+    }
+    Some(at.join("::")).filter(|name| names.contains(name))
+}
+
+#[test]
+fn no_module_cycle_spans_several_folders() {
+    let mut wrong = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).unwrap().map(Result::unwrap) {
+        let modules = Modules::of_crate(&entry.path().join("src"));
+        let name = entry.file_name().into_string().unwrap();
+        wrong.extend(modules.cycles().into_iter().map(|cycle| format!("{name}: {}", cycle.join(", "))));
+    }
+    assert!(wrong.is_empty(), "module cycles across folders:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn cycles_are_found_in_use_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write("a.rs", "mod b;\nuse b::B;\npub use crate::{c::C,\n    d::{D, E as F}};\n");
+    write("a/b.rs", "use super::A;\n");
+    write("c.rs", "use crate::d::D;\n");
+    write("d.rs", "#[cfg(test)]\nuse crate::a::A;\n");
+    assert_eq!(Modules::of_crate(folder.path()).cycles(), [[""; 0]; 0]);
+    write("d.rs", "use crate::a::b::B;\n");
+    assert_eq!(Modules::of_crate(folder.path()).cycles(), [["a", "a::b", "c", "d"]]);
 }

@@ -49,7 +49,7 @@ fn a_low_band_can_be_asked_for() {
     assert!(distance("1") > distance("0"), "the result is nearer to the input where all of it is given back");
     let refused = lab.run("image in.png no.png --low-band 1.5");
     assert_eq!(refused.code, Some(2));
-    assert!(refused.stderr.contains("--low-band 1.5: it lies between 0 and 1"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("--low-band 1.5: must be between 0 and 1"), "{}", refused.stderr);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_set_that_is_none_is_named() {
     lab.film("small/img/a.png", SMALL, 1);
     for (data, line) in [
         ("nothing.tar", "nothing.tar: "),
-        ("empty", "empty: no pictures in it; give --data a tar file or a folder"),
+        ("empty", "empty: no images in it; use a tar file or a folder"),
         ("small", "img/a.png: 20x12 is too small; sides have at least 16 pixels"),
         ("text.tar", "text.tar: not a tar file, or a damaged one"),
     ] {

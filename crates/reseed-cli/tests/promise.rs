@@ -16,7 +16,7 @@ const CONTEXT: u64 = 560 << 20;
 #[test]
 fn a_card_is_used_where_there_is_one() {
     let (card, words) = (Card::new(), "estimate vae decode --weights formula:tiny --size 64x64 --frames 5");
-    let taken = |outcome: common::Outcome| outcome.events()[0]["card_peak_bytes"].as_u64();
+    let taken = |outcome: common::Outcome| outcome.events()[0]["gpu_peak_bytes"].as_u64();
     assert!(taken(common::outcome(card.beside(words))).is_some_and(|bytes| bytes > CONTEXT));
     assert_eq!(taken(common::outcome(card.beside(&format!("{words} --device cpu")))), None);
     assert_eq!(taken(card.0.succeed(&format!("{words} --json"))), None);
@@ -85,12 +85,12 @@ fn jobs_take_what_they_may_and_what_was_foretold() {
         let job = format!("--model formula:{model} --size 1280x720 --batch-size 17 --color none --max-vram {limit}G");
         let (estimated, _) = card.run(&format!("estimate upscale in.y4m {job}"));
         let estimated = &estimated.events()[0];
-        in_turns += usize::from(estimated["swapped"] == true);
+        in_turns += usize::from(estimated["networks_offloaded"] == true);
         let (outcome, most) = card.run(&format!("bench upscale --from 320x180 --batches 2 {job}"));
         assert!(most <= limit << 30, "{job}: {most} bytes");
         assert!(!outcome.stderr.contains("which is not exact"), "{job}: {}", outcome.stderr);
         let done = outcome.events().pop().unwrap();
-        for same in ["swapped", "window", "layers", "resident_layers"] {
+        for same in ["networks_offloaded", "window", "layers", "resident_layers"] {
             assert_eq!(done[same], estimated[same], "{job}: {same}");
         }
         let ratio = most as f64 / estimated["device_bytes"].as_f64().unwrap();
@@ -119,7 +119,7 @@ fn a_job_goes_on_when_others_take_the_memory() {
             let (outcome, ..) = card.run_beside(&job, (when, left));
             assert_eq!(outcome.code, Some(0), "thief at {when} of {asked}: {}", outcome.stderr);
             assert_eq!(bytes(), length, "thief at {when} of {asked}");
-            let told = outcome.stderr.contains("less memory than there was");
+            let told = outcome.stderr.contains("another process allocated memory");
             assert_eq!(told, in_job, "thief at {when} of {asked}: {}", outcome.stderr);
         }
     }
@@ -136,5 +136,5 @@ fn few_bits_take_the_room_of_few_bits() {
     // The largest matrix is there in floats while it is used.
     let most = wide - floats + bits + 2 * 12288 * 3072;
     assert!(taken <= most + (64 << 20), "{taken} bytes for few bits, {wide} for floats, {most} expected");
-    assert_eq!(few.events()[0]["card_peak_bytes"].as_u64(), Some(taken));
+    assert_eq!(few.events()[0]["gpu_peak_bytes"].as_u64(), Some(taken));
 }

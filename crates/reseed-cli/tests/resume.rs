@@ -155,7 +155,7 @@ fn after_ctrl_c() {
     let (code, said) = job.interrupt("-INT");
     assert_eq!(code, Some(130), "{said}");
     let frames = last_line(&job.lab, "out.y4m")["frames"].as_u64().unwrap();
-    assert_eq!(said, format!("reseed: cancelled; {frames} finished frames are kept: --resume goes on\n"));
+    assert_eq!(said, format!("reseed: cancelled; {frames} finished frames are kept: --resume continues\n"));
     job.resume();
 }
 
@@ -221,7 +221,7 @@ fn after_a_full_disk() {
     let said = common::outcome(command);
     assert_eq!(said.code, Some(1), "{}", said.stderr);
     assert!(said.stderr.contains("out.y4m: cannot write: ") && said.stderr.lines().count() == 1, "{}", said.stderr);
-    assert!(said.stderr.contains("finished frames are kept: --resume goes on"), "{}", said.stderr);
+    assert!(said.stderr.contains("finished frames are kept: --resume continues"), "{}", said.stderr);
     job.resume();
 }
 
@@ -236,7 +236,7 @@ fn after_a_disk_that_is_full_for_encoders() {
     let said = common::outcome(command);
     assert_eq!(said.code, Some(1), "{}", said.stderr);
     assert!(said.stderr.contains("out.mkv: ffmpeg died while writing it: "), "{}", said.stderr);
-    assert!(said.stderr.contains("finished frames are kept: --resume goes on"), "{}", said.stderr);
+    assert!(said.stderr.contains("finished frames are kept: --resume continues"), "{}", said.stderr);
     assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
     job.resume();
 }
@@ -254,14 +254,14 @@ fn only_the_same_job_goes_on() {
         assert!(job.lab.path(".out.y4m.partial").exists(), "reseed {words}");
     };
     let words = &job.words;
-    refused(words, "frames of it are finished; --resume goes on, --overwrite starts anew");
-    refused(&format!("{words} --resume --batch-size 9"), "cannot be resumed: --batch-size was 5 and is 9;");
-    refused(&words.replace("--scale 1", "--scale 1.5 --resume"), "--scale was 1 and is 1.5;");
-    refused(&words.replace("--scale 1", "--size 48x32 --resume"), "--size was not given and is 48x32;");
-    refused(&format!("{words} --resume --dtype bf16"), "--dtype was not given and is bf16;");
+    refused(words, "frames of it; --resume continues, --overwrite starts again");
+    refused(&format!("{words} --resume --batch-size 9"), "cannot be resumed: batch size was 5 and is now 9;");
+    refused(&words.replace("--scale 1", "--scale 1.5 --resume"), "target was scale 1 and is now scale 1.5;");
+    refused(&words.replace("--scale 1", "--size 48x32 --resume"), "target was scale 1 and is now 48x32;");
+    refused(&format!("{words} --resume --dtype f16"), " and is now f16;");
     fs::write(job.lab.path("other.y4m"), fs::read(job.lab.path("in.y4m")).unwrap()).unwrap();
     refused(&words.replace("in.y4m", "other.y4m --resume"), "input was in.y4m (");
-    refused("upscale in.y4m - --model formula:tiny --resume", "a pipe cannot be gone on with");
+    refused("upscale in.y4m - --model formula:tiny --resume", "a pipe cannot be resumed");
     // Options that change nothing are no reason to refuse, and those that want it start anew.
     job.lab.succeed(&format!("{words} --overwrite --threads 1"));
     assert!(content(&job.lab.path("out.y4m")) == job.whole);
@@ -276,4 +276,24 @@ fn a_lost_output_is_not_gone_on_with() {
     let said = job.lab.run(&format!("{} --resume", job.words));
     assert_eq!(said.code, Some(1));
     assert!(said.stderr.contains(".out.y4m.partial: frame 1, which was written, is not in it"), "{}", said.stderr);
+}
+
+/// The level of the CPU changes bytes; its threads and the amount of output do not.
+#[test]
+fn a_refused_resume_keeps_the_finished_work() {
+    let job = Job::new("in.mkv", "out.mp4", "");
+    assert_eq!(job.interrupt("-KILL").0, None);
+    let folder = job.lab.path(".out.mp4.reseed");
+    let before = content(&folder);
+    let mut command = job.lab.command(&format!("{} --resume", job.words));
+    command.env("RESEED_CPU", "reference");
+    let said = common::outcome(command);
+    assert_eq!(said.code, Some(2), "{}", said.stderr);
+    assert!(
+        said.stderr.contains("device was cpu ") && said.stderr.contains(" and is now cpu reference;"),
+        "{}",
+        said.stderr
+    );
+    assert!(content(&folder) == before, "finished work is gone");
+    job.resume_with(job.lab.command(&format!("{} --resume --threads 1 --quiet", job.words)));
 }

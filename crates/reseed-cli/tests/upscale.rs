@@ -228,7 +228,11 @@ fn mistakes_get_one_line_and_leave_nothing_behind() {
     let before = lab.names();
     for (words, code, line) in [
         ("upscale in.y4m out.y4m --model formula:tiny --scale 0.01", 2, "26x18 frames would become 0x0"),
-        ("upscale in.y4m out.y4m --model formula:tiny --scale 9999", 2, "larger than the 32768 pixels a side"),
+        (
+            "upscale in.y4m out.y4m --model formula:tiny --scale 9999",
+            2,
+            "larger than the limit of 32768 pixels per side",
+        ),
         (
             "upscale in.y4m out.y4m --model formula:tiny --overlap 5",
             2,
@@ -237,7 +241,7 @@ fn mistakes_get_one_line_and_leave_nothing_behind() {
         ("upscale in.y4m in.y4m --model formula:tiny", 2, "is both input and output"),
         ("upscale in.y4m out.avi --model formula:tiny", 2, "give a name ending in .mp4"),
         ("image in.y4m out.png --model formula:tiny", 2, "use `reseed upscale`"),
-        ("image in.png out.png --model formula:tiny --tile 64x64 --tile-overlap 64x64", 2, "--tile-overlap 64x64 must"),
+        ("image in.png out.png --model formula:tiny --tile 64x64 --tile-overlap 64x64", 2, "overlap 64x64 must"),
         ("upscale empty.y4m out.y4m --model formula:tiny", 3, "empty.y4m: there are no frames in it"),
         ("upscale mixed out --model formula:tiny", 3, "all images of a folder must have the same size"),
         ("upscale nothing out --model formula:tiny", 3, "no images in this folder"),

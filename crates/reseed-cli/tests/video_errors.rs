@@ -82,7 +82,7 @@ fn an_output_that_is_there_already() {
     let before = fs::read(lab.path("in.mp4")).unwrap();
     refused(&lab, "in.mp4 in.mp4", USAGE, &["in.mp4 is both input and output"]);
     fs::write(lab.path("out.mp4"), "older").unwrap();
-    refused(&lab, "in.mp4 out.mp4 --end 1", USAGE, &["out.mp4: is there already; --overwrite replaces it"]);
+    refused(&lab, "in.mp4 out.mp4 --end 1", USAGE, &["out.mp4: already exists; --overwrite replaces it"]);
     assert_eq!(fs::read(lab.path("out.mp4")).unwrap(), b"older");
     lab.succeed(&format!("upscale in.mp4 out.mp4 {PLAIN} --end 1 --overwrite"));
     assert!(fs::read(lab.path("out.mp4")).unwrap().len() > 1000);

@@ -168,6 +168,7 @@ impl Session {
     /// colours of the input.
     fn resolved(&self, settings: &Settings) -> Result<Settings> {
         settings.check()?;
+        settings.noise.open()?;
         let own = self.low_band()?;
         let low_band = Some(settings.low_band.unwrap_or(own));
         let color = settings.color.unwrap_or(if own > 0.0 { Color::None } else { Color::default() });
