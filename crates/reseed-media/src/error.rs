@@ -45,7 +45,7 @@ pub enum Error {
         format: &'static str,
     },
     /// Decoding an image failed.
-    #[error("{path}: cannot decode the {format} image, it is damaged or of an unsupported kind ({reason}); export it again",
+    #[error("{path}: cannot decode the damaged or unsupported {format} image ({reason}); export it again",
         reason = one_line(.cause))]
     Decode {
         /// The file.
@@ -72,9 +72,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The images of a folder have different sizes.
-    #[error(
-        "{first} is {first_size} but {other} is {other_size}; all images of a folder must have the same size, scale them first"
-    )]
+    #[error("{first} is {first_size} but {other} is {other_size}; all images of a folder must have the same size")]
     MixedSizes {
         /// The first image.
         first: PathBuf,

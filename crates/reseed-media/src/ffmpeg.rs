@@ -1,10 +1,10 @@
 //! Reading and writing videos through ffmpeg and ffprobe as child processes with pipes.
 //!
-//! A reader takes the decoded planes from ffmpeg in the format of the file, this crate converts them, and the time of every
-//! frame is recorded. A [`Writer`] writes segments of a fixed number of frames, each with its own encoder process, into a
-//! work folder beside the output. At the end it joins the segments and copies audio, subtitles, chapters and metadata from
-//! the source. A segment is renamed when it is complete, and its bytes depend on its own frames only, so that an
-//! interrupted job can resume.
+//! A reader takes the decoded planes from ffmpeg in the format of the file, this crate converts them, and the time of
+//! every frame is recorded. A [`Writer`] writes segments of a fixed number of frames, each with its own encoder
+//! process, into a work folder beside the output. At the end it joins the segments and copies audio, subtitles,
+//! chapters and metadata from the source. A segment is renamed when it is complete, and its bytes depend on its own
+//! frames only, so that an interrupted job can resume.
 
 mod color;
 mod direct_file;

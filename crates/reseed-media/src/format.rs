@@ -2,7 +2,7 @@
 
 use crate::frame::Depth;
 
-/// Which chroma samples a stream has and where they lie.
+/// The chroma subsampling of a stream and the positions of its chroma samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Chroma {
     /// 4:2:0, chroma in the centre of each square of four pixels (`C420jpeg`, `C420`, and headers without `C`).

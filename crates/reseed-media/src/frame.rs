@@ -112,15 +112,16 @@ impl Samples {
         Samples::from_between(unit, [0.0, 1.0], depth)
     }
 
-    /// Converts values to samples, where `ends` are the values of black and white. Their difference must be a power of two.
+    /// Converts values to samples, where `ends` are the values of black and white. Their difference must be a power of
+    /// two.
     pub(crate) fn from_between(values: &[f32], ends: [f32; 2], depth: Depth) -> Samples {
         let mut samples = Samples::black(depth, values.len());
         samples.set_between(values, ends);
         samples
     }
 
-    /// Overwrites the samples with converted values; the lengths must be equal. `ends` are the values of black and white,
-    /// a power of two apart.
+    /// Overwrites the samples with converted values; the lengths must be equal. `ends` are the values of black and
+    /// white, a power of two apart.
     pub fn set_between(&mut self, values: &[f32], ends: [f32; 2]) {
         assert_eq!(self.len(), values.len(), "one sample per value");
         match self {

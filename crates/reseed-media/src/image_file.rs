@@ -28,8 +28,8 @@ pub(crate) const HEAD: u64 = 16;
 
 const JPEG_QUALITY: u8 = 95;
 
-/// Bytes at the start of a JPEG file that nearly always hold its headers. The decoder reads its whole input into memory,
-/// and all images of a folder are probed before the first is decoded.
+/// Bytes at the start of a JPEG file that nearly always hold its headers. The decoder reads its whole input into
+/// memory, and all images of a folder are probed before the first is decoded.
 const JPEG_HEADERS: u64 = 256 << 10;
 
 /// An image format.

@@ -1,9 +1,9 @@
 //! Reads files into frames and writes frames to files.
 //!
-//! This crate reads and writes Y4M video, images (PNG, JPEG, WebP, TIFF) and folders of images. All other videos go through
-//! ffmpeg, which the cargo feature `ffmpeg` (on by default) enables; without it, opening one is
-//! [`Error::FfmpegDisabled`]. A [`Source`] yields RGB [`Frame`]s one at a time in constant memory. A [`Sink`] writes them
-//! under a temporary name and renames the output when it is finished. The crate knows neither tensors nor models.
+//! This crate reads and writes Y4M video, images (PNG, JPEG, WebP, TIFF) and folders of images. All other videos go
+//! through ffmpeg, which the cargo feature `ffmpeg` (on by default) enables; without it, opening one is
+//! [`Error::FfmpegDisabled`]. A [`Source`] yields RGB [`Frame`]s one at a time in constant memory. A [`Sink`] writes
+//! them under a temporary name and renames the output when it is finished. The crate knows neither tensors nor models.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -117,12 +117,12 @@ fn open_native(path: &Path) -> Result<Option<Box<dyn Source>>> {
     }
 }
 
-/// Creates an output for the stream that `info` describes. `-` is Y4M on standard output. A path ending in `.y4m` is Y4M.
-/// Paths ending in `.mp4`, `.mkv`, `.mov` and `.webm` are written through ffmpeg. Other paths are images or folders of
-/// images.
+/// Creates an output for the stream that `info` describes. `-` is Y4M on standard output. A path ending in `.y4m` is
+/// Y4M. Paths ending in `.mp4`, `.mkv`, `.mov` and `.webm` are written through ffmpeg. Other paths are images or
+/// folders of images.
 ///
-/// Files and folders have a temporary name until [`Sink::finish`] renames them. A sink that is dropped earlier removes its
-/// temporary files.
+/// Files and folders have a temporary name until [`Sink::finish`] renames them. A sink that is dropped earlier removes
+/// its temporary files.
 pub fn create(path: &Path, info: &Info) -> Result<Box<dyn Sink>> {
     create_with(path, info, &Options::default())
 }
@@ -153,8 +153,8 @@ pub fn create_with(path: &Path, info: &Info, options: &Options) -> Result<Box<dy
     }
 }
 
-/// Continues an unfinished output of a run with the same arguments after its first `frames` frames. A video keeps all of
-/// its frames only if it was created [resumable](Options::resumable).
+/// Continues an unfinished output of a run with the same arguments after its first `frames` frames. A video keeps all
+/// of its frames only if it was created [resumable](Options::resumable).
 pub fn resume_with(path: &Path, info: &Info, options: &Options, frames: usize) -> Result<Box<dyn Sink>> {
     if is_y4m(path) {
         return Ok(Box::new(y4m::Writer::resume(path, info, frames)?));

@@ -61,8 +61,8 @@ pub fn gmsd(a: &Frame, b: &Frame) -> f64 {
     (map.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / count).sqrt()
 }
 
-/// Difference in temporal change between two clips: the mean absolute difference of the frame-to-frame differences of all
-/// RGB values, on a scale of 255. Large for a clip that flickers or smears motion.
+/// Difference in temporal change between two clips: the mean absolute difference of the frame-to-frame differences of
+/// all RGB values, on a scale of 255. Large for a clip that flickers or smears motion.
 pub fn flicker(a: [&Frame; 2], b: [&Frame; 2]) -> f64 {
     assert_same_size(a[0], b[0]);
     assert!(a[1].size == a[0].size && b[1].size == b[0].size, "frames of one clip must have the same size");

@@ -109,7 +109,8 @@ impl Partial {
         &self.temporary
     }
 
-    /// Renames the output to its final name. All handles to it must be closed, because Windows cannot rename open files.
+    /// Renames the output to its final name. All handles to it must be closed, because Windows cannot rename open
+    /// files.
     pub fn commit(mut self) -> Result<()> {
         let target = self.target.clone();
         let cannot_write = |cause| Error::Write { path: target.clone(), cause };

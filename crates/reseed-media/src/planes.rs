@@ -1,5 +1,5 @@
-//! Conversion between planes of codes, as videos store them, and RGB frames. All conversions between YUV and RGB in this
-//! crate happen here, in f32, with an explicit matrix, range and chroma position.
+//! Conversion between planes of codes, as videos store them, and RGB frames. All conversions between YUV and RGB in
+//! this crate happen here, in f32, with an explicit matrix, range and chroma position.
 
 mod filter;
 #[cfg(feature = "ffmpeg")]

@@ -209,8 +209,8 @@ fn separate<const FUSED: bool, T: Copy + Default + Into<f32>, C>(
 }
 
 wide! {
-    /// Luma codes and chroma values from pixels of eight bits; `scale` is the code of 0, the number of codes from 0 to 1,
-    /// and the largest code.
+    /// Luma codes and chroma values from pixels of eight bits; `scale` is the code of 0, the number of codes from 0 to
+    /// 1, and the largest code.
     pub fn planes_8(pixels: &[u8], weights: [f32; 3], scale: [f32; 3], luma: &mut [u8], chroma: [&mut [f32]; 2]) {
         let [zero, span, max] = scale;
         let code = |value: f32| nearest(value * span + zero, max) as u8;

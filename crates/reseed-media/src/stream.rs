@@ -20,8 +20,8 @@ pub enum Kind {
     Video(Box<Video>),
 }
 
-/// The description of a stream, known before its first frame is read. To describe an output, clone the description of the
-/// input and change what differs: `Info { size: larger, ..source.info().clone() }`.
+/// The description of a stream, known before its first frame is read. To describe an output, clone the description of
+/// the input and change what differs: `Info { size: larger, ..source.info().clone() }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
     /// Height and width of every frame.
@@ -38,7 +38,7 @@ pub struct Info {
     pub kind: Kind,
     /// The file names of a folder's images in order, which the output reuses; empty for all other kinds.
     pub names: Vec<OsString>,
-    /// The RGB colour profile of an image, or of a folder's first image. The output stores it; no conversion applies it.
+    /// The RGB colour profile of an image, or of a folder's first image. It is copied to the output, not applied.
     pub icc: Option<Vec<u8>>,
 }
 
@@ -62,7 +62,8 @@ pub trait Source: Send {
     fn info(&self) -> &Info;
     /// The next frame, or `None` after the last.
     fn next(&mut self) -> Result<Option<Frame>>;
-    /// Gives back the samples of a frame that is no longer needed; the source may reuse their memory for the next frame.
+    /// Gives back the samples of a frame that is no longer needed; the source may reuse their memory for the next
+    /// frame.
     fn reuse(&mut self, _done: Samples) {}
     /// Skips up to `frames` frames, faster than reading them, and returns how many it skipped.
     fn skip(&mut self, frames: usize) -> Result<usize> {

@@ -64,8 +64,8 @@ mod tests {
     fn the_start_frame_is_included_and_the_end_frame_is_not() {
         let rate = sample().info().rate;
         let at = |frame: u32| Some(Duration::from_secs_f64(f64::from(frame * rate.den) / f64::from(rate.num)));
-        let mut whole = sample();
-        let all: Vec<Frame> = std::iter::from_fn(|| whole.next().unwrap()).collect();
+        let mut complete = sample();
+        let all: Vec<Frame> = std::iter::from_fn(|| complete.next().unwrap()).collect();
         let mut part = Trimmed::new(sample(), Clip { start: at(2), end: at(5) }).unwrap();
         assert_eq!(part.info().frames, Some(3));
         let frames: Vec<Frame> = std::iter::from_fn(|| part.next().unwrap()).collect();

@@ -1,5 +1,5 @@
-//! Loops compiled additionally for AVX2 and AVX-512. Arithmetic is neither contracted nor reordered, so that results are
-//! equal on all CPUs.
+//! Loops compiled additionally for AVX2 and AVX-512. Arithmetic is neither contracted nor reordered, so that results
+//! are equal on all CPUs.
 
 /// Whether every CPU of the compilation target has fused multiply-add.
 pub const FUSES: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
@@ -73,8 +73,9 @@ impl Divisor {
         Divisor { by, inverse: 1.0 / by }
     }
 
-    /// Equals `value / by` for finite values of moderate magnitude, except for the sign of zero. With fused multiply-add,
-    /// a product with the inverse and one exact correction are ten times faster than a division.
+    /// Equals `value / by` for finite values of moderate magnitude, except for the sign of zero. A
+    /// division takes ten times as long as a product, so CPUs with fused multiply-add multiply by the inverse and
+    /// correct the result exactly.
     #[inline(always)]
     pub fn divide<const FUSED: bool>(self, value: f32) -> f32 {
         if !FUSED {

@@ -1,9 +1,9 @@
 //! Y4M, the uncompressed video format for pipes: a header line, then frames of YUV planes.
 //!
-//! An output has the chroma format, depth and tags of its input. Y4M stores YUV and a [`Frame`](crate::Frame) holds RGB,
-//! so reading and writing convert. Codes below black or above white are clipped. Chroma is interpolated linearly when
-//! read and averaged when written, at the positions that the format defines. Interlaced video keeps its flag, but its
-//! frames are treated as progressive.
+//! An output has the chroma format, depth and tags of its input. Y4M stores YUV and a [`Frame`](crate::Frame) holds
+//! RGB, so reading and writing convert. Codes below black or above white are clipped. Chroma is interpolated linearly
+//! when read and averaged when written, at the positions that the format defines. Interlaced video keeps its flag, but
+//! its frames are treated as progressive.
 
 mod header;
 mod reader;

@@ -95,8 +95,8 @@ fn a_truncated_image_is_a_decode_error() {
     for extension in ["png", "jpg", "webp", "tiff"] {
         let path = folder.path().join(format!("a.{extension}"));
         write_image(&path, SMALL);
-        let whole = fs::read(&path).unwrap();
-        fs::write(&path, &whole[..20]).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        fs::write(&path, &bytes[..20]).unwrap();
         let (error, message) = read_error(&path);
         assert!(matches!(error, Error::Decode { .. }), "{message}");
     }

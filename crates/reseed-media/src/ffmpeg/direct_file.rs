@@ -1,5 +1,5 @@
-//! A file written with direct I/O where the file system supports it. The spool is read only after a crash, so that a copy
-//! in the page cache would be wasted.
+//! A file written with direct I/O where the file system supports it. The spool is read only after a crash, so that a
+//! copy in the page cache would be wasted.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,5 @@
-//! Joins the segments and copies the other tracks of the source. Only tracks that the container cannot hold are encoded.
+//! Joins the segments and copies the other tracks of the source. Only tracks that the container cannot hold are
+//! encoded.
 
 use std::fs;
 use std::path::Path;

@@ -83,8 +83,8 @@ impl File<'_> {
         Error::Unreadable { path: self.path.clone(), reason: reason.to_owned() }
     }
 
-    /// Queries the first frame of a stream and checks that the end of the file exists. The two processes run concurrently,
-    /// because each takes long to start.
+    /// Queries the first frame of a stream and checks that the end of the file exists. The two processes run
+    /// concurrently, because each takes long to start.
     fn first_frame_and_end(&self, index: u64, format: &Value, clip: Clip) -> (Result<Value>, Result<()>) {
         let first = || self.query(&format!("-select_streams {index} -show_frames -read_intervals %+#1"));
         thread::scope(|scope| {

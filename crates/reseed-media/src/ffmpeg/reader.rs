@@ -81,8 +81,8 @@ impl Reader {
         Ok(true)
     }
 
-    /// Seeks to frame `frames` from an earlier keyframe. Returns whether the position is certain: the frames before it must
-    /// equal those that an earlier run read.
+    /// Seeks to frame `frames` from an earlier keyframe. Returns whether the position is certain: the frames before it
+    /// must equal those that an earlier run read.
     fn seek(&mut self, frames: usize) -> Result<bool> {
         let earlier = described(&self.info).timeline.earlier_marks();
         let Some(mut check) = SeekCheck::new(frames, &earlier, described(&self.info)) else { return Ok(false) };

@@ -1,5 +1,5 @@
-//! The encoder of a codec and its settings. The settings are fixed, including the number of threads, so that the bytes of
-//! a segment depend on its frames alone.
+//! The encoder of a codec and its settings. The settings are fixed, including the number of threads, so that the bytes
+//! of a segment depend on its frames alone.
 
 use std::path::Path;
 
@@ -58,7 +58,7 @@ impl Codec {
         }
     }
 
-    /// The name of the encoder's input format. ffmpeg repacks samples where it differs from ours; it converts no values.
+    /// The name of the encoder's input format. ffmpeg repacks samples where it differs from ours.
     pub(super) fn encoder_pixels(self, pixels: Pixels) -> String {
         match (self.kind, self.hardware, pixels) {
             (_, Some("nvenc" | "qsv" | "amf" | "videotoolbox"), Pixels { bits: 10, .. }) => "p010le".into(),

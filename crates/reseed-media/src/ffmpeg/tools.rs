@@ -120,8 +120,8 @@ pub(super) fn command(program: &Path) -> Command {
     command
 }
 
-/// Enlarges a pipe to about `bytes` bytes, between the default and the limit for unprivileged processes, so that the two
-/// ends wait for each other less often. A failure leaves the default size.
+/// Enlarges a pipe to about `bytes` bytes, between the default and the limit for unprivileged processes, so that the
+/// two ends wait for each other less often. A failure leaves the default size.
 #[cfg(target_os = "linux")]
 pub(super) fn set_pipe_size(pipe: &impl std::os::fd::AsRawFd, bytes: usize) {
     const LIMITS: std::ops::RangeInclusive<usize> = 64 << 10..=1 << 20;

@@ -5,7 +5,7 @@ use super::yuv::Yuv;
 use crate::format::{Chroma, Matrix, Range};
 use crate::frame::{Depth, Frame, Samples, Size};
 
-/// What the planes hold.
+/// The colour model of planes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Model {
     /// Luma and two planes of chroma, or luma alone for grey.
@@ -14,7 +14,7 @@ pub(crate) enum Model {
     Gbr,
 }
 
-/// What the planes hold, and in how many bits.
+/// The colour model of planes and their bits per sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub model: Model,

@@ -72,8 +72,8 @@ pub(crate) struct Tags {
 /// HDR metadata.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Hdr {
-    /// The mastering display: x and y of green, blue, red and white in 1/50000, then the maximum and minimum luminance in
-    /// 1/10000 cd/m².
+    /// The mastering display: x and y of green, blue, red and white in 1/50000, then the maximum and minimum luminance
+    /// in 1/10000 cd/m².
     pub mastering: Option<[u32; 10]>,
     /// The content light level, MaxCLL and MaxFALL, in cd/m².
     pub light: Option<[u32; 2]>,

@@ -1,4 +1,5 @@
-//! The work folder: a hidden folder beside an output that holds its segments and its journal while the output is written.
+//! The work folder: a hidden folder beside an output that holds its segments and its journal while the output is
+//! written.
 
 use std::ffi::OsString;
 use std::fs;

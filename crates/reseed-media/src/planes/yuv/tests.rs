@@ -71,8 +71,9 @@ fn red_has_the_standard_codes() {
     }
 }
 
-/// Full-range codes are as fine as RGB codes, and the largest sum of three rounding errors stays under 1.5. Limited-range
-/// codes are coarser by 255/219 and 255/224, so that blue, with its factor of 1.8, can differ by one more.
+/// Full-range codes are as fine as RGB codes, and the largest sum of three rounding errors stays under 1.5.
+/// Limited-range codes are coarser by 255/219 and 255/224, so that blue, with its factor of 1.8, can differ by one
+/// more.
 #[test]
 fn rgb_through_444_changes_by_at_most_one_or_two_codes() {
     let steps: Vec<u8> = (0..=255).step_by(3).collect();
