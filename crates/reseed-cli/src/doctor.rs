@@ -23,7 +23,7 @@ pub fn run() -> Result<()> {
         Err(error) => say!("cuda    {error}"),
     }
     say!("tuning  {}", tuning::summary());
-    match reseed_media::video::ffmpeg() {
+    match reseed_media::ffmpeg_path() {
         Ok(path) => say!("ffmpeg  {}", path.display()),
         Err(error) => say!("ffmpeg  {error}"),
     }

@@ -162,7 +162,7 @@ impl reseed::Progress for Watch<'_> {
 
     fn batch_done(&mut self, point: &Checkpoint, sink: &mut dyn Sink) -> reseed_media::Result<()> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
-        let safe = sink.secure()?;
+        let safe = sink.sync()?;
         assert_eq!(safe, point.frames, "a sink keeps what was written to it");
         journal.add(point)?;
         self.made.inspect(|made| made.forget(point.batches));

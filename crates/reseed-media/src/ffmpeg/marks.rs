@@ -1,19 +1,18 @@
-//! What a run knew of the frames it read, in its work folder, for the next run to find its place again.
+//! The file of frame marks in a work folder, by which a resumed run finds its place in the source.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::timeline::{Mark, Timeline};
 use crate::error::{Error, Result};
+use crate::video::{MARKS_FILE, Mark, Timeline};
 
-/// The file: for each frame its timestamp and its digest.
-pub(super) const NAME: &str = "marks";
+/// Bytes per mark: timestamp and digest.
 const BYTES: usize = 16;
-/// A timestamp that is none.
+/// The stored value of a missing timestamp.
 const NONE: i64 = i64::MIN;
 
-/// The file of marks of a video that grows.
+/// The file of marks, open for appending.
 pub(super) struct Marks {
     path: PathBuf,
     file: File,
@@ -21,20 +20,20 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Opens the file of a work folder, and gives the timeline what it holds.
+    /// Opens the file of a work folder and passes its marks to the timeline.
     pub fn open(folder: &Path, timeline: &Timeline) -> Result<Marks> {
-        let path = folder.join(NAME);
+        let path = folder.join(MARKS_FILE);
         let bytes = fs::read(&path).unwrap_or_default();
-        let past: Vec<Mark> = bytes.chunks_exact(BYTES).map(parse).collect();
-        let saved = past.len();
-        timeline.remember(past);
+        let earlier: Vec<Mark> = bytes.chunks_exact(BYTES).map(parse).collect();
+        let saved = earlier.len();
+        timeline.set_earlier_marks(earlier);
         let opened = File::options().append(true).create(true).open(&path);
         let opened = opened.and_then(|file| file.set_len((saved * BYTES) as u64).map(|()| file));
         let file = opened.map_err(|cause| Error::Write { path: path.clone(), cause })?;
         Ok(Marks { path, file, saved })
     }
 
-    /// Appends what the timeline has learnt. What is torn later is found out where it is used.
+    /// Appends the new marks of the timeline. A seek verifies digests, so that a damaged mark does no harm.
     pub fn append(&mut self, timeline: &Timeline) -> Result<()> {
         let new = timeline.marks(self.saved);
         if new.is_empty() {
@@ -49,18 +48,18 @@ impl Marks {
 
 fn bytes(mark: Mark) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
-    bytes[..8].copy_from_slice(&mark.stamp.unwrap_or(NONE).to_le_bytes());
+    bytes[..8].copy_from_slice(&mark.timestamp.unwrap_or(NONE).to_le_bytes());
     bytes[8..].copy_from_slice(&mark.digest.to_le_bytes());
     bytes
 }
 
 fn parse(bytes: &[u8]) -> Mark {
     let word = |at: usize| std::array::from_fn(|i| bytes[at + i]);
-    let stamp = Some(i64::from_le_bytes(word(0))).filter(|stamp| *stamp != NONE);
-    Mark { stamp, digest: u64::from_le_bytes(word(8)) }
+    let timestamp = Some(i64::from_le_bytes(word(0))).filter(|timestamp| *timestamp != NONE);
+    Mark { timestamp, digest: u64::from_le_bytes(word(8)) }
 }
 
-/// A number that planes which differ hardly ever share.
+/// A 64-bit hash of planes; not cryptographic.
 pub(super) fn digest(planes: &[u8]) -> u64 {
     const LANES: usize = 8;
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -82,29 +81,30 @@ mod tests {
     use crate::frame::Rate;
 
     #[test]
-    fn marks_come_back_and_a_torn_one_does_not() {
+    fn marks_are_read_back_without_an_incomplete_last_one() {
         let folder = tempfile::tempdir().unwrap();
         let timeline = || Timeline::new(Rate { num: 25, den: 1 }, Rate { num: 1, den: 1000 });
-        let all: Vec<Mark> = [Some(0), None, Some(-7), Some(90)].map(|stamp| Mark { stamp, digest: 3 }).to_vec();
+        let all: Vec<Mark> =
+            [Some(0), None, Some(-7), Some(90)].map(|timestamp| Mark { timestamp, digest: 3 }).to_vec();
         let first = timeline();
         let mut marks = Marks::open(folder.path(), &first).unwrap();
         all[..3].iter().for_each(|mark| first.push(*mark));
         marks.append(&first).unwrap();
-        fs::write(folder.path().join(NAME), [fs::read(folder.path().join(NAME)).unwrap(), vec![1; 9]].concat())
-            .unwrap();
+        let file = folder.path().join(MARKS_FILE);
+        fs::write(&file, [fs::read(&file).unwrap(), vec![1; 9]].concat()).unwrap();
 
         let second = timeline();
         let mut marks = Marks::open(folder.path(), &second).unwrap();
-        assert_eq!(*second.past(), all[..3]);
+        assert_eq!(*second.earlier_marks(), all[..3]);
         all.iter().for_each(|mark| second.push(*mark));
         marks.append(&second).unwrap();
         let third = timeline();
         Marks::open(folder.path(), &third).unwrap();
-        assert_eq!(*third.past(), all);
+        assert_eq!(*third.earlier_marks(), all);
     }
 
     #[test]
-    fn every_byte_and_its_place_count() {
+    fn the_digest_depends_on_every_byte_and_its_position() {
         let planes: Vec<u8> = (0..200).collect();
         let mut seen = vec![digest(&planes)];
         for i in 0..planes.len() {

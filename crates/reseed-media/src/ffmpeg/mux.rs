@@ -1,18 +1,17 @@
-//! The last step: segments joined, with everything else that the source holds. Nothing is encoded but what a container
-//! cannot hold as it is.
+//! Joins the segments and copies the other tracks of the source. Only tracks that the container cannot hold are
+//! encoded.
 
 use std::fs;
 use std::path::Path;
 
-use super::codec::Codec;
-use super::segments::{LIST, SEGMENT_FRAMES, Work};
-use super::timeline::{Clock, Timeline};
 use super::tools::{self, Tools, file_url, words};
-use super::tracks::{self, Container};
-use super::{Options, TrackKind, Video};
+use super::work_folder::WorkFolder;
 use crate::error::{Error, Result};
+use crate::video::{
+    Clock, Codec, Container, Options, SEGMENT_FRAMES, SEGMENT_LIST, Timeline, TrackKind, Video, plan_tracks,
+};
 
-/// What the last step is told.
+/// The arguments of the mux step.
 pub(super) struct Mux<'a> {
     pub tools: &'a Tools,
     pub container: Container,
@@ -25,26 +24,26 @@ pub(super) struct Mux<'a> {
 }
 
 impl Mux<'_> {
-    /// Joins the segments of `work` into `to`; messages call it `output`.
-    pub fn run(&self, work: &Work, to: &Path, output: &Path) -> Result<()> {
+    /// Joins the segments of `work` into the file `to`; error messages name `output`.
+    pub fn run(&self, work: &WorkFolder, to: &Path, output: &Path) -> Result<()> {
         let timeline = self.source.map(|video| &video.timeline);
-        let list = work.folder.join(LIST);
+        let list = work.path.join(SEGMENT_LIST);
         fs::write(&list, self.list(work, timeline)).map_err(|cause| Error::Write { path: list, cause })?;
         let to = std::path::absolute(to).map_err(|cause| Error::Write { path: output.to_owned(), cause })?;
 
         let mut command = tools::command(&self.tools.ffmpeg);
-        command.current_dir(&work.folder).args(words("-nostdin -hide_banner -v error -y"));
+        command.current_dir(&work.path).args(words("-nostdin -hide_banner -v error -y"));
         let start = timeline.map_or(0, |timeline| self.clock.micros(timeline.time(0)));
         command.arg("-itsoffset").arg(format!("{start}us"));
-        command.args(words("-f concat -safe 0 -i")).arg(file_url(Path::new(LIST)));
+        command.args(words("-f concat -safe 0 -i")).arg(file_url(Path::new(SEGMENT_LIST)));
         command.args(self.source_input()).args(words("-map 0:v:0")).args(self.tracks());
         command.args(self.video_tags()).args(self.container_options()).arg(file_url(&to));
         let joined = tools::output(command)?;
-        joined.map(drop).map_err(|reason| Error::EncoderDied { path: output.to_owned(), reason })
+        joined.map(drop).map_err(|reason| Error::EncoderFailed { path: output.to_owned(), reason })
     }
 
-    /// The segments and how long each is shown, in the words of ffmpeg's joiner.
-    fn list(&self, work: &Work, timeline: Option<&Timeline>) -> String {
+    /// The segments and their durations, as a script for ffmpeg's concat demuxer.
+    fn list(&self, work: &WorkFolder, timeline: Option<&Timeline>) -> String {
         let time = |frame: usize| match timeline {
             Some(timeline) => timeline.time(frame as i64),
             None => frame as i64 * i64::from(self.clock.frame),
@@ -70,10 +69,10 @@ impl Mux<'_> {
         input
     }
 
-    /// What goes along, each copied or converted.
+    /// Arguments that map the other tracks, each copied or converted.
     fn tracks(&self) -> Vec<String> {
         let Some(video) = self.source else { return ["-c", "copy"].map(str::to_owned).into() };
-        let kept = tracks::plan(&video.tracks, self.container, self.options).kept;
+        let kept = plan_tracks(&video.tracks, self.container, self.options).kept;
         let mut args: Vec<String> = Vec::new();
         for (index, ..) in &kept {
             args.extend(["-map".into(), format!("1:{index}")]);
@@ -96,7 +95,7 @@ impl Mux<'_> {
         args
     }
 
-    /// Tags of the pictures. Frames were turned upright, so that no one may turn them again.
+    /// Tags of the video stream. Frames are already upright, so the rotation tag is cleared.
     fn video_tags(&self) -> Vec<String> {
         let mut args: Vec<String> =
             ["-metadata:s:v:0", "rotate=", "-disposition:v:0", "default"].map(str::to_owned).into();
