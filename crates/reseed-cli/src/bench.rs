@@ -12,7 +12,7 @@ use std::time::Instant;
 use reseed_model::plan::{Cut, slices, whole_frames};
 use reseed_model::weights::formula::uniform;
 use reseed_model::{Slice, Stream};
-use reseed_ops::{Code, CopyTime, Cost, Depth, Incoming, Ops, Pixels, ProfileOps, Record};
+use reseed_ops::{Code, CopyTime, Cost, Depth, Ops, PendingDownload, Pixels, ProfileOps, Record};
 use serde_json::json;
 
 use crate::args::{BenchArgs, Direction};
@@ -83,14 +83,14 @@ impl Case<'_> {
         &self,
         planned: &Planned,
         input: &[S],
-        start: impl Fn(&dyn Ops, &mut Stream, &S, bool) -> Result<Box<dyn Incoming<T>>>,
+        start: impl Fn(&dyn Ops, &mut Stream, &S, bool) -> Result<Box<dyn PendingDownload<T>>>,
     ) -> Result<()> {
         let mut result = T::default();
         let mut once = |ops: &dyn Ops| -> Result<Seconds> {
-            let moment = || self.device.card.as_ref().map(|card| card.moment()).transpose();
+            let moment = || self.device.card.as_ref().map(|card| card.timestamp()).transpose();
             let (first, clock) = (moment()?, Instant::now());
             let mut stream = planned.stream(ops, self.clip.half, self.clip.plane);
-            let mut running: Option<Box<dyn Incoming<T>>> = None;
+            let mut running: Option<Box<dyn PendingDownload<T>>> = None;
             for (i, slice) in input.iter().enumerate() {
                 let started = start(ops, &mut stream, slice, i + 1 == input.len())?;
                 running.replace(started).map(|before| before.wait(&mut result)).transpose()?;

@@ -1,8 +1,8 @@
 //! How a clip runs within the memory there is.
 
 use reseed_model::budget::{Job, Plan};
-use reseed_model::plan::{Cut, Keeping, Tile, Tiling, padded_plane, whole_frames};
-use reseed_model::{Config, Half, Stream};
+use reseed_model::plan::{CachePlan, Cut, Tile, Tiling, padded_plane, whole_frames};
+use reseed_model::{Coder, Config, Stream};
 use reseed_ops::{Cost, Error, Hw, Ops};
 
 use crate::args::{Direction, PlanArgs};
@@ -24,7 +24,7 @@ const TILES: [usize; 4] = [768, 512, 384, 256];
 /// One half of the VAE over a clip: what is known of the clip before it runs.
 #[derive(Clone, Copy)]
 pub struct Clip<'a> {
-    pub half: &'a dyn Half,
+    pub half: &'a dyn Coder,
     pub config: &'a Config,
     pub cut: Cut,
     /// Plane of the half's input.
@@ -35,7 +35,7 @@ pub struct Clip<'a> {
 
 impl<'a> Clip<'a> {
     /// A half over `pictures` pictures of `size` or as many and as large as the model wants, or over their latents.
-    pub fn of(direction: Direction, half: &'a dyn Half, config: &'a Config, size: Hw, pictures: usize) -> Clip<'a> {
+    pub fn of(direction: Direction, half: &'a dyn Coder, config: &'a Config, size: Hw, pictures: usize) -> Clip<'a> {
         let (time, factor) = (config.temporal_factor(), config.spatial_factor());
         let (pictures, padded) = (whole_frames(pictures, time), padded_plane(size, factor));
         let (cut, plane, frames) = match direction {
@@ -68,7 +68,7 @@ impl Planned {
 
     /// Bytes that it takes of the device.
     pub fn bytes(&self) -> usize {
-        self.plan.ledger.arena + SPARE
+        self.plan.report.arena + SPARE
     }
 
     /// Whether tiles were the only way.
@@ -83,13 +83,13 @@ impl Planned {
 
     /// Arithmetic and traffic of the whole clip.
     pub fn cost(&self) -> Cost {
-        let Cost { flops, bytes } = self.plan.ledger.cost;
+        let Cost { flops, bytes } = self.plan.report.cost;
         Cost { flops: self.of_clip(flops), bytes: self.of_clip(bytes) }
     }
 
     /// Nanoseconds of the whole clip.
     pub fn time(&self) -> u64 {
-        self.of_clip(self.plan.ledger.time)
+        self.of_clip(self.plan.report.time)
     }
 
     /// The plan ran a tile's first slices and its last, which stand for all.
@@ -99,7 +99,7 @@ impl Planned {
     }
 
     /// A stream that starts.
-    pub fn stream<'a>(&self, ops: &'a dyn Ops, half: &'a dyn Half, plane: Hw) -> Stream<'a> {
+    pub fn stream<'a>(&self, ops: &'a dyn Ops, half: &'a dyn Coder, plane: Hw) -> Stream<'a> {
         Stream::new(ops, half, plane, &self.plan.keeping).tiled(self.tiles.clone(), self.workers)
     }
 }
@@ -125,9 +125,9 @@ pub fn taken_away(device: &Device) -> Failure {
 
 /// A plan with the same slices that takes less than `planned`, which it replaces, its memory taken; nothing where there is
 /// none. The device holds no tensor.
-pub fn shrink(device: &Device, args: &PlanArgs, clip: &Clip, planned: &mut Planned) -> Option<Keeping> {
-    while planned.plan.ledger.arena > SMALLEST {
-        let room = (device.room)().ok()??.min(planned.plan.ledger.arena / 8 * 7);
+pub fn shrink(device: &Device, args: &PlanArgs, clip: &Clip, planned: &mut Planned) -> Option<CachePlan> {
+    while planned.plan.report.arena > SMALLEST {
+        let room = (device.room)().ok()??.min(planned.plan.report.arena / 8 * 7);
         let smaller = fitting(device, args, clip, Some(planned.plan.slice), room).ok()?;
         if smaller.tiles.is_some() != planned.tiles.is_some() {
             return None;
@@ -166,12 +166,12 @@ pub fn plan_within(device: &Device, args: &PlanArgs, clips: &[Clip], room: usize
 fn fitting(device: &Device, args: &PlanArgs, clip: &Clip, slice: Option<usize>, room: usize) -> Result<Planned> {
     let tiling = engine::tiling(args, clip.config)?;
     let tensors = room.saturating_sub(SPARE);
-    let fits = |planned: &Planned| planned.plan.ledger.arena <= tensors || room == usize::MAX;
+    let fits = |planned: &Planned| planned.plan.report.arena <= tensors || room == usize::MAX;
     let exact = planned(device, clip, tiling, slice, tensors)?;
     if fits(&exact) {
         return Ok(exact);
     }
-    let short = format!("{} for tensors, {} needed at the least", bytes(room), bytes(exact.plan.ledger.arena + SPARE));
+    let short = format!("{} for tensors, {} needed at the least", bytes(room), bytes(exact.plan.report.arena + SPARE));
     for side in TILES.into_iter().filter(|_| tiling.is_none()) {
         let tiling = Tiling { tile: Hw::new(side, side), overlap: Hw::new(side / 8, side / 8) };
         let tiled = planned(device, clip, Some(tiling), slice, tensors)?;
@@ -195,12 +195,12 @@ fn planned(device: &Device, clip: &Clip, tiling: Option<Tiling>, slice: Option<u
     let tensors = room.saturating_sub(canvas);
     let mut plan = job.plan(&*device.trace, slice, tensors)?;
     let others = tiles.as_ref().map_or(0, |tiles| tiles.len() - 1) * plan.kept;
-    if plan.ledger.arena + others <= tensors {
-        plan.ledger.arena += others;
+    if plan.report.arena + others <= tensors {
+        plan.report.arena += others;
     } else if others > 0 {
         plan = job.plan_apart(&*device.trace, slice, tensors)?;
     }
-    plan.ledger.arena += canvas;
+    plan.report.arena += canvas;
     Ok(Planned { plan, tiling, tiles, workers, factor, frames, inexact: None })
 }
 

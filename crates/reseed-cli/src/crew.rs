@@ -1,13 +1,13 @@
 //! A model and its devices, from one job to the next.
 
+use reseed::{Geometry, Settings};
 use reseed_ops::Precision;
-use reseed_upscale::{Geometry, Settings};
 
 use crate::args::{ComputeArgs, JobArgs};
 use crate::engine::{self, Device};
 use crate::failure::Result;
 use crate::model::Weights;
-use crate::outline::{Loaded, Outline};
+use crate::outline::{JobPlanner, Loaded};
 use crate::upscale::plan_args;
 
 /// The model that gives back what it is given: everything but networks.
@@ -65,10 +65,10 @@ impl Engine {
     }
 
     /// What is to be planned for a job.
-    pub fn outline(&self, args: &JobArgs, geometry: Geometry, batch: usize) -> Option<Outline<'_>> {
+    pub fn outline(&self, args: &JobArgs, geometry: Geometry, batch: usize) -> Option<JobPlanner<'_>> {
         let (weights, plan) = (self.weights.as_ref()?, plan_args(args));
         let (device, transformer) = (&self.devices.device, self.devices.transformer());
-        Some(Outline { weights, device, transformer, plan, geometry, batch })
+        Some(JobPlanner { weights, device, transformer, plan, geometry, batch })
     }
 }
 

@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
+use reseed::{Color, Report, Settings, memory};
 use reseed_media::{Depth, Frame, Info, Kind, Samples, Size, Source};
 use reseed_model::nano;
-use reseed_upscale::{Color, Report, Settings, memory};
 use serde_json::json;
 
 use crate::args::{ComputeArgs, DemoArgs};

@@ -1,13 +1,14 @@
 //! `reseed doctor`: what this machine offers.
 
+use reseed_cpu::{CpuOps, Level};
 use reseed_cuda::DeviceInfo;
-use reseed_ops::{CpuOps, Level, Ops};
+use reseed_ops::Ops;
 
 use crate::engine;
 use crate::failure::Result;
 use crate::report::bytes;
 use crate::tuning;
-use reseed_upscale::memory;
+use reseed::memory;
 
 pub fn run() -> Result<()> {
     let dtype = Level::detect()?.dtype();
@@ -22,7 +23,7 @@ pub fn run() -> Result<()> {
         Err(error) => say!("cuda    {error}"),
     }
     say!("tuning  {}", tuning::summary());
-    match reseed_media::video::ffmpeg() {
+    match reseed_media::ffmpeg_path() {
         Ok(path) => say!("ffmpeg  {}", path.display()),
         Err(error) => say!("ffmpeg  {error}"),
     }

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use reseed_cpu::{CpuOps, Level};
 use reseed_cuda::CudaOps;
 use reseed_model::plan::Tiling;
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_model::{Config, Half, Vae, nano};
-use reseed_ops::{Ceiling, CheckOps, CpuOps, Hw, Level, Ops, Precision, TraceOps};
+use reseed_model::{Coder, Config, Vae, nano};
+use reseed_ops::{Ceiling, CheckOps, Hw, Ops, Precision, TraceOps};
 
 use crate::args::{AUTO, ComputeArgs, Direction, PlanArgs};
 use crate::failure::{Failure, Result};
@@ -102,7 +103,7 @@ pub fn device(args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {
         word => word.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
     };
     let unknown = || Failure::Usage(format!("--device {}: the devices are auto, cpu, cuda and cuda:N", args.device));
-    let cuda = CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(Precision::F16))?;
+    let cuda = CudaOps::new(number.ok_or_else(unknown)?, args.dtype.unwrap_or(Precision::F16), reseed_cpu::matmul)?;
     let mut cuda = cuda.within(max_vram);
     cuda.tune(&tuning::record(), args.tune)?.iter().for_each(|line| report::warn(line));
     card_device(cuda, args)
@@ -198,7 +199,7 @@ pub fn weights(name: &str) -> Result<Box<dyn Source>> {
 }
 
 /// One half of the VAE alone.
-pub fn half(ops: &dyn Ops, source: &dyn Source, direction: Direction) -> Result<(Config, Box<dyn Half>)> {
+pub fn half(ops: &dyn Ops, source: &dyn Source, direction: Direction) -> Result<(Config, Box<dyn Coder>)> {
     Ok(match direction {
         Direction::Encode => {
             let (config, encoder) = Vae::load_encoder(ops, source)?;

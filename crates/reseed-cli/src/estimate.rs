@@ -4,8 +4,8 @@ mod disk;
 pub mod upscale;
 
 use reseed_model::plan::slices;
-use reseed_model::{Config, Half};
-use reseed_ops::{Cost, Hw, Ledger, Precision};
+use reseed_model::{Coder, Config};
+use reseed_ops::{Cost, Hw, Precision, TraceReport};
 use serde_json::json;
 
 use crate::args::{Direction, EstimateArgs};
@@ -17,7 +17,7 @@ use crate::report::bytes;
 /// What a run would take.
 pub struct Needs {
     /// Of the traced run.
-    ledger: Ledger,
+    report: TraceReport,
     /// Bytes of the weights.
     weights: usize,
     /// Type of the activations.
@@ -36,7 +36,7 @@ pub fn run(args: &EstimateArgs) -> Result<()> {
     let source = engine::weights(&args.weights)?;
     let trace = (device.trace)();
     let (config, half) = engine::half(&trace, &*source, args.direction)?;
-    let weights = trace.ledger().weights;
+    let weights = trace.report().weights;
     // They are not on the card now, but a run's would be.
     let room = device.room;
     device.room = Box::new(move || Ok(room()?.map(|room| room.saturating_sub(weights))));
@@ -45,7 +45,13 @@ pub fn run(args: &EstimateArgs) -> Result<()> {
 }
 
 /// Runs a clip on the tracing device. All slices between the third and the last are alike, so one stands for them.
-fn trace_clip(device: &Device, half: &dyn Half, config: &Config, args: &EstimateArgs, weights: usize) -> Result<Needs> {
+fn trace_clip(
+    device: &Device,
+    half: &dyn Coder,
+    config: &Config,
+    args: &EstimateArgs,
+    weights: usize,
+) -> Result<Needs> {
     let clip = Clip::of(args.direction, half, config, args.size, args.frames as usize);
     let (plane, total) = (clip.plane, clip.frames);
     let planned = budget::plan(device, &args.run.plan, &[clip])?.swap_remove(0);
@@ -55,29 +61,29 @@ fn trace_clip(device: &Device, half: &dyn Half, config: &Config, args: &Estimate
     let mut stream = planned.stream(&trace, half, plane);
     let (mut host, mut alike) = (0, Cost::default());
     for (i, slice) in plan.iter().enumerate().filter(|(i, _)| *i < 4 || i + 1 == plan.len()) {
-        let before = trace.ledger().cost;
+        let before = trace.report().cost;
         let values = vec![0.0; slice.len() * plane.count() * half.channels_in()];
         let result = stream.step(&values, slice.end == total)?;
         // The slice in hand, the one read ahead, and the result.
         host = host.max((2 * values.len() + result.len()) * size_of::<f32>());
         if i == 3 {
-            let after = trace.ledger().cost;
+            let after = trace.report().cost;
             alike = Cost { flops: after.flops - before.flops, bytes: after.bytes - before.bytes };
         }
     }
-    let mut ledger = trace.ledger();
+    let mut report = trace.report();
     let left_out = plan.len().saturating_sub(5) as u64;
-    ledger.cost += Cost { flops: left_out * alike.flops, bytes: left_out * alike.bytes };
+    report.cost += Cost { flops: left_out * alike.flops, bytes: left_out * alike.bytes };
     let dtype = device.ops.precision();
     // A card keeps its tensors in one piece; a CPU shares its memory with the host's buffers.
-    let peak = if device.card.is_some() { planned.plan.ledger.arena + budget::SPARE } else { ledger.peak + host };
+    let peak = if device.card.is_some() { planned.plan.report.arena + budget::SPARE } else { report.peak + host };
     let card = device.card.as_ref().map(|card| card.peak_bytes() + weights + peak);
-    Ok(Needs { ledger, weights, dtype, peak, card, slices: plan.len(), planned })
+    Ok(Needs { report, weights, dtype, peak, card, slices: plan.len(), planned })
 }
 
 /// An error where even the pictures of the first slice, the longest, find no place on the host: they are the one thing
 /// that a traced run asks for.
-fn reserve(half: &dyn Half, plane: Hw, frames: usize) -> Result<()> {
+fn reserve(half: &dyn Coder, plane: Hw, frames: usize) -> Result<()> {
     let values = frames * plane.count() * half.channels_in();
     let result = half.frames_out(frames, true) * half.plane_out(plane).count() * half.channels_out();
     // Tiles are cut from the values and blended into a second result.
@@ -89,7 +95,7 @@ fn reserve(half: &dyn Half, plane: Hw, frames: usize) -> Result<()> {
 }
 
 fn tell(args: &EstimateArgs, needs: &Needs) {
-    let Needs { ledger, weights, dtype, peak, card, slices, planned: Planned { plan, tiles, workers, .. } } = needs;
+    let Needs { report, weights, dtype, peak, card, slices, planned: Planned { plan, tiles, workers, .. } } = needs;
     let tiles = tiles.as_ref().map_or(1, Vec::len);
     let name = if args.direction == Direction::Encode { "encode" } else { "decode" };
     if args.run.compute.json {
@@ -98,9 +104,9 @@ fn tell(args: &EstimateArgs, needs: &Needs) {
             json!({
                 "event": "estimate", "command": format!("vae {name}"), "frames": args.frames,
                 "width": args.size.w, "height": args.size.h, "dtype": dtype.to_string(),
-                "weights_bytes": weights, "peak_above_weights_bytes": peak, "flops": ledger.cost.flops,
-                "traffic_bytes": ledger.cost.bytes, "ops": ledger.ops,
-                "parked_bytes": ledger.parked, "frames_at_once": plan.keeping.at_once,
+                "weights_bytes": weights, "peak_above_weights_bytes": peak, "flops": report.cost.flops,
+                "traffic_bytes": report.cost.bytes, "ops": report.ops,
+                "parked_bytes": report.offloaded, "frames_at_once": plan.keeping.at_once,
                 "card_peak_bytes": card, "slices": slices, "slice_latents": plan.slice, "tiles": tiles, "tiles_at_once": workers,
             })
         );
@@ -112,10 +118,10 @@ fn tell(args: &EstimateArgs, needs: &Needs) {
     if let Some(card) = card {
         say!("card        {} of its memory in all", bytes(*card));
     }
-    say!("arithmetic  {:.3} TFLOP", ledger.cost.flops as f64 / 1e12);
-    say!("traffic     {}", bytes(ledger.cost.bytes as usize));
-    if ledger.parked > 0 {
-        say!("parked      {} in the host's memory", bytes(ledger.parked));
+    say!("arithmetic  {:.3} TFLOP", report.cost.flops as f64 / 1e12);
+    say!("traffic     {}", bytes(report.cost.bytes as usize));
+    if report.offloaded > 0 {
+        say!("offloaded      {} in the host's memory", bytes(report.offloaded));
     }
     let tiled = if tiles > 1 { format!(", {tiles} tiles each, {workers} at the same time") } else { String::new() };
     let (slice, at_once) = (plan.slice, plan.keeping.at_once);

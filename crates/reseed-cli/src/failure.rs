@@ -116,9 +116,9 @@ impl From<reseed_model::Error> for Failure {
     }
 }
 
-impl From<reseed_upscale::Error> for Failure {
-    fn from(error: reseed_upscale::Error) -> Failure {
-        use reseed_upscale::Error;
+impl From<reseed::Error> for Failure {
+    fn from(error: reseed::Error) -> Failure {
+        use reseed::Error;
         match error {
             Error::Output(error) => Failure::output(error),
             Error::Model(error) => error.into(),

@@ -6,15 +6,15 @@ pub mod settings;
 
 use std::path::{Path, PathBuf};
 
+use reseed::{BatchStore, Checkpoint, Phase};
 use reseed_media::video::Options;
 use reseed_media::{Info, Kind, Sink};
-use reseed_upscale::{Keep, Phase, Point};
 
 use crate::ending;
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
-use journal::{Journal, Past};
-use made::Made;
+use journal::{EarlierRun, Journal};
+use made::DiskBatchStore;
 use settings::Settings;
 
 /// What to do with what an earlier run left.
@@ -28,9 +28,9 @@ pub struct Leftovers {
 pub struct Work {
     output: PathBuf,
     settings: Settings,
-    past: Option<Past>,
+    earlier: Option<EarlierRun>,
     journal: Option<Journal>,
-    made: Option<Made>,
+    made: Option<DiskBatchStore>,
     /// Whether there is something to go on with if it is interrupted: pipes and single images have nothing.
     keeps: bool,
 }
@@ -43,25 +43,25 @@ impl Work {
         if leftovers.resume && (is_pipe(input) || is_pipe(output)) {
             return Err(Failure::Usage("--resume: a pipe cannot be gone on with; give files".into()));
         }
-        let made = keeps.then(|| Made::new(journal::folder(output)));
-        let mut work = Work { output: output.into(), settings, past: None, journal: None, made, keeps };
-        if keeps && let Some((journal, past)) = Journal::open(&journal::folder(output))? {
-            work.take_up(journal, past, leftovers)?;
+        let made = keeps.then(|| DiskBatchStore::new(journal::folder(output)));
+        let mut work = Work { output: output.into(), settings, earlier: None, journal: None, made, keeps };
+        if keeps && let Some((journal, earlier)) = Journal::open(&journal::folder(output))? {
+            work.take_up(journal, earlier, leftovers)?;
         }
         Ok(work)
     }
 
     /// Whether it goes on with what an earlier run left.
     pub fn goes_on(&self) -> bool {
-        self.past.is_some()
+        self.earlier.is_some()
     }
 
-    fn take_up(&mut self, mut journal: Journal, past: Past, leftovers: Leftovers) -> Result<()> {
-        let (output, frames) = (self.output.display(), past.frames());
-        if past.has_work() && leftovers.resume {
-            self.compare(&past.settings)?;
-            (self.past, self.journal) = (Some(past), Some(journal));
-        } else if past.has_work() && !leftovers.overwrite {
+    fn take_up(&mut self, mut journal: Journal, earlier: EarlierRun, leftovers: Leftovers) -> Result<()> {
+        let (output, frames) = (self.output.display(), earlier.frames());
+        if earlier.has_work() && leftovers.resume {
+            self.compare(&earlier.settings)?;
+            (self.earlier, self.journal) = (Some(earlier), Some(journal));
+        } else if earlier.has_work() && !leftovers.overwrite {
             let line =
                 format!("{output}: {frames} frames of it are finished; --resume goes on, --overwrite starts anew");
             return Err(Failure::Usage(line));
@@ -83,8 +83,8 @@ impl Work {
     /// Where the result goes.
     pub fn sink(&mut self, info: &Info, options: &Options) -> Result<Box<dyn Sink>> {
         let options = &Options { resumable: self.keeps, ..options.clone() };
-        let sink = match &self.past {
-            Some(past) => reseed_media::resume_with(&self.output, info, options, past.frames()),
+        let sink = match &self.earlier {
+            Some(earlier) => reseed_media::resume_with(&self.output, info, options, earlier.frames()),
             None => reseed_media::create_with(&self.output, info, options),
         };
         let sink = sink.map_err(Failure::output)?;
@@ -95,27 +95,27 @@ impl Work {
     }
 
     /// Now that everything is known that the result depends on: where the job starts.
-    pub fn start(&mut self, settings: impl FnOnce(Settings) -> Result<Settings>, info: &Info) -> Result<Point> {
-        ending::kept(self.past.as_ref().map_or(0, Past::frames));
+    pub fn start(&mut self, settings: impl FnOnce(Settings) -> Result<Settings>, info: &Info) -> Result<Checkpoint> {
+        ending::kept(self.earlier.as_ref().map_or(0, EarlierRun::frames));
         if !self.keeps {
-            return Ok(Point::default());
+            return Ok(Checkpoint::default());
         }
         self.settings = settings(std::mem::take(&mut self.settings))?;
-        match (&self.past, &mut self.journal) {
-            (Some(past), _) => {
-                self.compare(&past.settings)?;
-                past.point(&journal::folder(&self.output), 3 * info.size.pixels())
+        match (&self.earlier, &mut self.journal) {
+            (Some(earlier), _) => {
+                self.compare(&earlier.settings)?;
+                earlier.point(&journal::folder(&self.output), 3 * info.size.pixels())
             }
-            (None, Some(journal)) => journal.describe(&self.settings).map(|()| Point::default()),
+            (None, Some(journal)) => journal.describe(&self.settings).map(|()| Checkpoint::default()),
             (None, None) => unreachable!("a job that keeps its work has a journal"),
         }
     }
 
     /// Hears of the job while it runs, and keeps what its networks make.
-    pub fn watch(&mut self, progress: Progress) -> (Watch<'_>, Option<&dyn Keep>) {
+    pub fn watch(&mut self, progress: Progress) -> (Watch<'_>, Option<&dyn BatchStore>) {
         let Work { journal, made, .. } = self;
         let made = made.as_ref();
-        (Watch { progress, journal: journal.as_mut(), made }, made.map(|made| made as &dyn Keep))
+        (Watch { progress, journal: journal.as_mut(), made }, made.map(|made| made as &dyn BatchStore))
     }
 
     /// The output is complete.
@@ -128,7 +128,7 @@ impl Work {
 pub struct Watch<'a> {
     progress: Progress,
     journal: Option<&'a mut Journal>,
-    made: Option<&'a Made>,
+    made: Option<&'a DiskBatchStore>,
 }
 
 impl Watch<'_> {
@@ -138,7 +138,7 @@ impl Watch<'_> {
     }
 }
 
-impl reseed_upscale::Progress for Watch<'_> {
+impl reseed::Progress for Watch<'_> {
     fn advance(&mut self, frames: usize) {
         self.progress.advance(frames);
     }
@@ -160,9 +160,9 @@ impl reseed_upscale::Progress for Watch<'_> {
         self.journal.is_some()
     }
 
-    fn batch_done(&mut self, point: &Point, sink: &mut dyn Sink) -> reseed_media::Result<()> {
+    fn batch_done(&mut self, point: &Checkpoint, sink: &mut dyn Sink) -> reseed_media::Result<()> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
-        let safe = sink.secure()?;
+        let safe = sink.sync()?;
         assert_eq!(safe, point.frames, "a sink keeps what was written to it");
         journal.add(point)?;
         self.made.inspect(|made| made.forget(point.batches));

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use reseed::{Color, NetworkResidency, Networks, low_band};
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::{Formula, uniform};
 use reseed_model::{Config, Folder, Text, dit, nano};
 use reseed_ops::{Ops, Quant, Shape};
-use reseed_upscale::{Between, Color, Networks, low_band};
 
 use crate::args::JobArgs;
 use crate::engine::SEED;
@@ -125,15 +125,15 @@ impl Weights {
 
     /// The settings of a job with what the model asks for, where nobody asked otherwise. What a low band leaves of a
     /// result's colours is the input's already.
-    pub fn suited(&self, settings: reseed_upscale::Settings, args: &JobArgs) -> Result<reseed_upscale::Settings> {
+    pub fn suited(&self, settings: reseed::Settings, args: &JobArgs) -> Result<reseed::Settings> {
         let own = self.low_band()?;
         let low_band = if args.low_band.is_some() { settings.low_band } else { own };
         let color = if args.color.is_none() && own > 0.0 { Color::None } else { settings.color };
-        Ok(reseed_upscale::Settings { low_band, color, ..settings })
+        Ok(reseed::Settings { low_band, color, ..settings })
     }
 
     /// Brings the networks to their devices.
-    pub fn load(&self, halves: [&dyn Ops; 2], dit_ops: &dyn Ops, between: Between) -> Result<Networks> {
+    pub fn load(&self, halves: [&dyn Ops; 2], dit_ops: &dyn Ops, between: NetworkResidency) -> Result<Networks> {
         let text = |width| self.text(width);
         Ok(Networks::load((halves, &*self.vae), (dit_ops, &*self.dit), between, text)?)
     }

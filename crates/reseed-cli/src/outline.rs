@@ -8,11 +8,11 @@
 
 mod fit;
 
+use reseed::{Geometry, NetworkResidency, Networks, Settings, memory};
 use reseed_model::dit::{Case, Config, Layers, Needs};
 use reseed_model::plan::{Cut, whole_frames};
-use reseed_model::{Half, Vae};
-use reseed_ops::{Cost, Hw, Ledger, Thw};
-use reseed_upscale::{Between, Geometry, Networks, Settings, memory};
+use reseed_model::{Coder, Vae};
+use reseed_ops::{Cost, Hw, Thw, TraceReport};
 
 use crate::args::PlanArgs;
 use crate::budget::{self, Clip, Planned, SPARE};
@@ -20,7 +20,7 @@ use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::model::Weights;
 use crate::report::bytes;
-pub use fit::Shrinking;
+pub use fit::BudgetReplanner;
 
 /// Most batches of a window: what is lost of a job that is killed, and how late its first frames come, grow with it.
 const WIDEST: usize = 64;
@@ -30,7 +30,7 @@ const WAITING: usize = 1 << 30;
 const BRINGING: u64 = 50;
 
 /// Networks, devices and sizes of a job.
-pub struct Outline<'a> {
+pub struct JobPlanner<'a> {
     pub weights: &'a Weights,
     /// The autoencoder's, or the decoder's alone.
     pub device: &'a Device,
@@ -43,14 +43,14 @@ pub struct Outline<'a> {
 }
 
 /// How the networks run within some room.
-pub struct Turns {
+pub struct Schedule {
     /// The transformer.
     pub step: Needs,
     /// Encoder and decoder over a batch.
     pub halves: Vec<Planned>,
 }
 
-impl Turns {
+impl Schedule {
     /// Bytes of the memory that all take turns on.
     pub fn bytes(&self) -> usize {
         self.halves.iter().map(Planned::bytes).max().unwrap_or(0).max(self.step.arena + SPARE)
@@ -81,15 +81,15 @@ impl Turns {
 /// Networks on their devices, and the job that they were brought for.
 pub struct Loaded {
     pub networks: Networks,
-    pub choice: Choice,
+    pub choice: JobPlan,
     geometry: Geometry,
     batch: usize,
 }
 
 /// How the networks of a job share its device.
-pub struct Choice {
-    pub between: Between,
-    pub turns: Turns,
+pub struct JobPlan {
+    pub between: NetworkResidency,
+    pub turns: Schedule,
     /// Batches of a window.
     pub window: usize,
     /// Bytes of weights that stay on the device.
@@ -98,7 +98,7 @@ pub struct Choice {
     pub hosted: usize,
 }
 
-impl Choice {
+impl JobPlan {
     /// Nanoseconds of a batch by the plan's clock, with its share of what comes for its window.
     pub fn time(&self) -> u64 {
         self.turns.batch() + self.turns.bringing() / self.window as u64
@@ -106,11 +106,11 @@ impl Choice {
 
     /// Whether the networks leave the device between their turns.
     pub fn is_apart(&self) -> bool {
-        self.between == Between::Wait
+        self.between == NetworkResidency::Host
     }
 
     /// Whether it is the one to take of two. A fiftieth of the time is not worth a window.
-    fn better(&self, other: &Choice) -> bool {
+    fn better(&self, other: &JobPlan) -> bool {
         match (self.turns.is_inexact(), other.turns.is_inexact()) {
             (false, true) => true,
             (true, false) => false,
@@ -119,7 +119,7 @@ impl Choice {
     }
 }
 
-impl<'a> Outline<'a> {
+impl<'a> JobPlanner<'a> {
     /// Both halves of the autoencoder over a batch.
     pub fn clips<'v>(&self, vae: &'v Vae) -> [Clip<'v>; 2] {
         let (config, latent) = (&vae.config, self.latent(vae));
@@ -148,17 +148,18 @@ impl<'a> Outline<'a> {
     }
 
     /// The way that takes the least time in the room there is before anything is loaded.
-    pub fn choose(&self) -> Result<Choice> {
+    pub fn choose(&self) -> Result<JobPlan> {
         let Some(room) = (self.device.room)()? else {
-            return self.planned(Between::Stay(usize::MAX), usize::MAX);
+            return self.planned(NetworkResidency::Device(usize::MAX), usize::MAX);
         };
-        let together = self.staying(room)?.map(|layers| self.planned(Between::Stay(layers), room)).transpose();
+        let together =
+            self.staying(room)?.map(|layers| self.planned(NetworkResidency::Device(layers), room)).transpose();
         match together {
             Ok(Some(all)) if all.turns.step.resident == all.turns.step.layers => return Ok(all),
             Err(error) if !matches!(error, Failure::Memory(_)) => return Err(error),
             _ => {}
         }
-        match (together, self.planned(Between::Wait, room)) {
+        match (together, self.planned(NetworkResidency::Host, room)) {
             (Ok(Some(together)), Ok(apart)) if apart.better(&together) => Ok(apart),
             (Ok(Some(together)), _) => Ok(together),
             (_, apart) => apart,
@@ -168,7 +169,7 @@ impl<'a> Outline<'a> {
     /// How many layers may stay, with the autoencoder as fast as it can be if that leaves room for any; `None` where not
     /// even the autoencoder may.
     fn staying(&self, room: usize) -> Result<Option<usize>> {
-        let (vae, Ledger { weights: vae_weights, .. }) = self.traced(Between::Stay(0))?;
+        let (vae, TraceReport { weights: vae_weights, .. }) = self.traced(NetworkResidency::Device(0))?;
         let fastest = budget::plan_within(self.device, &self.plan, &self.clips(&vae), usize::MAX)?;
         let fastest = fastest.iter().map(Planned::bytes).max().unwrap_or(0);
         let fits = |needs: &Needs| {
@@ -184,36 +185,36 @@ impl<'a> Outline<'a> {
     }
 
     /// The autoencoder on a device that only counts, and what that counted.
-    fn traced(&self, between: Between) -> Result<(Vae, Ledger)> {
+    fn traced(&self, between: NetworkResidency) -> Result<(Vae, TraceReport)> {
         let trace = (self.device.trace)();
         let vae = match between {
-            Between::Stay(_) => Vae::load(&trace, self.weights.vae())?,
-            Between::Wait => Vae::load_parked(&trace, self.weights.vae())?,
+            NetworkResidency::Device(_) => Vae::load(&trace, self.weights.vae())?,
+            NetworkResidency::Host => Vae::load_offloaded(&trace, self.weights.vae())?,
         };
-        Ok((vae, trace.ledger()))
+        Ok((vae, trace.report()))
     }
 
     /// What is kept where in `room` for everything.
-    fn planned(&self, between: Between, room: usize) -> Result<Choice> {
-        let (vae, ledger) = self.traced(between)?;
+    fn planned(&self, between: NetworkResidency, room: usize) -> Result<JobPlan> {
+        let (vae, report) = self.traced(between)?;
         let layers = match between {
-            Between::Stay(layers) => Layers::Stay(layers),
-            Between::Wait => Layers::Come(0),
+            NetworkResidency::Device(layers) => Layers::Stay(layers),
+            NetworkResidency::Host => Layers::Come(0),
         };
-        let kept = ledger.weights + self.case(&vae)?.needs(&(self.transformer.trace)(), layers)?.weights;
+        let kept = report.weights + self.case(&vae)?.needs(&(self.transformer.trace)(), layers)?.weights;
         let left = if room == usize::MAX { room } else { room.saturating_sub(kept + roughly(kept)) };
         let turns = self.turns(&vae, between, &self.plan, left)?;
-        let (window, hosted) = (self.window(&turns), ledger.hosted + turns.step.hosted);
-        Ok(Choice { between, turns, window, kept, hosted })
+        let (window, hosted) = (self.window(&turns), report.hosted + turns.step.hosted);
+        Ok(JobPlan { between, turns, window, kept, hosted })
     }
 
     /// How the networks run in `room` for all but the weights that stay on the device.
-    fn turns(&self, vae: &Vae, between: Between, plan: &PlanArgs, room: usize) -> Result<Turns> {
+    fn turns(&self, vae: &Vae, between: NetworkResidency, plan: &PlanArgs, room: usize) -> Result<Schedule> {
         let (case, trace) = (self.case(vae)?, &self.transformer.trace);
         let fits = |needs: &Needs| needs.arena + SPARE <= room;
         let step = match between {
-            Between::Stay(layers) => Some(case.needs(&trace(), Layers::Stay(layers))?).filter(fits),
-            Between::Wait => case.most(trace, Layers::Come, fits)?,
+            NetworkResidency::Device(layers) => Some(case.needs(&trace(), Layers::Stay(layers))?).filter(fits),
+            NetworkResidency::Host => case.most(trace, Layers::Come, fits)?,
         };
         let Some(step) = step else {
             let least = case.needs(&trace(), Layers::Come(0))?.arena + SPARE;
@@ -224,11 +225,11 @@ impl<'a> Outline<'a> {
                 bytes(least),
             )));
         };
-        Ok(Turns { step, halves: budget::plan_within(self.device, plan, &self.clips(vae), room)? })
+        Ok(Schedule { step, halves: budget::plan_within(self.device, plan, &self.clips(vae), room)? })
     }
 
     /// The fewest batches over which bringing weights hardly matters, as far as they find place on the host.
-    fn window(&self, turns: &Turns) -> usize {
+    fn window(&self, turns: &Schedule) -> usize {
         let most = (WAITING / memory::of_waiting(self.batch, &self.geometry).max(1)).clamp(1, WIDEST);
         let windows = std::iter::successors(Some(1), |n| Some(2 * n));
         let enough = |n: &usize| turns.bringing() / *n as u64 <= turns.batch() / BRINGING || *n >= most;
@@ -237,7 +238,7 @@ impl<'a> Outline<'a> {
 
     /// The same behind another job with this model: its networks serve again where it was like this one, and wherever
     /// memory has no limit and every plan leaves them where they are.
-    pub fn choose_behind(&self, last: Option<Loaded>) -> Result<(Choice, Option<Networks>)> {
+    pub fn choose_behind(&self, last: Option<Loaded>) -> Result<(JobPlan, Option<Networks>)> {
         match last {
             Some(last) if (&last.geometry, last.batch) == (&self.geometry, self.batch) => {
                 Ok((last.choice, Some(last.networks)))
@@ -252,7 +253,7 @@ impl<'a> Outline<'a> {
 
     /// The networks as `choice` says, unless they are there already, how they run, and the settings that say so. Where
     /// others take the memory meanwhile, another way is chosen.
-    pub fn load(&self, mut choice: Choice, mut there: Option<Networks>, settings: &mut Settings) -> Result<Loaded> {
+    pub fn load(&self, mut choice: JobPlan, mut there: Option<Networks>, settings: &mut Settings) -> Result<Loaded> {
         for _ in 0..budget::TRIES {
             let loaded = match there.take() {
                 Some(networks) => self.take_up(networks, choice),
@@ -272,16 +273,16 @@ impl<'a> Outline<'a> {
     }
 
     /// Loads the networks, plans them for the room that is left, and takes that.
-    fn bring(&self, choice: Choice) -> Result<(Choice, Networks)> {
+    fn bring(&self, choice: JobPlan) -> Result<(JobPlan, Networks)> {
         let halves = [&*engine::encoder(self.device, self.transformer).ops, &*self.device.ops];
         let networks = self.weights.load(halves, &*self.transformer.ops, choice.between)?;
         let Some(room) = (self.device.room)()? else { return Ok((choice, networks)) };
         let turns = self.turns(networks.vae(), choice.between, &self.plan, room)?;
-        self.take_up(networks, Choice { turns, ..choice })
+        self.take_up(networks, JobPlan { turns, ..choice })
     }
 
     /// Takes the room that loaded networks are planned for.
-    fn take_up(&self, networks: Networks, choice: Choice) -> Result<(Choice, Networks)> {
+    fn take_up(&self, networks: Networks, choice: JobPlan) -> Result<(JobPlan, Networks)> {
         self.device.ops.reserve(choice.turns.bytes())?;
         Ok((choice, networks))
     }

@@ -4,13 +4,13 @@ use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use reseed::memory;
 use reseed_cuda::CudaOps;
-use reseed_upscale::memory;
 use serde_json::{Value, json};
 
 use crate::report::bytes;
 
-/// Between two lines on a terminal.
+/// NetworkResidency two lines on a terminal.
 const PAUSE: Duration = Duration::from_millis(100);
 
 enum Mode {

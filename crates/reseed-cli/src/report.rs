@@ -10,7 +10,7 @@ use std::time::Duration;
 use reseed_ops::{Ceiling, Cost, Record};
 use serde_json::{Value, json};
 
-use reseed_upscale::memory;
+use reseed::memory;
 
 static STDOUT_IS_TAKEN: AtomicBool = AtomicBool::new(false);
 

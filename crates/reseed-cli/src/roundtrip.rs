@@ -5,7 +5,7 @@ use std::path::Path;
 
 use reseed_media::{Depth, Frame, Info, Samples, Sink, Size, Source, metrics};
 use reseed_model::plan::{Cut, whole_frames};
-use reseed_model::{Half, Slice, Vae};
+use reseed_model::{Coder, Slice, Vae};
 use reseed_ops::{Hw, Ops, Pixels, ProfileOps};
 use serde_json::json;
 

@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
+use reseed::{Geometry, Networks, Progress, Report, Settings, Step, Target, Transformer, Upscaler, View};
 use reseed_media::{Depth, Frame, Info, Sink, Size, Source, metrics};
-use reseed_upscale::{Geometry, Networks, Progress, Report, Settings, Step, Target, Transformer, Upscaler, View};
 
 use crate::args::{ComputeArgs, PlanArgs};
 use crate::crew::Devices;
 use crate::failure::Result;
 use crate::model::Weights;
-use crate::outline::Outline;
+use crate::outline::JobPlanner;
 
 /// A model's weights and the devices that it computes on.
 pub struct Engine {
@@ -31,7 +31,7 @@ impl Engine {
         let plan = PlanArgs { tile: None, overlap: None, slice: None, max_vram: None };
         let geometry = Geometry::new(size, target, None)?;
         let (device, transformer) = (&self.devices.device, self.devices.transformer());
-        let outline = Outline { weights: &self.weights, device, transformer, plan, geometry, batch };
+        let outline = JobPlanner { weights: &self.weights, device, transformer, plan, geometry, batch };
         let mut settings = Settings::default();
         let networks = outline.load(outline.choose()?, None, &mut settings)?.networks;
         let step = networks.transformer(&*transformer.ops);
@@ -63,7 +63,7 @@ impl Ready<'_> {
 
     /// Frames through the autoencoder alone.
     pub fn reconstruct(&self, frames: &[Frame], depth: Depth, settings: Settings) -> Result<Vec<Frame>> {
-        let step = |condition: &reseed_upscale::Latent, _: &reseed_upscale::Latent| Ok(condition.clone());
+        let step = |condition: &reseed::Latent, _: &reseed::Latent| Ok(condition.clone());
         Ok(self.run(frames, depth, settings, &step, &mut ())?.0)
     }
 
@@ -77,8 +77,8 @@ impl Ready<'_> {
     ) -> Result<(Vec<Frame>, Report)> {
         let (vae, turns) = (self.settings.vae.clone(), self.settings.turns);
         let settings = Settings { target: self.target, vae, turns, ..settings };
-        let model = reseed_upscale::Model { vae: self.networks.vae(), step };
-        let shelf = Shelf::default();
+        let model = reseed::Model { vae: self.networks.vae(), step };
+        let shelf = FrameCollector::default();
         let mut reel = Reel::new(frames, depth);
         let upscaler = Upscaler::new(&*self.devices.device.ops, model, settings);
         let upscaler = upscaler.encoding_on(&*self.devices.encoder().ops);
@@ -114,9 +114,9 @@ impl Source for Reel<'_> {
 
 /// A sink that keeps its frames.
 #[derive(Clone, Default)]
-struct Shelf(Arc<Mutex<Vec<Frame>>>);
+struct FrameCollector(Arc<Mutex<Vec<Frame>>>);
 
-impl Sink for Shelf {
+impl Sink for FrameCollector {
     fn write(&mut self, frame: &Frame) -> reseed_media::Result<()> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(frame.clone());
         Ok(())

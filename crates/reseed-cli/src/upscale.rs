@@ -5,14 +5,14 @@ mod tell;
 
 use std::path::Path;
 
+use reseed::batch::Batching;
+use reseed::join::Overlap;
+use reseed::noise::Noise;
+use reseed::{Color, Settings, Target, VaePlan};
 use reseed_media::video::{Clip, Options};
 use reseed_media::{Kind, Size, Source};
 use reseed_model::plan::Tiling;
 use reseed_ops::Hw;
-use reseed_upscale::batch::Batching;
-use reseed_upscale::join::Overlap;
-use reseed_upscale::noise::Noise;
-use reseed_upscale::{Color, Settings, Target, VaePlan};
 
 use crate::args::upscale::OverlapMode;
 use crate::args::{ImageArgs, JobArgs, PlanArgs, UpscaleArgs};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use reseed_model::plan::{Cut, padded_plane, whole_frames};
-use reseed_model::{Config, Half, Vae};
-use reseed_ops::{CopyTime, Hw, Incoming, Ops, ProfileOps, Record, Shape, Thw};
+use reseed_model::{Coder, Config, Vae};
+use reseed_ops::{CopyTime, Hw, Ops, PendingDownload, ProfileOps, Record, Shape, Thw};
 use serde_json::json;
 
 use crate::args::{RunArgs, TensorArgs};
@@ -137,7 +137,7 @@ pub struct Run<'a> {
     pub name: &'static str,
     pub args: &'a RunArgs,
     pub device: &'a Device,
-    pub half: &'a dyn Half,
+    pub half: &'a dyn Coder,
     pub config: &'a Config,
 }
 
@@ -163,9 +163,9 @@ impl Run<'_> {
         let mut progress = Progress::new(self.name, Some(total), self.args.compute.json);
         let mut slice = next(step + 1)?;
         let mut first = true;
-        // The result of a slice is fetched and written while the next one runs.
+        // The result of a slice is prefetched and written while the next one runs.
         let mut values = Vec::new();
-        let mut running: Option<(Box<dyn Incoming>, usize)> = None;
+        let mut running: Option<(Box<dyn PendingDownload>, usize)> = None;
         while !slice.is_empty() {
             ending::check_cancelled()?;
             let ahead = next(step)?;

@@ -45,15 +45,15 @@ fn no_run_takes_more_than_it_may() {
 fn a_run_takes_what_was_foretold() {
     let card = Card::new();
     card.0.input("in", &Tensor::uniform(&[3, 16, 30, 40]));
-    let (foretold, _) = card.run("estimate vae decode --size 320x240 --frames 9");
-    let event = &foretold.events()[0];
+    let (estimated, _) = card.run("estimate vae decode --size 320x240 --frames 9");
+    let event = &estimated.events()[0];
     let number = |key: &str| event[key].as_u64().unwrap();
-    let foretold = CONTEXT + number("weights_bytes") + number("peak_above_weights_bytes");
+    let estimated = CONTEXT + number("weights_bytes") + number("peak_above_weights_bytes");
     // A bench too has the half that it times alone on the card.
     for words in ["vae decode in out --weights formula:full", "bench vae decode --size 320x240 --frames 9 --repeat 1"] {
         let (_, taken) = card.run(words);
-        let ratio = taken as f64 / foretold as f64;
-        assert!((ratio - 1.0).abs() < 0.05, "{words}: {taken} bytes taken, {foretold} foretold");
+        let ratio = taken as f64 / estimated as f64;
+        assert!((ratio - 1.0).abs() < 0.05, "{words}: {taken} bytes taken, {estimated} estimated");
     }
 }
 
@@ -75,7 +75,7 @@ fn what_waits_outside_a_card_is_pinned_or_that_is_said() {
     assert!(none.stderr.contains("the host has not"), "{}", none.stderr);
 }
 
-/// The whole model at full size, in windows where that is faster: what is taken is what was foretold, and no more.
+/// The whole model at full size, in windows where that is faster: what is taken is what was estimated, and no more.
 #[test]
 fn jobs_take_what_they_may_and_what_was_foretold() {
     let card = Card::new();
@@ -83,18 +83,18 @@ fn jobs_take_what_they_may_and_what_was_foretold() {
     let mut in_turns = 0;
     for (model, limit) in [("3b", 6), ("3b", 8), ("7b", 8)] {
         let job = format!("--model formula:{model} --size 1280x720 --batch-size 17 --color none --max-vram {limit}G");
-        let (foretold, _) = card.run(&format!("estimate upscale in.y4m {job}"));
-        let foretold = &foretold.events()[0];
-        in_turns += usize::from(foretold["swapped"] == true);
+        let (estimated, _) = card.run(&format!("estimate upscale in.y4m {job}"));
+        let estimated = &estimated.events()[0];
+        in_turns += usize::from(estimated["swapped"] == true);
         let (outcome, most) = card.run(&format!("bench upscale --from 320x180 --batches 2 {job}"));
         assert!(most <= limit << 30, "{job}: {most} bytes");
         assert!(!outcome.stderr.contains("which is not exact"), "{job}: {}", outcome.stderr);
         let done = outcome.events().pop().unwrap();
         for same in ["swapped", "window", "layers", "resident_layers"] {
-            assert_eq!(done[same], foretold[same], "{job}: {same}");
+            assert_eq!(done[same], estimated[same], "{job}: {same}");
         }
-        let ratio = most as f64 / foretold["device_bytes"].as_f64().unwrap();
-        assert!((ratio - 1.0).abs() < 0.05, "{job}: {most} bytes taken, {foretold}");
+        let ratio = most as f64 / estimated["device_bytes"].as_f64().unwrap();
+        assert!((ratio - 1.0).abs() < 0.05, "{job}: {most} bytes taken, {estimated}");
     }
     assert!(in_turns > 0, "no budget is so small that networks take turns");
 }

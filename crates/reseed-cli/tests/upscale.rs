@@ -2,18 +2,16 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
-#[path = "../../reseed-upscale/tests/common/mod.rs"]
-mod goldens;
 
 use std::fs;
 use std::process::Stdio;
 
 use common::{Lab, Tensor, frames, outcome, picture};
-use goldens::{Golden, golden_path};
 use reseed_media::{Frame, Info, Kind, Samples, Size};
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::{Config, dit};
+use reseed_testing::pipeline::{Golden, golden_path};
 use serde_json::Value;
 
 const SMALL: Size = Size { h: 18, w: 26 };

@@ -264,7 +264,7 @@ impl Driver {
     ///
     /// # Safety
     /// Both hold `bytes` bytes, and nothing touches `to` until the copy is done.
-    pub unsafe fn fetch(&self, lane: Lane, to: *mut c_void, from: Ptr, bytes: usize) -> Result<()> {
+    pub unsafe fn prefetch(&self, lane: Lane, to: *mut c_void, from: Ptr, bytes: usize) -> Result<()> {
         self.enter()?;
         // SAFETY: the caller's promise.
         let answer = unsafe { sys::cuMemcpyDtoHAsync_v2(to, from.0, bytes, self.stream(lane)) };

@@ -8,7 +8,7 @@
 //! use reseed_cuda::CudaOps;
 //! use reseed_ops::{DType, Ops, Shape};
 //!
-//! match CudaOps::new(0, DType::F16) {
+//! match CudaOps::new(0, DType::F16, reseed_cpu::matmul) {
 //!     Ok(cuda) => {
 //!         let x = cuda.upload(Shape::from([2]), &[1.0, 2.0])?;
 //!         assert_eq!(cuda.download(&x)?, [1.0, 2.0]);
@@ -34,7 +34,7 @@ mod tensor_map;
 mod tune;
 
 pub use driver::{DeviceInfo, devices};
-pub use ops::{CudaOps, Moment};
+pub use ops::{CudaOps, Timestamp};
 
 use std::path::Path;
 

@@ -14,8 +14,8 @@ mod layers;
 mod linear;
 mod memory;
 mod norm_conv;
+mod offloaded;
 mod pace;
-mod parked;
 mod pixels;
 mod quant;
 mod small;
@@ -30,9 +30,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvSpec, CopyTime, DType, Depth, Epilogue, Error, Incoming, Lap, Linear, LinearData,
-    LinearSpec, Norm, Ops, Packed, Past, Pixels, Placement, Precision, Qkv, Read, Result, Rotary, RotaryData, Rows,
-    Shape, Stats, Summed, Tensor, TraceOps, Upsample, UpsampleData, UpsampleSpec, Vector, merge,
+    Activation, Conv, ConvData, ConvOutput, ConvSpec, CopyTime, DType, Depth, DeviceTimer, Epilogue, Error, HostMatmul,
+    Linear, LinearData, LinearSpec, Norm, Ops, Packed, PendingDownload, Pixels, Placement, Precision, Qkv, Read,
+    Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor, TraceOps, Upsample, UpsampleData,
+    UpsampleSpec, Vector, merge,
 };
 
 use crate::driver::{DeviceInfo, Driver};
@@ -50,6 +51,8 @@ pub struct CudaOps {
     dtype: DType,
     /// Whether products of f32 run on tensor cores.
     tf32: bool,
+    /// Merges the weights of upsamplers on the host.
+    matmul: HostMatmul,
     /// Another kernel for linear layers, where there is one.
     tuner: Option<Arc<Tuner>>,
     /// Where convolutions that compute two columns at a time have their weights.
@@ -58,9 +61,11 @@ pub struct CudaOps {
 
 impl CudaOps {
     /// Card `ordinal`, with activations and weights of `precision`; sums are f32.
-    pub fn new(ordinal: usize, precision: impl Into<Precision>) -> Result<CudaOps> {
+    ///
+    /// `matmul` merges the weights of upsamplers on the host.
+    pub fn new(ordinal: usize, precision: impl Into<Precision>, matmul: HostMatmul) -> Result<CudaOps> {
         let driver = Driver::new(ordinal)?;
-        CudaOps::on(driver.clone(), Store::new(driver, None), precision.into())
+        CudaOps::on(driver.clone(), Store::new(driver, None), precision.into(), matmul)
     }
 
     /// The same card, of which nothing is taken yet, with at most `limit` bytes of it in use.
@@ -70,11 +75,11 @@ impl CudaOps {
 
     /// The same card in another precision. Memory that tensors give back is shared.
     pub fn with_precision(&self, precision: impl Into<Precision>) -> Result<CudaOps> {
-        let other = CudaOps::on(self.driver.clone(), self.store.clone(), precision.into())?;
+        let other = CudaOps::on(self.driver.clone(), self.store.clone(), precision.into(), self.matmul)?;
         Ok(CudaOps { tuner: self.tuner.clone(), ..other })
     }
 
-    fn on(driver: Arc<Driver>, store: Arc<Store>, precision: Precision) -> Result<CudaOps> {
+    fn on(driver: Arc<Driver>, store: Arc<Store>, precision: Precision, matmul: HostMatmul) -> Result<CudaOps> {
         if matches!(precision, Precision::Bf16 | Precision::Tf32) && !driver.kernels.ampere {
             let ((major, minor), label) = (driver.info.capability, &driver.label);
             let reason = format!(
@@ -87,6 +92,7 @@ impl CudaOps {
             store,
             dtype: precision.dtype(),
             tf32: precision == Precision::Tf32,
+            matmul,
             tuner: None,
             pairs: Arc::default(),
         })
@@ -126,9 +132,9 @@ impl CudaOps {
         Ok(there.min(allowed))
     }
 
-    /// The moment when the kernels queued so far are done.
-    pub fn moment(&self) -> Result<Moment> {
-        Ok(Moment(Event::record(&self.driver, Lane::Compute)?))
+    /// The timestamp when the kernels queued so far are done.
+    pub fn timestamp(&self) -> Result<Timestamp> {
+        Ok(Timestamp(Event::record(&self.driver, Lane::Compute)?))
     }
 
     /// Makes devices that compute nothing and count what this one would take.
@@ -137,7 +143,7 @@ impl CudaOps {
         let (pace, wide) = (pace::of(&self.driver, self.precision()), self.store.wide);
         let new = move || TraceOps::new(dtype, dtype, workspace::of(dtype, halo, library));
         let on_load = move |spec: &ConvSpec| norms_on_load(dtype, halo, spec);
-        Box::new(move || new().keeping_quants().norming_on_load(on_load).paced(pace).laying_apart(wide))
+        Box::new(move || new().keeping_quants().fusing_norms(on_load).with_speed(pace).laying_apart(wide))
     }
 
     fn unpack<'a, T: 'static>(&self, packed: &'a Packed) -> &'a T {
@@ -146,24 +152,24 @@ impl CudaOps {
 }
 
 /// A point in the card's time.
-pub struct Moment(Arc<Event>);
+pub struct Timestamp(Arc<Event>);
 
-impl Moment {
+impl Timestamp {
     /// Seconds to a later one, once that has come.
-    pub fn seconds_to(&self, later: &Moment) -> Result<f64> {
+    pub fn seconds_to(&self, later: &Timestamp) -> Result<f64> {
         later.0.wait()?;
         self.0.seconds_to(&later.0)
     }
 }
 
 /// Time between two points of the queue of kernels.
-struct CardLap {
+struct GpuTimer {
     driver: Arc<Driver>,
     start: Arc<Event>,
     end: Arc<Event>,
 }
 
-impl Lap for CardLap {
+impl DeviceTimer for GpuTimer {
     fn end(&mut self) -> Result<()> {
         self.end = Event::record(&self.driver, Lane::Compute)?;
         Ok(())
@@ -196,9 +202,9 @@ impl Ops for CudaOps {
         self.driver.synchronize()
     }
 
-    fn lap(&self) -> Result<Box<dyn Lap>> {
+    fn timer(&self) -> Result<Box<dyn DeviceTimer>> {
         let start = Event::record(&self.driver, Lane::Compute)?;
-        Ok(Box::new(CardLap { driver: self.driver.clone(), end: start.clone(), start }))
+        Ok(Box::new(GpuTimer { driver: self.driver.clone(), end: start.clone(), start }))
     }
 
     fn reserve(&self, bytes: usize) -> Result<()> {
@@ -211,43 +217,43 @@ impl Ops for CudaOps {
         if self.store.reserve(bytes)? { Ok(()) } else { Err(refused()) }
     }
 
-    fn park(&self, past: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
-        parked::park(self, past, x, keep)
+    fn offload(&self, cache: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
+        offloaded::offload(self, cache, x, keep)
     }
 
-    fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
-        parked::fetch(self, parked)
+    fn prefetch(&self, offloaded: &Tensor) -> Result<Tensor> {
+        offloaded::prefetch(self, offloaded)
     }
 
-    fn park_linear(&self, linear: &Linear) -> Result<Linear> {
-        layers::park_linear(self, linear)
+    fn offload_linear(&self, linear: &Linear) -> Result<Linear> {
+        layers::offload_linear(self, linear)
     }
 
-    fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
-        layers::fetch_linear(self, parked)
+    fn prefetch_linear(&self, offloaded: &Linear) -> Result<Linear> {
+        layers::prefetch_linear(self, offloaded)
     }
 
-    fn park_conv(&self, conv: &Conv) -> Result<Conv> {
-        layers::park_conv(self, conv)
+    fn offload_conv(&self, conv: &Conv) -> Result<Conv> {
+        layers::offload_conv(self, conv)
     }
 
-    fn fetch_conv(&self, parked: &Conv) -> Result<Conv> {
-        layers::fetch_conv(self, parked)
+    fn prefetch_conv(&self, offloaded: &Conv) -> Result<Conv> {
+        layers::prefetch_conv(self, offloaded)
     }
 
-    fn park_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
-        layers::park_upsample(self, upsample)
+    fn offload_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
+        layers::offload_upsample(self, upsample)
     }
 
-    fn fetch_upsample(&self, parked: &Upsample) -> Result<Upsample> {
-        layers::fetch_upsample(self, parked)
+    fn prefetch_upsample(&self, offloaded: &Upsample) -> Result<Upsample> {
+        layers::prefetch_upsample(self, offloaded)
     }
 
     fn copy_time(&self) -> Result<CopyTime> {
         self.store.copies.take()
     }
 
-    fn send(&self, x: &Tensor) -> Result<Box<dyn Incoming>> {
+    fn send(&self, x: &Tensor) -> Result<Box<dyn PendingDownload>> {
         transfer::send(self, x)
     }
 
@@ -255,7 +261,7 @@ impl Ops for CudaOps {
         pixels::upload_pixels(self, shape, pixels)
     }
 
-    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn Incoming<Pixels>>> {
+    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
         pixels::send_pixels(self, x, depth)
     }
 
@@ -272,7 +278,7 @@ impl Ops for CudaOps {
     }
 
     fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {
-        Ok(Upsample { spec, packed: upsample::pack(self, &spec, &merge(&spec, &read()?))? })
+        Ok(Upsample { spec, packed: upsample::pack(self, &spec, &merge(&spec, &read()?, self.matmul))? })
     }
 
     fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector> {
@@ -297,23 +303,29 @@ impl Ops for CudaOps {
         Ok(values)
     }
 
-    fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
-        conv::run(self, past, x, conv, epilogue)
+    fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
+        conv::run(self, cache, x, conv, epilogue)
     }
 
-    fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
-        upsample::run(self, past, x, upsample, groups)
+    fn upsample(
+        &self,
+        cache: TemporalCache,
+        x: &Tensor,
+        upsample: &Upsample,
+        groups: Option<usize>,
+    ) -> Result<ConvOutput> {
+        upsample::run(self, cache, x, upsample, groups)
     }
 
-    fn tail(&self, past: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
-        small::tail(self, past, x, keep)
+    fn tail(&self, cache: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
+        small::tail(self, cache, x, keep)
     }
 
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
         group_norm::run(self, x, stats, norm, act)
     }
 
-    fn norm_conv(&self, x: Summed, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+    fn norm_conv(&self, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
         norm_conv::run(self, x, norm, conv, epilogue)
     }
 

@@ -54,11 +54,11 @@ pub struct Store {
     pub limit: Option<usize>,
     /// Parts of at least so many bytes lie at the end of a chunk.
     pub wide: usize,
-    shelf: Mutex<Shelf>,
+    shelf: Mutex<BufferPool>,
 }
 
 #[derive(Default)]
-struct Shelf {
+struct BufferPool {
     chunks: Vec<Chunk>,
     weights: usize,
     peak: usize,
@@ -81,7 +81,7 @@ impl Store {
         Arc::new(Store { driver, pins, copies, limit, wide, shelf })
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+    fn shelf(&self) -> MutexGuard<'_, BufferPool> {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -111,7 +111,7 @@ impl Store {
     }
 
     /// Memory for a tensor, with anything in it, that `lane` writes first; `None` when there is not that much.
-    pub fn take(self: &Arc<Self>, bytes: usize, lane: Lane) -> Result<Option<Lent>> {
+    pub fn take(self: &Arc<Self>, bytes: usize, lane: Lane) -> Result<Option<ArenaBuffer>> {
         let mut shelf = self.shelf();
         let found = match shelf.place(bytes) {
             Some(found) => Some(found),
@@ -131,7 +131,14 @@ impl Store {
         }
         let (base, at) = (chunk.at, chunk.at.plus(start));
         drop(shelf);
-        Ok(Some(Lent { store: self.clone(), base, at, bytes, ready: Mutex::default(), leaving: Mutex::default() }))
+        Ok(Some(ArenaBuffer {
+            store: self.clone(),
+            base,
+            at,
+            bytes,
+            ready: Mutex::default(),
+            leaving: Mutex::default(),
+        }))
     }
 
     /// Memory that tensors do not share, such as that of weights.
@@ -155,7 +162,7 @@ impl Drop for Store {
     }
 }
 
-impl Shelf {
+impl BufferPool {
     fn tensors(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.bytes).sum()
     }
@@ -178,7 +185,7 @@ impl Shelf {
 }
 
 /// A part that goes back to its store.
-pub struct Lent {
+pub struct ArenaBuffer {
     store: Arc<Store>,
     base: Ptr,
     at: Ptr,
@@ -189,7 +196,7 @@ pub struct Lent {
     leaving: Mutex<Option<Arc<Event>>>,
 }
 
-impl Lent {
+impl ArenaBuffer {
     /// Where it lies. Kernels that are queued from now on find in it what was copied there.
     pub fn ptr(&self) -> Ptr {
         let ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -206,7 +213,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for ArenaBuffer {
     fn drop(&mut self) {
         let start = (self.at.0 - self.base.0) as usize;
         let take = |slot: &mut Mutex<Option<Arc<Event>>>| slot.get_mut().unwrap_or_else(PoisonError::into_inner).take();
@@ -219,7 +226,7 @@ impl Drop for Lent {
     }
 }
 
-impl Storage for Lent {
+impl Storage for ArenaBuffer {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -237,7 +244,7 @@ impl Store {
 
     /// Queues a copy of `bytes` pinned bytes from `start` on to byte `at` of lent memory, beside the kernels. Whoever uses
     /// either next waits for it.
-    pub fn bring(&self, to: &Lent, at: usize, pinned: &Pinned, start: usize, bytes: usize) -> Result<()> {
+    pub fn bring(&self, to: &ArenaBuffer, at: usize, pinned: &Pinned, start: usize, bytes: usize) -> Result<()> {
         assert!(
             at + bytes <= to.bytes && start + bytes <= pinned.len(),
             "{bytes} bytes of {} to {}",
@@ -255,7 +262,7 @@ impl Store {
     }
 
     /// Queues a copy of `bytes` bytes from byte `from` on to byte `at` of the same memory, behind those that brought them.
-    pub fn repeat(&self, to: &Lent, at: usize, from: usize, bytes: usize) -> Result<()> {
+    pub fn repeat(&self, to: &ArenaBuffer, at: usize, from: usize, bytes: usize) -> Result<()> {
         assert!(from + bytes <= at && at + bytes <= to.bytes, "{bytes} bytes at {from} to {at} of {}", to.bytes);
         // SAFETY: both are in this memory and apart, as was just seen.
         unsafe { self.driver.copy(Lane::In, to.at.plus(at), to.at.plus(from), bytes) }?;
@@ -264,7 +271,7 @@ impl Store {
     }
 
     /// Queues a copy of `bytes` bytes of device memory to pinned memory on `lane`, beside the kernels. Whoever uses that next
-    /// waits for it; for whoever uses the device memory next, see [`Lent::read_by`].
+    /// waits for it; for whoever uses the device memory next, see [`ArenaBuffer::read_by`].
     ///
     /// # Safety
     /// `from` holds that many bytes.
@@ -273,7 +280,7 @@ impl Store {
         self.turn_of(lane, &pinned)?;
         // SAFETY: the caller's promise; the pinned memory was made for these bytes.
         let copy =
-            self.copies.run(&self.driver, lane, || unsafe { self.driver.fetch(lane, pinned.at(), from, bytes) })?;
+            self.copies.run(&self.driver, lane, || unsafe { self.driver.prefetch(lane, pinned.at(), from, bytes) })?;
         pinned.used_by(copy.clone());
         Ok((pinned, copy))
     }

@@ -12,7 +12,7 @@ use crate::cublaslt::Algorithm;
 
 /// First line of a record.
 const TITLE: &str =
-    "# Reseed: the fastest kernel of each matrix product on each card. Made by --tune on; may be deleted.";
+    "# Reseed: the fastest kernel of each matrix product on each card. DiskBatchStore by --tune on; may be deleted.";
 /// The kernels that were measured.
 const STAMP: &str = include_str!("../cubin/STAMP");
 

@@ -4,17 +4,17 @@ use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use reseed_ops::{Hw, Ledger, Ops, Shape, Thw, TraceOps};
+use reseed_ops::{Hw, Ops, Shape, Thw, TraceOps, TraceReport};
 
 use crate::error::Result;
-use crate::plan::{Keeping, slices};
-use crate::vae::{Half, State};
+use crate::plan::{CachePlan, slices};
+use crate::vae::{Coder, State};
 
 /// One half of the VAE over a clip.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {
     /// The half, loaded on a device that only counts.
-    pub half: &'a dyn Half,
+    pub half: &'a dyn Coder,
     /// Frames of its input that make one latent frame: 1 for the decoder.
     pub factor: usize,
     /// Plane of its input.
@@ -29,18 +29,18 @@ pub struct Plan {
     /// Latent frames of a slice.
     pub slice: usize,
     /// What is kept where.
-    pub keeping: Keeping,
+    pub keeping: CachePlan,
     /// Of a run that uses it, over the first slices and the last.
-    pub ledger: Ledger,
+    pub report: TraceReport,
     /// Frames of the input in those slices.
     pub frames: usize,
     /// Bytes on the device between slices.
     pub kept: usize,
-    /// Nanoseconds until the half's layers are there, where they wait in the host's memory. Not among the ledger's.
+    /// Nanoseconds until the half's layers are there, where they wait in the host's memory. Not among the report's.
     pub coming: u64,
 }
 
-/// What plans differ in beside the pasts that are parked.
+/// What plans differ in beside the caches that are offloaded.
 #[derive(Clone, Copy)]
 struct Candidate {
     /// Latent frames of a slice.
@@ -82,11 +82,11 @@ impl Job<'_> {
         loop {
             let (search, plan) = self.fastest(device, slice, goal)?;
             // Tensors change their places from slice to slice, and gaps between them grow for a while.
-            let long = search.traced(plan.keeping.parked.clone(), plan.keeping.leads.clone(), LONG)?;
-            if long.ledger.arena <= budget || !search.fits(&plan) {
+            let long = search.traced(plan.keeping.offloaded.clone(), plan.keeping.leads.clone(), LONG)?;
+            if long.report.arena <= budget || !search.fits(&plan) {
                 return Ok(long);
             }
-            goal = goal.saturating_sub(long.ledger.arena - budget);
+            goal = goal.saturating_sub(long.report.arena - budget);
         }
     }
 
@@ -104,13 +104,13 @@ impl Job<'_> {
             if candidate.strips && found.iter().any(|found| fits(&found)) {
                 break;
             }
-            let fastest = found.iter().filter(fits).map(|(_, plan)| plan.ledger.time).min();
+            let fastest = found.iter().filter(fits).map(|(_, plan)| plan.report.time).min();
             let plan = search.run(fastest)?;
             found.push((search, plan));
         }
         found.sort_by_key(|(search, plan)| match search.fits(plan) {
-            true => (0, plan.ledger.time),
-            false => (plan.ledger.arena, 0),
+            true => (0, plan.report.time),
+            false => (plan.report.arena, 0),
         });
         let mut best: Option<(Search, Plan)> = None;
         for (i, (search, plan)) in found.into_iter().enumerate() {
@@ -131,7 +131,7 @@ impl Job<'_> {
         let mut best: Option<Plan> = None;
         for candidate in CANDIDATES {
             let search = self.search(device, with_slice(candidate, slice), budget);
-            let plan = search.parked()?;
+            let plan = search.offloaded()?;
             if best.as_ref().is_none_or(|best| search.better(&plan, best)) {
                 best = Some(plan);
             }
@@ -148,12 +148,12 @@ const LONG: usize = 200;
 const STARTS: usize = 3;
 /// How many of the candidates that were found to be the fastest are improved.
 const IMPROVED: usize = 2;
-/// Steps of a walk that leads through slower plans, how many pasts are moved in one at most, and by how much a plan may well be
+/// Steps of a walk that leads through slower plans, how many caches are moved in one at most, and by how much a plan may well be
 /// slower at its start.
 const STEPS: usize = 600;
 const MOVED: u64 = 3;
 const HEAT: f64 = 0.04;
-/// Parked layers that run while a past comes back, at most.
+/// Offloaded layers that run while a cache comes back, at most.
 const MOST_LEAD: usize = 2;
 /// The share of a plan's time, one in so many, that it must wait to be worth that.
 const WORTH: u64 = 50;
@@ -162,46 +162,46 @@ fn with_slice(candidate: &Candidate, slice: Option<usize>) -> Candidate {
     Candidate { slice: slice.unwrap_or(candidate.slice), ..*candidate }
 }
 
-/// Looks for the pasts to park.
+/// Looks for the caches to offload.
 struct Search<'a> {
     job: &'a Job<'a>,
     device: &'a dyn Fn() -> TraceOps,
     candidate: Candidate,
     budget: usize,
-    /// All slots, those first whose pasts cost most copies, once somebody has asked.
+    /// All slots, those first whose caches cost most copies, once somebody has asked.
     order: OnceCell<Vec<usize>>,
 }
 
 impl Search<'_> {
     fn fits(&self, plan: &Plan) -> bool {
-        plan.ledger.arena <= self.budget
+        plan.report.arena <= self.budget
     }
 
     /// Whether `plan` is the one to take of two. A hundredth of the time is worth no memory.
     fn better(&self, plan: &Plan, other: &Plan) -> bool {
-        let (a, b) = (&plan.ledger, &other.ledger);
+        let (a, b) = (&plan.report, &other.report);
         match (self.fits(plan), self.fits(other)) {
             (true, true) => a.time < b.time - b.time / 100 || a.time < b.time + b.time / 100 && a.arena < b.arena,
             (fits, _) => fits || a.arena < b.arena,
         }
     }
 
-    /// A fast plan, unless `fastest` is less time than any could take; all is parked where nothing fits.
+    /// A fast plan, unless `fastest` is less time than any could take; all is offloaded where nothing fits.
     fn run(&self, fastest: Option<u64>) -> Result<Plan> {
         let resident = self.trace(BTreeSet::new())?;
         if self.fits(&resident) {
             return Ok(resident);
         }
-        let parked = self.parked()?;
-        let least = parked.ledger.time - parked.ledger.waited;
-        if !self.fits(&parked) || fastest.is_some_and(|time| time < least) {
-            return Ok(parked);
+        let offloaded = self.offloaded()?;
+        let least = offloaded.report.time - offloaded.report.waited;
+        if !self.fits(&offloaded) || fastest.is_some_and(|time| time < least) {
+            return Ok(offloaded);
         }
-        self.fetched(parked)
+        self.prefetched(offloaded)
     }
 
-    /// All is parked and, where that does not fit otherwise, comes back as late as it must.
-    fn parked(&self) -> Result<Plan> {
+    /// All is offloaded and, where that does not fit otherwise, comes back as late as it must.
+    fn offloaded(&self) -> Result<Plan> {
         let all: BTreeSet<usize> = (0..self.job.half.slots()).collect();
         let plan = self.trace(all.clone())?;
         if self.fits(&plan) {
@@ -211,51 +211,51 @@ impl Search<'_> {
         self.retimed(self.traced(all, leads, SHORT)?)
     }
 
-    /// Keeps pasts on the device while they fit, those first that save most copies.
-    fn fetched(&self, mut plan: Plan) -> Result<Plan> {
+    /// Keeps caches on the device while they fit, those first that save most copies.
+    fn prefetched(&self, mut plan: Plan) -> Result<Plan> {
         for &slot in self.order()? {
-            if !plan.keeping.parked.contains(&slot) {
+            if !plan.keeping.offloaded.contains(&slot) {
                 continue;
             }
             let other = self.moved(&plan, &[slot])?;
-            if self.fits(&other) && other.ledger.time <= plan.ledger.time {
+            if self.fits(&other) && other.report.time <= plan.report.time {
                 plan = other;
             }
         }
         Ok(plan)
     }
 
-    /// All slots, those first whose pasts cost most copies.
+    /// All slots, those first whose caches cost most copies.
     fn order(&self) -> Result<&[usize]> {
         if let Some(order) = self.order.get() {
             return Ok(order);
         }
-        let copied = |slot: usize| Ok((Reverse(self.trace(BTreeSet::from([slot]))?.ledger.copied), slot));
+        let copied = |slot: usize| Ok((Reverse(self.trace(BTreeSet::from([slot]))?.report.copied), slot));
         let mut slots = (0..self.job.half.slots()).map(copied).collect::<Result<Vec<_>>>()?;
         slots.sort();
         Ok(self.order.get_or_init(|| slots.into_iter().map(|(_, slot)| slot).collect()))
     }
 
-    /// A faster plan that parks other pasts, as long as one is found.
+    /// A faster plan that parks other caches, as long as one is found.
     fn improved(&self, mut plan: Plan) -> Result<Plan> {
-        if plan.keeping.parked.is_empty() || !self.fits(&plan) {
+        if plan.keeping.offloaded.is_empty() || !self.fits(&plan) {
             return Ok(plan);
         }
         plan = self.started_late(plan)?;
         loop {
-            let before = plan.ledger.time;
+            let before = plan.report.time;
             plan = self.swapped(plan)?;
-            plan = self.fetched(plan)?;
-            if plan.ledger.time >= before {
+            plan = self.prefetched(plan)?;
+            if plan.report.time >= before {
                 return self.retimed(self.annealed(self.retimed(plan)?)?);
             }
         }
     }
 
-    /// A faster plan that was come to by way of slower ones: pasts are moved at random, and what is worse is gone on from the more
+    /// A faster plan that was come to by way of slower ones: caches are moved at random, and what is worse is gone on from the more
     /// rarely the worse it is and the later. The numbers drawn are always the same.
     fn annealed(&self, mut plan: Plan) -> Result<Plan> {
-        if plan.ledger.waited < plan.ledger.time / WORTH {
+        if plan.report.waited < plan.report.time / WORTH {
             return Ok(plan);
         }
         let (mut best, mut random, slots) = (plan.clone(), 1u64, self.job.half.slots() as u64);
@@ -266,32 +266,32 @@ impl Search<'_> {
         for left in (1..=STEPS).rev() {
             let moved: Vec<usize> = (0..=draw(MOVED)).map(|_| draw(slots) as usize).collect();
             let other = self.moved(&plan, &moved)?;
-            let worse = other.ledger.time as f64 / plan.ledger.time as f64 - 1.0;
+            let worse = other.report.time as f64 / plan.report.time as f64 - 1.0;
             let chance = (-worse / (HEAT * left as f64 / STEPS as f64)).exp();
             if self.fits(&other) && (draw(1 << 20) as f64) < chance * f64::from(1 << 20) {
                 plan = other;
-                best = if plan.ledger.time < best.ledger.time { plan.clone() } else { best };
+                best = if plan.report.time < best.report.time { plan.clone() } else { best };
             }
         }
         Ok(best)
     }
 
-    /// Brings pasts back earlier, or later, where that is faster. One that does not fit may then do so: things lie elsewhere.
+    /// Brings caches back earlier, or later, where that is faster. One that does not fit may then do so: things lie elsewhere.
     fn retimed(&self, mut plan: Plan) -> Result<Plan> {
-        let slots = plan.keeping.parked.clone();
+        let slots = plan.keeping.offloaded.clone();
         for (slot, lead) in slots.into_iter().flat_map(|slot| (0..=MOST_LEAD).map(move |lead| (slot, lead))) {
             if lead == plan.keeping.lead(slot) {
                 continue;
             }
-            let Keeping { parked, mut leads, .. } = plan.keeping.clone();
+            let CachePlan { offloaded, mut leads, .. } = plan.keeping.clone();
             leads.insert(slot, lead);
-            let other = self.traced(parked, leads, SHORT)?;
-            plan = if self.fits(&other) && other.ledger.time < plan.ledger.time { other } else { plan };
+            let other = self.traced(offloaded, leads, SHORT)?;
+            plan = if self.fits(&other) && other.report.time < plan.report.time { other } else { plan };
         }
         Ok(plan)
     }
 
-    /// A faster plan that was looked for from where only layers next to the output are parked.
+    /// A faster plan that was looked for from where only layers next to the output are offloaded.
     fn started_late(&self, mut plan: Plan) -> Result<Plan> {
         let slots = self.job.half.slots();
         for first in (STARTS..slots).step_by(STARTS) {
@@ -299,20 +299,20 @@ impl Search<'_> {
             if !self.fits(&start) {
                 break;
             }
-            let other = self.fetched(start)?;
-            plan = if other.ledger.time < plan.ledger.time { other } else { plan };
+            let other = self.prefetched(start)?;
+            plan = if other.report.time < plan.report.time { other } else { plan };
         }
         Ok(plan)
     }
 
-    /// Parks a past in place of another where that is faster.
+    /// Parks a cache in place of another where that is faster.
     fn swapped(&self, mut plan: Plan) -> Result<Plan> {
         let slots = 0..self.job.half.slots();
-        let (parked, here): (Vec<usize>, Vec<usize>) = slots.partition(|slot| plan.keeping.parked.contains(slot));
-        for slot in parked {
+        let (offloaded, here): (Vec<usize>, Vec<usize>) = slots.partition(|slot| plan.keeping.offloaded.contains(slot));
+        for slot in offloaded {
             for &other in &here {
                 let swapped = self.moved(&plan, &[slot, other])?;
-                if self.fits(&swapped) && swapped.ledger.time < plan.ledger.time {
+                if self.fits(&swapped) && swapped.report.time < plan.report.time {
                     plan = swapped;
                 }
             }
@@ -320,26 +320,26 @@ impl Search<'_> {
         Ok(plan)
     }
 
-    /// The plan with these pasts kept elsewhere than now.
+    /// The plan with these caches kept elsewhere than now.
     fn moved(&self, plan: &Plan, slots: &[usize]) -> Result<Plan> {
-        let Keeping { parked, leads, .. } = &plan.keeping;
-        self.traced(parked ^ &slots.iter().copied().collect(), leads.clone(), SHORT)
+        let CachePlan { offloaded, leads, .. } = &plan.keeping;
+        self.traced(offloaded ^ &slots.iter().copied().collect(), leads.clone(), SHORT)
     }
 
-    fn trace(&self, parked: BTreeSet<usize>) -> Result<Plan> {
-        self.traced(parked, BTreeMap::new(), SHORT)
+    fn trace(&self, offloaded: BTreeSet<usize>) -> Result<Plan> {
+        self.traced(offloaded, BTreeMap::new(), SHORT)
     }
 
     /// Runs the first `most` slices of the clip on the tracing device, and the last.
-    fn traced(&self, parked: BTreeSet<usize>, leads: BTreeMap<usize, usize>, most: usize) -> Result<Plan> {
+    fn traced(&self, offloaded: BTreeSet<usize>, leads: BTreeMap<usize, usize>, most: usize) -> Result<Plan> {
         let Candidate { slice, at_once: (at_once, levels), abreast, strips } = self.candidate;
         let (job, ops) = (self.job, (self.device)());
-        let keeping = Keeping { at_once, levels, parked, leads, abreast, strips };
+        let keeping = CachePlan { at_once, levels, offloaded, leads, abreast, strips };
         let mut state = State::kept(keeping.clone());
-        let here = job.half.fetch(&ops)?;
+        let here = job.half.prefetch(&ops)?;
         let half = here.as_deref().unwrap_or(job.half);
         ops.finish()?;
-        let Ledger { time: coming, live: weights, .. } = ops.ledger();
+        let TraceReport { time: coming, live: weights, .. } = ops.report();
         let all = slices(job.frames, slice * job.factor);
         let (mut kept, mut seen) = (0, 0);
         for (i, frames) in all.iter().enumerate().filter(|(i, _)| *i < most || i + 1 == all.len()) {
@@ -350,11 +350,11 @@ impl Search<'_> {
             let x = ops.upload(Shape::clip(thw, job.half.channels_in()), &[])?;
             half.run(&ops, x, &mut state)?;
             seen += frames.len();
-            kept = kept.max(ops.ledger().live - weights);
+            kept = kept.max(ops.report().live - weights);
         }
-        let mut ledger = ops.ledger();
-        ledger.time -= coming;
-        ledger.waited -= coming;
-        Ok(Plan { slice, keeping, ledger, frames: seen, kept, coming })
+        let mut report = ops.report();
+        report.time -= coming;
+        report.waited -= coming;
+        Ok(Plan { slice, keeping, report, frames: seen, kept, coming })
     }
 }

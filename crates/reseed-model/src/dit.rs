@@ -85,7 +85,7 @@ impl Dit {
         let (d, out) = (config.width, PATCH * PATCH * config.latent);
         let block = |i: usize| {
             let block = Block::load(&w, i)?;
-            if is_one_of(i, resident, config.layers) { Ok(block) } else { block.park(ops) }
+            if is_one_of(i, resident, config.layers) { Ok(block) } else { block.offload(ops) }
         };
         Ok(Dit {
             video_in: w.patch_in()?,
@@ -101,8 +101,8 @@ impl Dit {
     /// as it lives: for several batches in a row.
     pub fn fetch_layers(&self, ops: &dyn Ops, held: usize) -> Result<Dit> {
         let layers = self.blocks.len();
-        let block = |(i, block): (usize, &Block)| match block.parked && is_one_of(i, held, layers) {
-            true => block.fetch(ops),
+        let block = |(i, block): (usize, &Block)| match block.offloaded && is_one_of(i, held, layers) {
+            true => block.prefetch(ops),
             false => Ok(block.clone()),
         };
         Ok(Dit { blocks: self.blocks.iter().enumerate().map(block).collect::<Result<_>>()?, ..self.clone() })
@@ -135,17 +135,17 @@ impl Dit {
     /// x, y = in(latents), in(text);  x, y ← block(x, y) for each layer;  v = out(n(x) ⊙ s + b)
     pub fn velocity(&self, ops: &dyn Ops, latents: &Tensor, text: &Tensor, plan: &Plan) -> Result<Tensor> {
         ops.stage("in");
-        let mut ahead = self.fetch(ops, 0)?;
+        let mut ahead = self.prefetch(ops, 0)?;
         let mut x = self.patch_in(ops, latents, plan)?;
         let mut y = ops.linear(text, &self.text_in, None)?;
         for (i, block) in self.blocks.iter().enumerate() {
             ops.stage(&format!("blocks.{i}"));
             let windows = if i % 2 == 0 { &plan.regular } else { &plan.shifted };
-            let fetched = if block.parked { ahead.take() } else { None };
+            let prefetched = if block.offloaded { ahead.take() } else { None };
             if ahead.is_none() {
-                ahead = self.fetch(ops, i + 1)?;
+                ahead = self.prefetch(ops, i + 1)?;
             }
-            (x, y) = fetched.as_ref().unwrap_or(block).forward(ops, x, y, windows)?;
+            (x, y) = prefetched.as_ref().unwrap_or(block).forward(ops, x, y, windows)?;
         }
         ops.stage("out");
         let x = match &self.head_norm {
@@ -155,9 +155,9 @@ impl Dit {
         self.patch_out(ops, &x, plan)
     }
 
-    /// The next parked layer from layer `first` on, on its way to the device.
-    fn fetch(&self, ops: &dyn Ops, first: usize) -> Result<Option<Block>> {
-        self.blocks[first..].iter().find(|block| block.parked).map(|block| block.fetch(ops)).transpose()
+    /// The next offloaded layer from layer `first` on, on its way to the device.
+    fn prefetch(&self, ops: &dyn Ops, first: usize) -> Result<Option<Block>> {
+        self.blocks[first..].iter().find(|block| block.offloaded).map(|block| block.prefetch(ops)).transpose()
     }
 
     /// A token is a cell of pixels, each its noise and its condition.

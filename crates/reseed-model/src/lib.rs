@@ -6,8 +6,9 @@
 //!
 //! ```
 //! use reseed_model::weights::formula::Formula;
-//! use reseed_model::{Config, Half, State, Vae};
-//! use reseed_ops::{CpuOps, DType, Ops, Shape};
+//! use reseed_model::{Config, Coder, State, Vae};
+//! use reseed_cpu::CpuOps;
+//! use reseed_ops::{DType, Ops, Shape};
 //!
 //! let cpu = CpuOps::new(DType::F32, Some(1))?;
 //! let config = Config::tiny();
@@ -38,4 +39,4 @@ pub use dit::Dit;
 pub use error::{Error, Result};
 pub use folder::{Folder, Text};
 pub use stream::{Slice, Stream};
-pub use vae::{Decoder, Encoder, Half, State, Vae};
+pub use vae::{Coder, Decoder, Encoder, State, Vae};

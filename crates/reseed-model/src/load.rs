@@ -11,24 +11,24 @@ use crate::weights::Source;
 /// Added to every variance, in every public configuration.
 const EPS: f32 = 1e-6;
 
-/// Hands out layers by name; slots number the layers that keep a past.
+/// Hands out layers by name; slots number the layers that keep a cache.
 pub(crate) struct Loader<'a> {
     pub ops: &'a dyn Ops,
     pub source: &'a dyn Source,
     pub config: &'a Config,
     /// Whether layers wait in the host's memory.
-    pub parked: bool,
+    pub offloaded: bool,
     slots: Cell<usize>,
 }
 
 impl<'a> Loader<'a> {
     pub fn new(ops: &'a dyn Ops, source: &'a dyn Source, config: &'a Config) -> Self {
-        Loader { ops, source, config, parked: false, slots: Cell::new(0) }
+        Loader { ops, source, config, offloaded: false, slots: Cell::new(0) }
     }
 
     /// The same with layers that wait in the host's memory.
-    pub fn parked(self, parked: bool) -> Self {
-        Loader { parked, ..self }
+    pub fn offloaded(self, offloaded: bool) -> Self {
+        Loader { offloaded, ..self }
     }
 
     /// The slot that the next layer gets.
@@ -47,7 +47,7 @@ impl<'a> Loader<'a> {
 
     pub fn conv(&self, name: &str, spec: ConvSpec) -> Result<Conv> {
         let conv = self.ops.conv_weights(spec, &|| Ok(self.read(name)?))?;
-        Ok(if self.parked { self.ops.park_conv(&conv)? } else { conv })
+        Ok(if self.offloaded { self.ops.offload_conv(&conv)? } else { conv })
     }
 
     pub fn norm(&self, name: &str, channels: usize) -> Result<Norm> {
@@ -66,7 +66,7 @@ impl<'a> Loader<'a> {
             Ok(all.into())
         };
         let linear = self.ops.linear_weights(LinearSpec::floats(d, d * names.len()), &read)?;
-        Ok(if self.parked { self.ops.park_linear(&linear)? } else { linear })
+        Ok(if self.offloaded { self.ops.offload_linear(&linear)? } else { linear })
     }
 
     /// `upscale_conv`, shuffle and `conv` as one layer.
@@ -76,7 +76,7 @@ impl<'a> Loader<'a> {
             Ok(UpsampleData { upscale, conv: self.read(&format!("{name}.conv"))? })
         };
         let upsample = self.ops.upsample_weights(spec, &read)?;
-        Ok(if self.parked { self.ops.park_upsample(&upsample)? } else { upsample })
+        Ok(if self.offloaded { self.ops.offload_upsample(&upsample)? } else { upsample })
     }
 }
 

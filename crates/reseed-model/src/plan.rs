@@ -8,32 +8,32 @@ use reseed_ops::{Hw, Placement};
 
 /// How a clip's memory is kept between and within slices. Whatever it says, the result is the same to rounding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Keeping {
+pub struct CachePlan {
     /// Frames that run together in the levels next to the pictures.
     pub at_once: usize,
     /// How many levels of the decoder these are.
     pub levels: usize,
-    /// Layers whose past waits in the host's memory.
-    pub parked: BTreeSet<usize>,
-    /// Their leads, where not as usual: one, or none with strips. See [`Keeping::lead`].
+    /// Layers whose cache waits in the host's memory.
+    pub offloaded: BTreeSet<usize>,
+    /// Their leads, where not as usual: one, or none with strips. See [`CachePlan::lead`].
     pub leads: BTreeMap<usize, usize>,
     /// Whether all frames of a slice pass such a layer, those that run together one after the other, before any goes on
-    /// to the next: its past then travels once a slice.
+    /// to the next: its cache then travels once a slice.
     pub abreast: bool,
-    /// Whether convolutions of one frame read such a past from there, some rows at a time, unless it comes before they run.
+    /// Whether convolutions of one frame read such a cache from there, some rows at a time, unless it comes before they run.
     pub strips: bool,
 }
 
-impl Default for Keeping {
-    /// Two frames together, which are as many as a layer keeps: its past is then its last input, and nothing is copied.
-    fn default() -> Keeping {
-        let (parked, leads) = (BTreeSet::new(), BTreeMap::new());
-        Keeping { at_once: 2, levels: 2, parked, leads, abreast: false, strips: false }
+impl Default for CachePlan {
+    /// Two frames together, which are as many as a layer keeps: its cache is then its last input, and nothing is copied.
+    fn default() -> CachePlan {
+        let (offloaded, leads) = (BTreeSet::new(), BTreeMap::new());
+        CachePlan { at_once: 2, levels: 2, offloaded, leads, abreast: false, strips: false }
     }
 }
 
-impl Keeping {
-    /// How many parked layers run while the past of this one comes back. With none of them its layer waits for it, or reads it in
+impl CachePlan {
+    /// How many offloaded layers run while the cache of this one comes back. With none of them its layer waits for it, or reads it in
     /// strips, and nobody keeps its memory a while longer to wait less for what leaves.
     pub fn lead(&self, slot: usize) -> usize {
         self.leads.get(&slot).copied().unwrap_or(usize::from(!self.strips))

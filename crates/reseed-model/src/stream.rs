@@ -1,19 +1,19 @@
 //! One half of the VAE over a clip of any length, whole or in tiles, in memory that does not grow with it.
 
-use reseed_ops::{Hw, Incoming, Ops, Pixels, Shape, Tensor, Thw};
+use reseed_ops::{Hw, Ops, PendingDownload, Pixels, Shape, Tensor, Thw};
 
 use crate::error::{Error, Result};
-use crate::plan::{Keeping, Tile};
-use crate::vae::{Half, State};
+use crate::plan::{CachePlan, Tile};
+use crate::vae::{Coder, State};
 
 /// A clip on its way through an encoder or a decoder.
 pub struct Stream<'a> {
     ops: &'a dyn Ops,
-    half: &'a dyn Half,
+    half: &'a dyn Coder,
     plane: Hw,
     tiles: Option<Vec<Tile>>,
     states: Vec<State>,
-    keeping: Keeping,
+    keeping: CachePlan,
     workers: usize,
     /// Slices so far, until their memory has been seen to suffice.
     first: Vec<Vec<f32>>,
@@ -34,7 +34,7 @@ const STEADY: usize = 3;
 
 impl<'a> Stream<'a> {
     /// A clip that starts, of frames of this size.
-    pub fn new(ops: &'a dyn Ops, half: &'a dyn Half, plane: Hw, keeping: &Keeping) -> Self {
+    pub fn new(ops: &'a dyn Ops, half: &'a dyn Coder, plane: Hw, keeping: &CachePlan) -> Self {
         let states = vec![State::kept(keeping.clone())];
         Stream {
             ops,
@@ -70,7 +70,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Starts the next slice. Its result can be waited for while the one behind it runs.
-    pub fn start(&mut self, values: &[f32], last: bool) -> Result<Box<dyn Incoming>> {
+    pub fn start(&mut self, values: &[f32], last: bool) -> Result<Box<dyn PendingDownload>> {
         Ok(self.ops.send(&self.run(Slice::Values(values), last)?)?)
     }
 
@@ -103,8 +103,8 @@ impl<'a> Stream<'a> {
         &mut self,
         values: &[f32],
         last: bool,
-        smaller: &mut dyn FnMut() -> Option<Keeping>,
-    ) -> Result<Box<dyn Incoming>> {
+        smaller: &mut dyn FnMut() -> Option<CachePlan>,
+    ) -> Result<Box<dyn PendingDownload>> {
         let mut result = self.start(values, last);
         while self.started <= STEADY
             && let Err(Error::Device(reseed_ops::Error::OutOfMemory { .. })) = &result

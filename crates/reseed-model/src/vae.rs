@@ -18,8 +18,8 @@ use crate::load::Loader;
 use crate::noise;
 use crate::weights::{self, Model, Source};
 
-/// One half of the VAE: a function of a slice and of the clip's past.
-pub trait Half: Send + Sync {
+/// One half of the VAE: a function of a slice and of the clip's cache.
+pub trait Coder: Send + Sync {
     /// Channels of a slice.
     fn channels_in(&self) -> usize;
     /// Channels of what comes out.
@@ -28,13 +28,13 @@ pub trait Half: Send + Sync {
     fn frames_out(&self, frames: usize, starts: bool) -> usize;
     /// Size of the output plane.
     fn plane_out(&self, plane: Hw) -> Hw;
-    /// Slots of layers, of which all or fewer keep a past.
+    /// Slots of layers, of which all or fewer keep a cache.
     fn slots(&self) -> usize;
     /// Runs one slice and moves the clip's state on.
     fn run(&self, ops: &dyn Ops, slice: Tensor, state: &mut State) -> Result<Tensor>;
     /// Where layers wait in the host's memory: the same half with all of them on their way to the device, into memory like
     /// that of tensors, for as long as it lives.
-    fn fetch(&self, ops: &dyn Ops) -> Result<Option<Box<dyn Half>>>;
+    fn prefetch(&self, ops: &dyn Ops) -> Result<Option<Box<dyn Coder>>>;
 }
 
 /// Encoder, decoder and their sizes.
@@ -58,15 +58,15 @@ impl Vae {
         Vae::loaded(ops, source, false)
     }
 
-    /// Loads both halves to wait in the host's memory, from where [`Half::fetch`] brings them.
-    pub fn load_parked(ops: &dyn Ops, source: &dyn Source) -> Result<Vae> {
+    /// Loads both halves to wait in the host's memory, from where [`Coder::prefetch`] brings them.
+    pub fn load_offloaded(ops: &dyn Ops, source: &dyn Source) -> Result<Vae> {
         Vae::loaded([ops; 2], source, true)
     }
 
-    fn loaded([encoder, decoder]: [&dyn Ops; 2], source: &dyn Source, parked: bool) -> Result<Vae> {
+    fn loaded([encoder, decoder]: [&dyn Ops; 2], source: &dyn Source, offloaded: bool) -> Result<Vae> {
         let config = checked(source)?;
-        let encoder = Encoder::load(&Loader::new(encoder, source, &config).parked(parked))?;
-        let decoder = Decoder::load(&Loader::new(decoder, source, &config).parked(parked))?;
+        let encoder = Encoder::load(&Loader::new(encoder, source, &config).offloaded(offloaded))?;
+        let decoder = Decoder::load(&Loader::new(decoder, source, &config).offloaded(offloaded))?;
         Ok(Vae { config, encoder, decoder })
     }
 

@@ -2,14 +2,13 @@
 //! allocate meanwhile.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{Side, load};
+use reseed_cpu::CpuOps;
 use reseed_model::{Config, State};
-use reseed_ops::{CpuOps, DType, Hw};
+use reseed_ops::{DType, Hw};
+use reseed_testing::{Side, load};
 
 /// The system's allocator, which counts.
 struct Counting;

@@ -1,10 +1,9 @@
 //! In bf16 the model is off by what its roundings explain, no more and no less.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
-use common::golden::{Golden, SMALL, run_all};
-use reseed_ops::{CpuOps, DType, Precision, relative_error};
+use reseed_cpu::CpuOps;
+use reseed_ops::{DType, Precision, relative_error};
+use reseed_testing::golden::{Golden, SMALL, run_all};
 
 #[test]
 fn goldens_in_bf16_are_off_by_their_roundings() {

@@ -1,16 +1,15 @@
 //! Plans inside a budget: what fits, and that no plan changes the result.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::device::OtherUpsample;
-use common::{Side, formula, load, run_slices, step};
+use reseed_cpu::CpuOps;
 use reseed_model::budget::{Job, Plan};
-use reseed_model::plan::{Keeping, slices};
-use reseed_model::{Config, Error, Half, State, Stream, Vae};
-use reseed_ops::{CpuOps, DType, Hw, Shape, Summed, TraceOps, relative_error};
+use reseed_model::plan::{CachePlan, slices};
+use reseed_model::{Coder, Config, Error, State, Stream, Vae};
+use reseed_ops::{ConvOutput, DType, Hw, Shape, TraceOps, relative_error};
+use reseed_testing::device::OtherUpsample;
+use reseed_testing::{Side, formula, load, run_slices, step};
 
 const GIB: usize = 1 << 30;
 
@@ -32,8 +31,8 @@ const BESIDE: usize = 940 << 20;
 #[test]
 fn what_fits_is_kept_on_the_device() {
     let plan = decode(Hw::new(720, 1280), 17, 12 * GIB);
-    assert!(plan.keeping.parked.is_empty() && plan.ledger.copied == 0, "{plan:?}");
-    assert!(plan.ledger.arena <= 19 * GIB / 2, "{plan:?}");
+    assert!(plan.keeping.offloaded.is_empty() && plan.report.copied == 0, "{plan:?}");
+    assert!(plan.report.arena <= 19 * GIB / 2, "{plan:?}");
 }
 
 #[test]
@@ -48,7 +47,7 @@ fn small_budgets_are_met_by_parking() {
     for (plane, frames, limit) in cases {
         let budget = limit * GIB - BESIDE;
         let plan = decode(plane, frames, budget);
-        assert!(plan.ledger.arena <= budget && !plan.keeping.parked.is_empty(), "{plane:?} in {limit}: {plan:?}");
+        assert!(plan.report.arena <= budget && !plan.keeping.offloaded.is_empty(), "{plane:?} in {limit}: {plan:?}");
     }
 }
 
@@ -57,7 +56,7 @@ fn small_budgets_are_met_by_parking() {
 fn parking_some_pasts_costs_less_than_parking_all() {
     for (plane, limit) in [(Hw::new(720, 1280), 6), (Hw::new(1080, 1920), 12)] {
         let (free, held) = (decode(plane, 17, usize::MAX), decode(plane, 17, limit * GIB - BESIDE));
-        assert!(held.ledger.time * 10 <= free.ledger.time * 13, "{plane:?} in {limit}: {held:?}, else {free:?}");
+        assert!(held.report.time * 10 <= free.report.time * 13, "{plane:?} in {limit}: {held:?}, else {free:?}");
     }
 }
 
@@ -69,35 +68,38 @@ fn a_run_takes_the_memory_that_its_plan_says() {
     let job = Job { half: &vae.decoder, factor: 1, plane, frames };
     for budget in [2 * GIB, 5 * GIB / 4, GIB] {
         let (plan, trace) = (job.plan(&device, None, budget).unwrap(), device());
-        assert!(plan.ledger.arena <= budget, "{plan:?}");
+        assert!(plan.report.arena <= budget, "{plan:?}");
         let mut stream = Stream::new(&trace, &vae.decoder, plane, &plan.keeping);
         for slice in slices(frames, plan.slice) {
             stream.step(&vec![0.0; slice.len() * plane.count() * 16], slice.end == frames).unwrap();
         }
-        let (foretold, taken) = (plan.ledger.arena, trace.ledger().arena);
-        assert!(taken <= foretold && foretold <= taken + taken / 20, "{taken} bytes, {foretold} foretold: {plan:?}");
+        let (estimated, taken) = (plan.report.arena, trace.report().arena);
+        assert!(
+            taken <= estimated && estimated <= taken + taken / 20,
+            "{taken} bytes, {estimated} estimated: {plan:?}"
+        );
     }
 }
 
 #[test]
 fn layers_that_wait_on_the_host_come_into_the_memory_of_tensors() {
     let (trace, plane) = (device(), Hw::new(45, 80));
-    let waiting = Vae::load_parked(&trace, &formula(&Config::full())).unwrap();
-    let (stays, waits) = (trace.ledger().weights, trace.ledger().hosted);
+    let waiting = Vae::load_offloaded(&trace, &formula(&Config::full())).unwrap();
+    let (stays, waits) = (trace.report().weights, trace.report().hosted);
     assert!(stays < waits / 100, "{stays} bytes on the device, {waits} on the host");
     let here = load(&device(), &Config::full());
-    let (mut came, bus) = (0, trace.pace().bus as usize);
+    let (mut came, bus) = (0, trace.speed().bus as usize);
     for (here, waiting) in
-        [(&here.encoder as &dyn Half, &waiting.encoder as &dyn Half), (&here.decoder, &waiting.decoder)]
+        [(&here.encoder as &dyn Coder, &waiting.encoder as &dyn Coder), (&here.decoder, &waiting.decoder)]
     {
         let (plane, factor) = if here.channels_in() == 3 { (Hw::new(360, 640), 4) } else { (plane, 1) };
         let plan =
             |half| Job { half, factor, plane, frames: 1 + 4 * factor }.plan(&device, Some(1), usize::MAX).unwrap();
         let (here, waiting) = (plan(here), plan(waiting));
-        assert_eq!((waiting.keeping, waiting.ledger.time), (here.keeping, here.ledger.time));
-        let bytes = waiting.ledger.copied - here.ledger.copied;
-        assert_eq!(waiting.ledger.peak, here.ledger.peak + bytes);
-        assert!(waiting.ledger.arena > here.ledger.arena + bytes / 100 * 99, "{bytes} bytes of weights");
+        assert_eq!((waiting.keeping, waiting.report.time), (here.keeping, here.report.time));
+        let bytes = waiting.report.copied - here.report.copied;
+        assert_eq!(waiting.report.peak, here.report.peak + bytes);
+        assert!(waiting.report.arena > here.report.arena + bytes / 100 * 99, "{bytes} bytes of weights");
         // Every layer's copy is counted in whole nanoseconds.
         let (coming, all) = (waiting.coming as usize, bytes / bus);
         assert!(here.coming == 0 && coming <= all && all - coming < 100, "{coming} of {all} nanoseconds");
@@ -109,7 +111,7 @@ fn layers_that_wait_on_the_host_come_into_the_memory_of_tensors() {
 /// A device that is out of memory when it upsamples for the `nth` time.
 fn failing(nth: usize) -> OtherUpsample {
     let calls = AtomicUsize::new(0);
-    let fail = move |_: &CpuOps, y: Summed| match calls.fetch_add(1, Ordering::Relaxed) == nth {
+    let fail = move |_: &CpuOps, y: ConvOutput| match calls.fetch_add(1, Ordering::Relaxed) == nth {
         true => {
             let (op, device, shape) = ("upsample", "failing".into(), Shape::from([1]));
             Err(reseed_ops::Error::OutOfMemory { op, device, shape, bytes: 1 })
@@ -120,11 +122,11 @@ fn failing(nth: usize) -> OtherUpsample {
 }
 
 /// Decodes five latent frames on a device that fails once, and says how often a smaller plan was asked for.
-fn decode_failing(nth: usize, smaller: Option<Keeping>) -> (Result<Vec<f32>, Error>, usize) {
+fn decode_failing(nth: usize, smaller: Option<CachePlan>) -> (Result<Vec<f32>, Error>, usize) {
     let (ops, plane) = (failing(nth), Hw::new(3, 5));
     let vae: Vae = load(&ops, &Config::tiny());
     let clip = Side::Decode.input(&vae.config, 5, plane);
-    let mut stream = Stream::new(&ops, &vae.decoder, plane, &Keeping::default());
+    let mut stream = Stream::new(&ops, &vae.decoder, plane, &CachePlan::default());
     let mut asked = 0;
     let mut run = || -> Result<Vec<f32>, Error> {
         let (mut pictures, mut values) = (Vec::new(), Vec::new());
@@ -144,7 +146,7 @@ fn decode_failing(nth: usize, smaller: Option<Keeping>) -> (Result<Vec<f32>, Err
 
 #[test]
 fn a_run_whose_memory_is_taken_goes_on_with_a_smaller_plan() {
-    let small = Keeping { at_once: 1, levels: 1, parked: (0..100).collect(), ..Keeping::default() };
+    let small = CachePlan { at_once: 1, levels: 1, offloaded: (0..100).collect(), ..CachePlan::default() };
     let (whole, asked) = decode_failing(usize::MAX, Some(small.clone()));
     assert_eq!(asked, 0);
     let whole = whole.unwrap();
@@ -160,7 +162,7 @@ fn a_run_whose_memory_is_taken_goes_on_with_a_smaller_plan() {
 #[test]
 fn more_memory_never_takes_longer() {
     let plane = Hw::new(720, 1280);
-    let times: Vec<u64> = (3..=10).map(|budget| decode(plane, 17, budget * GIB).ledger.time).collect();
+    let times: Vec<u64> = (3..=10).map(|budget| decode(plane, 17, budget * GIB).report.time).collect();
     assert!(times.is_sorted_by(|a, b| b <= &(a + a / 50)), "{times:?}");
 }
 
@@ -173,10 +175,10 @@ fn frames_at_once_and_parking_change_nothing_but_rounding() {
         for latents in [&[4][..], &[1, 1, 2], &[2, 2]] {
             let whole = run_slices(&ops, &vae, side, &clip, latents);
             for (at_once, abreast) in [1, 2, 3, 100].into_iter().flat_map(|n| [(n, false), (n, true)]) {
-                let mut state = State::kept(Keeping {
+                let mut state = State::kept(CachePlan {
                     at_once,
                     levels: 1 + at_once % 2,
-                    parked: (0..100).filter(|slot| at_once != 3 || slot % 5 < 2).collect(),
+                    offloaded: (0..100).filter(|slot| at_once != 3 || slot % 5 < 2).collect(),
                     leads: (0..100).filter(|slot| slot % 5 < 4).map(|slot| (slot, slot % 3)).collect(),
                     abreast,
                     strips: at_once == 1 && !abreast,

@@ -2,13 +2,12 @@
 //! is named.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
-use common::device::OtherUpsample;
-use common::{Side, load, run_slices};
-use reseed_model::plan::{Keeping, Tiling};
+use reseed_cpu::{CpuOps, Level};
+use reseed_model::plan::{CachePlan, Tiling};
 use reseed_model::{Config, Stream};
-use reseed_ops::{CheckOps, CpuOps, DType, Hw, Level, Ops, Shape, Summed};
+use reseed_ops::{CheckOps, ConvOutput, DType, Hw, Ops, Shape};
+use reseed_testing::device::OtherUpsample;
+use reseed_testing::{Side, load, run_slices};
 
 fn reference(dtype: DType) -> CpuOps {
     CpuOps::at(Level::Reference, dtype, Some(2)).unwrap()
@@ -51,7 +50,7 @@ fn the_best_level_agrees_with_the_definition_in_tiles() {
         let clip = side.input(&vae.config, 2, Hw::new(3, 5));
         let tiles = tiling.tiles(side.cut(), clip.plane, vae.config.spatial_factor());
         assert!(tiles.as_ref().is_some_and(|tiles| tiles.len() > 1));
-        let mut stream = Stream::new(&ops, side.half(&vae), clip.plane, &Keeping::default()).tiled(tiles, 1);
+        let mut stream = Stream::new(&ops, side.half(&vae), clip.plane, &CachePlan::default()).tiled(tiles, 1);
         for slice in side.slices(&vae.config, &[1, 1]) {
             stream.step(clip.frames(slice.clone()), slice.end == clip.t).unwrap();
         }
@@ -62,9 +61,9 @@ fn the_best_level_agrees_with_the_definition_in_tiles() {
 
 /// A device whose upsampler is one part in a thousand too bright.
 fn too_bright(cpu: CpuOps) -> OtherUpsample {
-    let brighter = |cpu: &CpuOps, y: Summed| {
+    let brighter = |cpu: &CpuOps, y: ConvOutput| {
         let values: Vec<f32> = cpu.download(&y.tensor)?.into_iter().map(|v| v * 1.001).collect();
-        Ok(Summed { tensor: cpu.upload(y.tensor.shape(), &values)?, stats: y.stats })
+        Ok(ConvOutput { tensor: cpu.upload(y.tensor.shape(), &values)?, stats: y.stats })
     };
     OtherUpsample(cpu, Box::new(brighter))
 }

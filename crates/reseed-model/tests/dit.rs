@@ -1,14 +1,13 @@
 //! The transformer on devices that check, count and repeat.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
-use common::dit::{Held, velocity};
-use common::golden::dit::{Golden, allowed};
+use reseed_cpu::{CpuOps, Level};
 use reseed_model::Dit;
 use reseed_model::dit::{B3, B7, Config, Layout};
 use reseed_model::weights::formula::Formula;
-use reseed_ops::{CheckOps, CpuOps, DType, Level, Precision, ProfileOps, Thw, TraceOps, relative_error};
+use reseed_ops::{CheckOps, DType, Precision, ProfileOps, Thw, TraceOps, relative_error};
+use reseed_testing::dit::{Held, velocity};
+use reseed_testing::golden::dit::{Golden, allowed};
 
 const LAYOUTS: [Layout; 2] = [B3, B7];
 /// Cut on every axis, nothing divides anything.
@@ -76,8 +75,8 @@ fn a_device_that_computes_nothing_reads_nothing_and_counts_the_same() {
         let dit = Dit::load(&trace, &source).unwrap();
         assert_eq!(velocity(&trace, &dit, LATENT).len(), LATENT.count() * 16);
         assert!(source.reads.into_inner().unwrap().is_empty());
-        assert_eq!(trace.ledger().cost.flops, flops);
-        assert_eq!(trace.ledger().live, 0);
+        assert_eq!(trace.report().cost.flops, flops);
+        assert_eq!(trace.report().live, 0);
     }
 }
 

@@ -1,22 +1,21 @@
 //! Files of transformers: every type gives the model it should, and what cannot be used is named.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
 use std::path::Path;
 
-use common::dit::{Held, velocity};
-use common::files::write_bytes;
-use common::gguf::{Draft, Kind, Tensor};
 use half::f16;
 use proptest::prelude::*;
+use reseed_cpu::CpuOps;
 use reseed_model::dit::{B3, B7, Config, Layout};
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::gguf::Gguf;
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_model::{Dit, Result};
-use reseed_ops::{CpuOps, DType, Shape, Thw};
+use reseed_ops::{DType, Shape, Thw};
+use reseed_testing::dit::{Held, velocity};
+use reseed_testing::files::write_bytes;
+use reseed_testing::gguf::{Draft, Kind, Tensor};
 use serde_json::{Map, Value, json};
 
 const LATENT: Thw = Thw::new(1, 4, 6);
@@ -224,7 +223,7 @@ fn a_file_cut_short_is_named() {
 
 #[test]
 fn a_vae_in_place_of_a_transformer_is_told_apart() {
-    let vae = common::formula(&reseed_model::Config::tiny());
+    let vae = reseed_testing::formula(&reseed_model::Config::tiny());
     assert_refused(Dit::load(&cpu(), &vae), &["`vid_in.proj.weight` is missing", "SeedVR2 transformer"]);
     let dit = Formula::plain(Config::tiny(B3, 3).tensors(), 1);
     assert_refused(reseed_model::Vae::load(&cpu(), &dit), &["is missing", "SeedVR2 VAE"]);

@@ -5,15 +5,14 @@
     reason = "a test that cannot go on should stop; errors are worth seeing"
 )]
 
-mod common;
-
-use common::distant::Distant;
-use common::golden::dit::{Golden, NAMES, allowed};
-use common::golden::golden_path;
+use reseed_cpu::{CpuOps, Level};
 use reseed_model::Dit;
 use reseed_model::weights::Source;
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_ops::{CpuOps, DType, Level, Precision, relative_error};
+use reseed_ops::{DType, Precision, relative_error};
+use reseed_testing::distant::Distant;
+use reseed_testing::golden::dit::{Golden, NAMES, allowed};
+use reseed_testing::golden::golden_path;
 
 fn check(level: Level) {
     let ops = CpuOps::at(level, DType::F32, None).unwrap();

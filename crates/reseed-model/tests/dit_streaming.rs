@@ -1,14 +1,13 @@
 //! Layers that wait in the host's memory: the same result, with two of them on the device at most.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
-use common::distant::Distant;
-use common::dit::velocity;
+use reseed_cpu::CpuOps;
 use reseed_model::Dit;
 use reseed_model::dit::{B3, B7, Case, Config, Layers, Layout};
 use reseed_model::weights::formula::Formula;
-use reseed_ops::{CpuOps, DType, Quant, Thw, TraceOps, Work};
+use reseed_ops::{DType, Quant, Thw, TraceOps, Work};
+use reseed_testing::distant::Distant;
+use reseed_testing::dit::velocity;
 
 const LAYOUTS: [Layout; 2] = [B3, B7];
 const LAYERS: usize = 5;
@@ -42,15 +41,15 @@ fn layers_that_come_and_go_compute_the_same_bytes() {
                 assert!(velocity(&ops, &dit, LATENT) == want, "{} with {resident} layers", layout.name);
             }
             let log = ops.log();
-            assert_eq!(log.fetched, 2 * log.parked, "every parked matrix comes once for every step");
-            assert_eq!(log.here, 0, "nothing that was fetched stays");
+            assert_eq!(log.prefetched, 2 * log.offloaded, "every offloaded matrix comes once for every step");
+            assert_eq!(log.here, 0, "nothing that was prefetched stays");
             let largest = (0..LAYERS).map(|layer| matrices(&config, layer)).max().unwrap();
             assert!(log.most <= 2 * largest, "{} values at once, {largest} in the largest layer", log.most);
             if resident == 0 {
-                assert_eq!(log.parked, (0..LAYERS).map(|layer| matrices(&config, layer)).sum::<usize>());
+                assert_eq!(log.offloaded, (0..LAYERS).map(|layer| matrices(&config, layer)).sum::<usize>());
                 assert!(log.most > largest, "one layer is ahead");
             }
-            assert_eq!(log.parked == 0, resident >= LAYERS);
+            assert_eq!(log.offloaded == 0, resident >= LAYERS);
         }
     }
 }

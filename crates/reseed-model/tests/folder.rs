@@ -1,17 +1,15 @@
 //! Model folders, and the text embeddings in them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
 use std::path::{Path, PathBuf};
 
-use common::dit::Held;
 use half::bf16;
 use reseed_model::dit::{B3, Config};
 use reseed_model::weights::safetensors::{header, write_values};
 use reseed_model::weights::torch;
 use reseed_model::{Folder, Result, Text};
 use reseed_ops::Shape;
+use reseed_testing::dit::Held;
 use tempfile::TempDir;
 
 const VALUES: [f32; 6] = [0.5, -1.25, 3.0, 0.0, -0.0078125, 96.0];

@@ -1,9 +1,10 @@
 //! The latent's distribution: its mean, and draws from it.
 #![allow(clippy::unwrap_used)]
 
+use reseed_cpu::CpuOps;
 use reseed_model::weights::formula::{Formula, uniform};
 use reseed_model::{Config, Vae, noise};
-use reseed_ops::{CpuOps, DType, Ops, Shape};
+use reseed_ops::{DType, Ops, Shape};
 
 const PIXELS: usize = 2 * 3 * 5;
 

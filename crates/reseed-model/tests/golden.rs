@@ -5,10 +5,9 @@
     reason = "a test that cannot go on should stop; errors are worth seeing"
 )]
 
-mod common;
-
-use common::golden::{FULL, Golden, SMALL, run_all};
-use reseed_ops::{CpuOps, DType, Level, Ops, relative_error};
+use reseed_cpu::{CpuOps, Level};
+use reseed_ops::{DType, Ops, relative_error};
+use reseed_testing::golden::{FULL, Golden, SMALL, run_all};
 
 fn check(ops: &dyn Ops, names: &[&str], allowed: f64) {
     run_all(ops, names.iter().map(|name| Golden::open(name)).collect(), |golden, result| {

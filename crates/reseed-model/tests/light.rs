@@ -1,16 +1,15 @@
 //! A VAE with less in it than the public one: fewer residual blocks, no attention, one group.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use common::{Side, formula, load, run_slices};
+use reseed_cpu::CpuOps;
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::{Config, Result, Vae};
-use reseed_ops::{CpuOps, DType, Hw, Shape, relative_error};
+use reseed_ops::{DType, Hw, Shape, relative_error};
+use reseed_testing::{Side, formula, load, run_slices};
 
 fn light() -> Config {
     Config { layers: 1, decoder_layers: 1, attention: false, latent: 12, ..Config::with_channels(&[6, 10, 16, 16], 1) }

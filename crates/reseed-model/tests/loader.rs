@@ -1,21 +1,20 @@
 //! Weights files of every kind give the same model, and no file brings the loader down.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
 
-use common::files::{Draft, smallest, write, write_bytes};
-use common::{Side, formula, run_slices};
 use half::{bf16, f16};
 use proptest::prelude::*;
+use reseed_cpu::CpuOps;
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_model::{Config, Result, Vae};
-use reseed_ops::{CpuOps, DType, Hw, Shape, TraceOps};
+use reseed_ops::{DType, Hw, Shape, TraceOps};
+use reseed_testing::files::{Draft, smallest, write, write_bytes};
+use reseed_testing::{Side, formula, run_slices};
 use serde_json::{Value, json};
 
 fn cpu() -> CpuOps {

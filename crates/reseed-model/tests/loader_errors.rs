@@ -1,16 +1,14 @@
 //! What a stranger's weights file can be, and what is said about it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
 use std::path::Path;
 
-use common::files::{Draft, smallest, write, write_bytes};
-use common::formula;
 use reseed_model::Vae;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_ops::{DType, Shape, TraceOps};
+use reseed_testing::files::{Draft, smallest, write, write_bytes};
+use reseed_testing::formula;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 

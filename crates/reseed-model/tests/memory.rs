@@ -2,16 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![cfg(target_os = "linux")]
 
-mod common;
-
 use std::io::{BufWriter, Write};
 
-use common::formula;
 use half::{bf16, f16};
+use reseed_cpu::{CpuOps, Level};
 use reseed_model::weights::Source;
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_model::{Config, Vae};
-use reseed_ops::{CpuOps, DType, Level};
+use reseed_ops::DType;
+use reseed_testing::formula;
 use tempfile::NamedTempFile;
 
 /// A number of bytes from this process's status.

@@ -1,12 +1,11 @@
 //! Pictures as they are stored: networks make of them what they make of their values.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
-use common::{Clip, load};
-use reseed_model::plan::{Cut, Keeping, Tiling};
+use reseed_cpu::CpuOps;
+use reseed_model::plan::{CachePlan, Cut, Tiling};
 use reseed_model::{Config, Slice, Stream};
-use reseed_ops::{CpuOps, DType, Depth, Hw, Ops, Pixels, Shape, TraceOps, Work};
+use reseed_ops::{DType, Depth, Hw, Ops, Pixels, Shape, TraceOps, Work};
+use reseed_testing::{Clip, load};
 
 const PLANE: Hw = Hw::new(40, 56);
 
@@ -24,7 +23,7 @@ fn codes_run_like_their_values_whole_and_in_tiles() {
         for tiling in [None, Some(tiling)] {
             let tiles = tiling.and_then(|tiling| tiling.tiles(Cut::Pictures, PLANE, vae.config.spatial_factor()));
             assert_eq!(tiles.is_some(), tiling.is_some());
-            let start = || Stream::new(&ops, &vae.encoder, PLANE, &Keeping::default()).tiled(tiles.clone(), 1);
+            let start = || Stream::new(&ops, &vae.encoder, PLANE, &CachePlan::default()).tiled(tiles.clone(), 1);
             for pixels in depths(5 * PLANE.count() * 3) {
                 let moments = start().run(Slice::Pixels(&pixels), true).unwrap();
                 assert!(ops.download(&moments).unwrap() == start().step(&pixels.values(), true).unwrap(), "{dtype}");
@@ -40,11 +39,11 @@ fn codes_on_their_way_take_memory_of_the_device_and_give_it_back() {
     let shape = Shape::from([2, 9, 7, 3]);
     for (pixels, bytes) in depths(shape.count()).iter().zip([1, 2]) {
         let x = trace.upload_pixels(shape, pixels).unwrap();
-        assert_eq!(trace.ledger().live, x.bytes());
-        assert_eq!(trace.ledger().peak, x.bytes() + bytes * shape.count());
+        assert_eq!(trace.report().live, x.bytes());
+        assert_eq!(trace.report().peak, x.bytes() + bytes * shape.count());
         let mut back = Pixels::default();
         trace.send_pixels(&x, pixels.depth()).unwrap().wait(&mut back).unwrap();
         assert_eq!((back.len(), back.depth()), (pixels.len(), pixels.depth()));
     }
-    assert_eq!(trace.ledger().live, 0);
+    assert_eq!(trace.report().live, 0);
 }

@@ -1,13 +1,12 @@
 //! Slices, threads and workers decide where memory goes and when work is done, and nothing else.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
-use common::{Clip, Side, load, run_slices, step};
 use proptest::prelude::*;
-use reseed_model::plan::{Keeping, Tiling};
+use reseed_cpu::CpuOps;
+use reseed_model::plan::{CachePlan, Tiling};
 use reseed_model::{Config, State, Stream, Vae};
-use reseed_ops::{CpuOps, DType, Hw, relative_error};
+use reseed_ops::{DType, Hw, relative_error};
+use reseed_testing::{Clip, Side, load, run_slices, step};
 
 fn cpu(threads: usize) -> CpuOps {
     CpuOps::new(DType::F32, Some(threads)).unwrap()
@@ -75,7 +74,7 @@ fn any_slicing_equals_the_whole() {
     });
 }
 
-// The frame behind the clip's first has a past like no other: half of what the upsamplers would make of it never was.
+// The frame behind the clip's first has a cache like no other: half of what the upsamplers would make of it never was.
 #[test]
 fn a_first_slice_of_a_single_frame_may_be_followed_by_any_slice() {
     let ops = cpu(2);
@@ -106,7 +105,7 @@ fn a_state_dropped_at_a_cut_starts_a_new_clip() {
         assert_ne!(
             carried_on[..],
             fresh[..carried_on.len()],
-            "{side:?}: a past that makes no difference proves nothing"
+            "{side:?}: a cache that makes no difference proves nothing"
         );
     }
 }
@@ -144,7 +143,7 @@ fn tiled(ops: &CpuOps, vae: &Vae, side: Side, clip: &Clip, workers: usize) -> Ve
     let tiling = Tiling { tile: Hw::new(32, 24), overlap: Hw::new(8, 8) };
     let tiles = tiling.tiles(side.cut(), clip.plane, vae.config.spatial_factor()).unwrap();
     assert!(!tiles.len().is_multiple_of(3), "the last tiles must not fill all workers");
-    let mut stream = Stream::new(ops, side.half(vae), clip.plane, &Keeping::default()).tiled(Some(tiles), workers);
+    let mut stream = Stream::new(ops, side.half(vae), clip.plane, &CachePlan::default()).tiled(Some(tiles), workers);
     let slices = side.slices(&vae.config, &[1, 2]);
     slices.into_iter().flat_map(|s| stream.step(clip.frames(s.clone()), s.end == clip.t).unwrap()).collect()
 }

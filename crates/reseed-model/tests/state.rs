@@ -1,17 +1,16 @@
 //! A clip's memory as a file: written between two slices, read by another run.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-use common::{Side, load, step};
-use reseed_model::plan::Keeping;
+use reseed_cpu::CpuOps;
+use reseed_model::plan::CachePlan;
 use reseed_model::weights::safetensors::{header, write_values};
 use reseed_model::{Config, Error, State};
-use reseed_ops::{CpuOps, DType, Hw, Ops, Shape};
+use reseed_ops::{DType, Hw, Ops, Shape};
+use reseed_testing::{Side, load, step};
 use tempfile::NamedTempFile;
 
 fn cpu(dtype: DType) -> CpuOps {
@@ -38,7 +37,7 @@ fn file_with(metadata: &[(&str, &str)], tensor: &str) -> NamedTempFile {
 }
 
 fn refused(ops: &dyn Ops, path: &Path) -> String {
-    match State::restore(ops, path, Keeping::default()) {
+    match State::restore(ops, path, CachePlan::default()) {
         Ok(_) => panic!("{} should not be a state", path.display()),
         Err(error) => error.to_string(),
     }
@@ -60,7 +59,7 @@ fn a_restored_state_goes_on_to_the_bit() {
                 let got = step(&fresh, side.half(&vae), &clip, slice.clone(), &mut restored);
                 assert!(got == want, "{dtype} {side:?}, frames {slice:?}");
                 let file = save(&fresh, &restored);
-                restored = State::restore(&cpu(dtype), file.path(), Keeping::default()).unwrap();
+                restored = State::restore(&cpu(dtype), file.path(), CachePlan::default()).unwrap();
                 assert_eq!(restored.bytes(), kept.bytes(), "{dtype} {side:?}, frames {slice:?}");
             }
         }
@@ -71,7 +70,7 @@ fn a_restored_state_goes_on_to_the_bit() {
 fn a_state_saved_before_the_first_slice_starts_a_clip() {
     let ops = cpu(DType::F32);
     let file = save(&ops, &State::new());
-    assert!(State::restore(&ops, file.path(), Keeping::default()).unwrap().starts());
+    assert!(State::restore(&ops, file.path(), CachePlan::default()).unwrap().starts());
 }
 
 #[test]
@@ -91,10 +90,10 @@ fn a_file_that_is_no_state_is_called_that() {
     let ops = cpu(DType::F32);
     let strangers = [
         file_with(&[], "encoder.conv_in.weight"),
-        file_with(&[("dtype", "f32")], "past.0"),
-        file_with(&[("dtype", "f32"), ("seen", "Everything")], "past.0"),
+        file_with(&[("dtype", "f32")], "cache.0"),
+        file_with(&[("dtype", "f32"), ("seen", "Everything")], "cache.0"),
         file_with(&[("dtype", "f32"), ("seen", "More")], "encoder.conv_in.weight"),
-        file_with(&[("dtype", "f32"), ("seen", "More")], "past.last"),
+        file_with(&[("dtype", "f32"), ("seen", "More")], "cache.last"),
     ];
     for file in strangers {
         let path = file.path().display();
@@ -106,7 +105,7 @@ fn a_file_that_is_no_state_is_called_that() {
 fn a_state_that_does_not_exist_is_an_error_of_the_system() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.safetensors");
-    match State::restore(&cpu(DType::F32), &path, Keeping::default()) {
+    match State::restore(&cpu(DType::F32), &path, CachePlan::default()) {
         Err(Error::Io { path: named, source }) => {
             assert_eq!((named, source.kind()), (path, std::io::ErrorKind::NotFound));
         }

@@ -1,11 +1,10 @@
 //! The model on the device that computes nothing: shapes, arithmetic, memory.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod common;
-
-use common::{Clip, Side, load};
+use reseed_cpu::CpuOps;
 use reseed_model::{Config, State, Vae};
-use reseed_ops::{CpuOps, DType, Hw, Ops, ProfileOps, Shape, TraceOps};
+use reseed_ops::{DType, Hw, Ops, ProfileOps, Shape, TraceOps};
+use reseed_testing::{Clip, Side, load};
 
 fn trace() -> TraceOps {
     TraceOps::new(DType::F32, DType::F32, Box::new(|_| 0))
@@ -117,15 +116,15 @@ fn memory_does_not_grow_with_the_clip_and_is_given_back() {
         let latents = [&[2][..], &[1; 29]].concat();
         for slice in side.slices(&vae.config, &latents) {
             side.half(&vae).run(&ops, clip.upload(&ops, slice), &mut state).unwrap();
-            let ledger = ops.ledger();
-            assert_eq!(ledger.live, state.bytes(), "{side:?}: between slices only the past is alive");
-            after.push((ledger.live, ledger.peak));
+            let report = ops.report();
+            assert_eq!(report.live, state.bytes(), "{side:?}: between slices only the cache is alive");
+            after.push((report.live, report.peak));
         }
         assert_eq!(after.len(), 30);
         assert_eq!(after[2], after[29], "{side:?}");
         assert!(after[2].1 > after[2].0 && after[2].0 > 0, "{side:?}");
         drop(state);
-        assert_eq!(ops.ledger().live, 0, "{side:?}");
+        assert_eq!(ops.report().live, 0, "{side:?}");
     }
 }
 
@@ -142,7 +141,7 @@ fn a_picture_that_nothing_follows_takes_less_memory() {
             }
             let clip = side.input(&vae.config, 1, Hw::new(8, 8));
             side.half(&vae).run(&ops, clip.upload(&ops, 0..1), &mut state).unwrap();
-            ops.ledger().peak
+            ops.report().peak
         };
         assert!(2 * peak(true) < peak(false), "{side:?}: {} of {}", peak(true), peak(false));
     }
@@ -150,8 +149,8 @@ fn a_picture_that_nothing_follows_takes_less_memory() {
 
 #[test]
 fn norms_on_load_spare_a_picture_ops_and_leave_clips_alone() {
-    let ledger = |on_load: bool, side: Side, latents: usize, ends: bool| {
-        let (trace, config) = (trace().norming_on_load(move |_| on_load), Config::full());
+    let report = |on_load: bool, side: Side, latents: usize, ends: bool| {
+        let (trace, config) = (trace().fusing_norms(move |_| on_load), Config::full());
         let vae = load(&trace, &config);
         let clip = side.input(&config, latents, Hw::new(8, 12));
         let mut state = State::new();
@@ -159,14 +158,14 @@ fn norms_on_load_spare_a_picture_ops_and_leave_clips_alone() {
             state.end_with_next();
         }
         side.half(&vae).run(&trace, clip.upload(&trace, 0..clip.t), &mut state).unwrap();
-        trace.ledger()
+        trace.report()
     };
     for side in Side::BOTH {
-        let (with, without) = (ledger(true, side, 1, true), ledger(false, side, 1, true));
+        let (with, without) = (report(true, side, 1, true), report(false, side, 1, true));
         assert!(with.ops < without.ops && with.cost.bytes < without.cost.bytes, "{side:?}");
-        // A clip needs what the norm made as its past; the first frame of one that goes on does too.
+        // A clip needs what the norm made as its cache; the first frame of one that goes on does too.
         for (latents, ends) in [(3, true), (1, false)] {
-            assert_eq!(ledger(true, side, latents, ends).ops, ledger(false, side, latents, ends).ops, "{side:?}");
+            assert_eq!(report(true, side, latents, ends).ops, report(false, side, latents, ends).ops, "{side:?}");
         }
     }
 }

@@ -58,10 +58,10 @@ fn grown<T>(sizes: &[T], measure: impl Fn(&T) -> Result<(Cost, Duration)>) -> Re
 fn best(ops: &dyn Ops, mut run: impl FnMut() -> Result<Cost>) -> Result<(Cost, Duration)> {
     let mut least = (run()?, Duration::MAX);
     for _ in 0..REPEAT {
-        let mut lap = ops.lap()?;
+        let mut timer = ops.timer()?;
         least.0 = run()?;
-        lap.end()?;
-        least.1 = least.1.min(lap.time()?);
+        timer.end()?;
+        least.1 = least.1.min(timer.time()?);
     }
     Ok(least)
 }
@@ -88,22 +88,4 @@ fn sum(ops: &dyn Ops, count: usize) -> Result<(Cost, Duration)> {
         y = Some(sum);
         Ok(cost)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{CpuOps, DType};
-
-    #[test]
-    fn work_at_the_ceiling_is_all_of_it() -> Result<()> {
-        let ceiling = Ceiling::measure(&CpuOps::new(DType::F32, Some(1))?)?;
-        assert!(ceiling.flops > 0.0 && ceiling.bytes > 0.0, "{ceiling:?}");
-        let second = Duration::from_secs(1);
-        let all = Cost { flops: ceiling.flops as u64, bytes: 0 };
-        assert!((ceiling.share(all, second) - 1.0).abs() < 1e-6);
-        let half = Cost { flops: 0, bytes: (ceiling.bytes / 2.0) as u64 };
-        assert!((ceiling.share(half, second) - 0.5).abs() < 1e-6);
-        Ok(())
-    }
 }

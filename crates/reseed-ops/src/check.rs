@@ -8,7 +8,9 @@ mod pair;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::error::Result;
-use crate::ops::{Activation, CopyTime, Epilogue, Incoming, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+use crate::ops::{
+    Activation, ConvOutput, CopyTime, Epilogue, Ops, PendingDownload, Placement, Qkv, Read, Stats, TemporalCache,
+};
 use crate::packing::{Rotary, RotaryData, Rows};
 use crate::pixels::{Depth, Pixels};
 use crate::precision::Precision;
@@ -20,7 +22,7 @@ use crate::weights::{
 
 use compare::apart;
 pub use disagreement::{Disagreement, relative_error};
-use pair::{Pair, PastParts, on_both, pack, parts, unpack};
+use pair::{CacheParts, Pair, on_both, pack, parts, unpack};
 
 #[derive(Default)]
 struct Log {
@@ -140,7 +142,7 @@ impl Ops for CheckOps<'_> {
         self.compare_within("upload_pixels", a, b, 0.0)
     }
 
-    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn Incoming<Pixels>>> {
+    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
         let (mut codes, mut theirs) = (Pixels::default(), Pixels::default());
         let (a, b) = parts(x);
         self.reference.send_pixels(&a, depth)?.wait(&mut codes)?;
@@ -154,76 +156,82 @@ impl Ops for CheckOps<'_> {
         self.device.reserve(bytes)
     }
 
-    fn park(&self, past: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
-        let (past, (a, b)) = (past.map(parts), parts(x));
-        let reference = self.reference.park(past.as_ref().map(|past| &past.0), &a, keep)?;
-        let device = self.device.park(past.as_ref().map(|past| &past.1), &b, keep)?;
+    fn offload(&self, cache: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
+        let (cache, (a, b)) = (cache.map(parts), parts(x));
+        let reference = self.reference.offload(cache.as_ref().map(|cache| &cache.0), &a, keep)?;
+        let device = self.device.offload(cache.as_ref().map(|cache| &cache.1), &b, keep)?;
         Ok(Tensor::new(reference.shape(), x.dtype(), Arc::new(Pair { reference, device })))
     }
 
-    fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
-        let (a, b) = parts(parked);
-        self.compare("fetch", self.reference.fetch(&a)?, self.device.fetch(&b)?, 0)
+    fn prefetch(&self, offloaded: &Tensor) -> Result<Tensor> {
+        let (a, b) = parts(offloaded);
+        self.compare("prefetch", self.reference.prefetch(&a)?, self.device.prefetch(&b)?, 0)
     }
 
-    fn park_linear(&self, linear: &Linear) -> Result<Linear> {
-        let packed = on_both(self, &linear.packed, |ops, linear: &Linear| ops.park_linear(linear))?;
+    fn offload_linear(&self, linear: &Linear) -> Result<Linear> {
+        let packed = on_both(self, &linear.packed, |ops, linear: &Linear| ops.offload_linear(linear))?;
         Ok(Linear { packed, ..linear.clone() })
     }
 
-    fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
-        let packed = on_both(self, &parked.packed, |ops, linear: &Linear| ops.fetch_linear(linear))?;
-        Ok(Linear { packed, ..parked.clone() })
+    fn prefetch_linear(&self, offloaded: &Linear) -> Result<Linear> {
+        let packed = on_both(self, &offloaded.packed, |ops, linear: &Linear| ops.prefetch_linear(linear))?;
+        Ok(Linear { packed, ..offloaded.clone() })
     }
 
-    fn park_conv(&self, conv: &Conv) -> Result<Conv> {
-        let packed = on_both(self, &conv.packed, |ops, conv: &Conv| ops.park_conv(conv))?;
+    fn offload_conv(&self, conv: &Conv) -> Result<Conv> {
+        let packed = on_both(self, &conv.packed, |ops, conv: &Conv| ops.offload_conv(conv))?;
         Ok(Conv { packed, ..conv.clone() })
     }
 
-    fn fetch_conv(&self, parked: &Conv) -> Result<Conv> {
-        let packed = on_both(self, &parked.packed, |ops, conv: &Conv| ops.fetch_conv(conv))?;
-        Ok(Conv { packed, ..parked.clone() })
+    fn prefetch_conv(&self, offloaded: &Conv) -> Result<Conv> {
+        let packed = on_both(self, &offloaded.packed, |ops, conv: &Conv| ops.prefetch_conv(conv))?;
+        Ok(Conv { packed, ..offloaded.clone() })
     }
 
-    fn park_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
-        let packed = on_both(self, &upsample.packed, |ops, upsample: &Upsample| ops.park_upsample(upsample))?;
+    fn offload_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
+        let packed = on_both(self, &upsample.packed, |ops, upsample: &Upsample| ops.offload_upsample(upsample))?;
         Ok(Upsample { packed, ..upsample.clone() })
     }
 
-    fn fetch_upsample(&self, parked: &Upsample) -> Result<Upsample> {
-        let packed = on_both(self, &parked.packed, |ops, upsample: &Upsample| ops.fetch_upsample(upsample))?;
-        Ok(Upsample { packed, ..parked.clone() })
+    fn prefetch_upsample(&self, offloaded: &Upsample) -> Result<Upsample> {
+        let packed = on_both(self, &offloaded.packed, |ops, upsample: &Upsample| ops.prefetch_upsample(upsample))?;
+        Ok(Upsample { packed, ..offloaded.clone() })
     }
 
     fn copy_time(&self) -> Result<CopyTime> {
         self.device.copy_time()
     }
 
-    fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+    fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
         let both = unpack::<Conv>(&conv.packed);
-        let (past, x) = (PastParts::new(past), parts(x));
+        let (cache, x) = (CacheParts::new(cache), parts(x));
         let residual = epilogue.residual.as_ref().map(parts);
         let (ra, rb) = residual.unzip();
         let on = |residual| Epilogue { residual, groups: epilogue.groups };
-        let a = self.reference.conv(past.both().0, &x.0, &both.reference, on(ra))?;
-        let b = self.device.conv(past.both().1, &x.1, &both.device, on(rb))?;
-        let apart = apart(self.device.pairs(&conv.spec), past.both().0.starts());
+        let a = self.reference.conv(cache.both().0, &x.0, &both.reference, on(ra))?;
+        let b = self.device.conv(cache.both().1, &x.1, &both.device, on(rb))?;
+        let apart = apart(self.device.pairs(&conv.spec), cache.both().0.starts());
         self.compare_summed("conv", a, b, conv.spec.taps.count() * conv.spec.c_in, apart)
     }
 
-    fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
+    fn upsample(
+        &self,
+        cache: TemporalCache,
+        x: &Tensor,
+        upsample: &Upsample,
+        groups: Option<usize>,
+    ) -> Result<ConvOutput> {
         let both = unpack::<Upsample>(&upsample.packed);
-        let (past, x) = (PastParts::new(past), parts(x));
-        let a = self.reference.upsample(past.both().0, &x.0, &both.reference, groups)?;
-        let b = self.device.upsample(past.both().1, &x.1, &both.device, groups)?;
+        let (cache, x) = (CacheParts::new(cache), parts(x));
+        let a = self.reference.upsample(cache.both().0, &x.0, &both.reference, groups)?;
+        let b = self.device.upsample(cache.both().1, &x.1, &both.device, groups)?;
         let terms = upsample.spec.taps_t() * 4 * upsample.spec.channels;
-        self.compare_summed("upsample", a, b, terms, apart(false, past.both().0.starts()))
+        self.compare_summed("upsample", a, b, terms, apart(false, cache.both().0.starts()))
     }
 
-    fn tail(&self, past: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
-        let (past, x) = (past.as_ref().map(parts), parts(&x));
-        let (pa, pb) = past.unzip();
+    fn tail(&self, cache: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
+        let (cache, x) = (cache.as_ref().map(parts), parts(&x));
+        let (pa, pb) = cache.unzip();
         let a = self.reference.tail(pa, x.0, keep)?;
         let b = self.device.tail(pb, x.1, keep)?;
         self.compare("tail", a, b, 0)
@@ -241,13 +249,13 @@ impl Ops for CheckOps<'_> {
 
     /// A device that rounds what the norm makes, or is off by as much in its SiLU, is so by another amount for every value: sums
     /// of so many feel less of it than their own rounding.
-    fn norm_conv(&self, x: Summed, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+    fn norm_conv(&self, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
         let (norms, convs) = (unpack::<Norm>(&norm.packed), unpack::<Conv>(&conv.packed));
         let (xa, xb) = parts(&x.tensor);
         let (sa, sb) = x.stats.as_ref().map(parts).unzip();
         let (ra, rb) = epilogue.residual.as_ref().map(parts).unzip();
         let on = |residual| Epilogue { residual, groups: epilogue.groups };
-        let (xa, xb) = (Summed { tensor: xa, stats: sa }, Summed { tensor: xb, stats: sb });
+        let (xa, xb) = (ConvOutput { tensor: xa, stats: sa }, ConvOutput { tensor: xb, stats: sb });
         let a = self.reference.norm_conv(xa, &norms.reference, &convs.reference, on(ra))?;
         let b = self.device.norm_conv(xb, &norms.device, &convs.device, on(rb))?;
         self.compare_summed("norm_conv", a, b, conv.spec.taps.count() * conv.spec.c_in, apart(false, true))

@@ -6,7 +6,7 @@ mod tokens;
 
 use crate::check::{CheckOps, Disagreement};
 use crate::error::Result;
-use crate::ops::{Activation, Epilogue, Ops, Past, Placement, Summed};
+use crate::ops::{Activation, ConvOutput, Epilogue, Ops, Placement, TemporalCache};
 use crate::shape::{Shape, Thw};
 use crate::tensor::Tensor;
 use crate::weights::{Conv, ConvData, ConvSpec, LinearSpec, UpsampleData, UpsampleSpec};
@@ -146,20 +146,20 @@ fn conv(ops: &dyn Ops, case: &ConvCase, seed: u64) -> Result<()> {
     let conv = kernels(ops, spec, values)?;
 
     let x = clip(ops, case.input, spec.c_in, values)?;
-    ops.conv(Past::Start, &x, &conv, Epilogue { residual: None, groups: Some(case.groups) })?;
+    ops.conv(TemporalCache::Start, &x, &conv, Epilogue { residual: None, groups: Some(case.groups) })?;
     if spec.keeps() == 0 {
         return Ok(());
     }
     // From here on by way of the host.
-    let conv = ops.fetch_conv(&ops.park_conv(&conv)?)?;
+    let conv = ops.prefetch_conv(&ops.offload_conv(&conv)?)?;
     let tail = ops.tail(None, x, spec.keeps())?;
     let next = clip(ops, Thw { t: 2 * spec.stride.t, ..case.input }, spec.c_in, values)?;
     let residual = clip(ops, spec.output(next.thw(), false), spec.c_out, values)?;
     let epilogue = Epilogue { residual: Some(residual), groups: Some(case.groups) };
-    ops.conv(Past::Frames(&tail), &next, &conv, epilogue)?;
+    ops.conv(TemporalCache::Frames(&tail), &next, &conv, epilogue)?;
     let single = next.frames(0, spec.stride.t);
     let tail = ops.tail(Some(tail), single.clone(), spec.keeps())?;
-    ops.conv(Past::Frames(&tail), &single, &conv, Epilogue::default())?;
+    ops.conv(TemporalCache::Frames(&tail), &single, &conv, Epilogue::default())?;
     Ok(())
 }
 
@@ -196,14 +196,14 @@ fn upsample(ops: &dyn Ops, case: &UpsampleCase, seed: u64) -> Result<()> {
     let upsample = ops.upsample_weights(spec, &read)?;
 
     let x = clip(ops, case.input, c, values)?;
-    ops.upsample(Past::Start, &x, &upsample, Some(case.groups))?;
+    ops.upsample(TemporalCache::Start, &x, &upsample, Some(case.groups))?;
     let first = ops.tail(None, x.frames(0, 1), spec.keeps())?;
-    ops.upsample(Past::AfterFirst(&first), &x, &upsample, Some(case.groups))?;
+    ops.upsample(TemporalCache::AfterFirst(&first), &x, &upsample, Some(case.groups))?;
     // By way of the host.
-    let upsample = ops.fetch_upsample(&ops.park_upsample(&upsample)?)?;
-    ops.upsample(Past::AfterFirst(&first), &x, &upsample, None)?;
+    let upsample = ops.prefetch_upsample(&ops.offload_upsample(&upsample)?)?;
+    ops.upsample(TemporalCache::AfterFirst(&first), &x, &upsample, None)?;
     let tail = ops.tail(Some(first), x.clone(), spec.keeps())?;
-    ops.upsample(Past::Frames(&tail), &x, &upsample, None)?;
+    ops.upsample(TemporalCache::Frames(&tail), &x, &upsample, None)?;
     Ok(())
 }
 
@@ -246,10 +246,10 @@ fn norm_conv(ops: &dyn Ops, case: &ConvCase, seed: u64) -> Result<()> {
     let read = || Ok(ConvData { weight: gain.clone(), bias: shift.clone() });
     let norm = ops.norm_weights(if spec.c_in == 72 { 9 } else { 8 }, 1e-6, spec.c_in, &read)?;
     let picture = |values: &mut Values, channels| clip(ops, case.input, channels, values);
-    let x = Summed { tensor: picture(values, spec.c_in)?, stats: None };
+    let x = ConvOutput { tensor: picture(values, spec.c_in)?, stats: None };
     ops.norm_conv(x, &norm, &conv, Epilogue { residual: None, groups: Some(case.groups) })?;
     let epilogue = Epilogue { residual: Some(picture(values, spec.c_out)?), groups: None };
-    ops.norm_conv(Summed { tensor: picture(values, spec.c_in)?, stats: None }, &norm, &conv, epilogue)?;
+    ops.norm_conv(ConvOutput { tensor: picture(values, spec.c_in)?, stats: None }, &norm, &conv, epilogue)?;
     Ok(())
 }
 
@@ -271,9 +271,9 @@ fn linear(ops: &dyn Ops, &(rows, d_in, d_out): &(usize, usize, usize), seed: u64
     let x = ops.upload(Shape::from([rows, d_in]), &values.take(rows * d_in))?;
     ops.linear(&x, &linear, None)?;
     // By way of the host, and back twice.
-    let parked = ops.park_linear(&linear)?;
+    let offloaded = ops.offload_linear(&linear)?;
     for _ in 0..2 {
-        ops.linear(&x, &ops.fetch_linear(&parked)?, None)?;
+        ops.linear(&x, &ops.prefetch_linear(&offloaded)?, None)?;
     }
     let residual = ops.upload(Shape::from([rows, d_out]), &values.take(rows * d_out))?;
     ops.linear(&x, &linear, Some(residual))?;
@@ -318,35 +318,4 @@ fn blend_add(ops: &dyn Ops) -> Result<()> {
     let at = Placement { y: 5, x: 3, rows: vec![0.25, 1.0, 1.0, 0.5], columns: vec![0.0, 0.5, 1.0, 1.0, 0.75] };
     ops.blend_add(canvas, &tile, &at)?;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use super::*;
-    use crate::cpu::{CpuOps, Level};
-    use crate::shape::DType;
-
-    #[test]
-    fn every_level_of_the_cpu_conforms() {
-        for dtype in [DType::F32, DType::Bf16] {
-            let reference = CpuOps::at(Level::Reference, dtype, Some(2)).unwrap();
-            // Tiles are for bf16 alone.
-            let levels = Level::ALL.iter().copied().filter(|&level| dtype == DType::Bf16 || level != Level::Amx);
-            for level in levels.filter(|&level| level != Level::Reference) {
-                if !Level::available().any(|have| have == level) {
-                    let _ = writeln!(
-                        std::io::stderr(),
-                        "skipped {level} {dtype}: this machine has no {level}, or its system does not allow it"
-                    );
-                    continue;
-                }
-                let device = CpuOps::at(level, dtype, Some(2)).unwrap();
-                let found = run(&reference, &device).unwrap();
-                let found: Vec<String> = found.iter().map(|d| d.to_string()).collect();
-                assert!(found.is_empty(), "{level} {dtype}:\n{}", found.join("\n"));
-            }
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! What an op costs, from its shapes alone. One definition serves estimates and reports.
 
-use crate::ops::Past;
+use crate::ops::TemporalCache;
 use crate::pixels::Depth;
 use crate::shape::Thw;
 use crate::tensor::Tensor;
@@ -30,12 +30,12 @@ fn moved(tensors: &[&Tensor], weights: usize) -> u64 {
 }
 
 /// A convolution from `x` to `y`; taps that read the same first frame count once.
-pub fn conv(spec: &ConvSpec, past: Past, x: &Tensor, y: &Tensor, residual: bool) -> Cost {
+pub fn conv(spec: &ConvSpec, cache: TemporalCache, x: &Tensor, y: &Tensor, residual: bool) -> Cost {
     let Thw { t, h, w } = y.thw();
-    let taps_t = |t| if past.starts() { spec.taps.t + 1 - spec.folded(t) } else { spec.taps.t };
+    let taps_t = |t| if cache.starts() { spec.taps.t + 1 - spec.folded(t) } else { spec.taps.t };
     let taps = (0..t).map(taps_t).sum::<usize>() * spec.taps.h * spec.taps.w;
     let weights = spec.c_in * spec.c_out;
-    let mut bytes = moved(&[x, y], weights * spec.taps.count()) + past.frames().map_or(0, |p| p.bytes() as u64);
+    let mut bytes = moved(&[x, y], weights * spec.taps.count()) + cache.frames().map_or(0, |p| p.bytes() as u64);
     if residual {
         bytes += y.bytes() as u64;
     }
@@ -43,8 +43,8 @@ pub fn conv(spec: &ConvSpec, past: Past, x: &Tensor, y: &Tensor, residual: bool)
 }
 
 /// An upsampler from `x` to `y`.
-pub fn upsample(spec: &UpsampleSpec, past: Past, x: &Tensor, y: &Tensor) -> Cost {
-    let taps_t = |k: usize| match (past.starts(), spec.time) {
+pub fn upsample(spec: &UpsampleSpec, cache: TemporalCache, x: &Tensor, y: &Tensor) -> Cost {
+    let taps_t = |k: usize| match (cache.starts(), spec.time) {
         (true, _) if k == 0 => 1,
         (true, false) => (k + 1).min(spec.taps_t()),
         _ => spec.taps_t() * spec.frames(),
@@ -56,7 +56,7 @@ pub fn upsample(spec: &UpsampleSpec, past: Past, x: &Tensor, y: &Tensor) -> Cost
     Cost { flops: 2 * (taps * h * w * weights) as u64, bytes }
 }
 
-/// Keeping the last frames.
+/// CachePlan the last frames.
 pub fn tail(kept: &Tensor) -> Cost {
     Cost { flops: 0, bytes: 2 * kept.bytes() as u64 }
 }
@@ -76,13 +76,13 @@ pub fn linear(linear: &Linear, x: &Tensor, y: &Tensor) -> Cost {
     Cost { flops: 2 * (x.rows() * weights) as u64, bytes: moved(&[x, y], weights) + widened as u64 }
 }
 
-/// A parked linear layer on its way back.
-pub fn fetch_linear(linear: &Linear) -> Cost {
+/// A offloaded linear layer on its way back.
+pub fn prefetch_linear(linear: &Linear) -> Cost {
     Cost { flops: 0, bytes: linear.spec.bytes(WEIGHT_BYTES) as u64 }
 }
 
-/// So many parked weights on their way back.
-pub fn fetch(weights: usize) -> Cost {
+/// So many offloaded weights on their way back.
+pub fn prefetch(weights: usize) -> Cost {
     Cost { flops: 0, bytes: moved(&[], weights) }
 }
 

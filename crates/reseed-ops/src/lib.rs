@@ -5,7 +5,8 @@
 //! op that disagrees, [`ProfileOps`] times another device. This crate knows no model, no video and no CUDA.
 //!
 //! ```
-//! use reseed_ops::{Activation, ConvData, CpuOps, DType, Ops, Shape};
+//! use reseed_cpu::CpuOps;
+//! use reseed_ops::{Activation, ConvData, DType, Ops, Shape};
 //!
 //! let cpu = CpuOps::new(DType::F32, Some(1))?;
 //! let norm = cpu.norm_weights(2, 1e-6, 4, &|| Ok(ConvData { weight: vec![1.0; 4], bias: vec![0.0; 4] }))?;
@@ -22,9 +23,8 @@ mod ceiling;
 mod check;
 pub mod conformance;
 pub mod cost;
-mod cpu;
 mod error;
-mod merge;
+pub mod merge;
 mod ops;
 mod packing;
 mod pages;
@@ -42,10 +42,12 @@ pub use arena::Arena;
 pub use ceiling::Ceiling;
 pub use check::{CheckOps, Disagreement, Tell, relative_error};
 pub use cost::Cost;
-pub use cpu::{CpuOps, Level};
 pub use error::{Error, Result};
-pub use merge::merge;
-pub use ops::{Activation, CopyTime, Epilogue, Incoming, Lap, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+pub use merge::{HostMatmul, merge};
+pub use ops::{
+    Activation, ConvOutput, CopyTime, DeviceTimer, Epilogue, Ops, PendingDownload, Placement, Qkv, Read, Stats,
+    TemporalCache,
+};
 pub use packing::{Rotary, RotaryData, Rows};
 pub use pages::pages;
 pub use pixels::{Code, Depth, Pixels};
@@ -54,8 +56,8 @@ pub use profile::{ProfileOps, Record};
 pub use quant::{Numbers, Quant};
 pub use shape::{DType, Hw, Shape, Thw};
 pub use tensor::{Storage, Tensor};
-pub use trace::{Kernels, Ledger, Pace, TraceOps, Work, Workspace, strip_rows};
+pub use trace::{Kernels, SpeedModel, TraceOps, TraceReport, Work, Workspace, strip_rows};
 pub use weights::{
-    BORDER_CLASSES, Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Merged, Moment, Norm, Packed, Upsample,
-    UpsampleData, UpsampleSpec, Vector, border_class,
+    BORDER_CLASSES, ClipPosition, Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Merged, Norm, Packed,
+    Upsample, UpsampleData, UpsampleSpec, Vector, border_class,
 };

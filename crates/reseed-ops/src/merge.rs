@@ -4,7 +4,6 @@
 
 use rayon::prelude::*;
 
-use crate::cpu::matmul;
 use crate::weights::{BORDER_CLASSES, ConvData, Merged, UpsampleData, UpsampleSpec};
 
 /// Where a high-resolution tap of an output phase reads: low-resolution tap and sub-position within that pixel.
@@ -57,8 +56,11 @@ pub fn terms(spec: &UpsampleSpec) -> Vec<Term> {
     all
 }
 
+/// A `[m, k]` times B `[k, n]` in f32 on the host; the last argument is n.
+pub type HostMatmul = fn(&[f32], &[f32], usize) -> Vec<f32>;
+
 /// Merges an upsampler's two convolutions, in f32.
-pub fn merge(spec: &UpsampleSpec, data: &UpsampleData) -> Merged {
+pub fn merge(spec: &UpsampleSpec, data: &UpsampleData, matmul: HostMatmul) -> Merged {
     check(spec, data);
     let (c, subs, taps) = (spec.channels, spec.phases(), spec.taps_t() * 4);
     let mut kernels = vec![0.0; subs * c * c * taps];
@@ -78,11 +80,11 @@ pub fn merge(spec: &UpsampleSpec, data: &UpsampleData) -> Merged {
             }
         }
     }
-    Merged { kernels, after_first, bias: bias(spec, data) }
+    Merged { kernels, after_first, bias: bias(spec, data, matmul) }
 }
 
 /// The merged bias alone.
-pub fn bias(spec: &UpsampleSpec, data: &UpsampleData) -> Vec<f32> {
+pub fn bias(spec: &UpsampleSpec, data: &UpsampleData, matmul: HostMatmul) -> Vec<f32> {
     let mut bias = Bias::new(spec, &data.conv);
     for tap in 0..27 {
         let kernel = kernel_of(tap, data);
@@ -239,7 +241,7 @@ mod tests {
         /// What [`merge`] makes of it.
         fn merged(&self) -> UpsampleWeights {
             let (spec, c) = (&self.spec, self.spec.channels);
-            let Merged { kernels, after_first, bias } = merge(spec, &self.data);
+            let Merged { kernels, after_first, bias } = merge(spec, &self.data, plain_matmul);
             let split = |all: &[f32], taps| all.chunks_exact(taps * c * c).map(|w| taps_first(w, c, c)).collect();
             UpsampleWeights {
                 kernels: split(&kernels, 4 * spec.taps_t()),
@@ -247,6 +249,12 @@ mod tests {
                 bias: bias.into_iter().map(f64::from).collect(),
             }
         }
+    }
+
+    fn plain_matmul(a: &[f32], b: &[f32], n: usize) -> Vec<f32> {
+        let k = b.len() / n;
+        let value = |i: usize| (0..k).map(|j| a[i / n * k + j] * b[j * n + i % n]).sum();
+        (0..a.len() / k * n).map(value).collect()
     }
 
     fn convolve(x: &Clip, data: &ConvData, spec: ConvSpec) -> Clip {
@@ -264,10 +272,10 @@ mod tests {
     fn composite(spec: &UpsampleSpec, weights: &UpsampleWeights, x: &Clip, slices: &[usize]) -> Vec<f64> {
         let (mut seen, mut out) = (0, Vec::new());
         for &count in slices {
-            let past =
+            let cache =
                 (seen > 0).then(|| frames(x, (0..spec.keeps()).map(|i| (seen + i).saturating_sub(spec.keeps()))));
             let slice = frames(x, seen..seen + count);
-            out.extend(reference::upsample(past.as_ref(), seen == 1, &slice, spec, weights).data);
+            out.extend(reference::upsample(cache.as_ref(), seen == 1, &slice, spec, weights).data);
             seen += count;
         }
         out

@@ -14,7 +14,7 @@ use crate::weights::{
 
 /// What a causal op sees before the first frame of its input.
 #[derive(Clone, Copy)]
-pub enum Past<'a> {
+pub enum TemporalCache<'a> {
     /// The clip starts here: its first frame stands for all that would have come before.
     Start,
     /// Frames kept from earlier slices, of which the clip's first frame is the only one there has been.
@@ -23,27 +23,27 @@ pub enum Past<'a> {
     Frames(&'a Tensor),
 }
 
-impl<'a> Past<'a> {
+impl<'a> TemporalCache<'a> {
     /// The kept frames, if any.
     pub fn frames(self) -> Option<&'a Tensor> {
         match self {
-            Past::Start => None,
-            Past::AfterFirst(frames) | Past::Frames(frames) => Some(frames),
+            TemporalCache::Start => None,
+            TemporalCache::AfterFirst(frames) | TemporalCache::Frames(frames) => Some(frames),
         }
     }
 
-    /// The same past with its frames replaced, if there are others.
-    pub fn with(self, frames: Option<&'a Tensor>) -> Past<'a> {
+    /// The same cache with its frames replaced, if there are others.
+    pub fn with(self, frames: Option<&'a Tensor>) -> TemporalCache<'a> {
         match (self, frames) {
-            (Past::AfterFirst(_), Some(frames)) => Past::AfterFirst(frames),
-            (Past::Frames(_), Some(frames)) => Past::Frames(frames),
-            (past, _) => past,
+            (TemporalCache::AfterFirst(_), Some(frames)) => TemporalCache::AfterFirst(frames),
+            (TemporalCache::Frames(_), Some(frames)) => TemporalCache::Frames(frames),
+            (cache, _) => cache,
         }
     }
 
     /// Whether the clip starts here.
     pub fn starts(self) -> bool {
-        matches!(self, Past::Start)
+        matches!(self, TemporalCache::Start)
     }
 }
 
@@ -51,31 +51,31 @@ impl<'a> Past<'a> {
 pub type Stats = Tensor;
 
 /// A tensor and, when asked for, the statistics that the group norm behind it needs.
-pub struct Summed {
+pub struct ConvOutput {
     /// The values.
     pub tensor: Tensor,
     /// Their statistics.
     pub stats: Option<Stats>,
 }
 
-impl Summed {
+impl ConvOutput {
     /// Frames `start .. start + frames`, sharing the memory.
-    pub fn frames(&self, start: usize, frames: usize) -> Summed {
+    pub fn frames(&self, start: usize, frames: usize) -> ConvOutput {
         let stats = self.stats.as_ref().map(|stats| {
             let [_, groups, two] = *stats.shape().dims() else { panic!("statistics {stats:?}") };
             stats.view(Shape::from([frames, groups, two]), stats.offset() + start * groups * two)
         });
-        Summed { tensor: self.tensor.frames(start, frames), stats }
+        ConvOutput { tensor: self.tensor.frames(start, frames), stats }
     }
 }
 
 /// Values on their way to the host, or pixels.
-pub trait Incoming<T = Vec<f32>>: Send {
+pub trait PendingDownload<T = Vec<f32>>: Send {
     /// Waits for them; what `into` held is gone, but its memory is used.
     fn wait(self: Box<Self>, into: &mut T) -> Result<()>;
 }
 
-impl<T: Send> Incoming<T> for T {
+impl<T: Send> PendingDownload<T> for T {
     fn wait(self: Box<Self>, into: &mut T) -> Result<()> {
         *into = *self;
         Ok(())
@@ -83,7 +83,7 @@ impl<T: Send> Incoming<T> for T {
 }
 
 /// A stretch of a device's time.
-pub trait Lap: Send {
+pub trait DeviceTimer: Send {
     /// Ends it behind what has been asked for so far.
     fn end(&mut self) -> Result<()>;
 
@@ -91,13 +91,13 @@ pub trait Lap: Send {
     fn time(&self) -> Result<Duration>;
 }
 
-/// A lap on the host's clock, for devices that are done when a call returns.
-struct HostLap {
+/// A timer on the host's clock, for devices that are done when a call returns.
+struct HostTimer {
     start: Instant,
     time: Duration,
 }
 
-impl Lap for HostLap {
+impl DeviceTimer for HostTimer {
     fn end(&mut self) -> Result<()> {
         self.time = self.start.elapsed();
         Ok(())
@@ -236,9 +236,9 @@ pub trait Ops: Send + Sync {
         Ok(())
     }
 
-    /// Starts a lap behind what has been asked for so far.
-    fn lap(&self) -> Result<Box<dyn Lap>> {
-        Ok(Box::new(HostLap { start: Instant::now(), time: Duration::ZERO }))
+    /// Starts a timer behind what has been asked for so far.
+    fn timer(&self) -> Result<Box<dyn DeviceTimer>> {
+        Ok(Box::new(HostTimer { start: Instant::now(), time: Duration::ZERO }))
     }
 
     /// Takes that much memory for tensors and workspace at once, where the device keeps memory of its own.
@@ -246,47 +246,47 @@ pub trait Ops: Send + Sync {
         Ok(())
     }
 
-    /// [`Ops::tail`] of a parked past, parked: in the host's memory, copied there while the device goes on. It can be
-    /// fetched back, or a convolution reads it where it is, some rows at a time. `x` must live on for a while, or the
+    /// [`Ops::tail`] of a offloaded cache, offloaded: in the host's memory, copied there while the device goes on. It can be
+    /// prefetched back, or a convolution reads it where it is, some rows at a time. `x` must live on for a while, or the
     /// next owner of its memory waits for the copy.
-    fn park(&self, past: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
-        self.tail(past.cloned(), x.clone(), keep)
+    fn offload(&self, cache: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
+        self.tail(cache.cloned(), x.clone(), keep)
     }
 
-    /// Brings a parked tensor back while the device goes on; the first op that reads it waits for the copy.
-    fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
-        Ok(parked.clone())
+    /// Brings a offloaded tensor back while the device goes on; the first op that reads it waits for the copy.
+    fn prefetch(&self, offloaded: &Tensor) -> Result<Tensor> {
+        Ok(offloaded.clone())
     }
 
-    /// The same layer with its matrix in the host's memory, from which [`Ops::fetch_linear`] brings it.
-    fn park_linear(&self, linear: &Linear) -> Result<Linear> {
+    /// The same layer with its matrix in the host's memory, from which [`Ops::prefetch_linear`] brings it.
+    fn offload_linear(&self, linear: &Linear) -> Result<Linear> {
         Ok(linear.clone())
     }
 
-    /// Brings a parked layer back while the device goes on, into memory like that of tensors; the first op that uses it
+    /// Brings a offloaded layer back while the device goes on, into memory like that of tensors; the first op that uses it
     /// waits for the copy.
-    fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
-        Ok(parked.clone())
+    fn prefetch_linear(&self, offloaded: &Linear) -> Result<Linear> {
+        Ok(offloaded.clone())
     }
 
-    /// The same convolution with its kernels in the host's memory, from which [`Ops::fetch_conv`] brings them.
-    fn park_conv(&self, conv: &Conv) -> Result<Conv> {
+    /// The same convolution with its kernels in the host's memory, from which [`Ops::prefetch_conv`] brings them.
+    fn offload_conv(&self, conv: &Conv) -> Result<Conv> {
         Ok(conv.clone())
     }
 
-    /// Brings a parked convolution back as [`Ops::fetch_linear`] does a linear layer.
-    fn fetch_conv(&self, parked: &Conv) -> Result<Conv> {
-        Ok(parked.clone())
+    /// Brings a offloaded convolution back as [`Ops::prefetch_linear`] does a linear layer.
+    fn prefetch_conv(&self, offloaded: &Conv) -> Result<Conv> {
+        Ok(offloaded.clone())
     }
 
-    /// The same upsampler with its kernels in the host's memory, from which [`Ops::fetch_upsample`] brings them.
-    fn park_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
+    /// The same upsampler with its kernels in the host's memory, from which [`Ops::prefetch_upsample`] brings them.
+    fn offload_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
         Ok(upsample.clone())
     }
 
-    /// Brings a parked upsampler back as [`Ops::fetch_linear`] does a linear layer.
-    fn fetch_upsample(&self, parked: &Upsample) -> Result<Upsample> {
-        Ok(parked.clone())
+    /// Brings a offloaded upsampler back as [`Ops::prefetch_linear`] does a linear layer.
+    fn prefetch_upsample(&self, offloaded: &Upsample) -> Result<Upsample> {
+        Ok(offloaded.clone())
     }
 
     /// How long copies beside the device's work took since the last call, once they are done.
@@ -323,7 +323,7 @@ pub trait Ops: Send + Sync {
     fn download(&self, x: &Tensor) -> Result<Vec<f32>>;
 
     /// Starts to copy a tensor to the host.
-    fn send(&self, x: &Tensor) -> Result<Box<dyn Incoming>> {
+    fn send(&self, x: &Tensor) -> Result<Box<dyn PendingDownload>> {
         Ok(Box::new(self.download(x)?))
     }
 
@@ -335,26 +335,32 @@ pub trait Ops: Send + Sync {
 
     /// Starts to copy pictures to the host as codes, those that [`crate::Code::nearest`] finds: -1 and all below it is black,
     /// 1 and all above it white, and what is no number black. All devices agree on codes of the same values.
-    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn Incoming<Pixels>>> {
+    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
         Ok(Box::new(Pixels::nearest(&self.download(x)?, depth)))
     }
 
-    /// y\[t\] = Σ w\[dt,dy,dx\] · x\[t·s+dt-(kt-1), …\] + b (+ residual), zero outside the plane, `past` before the slice.
-    fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed>;
+    /// y\[t\] = Σ w\[dt,dy,dx\] · x\[t·s+dt-(kt-1), …\] + b (+ residual), zero outside the plane, `cache` before the slice.
+    fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput>;
 
     /// Doubles the plane (and the frames) by one convolution on the low-resolution grid; see [`crate::Merged`].
-    fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed>;
+    fn upsample(
+        &self,
+        cache: TemporalCache,
+        x: &Tensor,
+        upsample: &Upsample,
+        groups: Option<usize>,
+    ) -> Result<ConvOutput>;
 
-    /// The last `keep` frames of the past followed by `x`; without a past the first frame fills what is missing.
-    fn tail(&self, past: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor>;
+    /// The last `keep` frames of the cache followed by `x`; without a cache the first frame fills what is missing.
+    fn tail(&self, cache: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor>;
 
     /// y = act((x - mean) / sqrt(var + eps) · gain + shift), mean and variance per frame and group.
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor>;
 
-    /// [`Ops::conv`] of [`Ops::group_norm`] with SiLU: of a picture, which has no past and leaves none.
-    fn norm_conv(&self, x: Summed, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+    /// [`Ops::conv`] of [`Ops::group_norm`] with SiLU: of a picture, which has no cache and leaves none.
+    fn norm_conv(&self, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
         let h = self.group_norm(x.tensor, x.stats, norm, Activation::Silu)?;
-        self.conv(Past::Start, &h, conv, epilogue)
+        self.conv(TemporalCache::Start, &h, conv, epilogue)
     }
 
     /// y = x Wᵀ + b (+ residual) over the last dimension.

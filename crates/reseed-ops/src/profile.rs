@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use crate::cost::{self, Cost};
 use crate::error::Result;
-use crate::ops::{Activation, CopyTime, Epilogue, Incoming, Lap, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+use crate::ops::{
+    Activation, ConvOutput, CopyTime, DeviceTimer, Epilogue, Ops, PendingDownload, Placement, Qkv, Read, Stats,
+    TemporalCache,
+};
 use crate::packing::{Rotary, RotaryData, Rows};
 use crate::pixels::{Depth, Pixels};
 use crate::precision::Precision;
@@ -40,13 +43,13 @@ struct Entry {
     time: Duration,
     cost: Cost,
     /// Laps that are not in `time` yet: nothing waits for the device while it is timed.
-    open: Vec<Box<dyn Lap>>,
+    open: Vec<Box<dyn DeviceTimer>>,
 }
 
 impl Entry {
     fn close(&mut self, laps: usize) -> Result<()> {
-        for lap in self.open.drain(..laps) {
-            self.time += lap.time()?;
+        for timer in self.open.drain(..laps) {
+            self.time += timer.time()?;
         }
         Ok(())
     }
@@ -87,15 +90,15 @@ impl<'a> ProfileOps<'a> {
     }
 
     fn timed<T>(&self, op: &'static str, run: impl FnOnce() -> Result<T>, cost: impl FnOnce(&T) -> Cost) -> Result<T> {
-        let mut lap = self.inner.lap()?;
+        let mut timer = self.inner.timer()?;
         let result = run()?;
-        lap.end()?;
+        timer.end()?;
         let mut log = self.log();
         let key = (log.stage.clone(), op);
         let entry = log.entries.entry(key).or_default();
         entry.calls += 1;
         entry.cost += cost(&result);
-        entry.open.push(lap);
+        entry.open.push(timer);
         if entry.open.len() == OPEN {
             entry.close(OPEN / 2)?;
         }
@@ -161,7 +164,7 @@ impl Ops for ProfileOps<'_> {
         self.timed("download", || self.inner.download(x), |_| cost::elementwise(&[x, x], 0))
     }
 
-    fn send(&self, x: &Tensor) -> Result<Box<dyn Incoming>> {
+    fn send(&self, x: &Tensor) -> Result<Box<dyn PendingDownload>> {
         self.timed("send", || self.inner.send(x), |_| cost::elementwise(&[x], 0))
     }
 
@@ -170,12 +173,12 @@ impl Ops for ProfileOps<'_> {
         self.timed("upload_pixels", || self.inner.upload_pixels(shape, pixels), cost)
     }
 
-    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn Incoming<Pixels>>> {
+    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
         self.timed("send_pixels", || self.inner.send_pixels(x, depth), |_| cost::pixels(x, depth))
     }
 
-    fn lap(&self) -> Result<Box<dyn Lap>> {
-        self.inner.lap()
+    fn timer(&self) -> Result<Box<dyn DeviceTimer>> {
+        self.inner.timer()
     }
 
     fn finish(&self) -> Result<()> {
@@ -186,61 +189,71 @@ impl Ops for ProfileOps<'_> {
         self.inner.reserve(bytes)
     }
 
-    fn park(&self, past: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
-        self.timed("park", || self.inner.park(past, x, keep), |_| cost::elementwise(&[x], 0))
+    fn offload(&self, cache: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
+        self.timed("offload", || self.inner.offload(cache, x, keep), |_| cost::elementwise(&[x], 0))
     }
 
-    fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
-        self.timed("fetch", || self.inner.fetch(parked), |y| cost::elementwise(&[y], 0))
+    fn prefetch(&self, offloaded: &Tensor) -> Result<Tensor> {
+        self.timed("prefetch", || self.inner.prefetch(offloaded), |y| cost::elementwise(&[y], 0))
     }
 
-    fn park_linear(&self, linear: &Linear) -> Result<Linear> {
-        self.inner.park_linear(linear)
+    fn offload_linear(&self, linear: &Linear) -> Result<Linear> {
+        self.inner.offload_linear(linear)
     }
 
-    fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
-        self.timed("fetch_linear", || self.inner.fetch_linear(parked), cost::fetch_linear)
+    fn prefetch_linear(&self, offloaded: &Linear) -> Result<Linear> {
+        self.timed("prefetch_linear", || self.inner.prefetch_linear(offloaded), cost::prefetch_linear)
     }
 
-    fn park_conv(&self, conv: &Conv) -> Result<Conv> {
-        self.inner.park_conv(conv)
+    fn offload_conv(&self, conv: &Conv) -> Result<Conv> {
+        self.inner.offload_conv(conv)
     }
 
-    fn fetch_conv(&self, parked: &Conv) -> Result<Conv> {
-        self.timed("fetch_conv", || self.inner.fetch_conv(parked), |conv| cost::fetch(conv.spec.weights()))
+    fn prefetch_conv(&self, offloaded: &Conv) -> Result<Conv> {
+        self.timed("prefetch_conv", || self.inner.prefetch_conv(offloaded), |conv| cost::prefetch(conv.spec.weights()))
     }
 
-    fn park_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
-        self.inner.park_upsample(upsample)
+    fn offload_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
+        self.inner.offload_upsample(upsample)
     }
 
-    fn fetch_upsample(&self, parked: &Upsample) -> Result<Upsample> {
-        self.timed("fetch_upsample", || self.inner.fetch_upsample(parked), |up| cost::fetch(up.spec.weights()))
+    fn prefetch_upsample(&self, offloaded: &Upsample) -> Result<Upsample> {
+        self.timed(
+            "prefetch_upsample",
+            || self.inner.prefetch_upsample(offloaded),
+            |up| cost::prefetch(up.spec.weights()),
+        )
     }
 
     fn copy_time(&self) -> Result<CopyTime> {
         self.inner.copy_time()
     }
 
-    fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+    fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
         let residual = epilogue.residual.is_some();
         self.timed(
             "conv",
-            || self.inner.conv(past, x, conv, epilogue),
-            |y| cost::conv(&conv.spec, past, x, &y.tensor, residual),
+            || self.inner.conv(cache, x, conv, epilogue),
+            |y| cost::conv(&conv.spec, cache, x, &y.tensor, residual),
         )
     }
 
-    fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
+    fn upsample(
+        &self,
+        cache: TemporalCache,
+        x: &Tensor,
+        upsample: &Upsample,
+        groups: Option<usize>,
+    ) -> Result<ConvOutput> {
         self.timed(
             "upsample",
-            || self.inner.upsample(past, x, upsample, groups),
-            |y| cost::upsample(&upsample.spec, past, x, &y.tensor),
+            || self.inner.upsample(cache, x, upsample, groups),
+            |y| cost::upsample(&upsample.spec, cache, x, &y.tensor),
         )
     }
 
-    fn tail(&self, past: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
-        self.timed("tail", || self.inner.tail(past, x, keep), cost::tail)
+    fn tail(&self, cache: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
+        self.timed("tail", || self.inner.tail(cache, x, keep), cost::tail)
     }
 
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
@@ -248,12 +261,12 @@ impl Ops for ProfileOps<'_> {
         self.timed("group_norm", || self.inner.group_norm(x, stats, norm, act), |y| cost::group_norm(norm, y, given))
     }
 
-    fn norm_conv(&self, x: Summed, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+    fn norm_conv(&self, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
         let (input, residual) = (x.tensor.clone(), epilogue.residual.is_some());
         self.timed(
             "norm_conv",
             || self.inner.norm_conv(x, norm, conv, epilogue),
-            |y| cost::conv(&conv.spec, Past::Start, &input, &y.tensor, residual),
+            |y| cost::conv(&conv.spec, TemporalCache::Start, &input, &y.tensor, residual),
         )
     }
 

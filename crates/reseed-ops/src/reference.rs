@@ -1,6 +1,6 @@
 //! The definition of every op: plain loops in double precision, written to be read.
 //!
-//! [`crate::CpuOps`] runs these at its reference level and rounds each result once, so their own error is no part of
+//! The CPU device runs these at its reference level and rounds each result once, so their own error is no part of
 //! any tolerance.
 
 mod tokens;
@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use crate::ops::{Activation, Placement};
 use crate::shape::Thw;
-use crate::weights::{BORDER_CLASSES, ConvSpec, Moment, UpsampleSpec, border_class};
+use crate::weights::{BORDER_CLASSES, ClipPosition, ConvSpec, UpsampleSpec, border_class};
 pub use tokens::{gated_add, gather_rows, gelu, qk_norm_rope, rms_norm_modulate, swiglu};
 
 /// Frames, rows, columns, channels of doubles.
@@ -39,11 +39,11 @@ impl Clip {
         Some(&self.data[at..at + self.channels])
     }
 
-    /// Frame `t` of the past followed by this clip, `t` counted from this clip's first frame. Before all that, the
+    /// Frame `t` of the cache followed by this clip, `t` counted from this clip's first frame. Before all that, the
     /// clip's first frame.
-    fn frame_or_past<'a>(&'a self, past: Option<&'a Clip>, t: isize) -> (&'a Clip, usize) {
-        match past {
-            Some(past) if t < 0 => (past, (past.thw.t as isize + t) as usize),
+    fn frame_or_past<'a>(&'a self, cache: Option<&'a Clip>, t: isize) -> (&'a Clip, usize) {
+        match cache {
+            Some(cache) if t < 0 => (cache, (cache.thw.t as isize + t) as usize),
             _ => (self, t.max(0) as usize),
         }
     }
@@ -73,18 +73,18 @@ fn product(a: usize, b: usize, c: usize) -> impl Iterator<Item = (usize, usize, 
 }
 
 /// Causal convolution; `weight` as [`taps_first`] makes it.
-pub fn conv(past: Option<&Clip>, x: &Clip, spec: &ConvSpec, weight: &[f64], bias: &[f64]) -> Clip {
+pub fn conv(cache: Option<&Clip>, x: &Clip, spec: &ConvSpec, weight: &[f64], bias: &[f64]) -> Clip {
     let ConvSpec { taps, stride, c_in, c_out, .. } = *spec;
-    let head = if past.is_none() { taps.t - 1 } else { spec.keeps() } as isize;
+    let head = if cache.is_none() { taps.t - 1 } else { spec.keeps() } as isize;
     let pad = spec.pad_before as isize;
-    let mut y = Clip::zeros(spec.output(x.thw, past.is_none()), c_out);
+    let mut y = Clip::zeros(spec.output(x.thw, cache.is_none()), c_out);
     let Thw { h, w, .. } = y.thw;
     y.data.par_chunks_mut(w * c_out).enumerate().for_each(|(line, out)| {
         let (t, row) = (line / h, line % h);
         for (column, acc) in out.chunks_exact_mut(c_out).enumerate() {
             acc.copy_from_slice(bias);
             for (dt, dy, dx) in product(taps.t, taps.h, taps.w) {
-                let (clip, frame) = x.frame_or_past(past, (t * stride.t + dt) as isize - head);
+                let (clip, frame) = x.frame_or_past(cache, (t * stride.t + dt) as isize - head);
                 let (py, px) = ((row * stride.h + dy) as isize - pad, (column * stride.w + dx) as isize - pad);
                 if let Some(pixel) = clip.pixel(frame, py, px) {
                     let tap = (dt * taps.h + dy) * taps.w + dx;
@@ -106,15 +106,15 @@ pub struct UpsampleWeights {
     pub bias: Vec<f64>,
 }
 
-/// Composite upsampling; `after_first` says that the past holds the clip's first frame alone.
+/// Composite upsampling; `after_first` says that the cache holds the clip's first frame alone.
 pub fn upsample(
-    past: Option<&Clip>,
+    cache: Option<&Clip>,
     after_first: bool,
     x: &Clip,
     spec: &UpsampleSpec,
     weights: &UpsampleWeights,
 ) -> Clip {
-    let (starts, c, taps_t) = (past.is_none(), spec.channels, spec.taps_t());
+    let (starts, c, taps_t) = (cache.is_none(), spec.channels, spec.taps_t());
     let mut y = Clip::zeros(spec.output(x.thw, starts), c);
     let Thw { h, w, .. } = y.thw;
     y.data.par_chunks_mut(w * c).enumerate().for_each(|(line, out)| {
@@ -126,10 +126,10 @@ pub fn upsample(
             let bias = (moment as usize * spec.frames() + z) * BORDER_CLASSES * BORDER_CLASSES + class;
             acc.copy_from_slice(&weights.bias[bias * c..][..c]);
             for (dt, dy, dx) in product(taps_t, 2, 2) {
-                let (clip, frame) = x.frame_or_past(past, k as isize + dt as isize + 1 - taps_t as isize);
+                let (clip, frame) = x.frame_or_past(cache, k as isize + dt as isize + 1 - taps_t as isize);
                 let (i, j) = (row / 2 + dy + row % 2, column / 2 + dx + column % 2);
                 if let Some(pixel) = clip.pixel(frame, i as isize - 1, j as isize - 1) {
-                    let previous = spec.time && dt == 0 && moment != Moment::Later;
+                    let previous = spec.time && dt == 0 && moment != ClipPosition::Later;
                     let kernel = if previous { &weights.after_first[phase] } else { &weights.kernels[phase] };
                     let tap = (dt * 2 + dy) * 2 + dx;
                     accumulate(acc, pixel, &kernel[tap * c * c..][..c * c]);
@@ -141,17 +141,17 @@ pub fn upsample(
 }
 
 /// Low-resolution frame, time phase and moment of output frame `t` of a slice.
-pub fn low_frame(spec: &UpsampleSpec, t: usize, starts: bool, after_first: bool) -> (usize, usize, Moment) {
+pub fn low_frame(spec: &UpsampleSpec, t: usize, starts: bool, after_first: bool) -> (usize, usize, ClipPosition) {
     if !spec.time {
-        return (t, 0, Moment::Later);
+        return (t, 0, ClipPosition::Later);
     }
     let shifted = t + usize::from(starts);
     let (k, z) = (shifted / 2, shifted % 2);
     match k {
-        0 if starts => (0, 0, Moment::Start),
-        0 if after_first => (k, z, Moment::Second),
-        1 if starts => (k, z, Moment::Second),
-        _ => (k, z, Moment::Later),
+        0 if starts => (0, 0, ClipPosition::Start),
+        0 if after_first => (k, z, ClipPosition::Second),
+        1 if starts => (k, z, ClipPosition::Second),
+        _ => (k, z, ClipPosition::Later),
     }
 }
 

@@ -22,7 +22,7 @@ impl DType {
         }
     }
 
-    /// Half the distance from 1 to the next larger number: the largest relative error of one rounding.
+    /// Coder the distance from 1 to the next larger number: the largest relative error of one rounding.
     pub fn rounding(self) -> f32 {
         match self {
             DType::F32 => f32::EPSILON / 2.0,

@@ -1,20 +1,20 @@
 //! The device that computes nothing: shapes, live bytes, peak bytes, arithmetic. With it a model plans its own memory.
 
-mod book;
+mod state;
 mod travel;
 mod work;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-pub use book::{Ledger, Pace};
+pub use state::{SpeedModel, TraceReport};
 pub use travel::strip_rows;
 use work::OnLoad;
 pub use work::{Work, Workspace};
 
 use crate::cost::{self, Cost};
 use crate::error::Result;
-use crate::ops::{Activation, Epilogue, Incoming, Ops, Past, Placement, Qkv, Read, Stats, Summed};
+use crate::ops::{Activation, ConvOutput, Epilogue, Ops, PendingDownload, Placement, Qkv, Read, Stats, TemporalCache};
 use crate::packing::{Rotary, RotaryData, Rows};
 use crate::pixels::{Depth, Pixels};
 use crate::shape::{DType, Shape};
@@ -23,7 +23,7 @@ use crate::weights::{
     Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Norm, Packed, Upsample, UpsampleData, UpsampleSpec,
     Vector,
 };
-use book::{Book, Counted, Parked, lock};
+use state::{Offloaded, TraceState, TracedBuffer, lock};
 
 /// Numbers that a device keeps for a convolution.
 pub type Kernels = fn(&ConvSpec) -> usize;
@@ -36,13 +36,13 @@ pub struct TraceOps {
     kernels: Kernels,
     on_load: OnLoad,
     workspace: Workspace,
-    book: Arc<Mutex<Book>>,
+    state: Arc<Mutex<TraceState>>,
 }
 
 impl TraceOps {
     /// A device whose activations are of `dtype`, whose weights are of `weights`, and whose ops need `workspace`.
     pub fn new(dtype: DType, weights: DType, workspace: Workspace) -> TraceOps {
-        let book = Arc::new(Mutex::new(Book::new(Pace::default())));
+        let state = Arc::new(Mutex::new(TraceState::new(SpeedModel::default())));
         TraceOps {
             dtype,
             weights,
@@ -50,25 +50,25 @@ impl TraceOps {
             kernels: ConvSpec::weights,
             on_load: Box::new(|_| false),
             workspace,
-            book,
+            state,
         }
     }
 
-    /// The same at another pace.
-    pub fn paced(self, pace: Pace) -> TraceOps {
-        lock(&self.book).pace = pace;
+    /// The same at another speed.
+    pub fn with_speed(self, speed: SpeedModel) -> TraceOps {
+        lock(&self.state).speed = speed;
         self
     }
 
     /// The same with parts of at least `wide` bytes at the other end of its memory.
     pub fn laying_apart(self, wide: usize) -> TraceOps {
-        lock(&self.book).lay_apart(wide);
+        lock(&self.state).lay_apart(wide);
         self
     }
 
     /// What the device does in a nanosecond.
-    pub fn pace(&self) -> Pace {
-        lock(&self.book).pace
+    pub fn speed(&self) -> SpeedModel {
+        lock(&self.state).speed
     }
 
     /// The same with matrices in the few bits that they are stored in, as devices keep them that widen them next to their use.
@@ -82,31 +82,31 @@ impl TraceOps {
     }
 
     /// The same with norms applied on load where `on_load` says.
-    pub fn norming_on_load(self, on_load: impl Fn(&ConvSpec) -> bool + Send + Sync + 'static) -> TraceOps {
+    pub fn fusing_norms(self, on_load: impl Fn(&ConvSpec) -> bool + Send + Sync + 'static) -> TraceOps {
         TraceOps { on_load: Box::new(on_load), ..self }
     }
 
     /// What has been counted so far.
-    pub fn ledger(&self) -> Ledger {
-        lock(&self.book).ledger
+    pub fn report(&self) -> TraceReport {
+        lock(&self.state).report
     }
 
     fn alloc(&self, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-        self.filled(shape.into(), dtype, |book, free| {
-            book.wait(free);
+        self.filled(shape.into(), dtype, |state, free| {
+            state.wait(free);
             0
         })
     }
 
     /// A tensor that is filled when `ready` says.
-    fn filled(&self, shape: Shape, dtype: DType, ready: impl FnOnce(&mut Book, u64) -> u64) -> Tensor {
+    fn filled(&self, shape: Shape, dtype: DType, ready: impl FnOnce(&mut TraceState, u64) -> u64) -> Tensor {
         Tensor::new(shape, dtype, Arc::new(self.counted(shape.count() * dtype.bytes(), ready)))
     }
 
-    fn counted(&self, bytes: usize, ready: impl FnOnce(&mut Book, u64) -> u64) -> Counted {
-        let mut book = lock(&self.book);
-        let (at, free) = book.place(bytes);
-        Counted { at, bytes, ready: ready(&mut book, free), leaving: 0.into(), book: self.book.clone() }
+    fn counted(&self, bytes: usize, ready: impl FnOnce(&mut TraceState, u64) -> u64) -> TracedBuffer {
+        let mut state = lock(&self.state);
+        let (at, free) = state.place(bytes);
+        TracedBuffer { at, bytes, ready: ready(&mut state, free), leaving: 0.into(), state: self.state.clone() }
     }
 
     /// `x` itself when its memory may be overwritten.
@@ -122,20 +122,20 @@ impl TraceOps {
     }
 
     fn count(&self, cost: Cost) {
-        lock(&self.book).run(cost);
+        lock(&self.state).run(cost);
     }
 
     fn work(&self, work: Work) {
         let bytes = (self.workspace)(&work);
         if bytes > 0 {
-            let mut book = lock(&self.book);
-            let at = book.take(bytes);
-            book.give(at, bytes, 0);
+            let mut state = lock(&self.state);
+            let at = state.take(bytes);
+            state.give(at, bytes, 0);
         }
     }
 
     fn weights(&self, values: usize) {
-        lock(&self.book).ledger.weights += values * self.weights.bytes();
+        lock(&self.state).report.weights += values * self.weights.bytes();
     }
 
     fn matrix_bytes(&self, spec: &LinearSpec) -> usize {
@@ -167,20 +167,20 @@ impl Ops for TraceOps {
     }
 
     fn finish(&self) -> Result<()> {
-        lock(&self.book).finish();
+        lock(&self.state).finish();
         Ok(())
     }
 
     fn conv_weights(&self, spec: ConvSpec, _: Read<ConvData>) -> Result<Conv> {
         self.weights((self.kernels)(&spec) + spec.c_out);
-        lock(&self.book).rearranged((self.workspace)(&Work::Rearranged(&spec)));
+        lock(&self.state).rearranged((self.workspace)(&Work::Rearranged(&spec)));
         Ok(Conv { spec, packed: packed() })
     }
 
     fn linear_weights(&self, spec: LinearSpec, _: Read<LinearData>) -> Result<Linear> {
         let spec = LinearSpec { quant: spec.quant.filter(|_| self.quants), ..spec };
         self.weights(spec.d_out);
-        lock(&self.book).ledger.weights += self.matrix_bytes(&spec);
+        lock(&self.state).report.weights += self.matrix_bytes(&spec);
         Ok(Linear { spec, packed: packed() })
     }
 
@@ -200,12 +200,12 @@ impl Ops for TraceOps {
     }
 
     fn rows(&self, per: usize, rows: &[u32]) -> Result<Rows> {
-        lock(&self.book).ledger.weights += size_of_val(rows);
+        lock(&self.state).report.weights += size_of_val(rows);
         Ok(Rows::new(per, rows, packed()))
     }
 
     fn rotary(&self, data: &RotaryData) -> Result<Rotary> {
-        lock(&self.book).ledger.weights += size_of_val(&data.turns[..]) + size_of_val(&data.places[..]);
+        lock(&self.state).report.weights += size_of_val(&data.turns[..]) + size_of_val(&data.places[..]);
         Ok(Rotary { count: data.places.len(), frequencies: data.frequencies, packed: packed() })
     }
 
@@ -223,89 +223,95 @@ impl Ops for TraceOps {
         Ok(x)
     }
 
-    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn Incoming<Pixels>>> {
+    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
         self.work(Work::Pixels(x.count() * depth.bytes()));
         Ok(Box::new(Pixels::nearest(&self.download(x)?, depth)))
     }
 
-    fn park(&self, past: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
+    fn offload(&self, cache: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
         let thw = x.thw();
         let (frame, shape) = (x.bytes() / thw.t, Shape::clip(crate::Thw { t: keep, ..thw }, x.channels()));
         let (bytes, leaves) = (keep * frame, keep.min(thw.t) * frame);
-        let comes = bytes.min(leaves + past.map_or(0, |past| past.storage::<Parked>().comes));
-        let mut book = lock(&self.book);
-        book.park(bytes);
-        let ready = book.leave(leaves);
-        x.storage::<Counted>().leaving.store(ready, Ordering::Relaxed);
-        Ok(Tensor::new(shape, x.dtype(), Arc::new(Parked { bytes, comes, ready, book: self.book.clone() })))
+        let comes = bytes.min(leaves + cache.map_or(0, |cache| cache.storage::<Offloaded>().comes));
+        let mut state = lock(&self.state);
+        state.offload(bytes);
+        let ready = state.leave(leaves);
+        x.storage::<TracedBuffer>().leaving.store(ready, Ordering::Relaxed);
+        Ok(Tensor::new(shape, x.dtype(), Arc::new(Offloaded { bytes, comes, ready, state: self.state.clone() })))
     }
 
-    fn fetch(&self, parked: &Tensor) -> Result<Tensor> {
-        let Parked { comes, ready, .. } = *parked.storage::<Parked>();
-        Ok(self.filled(parked.shape(), parked.dtype(), |book, free| book.bring(comes, ready.max(free))))
+    fn prefetch(&self, offloaded: &Tensor) -> Result<Tensor> {
+        let Offloaded { comes, ready, .. } = *offloaded.storage::<Offloaded>();
+        Ok(self.filled(offloaded.shape(), offloaded.dtype(), |state, free| state.bring(comes, ready.max(free))))
     }
 
-    fn park_linear(&self, linear: &Linear) -> Result<Linear> {
+    fn offload_linear(&self, linear: &Linear) -> Result<Linear> {
         let bytes = self.matrix_bytes(&linear.spec);
         self.hosted(bytes, bytes);
         Ok(linear.clone())
     }
 
-    fn fetch_linear(&self, parked: &Linear) -> Result<Linear> {
-        Ok(Linear { packed: self.brought(self.matrix_bytes(&parked.spec)), ..parked.clone() })
+    fn prefetch_linear(&self, offloaded: &Linear) -> Result<Linear> {
+        Ok(Linear { packed: self.brought(self.matrix_bytes(&offloaded.spec)), ..offloaded.clone() })
     }
 
-    fn park_conv(&self, conv: &Conv) -> Result<Conv> {
+    fn offload_conv(&self, conv: &Conv) -> Result<Conv> {
         let bytes = (self.kernels)(&conv.spec) * self.weights.bytes();
         self.hosted(bytes, bytes);
         Ok(conv.clone())
     }
 
-    fn fetch_conv(&self, parked: &Conv) -> Result<Conv> {
-        Ok(Conv { packed: self.brought((self.kernels)(&parked.spec) * self.weights.bytes()), ..parked.clone() })
+    fn prefetch_conv(&self, offloaded: &Conv) -> Result<Conv> {
+        Ok(Conv { packed: self.brought((self.kernels)(&offloaded.spec) * self.weights.bytes()), ..offloaded.clone() })
     }
 
-    fn park_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
+    fn offload_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
         let each = self.weights.bytes();
         self.hosted(merged(&upsample.spec) * each, upsample.spec.weights() * each);
         Ok(upsample.clone())
     }
 
-    fn fetch_upsample(&self, parked: &Upsample) -> Result<Upsample> {
-        Ok(Upsample { packed: self.brought(parked.spec.weights() * self.weights.bytes()), ..parked.clone() })
+    fn prefetch_upsample(&self, offloaded: &Upsample) -> Result<Upsample> {
+        Ok(Upsample { packed: self.brought(offloaded.spec.weights() * self.weights.bytes()), ..offloaded.clone() })
     }
 
-    fn conv(&self, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
+    fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
         let spec = &conv.spec;
         let residual = epilogue.residual.is_some();
         let y = match epilogue.residual {
             Some(residual) => self.writable(residual),
-            None => self.alloc(Shape::clip(spec.output(x.thw(), past.starts()), spec.c_out), x.dtype()),
+            None => self.alloc(Shape::clip(spec.output(x.thw(), cache.starts()), spec.c_out), x.dtype()),
         };
-        let folded = |t: &usize| past.starts() && spec.folded(*t) > 1;
+        let folded = |t: &usize| cache.starts() && spec.folded(*t) > 1;
         self.work(Work::Conv(spec, (0..y.thw().t).filter(folded).count()));
         let plain = spec.stride == crate::Thw::new(1, 1, 1);
         self.wait_for(&conv.packed);
-        let _past = self.behind(past, x, plain, cost::conv(spec, past, x, &y, residual));
-        Ok(Summed { stats: self.stats(&y, epilogue.groups), tensor: y })
+        let _past = self.behind(cache, x, plain, cost::conv(spec, cache, x, &y, residual));
+        Ok(ConvOutput { stats: self.stats(&y, epilogue.groups), tensor: y })
     }
 
-    fn upsample(&self, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
+    fn upsample(
+        &self,
+        cache: TemporalCache,
+        x: &Tensor,
+        upsample: &Upsample,
+        groups: Option<usize>,
+    ) -> Result<ConvOutput> {
         let spec = &upsample.spec;
-        let y = self.alloc(Shape::clip(spec.output(x.thw(), past.starts()), spec.channels), x.dtype());
-        self.work(Work::Upsample(spec, if past.starts() { x.thw().t } else { 0 }));
+        let y = self.alloc(Shape::clip(spec.output(x.thw(), cache.starts()), spec.channels), x.dtype());
+        self.work(Work::Upsample(spec, if cache.starts() { x.thw().t } else { 0 }));
         self.wait_for(&upsample.packed);
-        let _past = self.behind(past, x, false, cost::upsample(spec, past, x, &y));
-        Ok(Summed { stats: self.stats(&y, groups), tensor: y })
+        let _past = self.behind(cache, x, false, cost::upsample(spec, cache, x, &y));
+        Ok(ConvOutput { stats: self.stats(&y, groups), tensor: y })
     }
 
-    fn tail(&self, past: Option<Tensor>, mut x: Tensor, keep: usize) -> Result<Tensor> {
+    fn tail(&self, cache: Option<Tensor>, mut x: Tensor, keep: usize) -> Result<Tensor> {
         let thw = x.thw();
         if thw.t == keep && x.is_unique() {
             return Ok(x);
         }
-        let kept = match past {
-            Some(past) if past.thw().t == keep => self.writable(past),
+        let kept = match cache {
+            Some(cache) if cache.thw().t == keep => self.writable(cache),
             _ => self.alloc(Shape::clip(crate::Thw { t: keep, ..thw }, x.channels()), x.dtype()),
         };
         self.count(cost::tail(&kept));
@@ -318,8 +324,8 @@ impl Ops for TraceOps {
         Ok(y)
     }
 
-    fn norm_conv(&self, x: Summed, _: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
-        self.conv(Past::Start, &x.tensor, conv, epilogue)
+    fn norm_conv(&self, x: ConvOutput, _: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
+        self.conv(TemporalCache::Start, &x.tensor, conv, epilogue)
     }
 
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {

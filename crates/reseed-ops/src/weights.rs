@@ -9,7 +9,7 @@ use crate::shape::Thw;
 /// Weights in a device's own form.
 pub type Packed = Arc<dyn Any + Send + Sync>;
 
-/// Shape of a causal convolution. Time is never padded: what comes before a slice is its past.
+/// Shape of a causal convolution. Time is never padded: what comes before a slice is its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvSpec {
     /// Channels of the input.
@@ -43,7 +43,7 @@ impl ConvSpec {
         self.taps.t - self.stride.t.min(self.taps.t)
     }
 
-    /// Extent of the output for `input` frames, with the whole past of `taps.t - stride.t` frames or at a clip's start.
+    /// Extent of the output for `input` frames, with the whole cache of `taps.t - stride.t` frames or at a clip's start.
     pub fn output(&self, input: Thw, starts: bool) -> Thw {
         let head = if starts { self.taps.t - 1 } else { self.keeps() };
         let pad = self.pad_before + self.pad_after;
@@ -238,8 +238,8 @@ pub fn border_class(i: usize, n: usize) -> usize {
 
 /// Where in a clip an upsampler's output frame stands; selects its bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// Both low-resolution frames are past the first.
+pub enum ClipPosition {
+    /// Both low-resolution frames are cache the first.
     Later = 0,
     /// The previous low-resolution frame is the clip's first.
     Second = 1,

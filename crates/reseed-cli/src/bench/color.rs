@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use rayon::ThreadPoolBuilder;
+use reseed::{Color, Geometry, Target, View};
 use reseed_media::{Frame, Samples, Size};
 use reseed_ops::Hw;
-use reseed_upscale::{Color, Geometry, Target, View};
 use serde_json::json;
 
 use crate::args::bench::ColorBenchArgs;

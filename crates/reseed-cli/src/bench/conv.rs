@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use reseed_cpu::CpuOps;
 use reseed_model::weights::formula::uniform;
-use reseed_ops::{ConvData, ConvSpec, CpuOps, DType, Epilogue, Ops, Past, Shape, Thw, cost};
+use reseed_ops::{ConvData, ConvSpec, DType, Epilogue, Ops, Shape, TemporalCache, Thw, cost};
 use serde_json::json;
 
 use crate::args::bench::ConvBenchArgs;
@@ -62,8 +63,8 @@ fn rates(cpu: &CpuOps, args: &ConvBenchArgs) -> Result<Vec<f64>> {
     let groups = if c.is_multiple_of(32) { Some(32) } else { None };
     let once = |_| -> Result<f64> {
         let start = Instant::now();
-        let y = cpu.conv(Past::Frames(&past), &x, &conv, Epilogue { residual: None, groups })?.tensor;
-        let flops = cost::conv(&spec, Past::Frames(&past), &x, &y, false).flops;
+        let y = cpu.conv(TemporalCache::Frames(&past), &x, &conv, Epilogue { residual: None, groups })?.tensor;
+        let flops = cost::conv(&spec, TemporalCache::Frames(&past), &x, &y, false).flops;
         Ok(flops as f64 / start.elapsed().as_secs_f64() / 1e9)
     };
     let mut rates = (0..=args.repeat).map(once).skip(1).collect::<Result<Vec<f64>>>()?;

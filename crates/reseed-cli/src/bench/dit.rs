@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
+use reseed_cpu::CpuOps;
 use reseed_model::dit::{self, Config, Layers, Needs};
 use reseed_model::weights::formula::uniform;
 use reseed_model::{Dit, Text};
-use reseed_ops::{CopyTime, Cost, CpuOps, DType, Ops, ProfileOps, Record, Shape, Tensor, Thw, relative_error};
+use reseed_ops::{CopyTime, Cost, DType, Ops, ProfileOps, Record, Shape, Tensor, Thw, relative_error};
 use serde_json::json;
 
 use crate::args::bench::DitBenchArgs;

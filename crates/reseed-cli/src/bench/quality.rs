@@ -3,9 +3,9 @@
 mod degrade;
 mod set;
 
+use reseed::batch::Batching;
+use reseed::{Color, Geometry, Settings, Target, low_band};
 use reseed_media::{Depth, Frame, Size};
-use reseed_upscale::batch::Batching;
-use reseed_upscale::{Color, Geometry, Settings, Target, low_band};
 use serde_json::json;
 
 use crate::args::bench::QualityArgs;

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
+use reseed::batch::Batching;
+use reseed::{Model, Progress, Replanner, Report, Settings, Upscaler};
 use reseed_media::{Frame, Info, Sink, Size, Source};
 use reseed_ops::Hw;
-use reseed_upscale::batch::Batching;
-use reseed_upscale::{Fit, Model, Progress, Report, Settings, Upscaler};
 use serde_json::json;
 
 use super::color::frame;
@@ -13,7 +13,7 @@ use crate::args::bench::JobBenchArgs;
 use crate::crew::Devices;
 use crate::failure::{Failure, Result};
 use crate::model::Weights;
-use crate::outline::{Choice, Loaded, Outline, Shrinking};
+use crate::outline::{BudgetReplanner, JobPlan, JobPlanner, Loaded};
 use crate::report::{MemoryWatch, bytes};
 use crate::upscale::{phases, plan_args, settings};
 
@@ -31,10 +31,10 @@ pub fn run(args: &JobBenchArgs) -> Result<()> {
     let devices = Devices::new(&args.job.compute, args.job.max_vram, Some(&weights))?;
     let (device, transformer) = (&devices.device, devices.transformer());
     let (plan, geometry) = (plan_args(&args.job), settings.geometry(film.info())?);
-    let outline = Outline { weights: &weights, device, transformer, plan, geometry, batch };
+    let outline = JobPlanner { weights: &weights, device, transformer, plan, geometry, batch };
     let Loaded { networks, choice, .. } = outline.load(outline.choose()?, None, &mut settings)?;
-    let shrinking = Shrinking::new(&outline, networks.vae(), &choice, &settings);
-    let fit = device.card.is_some().then_some(&shrinking as &dyn Fit);
+    let shrinking = BudgetReplanner::new(&outline, networks.vae(), &choice, &settings);
+    let fit = device.card.is_some().then_some(&shrinking as &dyn Replanner);
     let size = settings.output(film.info())?.size;
     let watch = MemoryWatch::start();
     let mut clock = Clock { counted: batch, frames: 0, first: None, last: Instant::now() };
@@ -57,7 +57,7 @@ struct Outcome {
     size: Size,
     /// Bytes of the card's memory.
     peak: Option<usize>,
-    choice: Choice,
+    choice: JobPlan,
 }
 
 fn tell(args: &JobBenchArgs, outcome: &Outcome, watch: &MemoryWatch) {

@@ -1,8 +1,8 @@
 //! What a job would take on the disk.
 
+use reseed::Settings;
 use reseed_media::video::Options;
 use reseed_media::{Disk, Info, disk};
-use reseed_upscale::Settings;
 
 use crate::args::estimate::UpscaleEstimateArgs;
 use crate::failure::Result;

@@ -1,16 +1,16 @@
 //! `reseed estimate upscale`: what a whole job would take, from the plan that it would run.
 
+use reseed::batch::Batching;
+use reseed::{Settings, WindowPlan, memory};
 use reseed_media::Disk;
-use reseed_ops::{Ceiling, Cost, Pace};
-use reseed_upscale::batch::Batching;
-use reseed_upscale::{Settings, Turns, memory};
+use reseed_ops::{Ceiling, Cost, SpeedModel};
 use serde_json::json;
 
 use crate::args::estimate::UpscaleEstimateArgs;
 use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::model::Weights;
-use crate::outline::{Choice, Outline};
+use crate::outline::{JobPlan, JobPlanner};
 use crate::report::bytes;
 use crate::upscale::{plan_args, settings};
 
@@ -43,11 +43,12 @@ pub fn run(args: &UpscaleEstimateArgs) -> Result<()> {
     let (device, other) = (paced(device)?, other.map(paced).transpose()?);
     let transformer = other.as_ref().unwrap_or(&device);
     let (plan, batch) = (plan_args(&args.job), settings.batching.size);
-    let outline = Outline { weights: &weights, device: &device, transformer, plan, geometry: geometry.clone(), batch };
+    let outline =
+        JobPlanner { weights: &weights, device: &device, transformer, plan, geometry: geometry.clone(), batch };
     let choice = outline.choose()?;
     let step = batch - settings.batching.shared();
     let batches = frames.saturating_sub(settings.batching.shared()).div_ceil(step).max(1);
-    let settings = Settings { turns: Turns { window: choice.window, layers: 0 }, ..settings };
+    let settings = Settings { turns: WindowPlan { window: choice.window, layers: 0 }, ..settings };
     let pictures = memory::of_frames(&settings, &geometry, choice.turns.halves[0].plan.slice);
     let (on_card, host) = match &device.card {
         Some(card) => (card.peak_bytes() + choice.kept + choice.turns.bytes(), choice.hosted + pictures),
@@ -69,13 +70,13 @@ fn paced(device: Device) -> Result<Device> {
     }
     let Ceiling { flops, bytes } = Ceiling::measure(&*device.ops)?;
     let each = |a_second: f64| (a_second / 1e9).max(1.0) as u64;
-    let (pace, trace) = (Pace { flops: each(flops), bytes: each(bytes), ..Pace::default() }, device.trace);
-    Ok(Device { trace: Box::new(move || trace().paced(pace)), ..device })
+    let (pace, trace) = (SpeedModel { flops: each(flops), bytes: each(bytes), ..SpeedModel::default() }, device.trace);
+    Ok(Device { trace: Box::new(move || trace().with_speed(pace)), ..device })
 }
 
 /// What the time is based on.
 fn assumption(device: &Device) -> String {
-    let Pace { flops, bytes, bus } = (device.trace)().pace();
+    let SpeedModel { flops, bytes, bus } = (device.trace)().speed();
     let (name, flops) = (device.ops.device(), flops as f64 / 1e3);
     match device.card {
         Some(_) => format!("{name} at {flops:.0} TFLOP/s, {bytes} GB/s in its memory and {bus} GB/s to the host's"),
@@ -83,7 +84,7 @@ fn assumption(device: &Device) -> String {
     }
 }
 
-fn tell(args: &UpscaleEstimateArgs, needs: &Needs, choice: &Choice) {
+fn tell(args: &UpscaleEstimateArgs, needs: &Needs, choice: &JobPlan) {
     let Needs { frames, batches, cost, device, host, disk, seconds, pace } = needs;
     let (step, slice, fps) = (&choice.turns.step, choice.turns.halves[0].plan.slice, *frames as f64 / seconds);
     let (resident, layers) = (step.resident, step.layers);

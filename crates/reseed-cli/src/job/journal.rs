@@ -8,10 +8,10 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use reseed::Checkpoint;
+use reseed::batch::Start;
 pub use reseed_media::video::work_folder as folder;
 use reseed_media::video::{JOB_FILE as NAME, discard_work};
-use reseed_upscale::Point;
-use reseed_upscale::batch::Start;
 use serde_json::{Value, json};
 
 use super::made;
@@ -22,7 +22,7 @@ use crate::failure::{Failure, Result};
 const HELD: &str = "held-";
 
 /// What an earlier run left.
-pub struct Past {
+pub struct EarlierRun {
     /// What it was told to do, as far as it had come to say so.
     pub settings: Settings,
     /// Its last whole line.
@@ -34,9 +34,9 @@ fn number(line: &Value, name: &str) -> Option<usize> {
     line[name].as_u64().map(|number| number as usize)
 }
 
-impl Past {
+impl EarlierRun {
     /// What a journal says, and how much of it is whole.
-    fn parse(text: &[u8]) -> (Past, usize) {
+    fn parse(text: &[u8]) -> (EarlierRun, usize) {
         let lines = text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
         let whole = lines.map_while(|line| Some((line.len(), serde_json::from_slice::<Value>(line).ok()?)));
         let (mut first, mut last, mut end) = (None, None, 0);
@@ -45,7 +45,7 @@ impl Past {
             if first.is_none() { first = Some(value) } else { last = Some(value) }
         }
         let settings = first.map(|line| Settings::from_json(&line["settings"])).unwrap_or_default();
-        (Past { settings, last }, end)
+        (EarlierRun { settings, last }, end)
     }
 
     /// Frames that are finished.
@@ -59,8 +59,8 @@ impl Past {
     }
 
     /// Where the job stands, with pictures of so many values.
-    pub fn point(&self, folder: &Path, picture: usize) -> Result<Point> {
-        let Some(line) = &self.last else { return Ok(Point::default()) };
+    pub fn point(&self, folder: &Path, picture: usize) -> Result<Checkpoint> {
+        let Some(line) = &self.last else { return Ok(Checkpoint::default()) };
         let damaged = || Failure::Failed(format!("{}: is damaged; start again with --overwrite", folder.display()));
         let get = |name| number(line, name).ok_or_else(damaged);
         let (batches, frames, lead_in) = (get("batches")?, get("frames")?, get("lead_in")?);
@@ -80,7 +80,7 @@ impl Past {
             }
         }
         let shot = Start { batch: get("shot_batch")?, frame: get("shot_frame")? };
-        Ok(Point { batches, frames, lead_in, held, shot })
+        Ok(Checkpoint { batches, frames, lead_in, held, shot })
     }
 }
 
@@ -107,7 +107,7 @@ impl Journal {
     }
 
     /// The journal of an earlier run, ready to go on, if there is one.
-    pub fn open(folder: &Path) -> Result<Option<(Journal, Past)>> {
+    pub fn open(folder: &Path) -> Result<Option<(Journal, EarlierRun)>> {
         let file = match File::options().read(true).write(true).open(folder.join(NAME)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file,
@@ -116,14 +116,14 @@ impl Journal {
         let cannot = |e| Failure::write(folder, e);
         let mut text = Vec::new();
         journal.file.read_to_end(&mut text).map_err(cannot)?;
-        let (past, end) = Past::parse(&text);
+        let (earlier, end) = EarlierRun::parse(&text);
         let ended = journal.file.set_len(end as u64).and_then(|()| journal.file.seek(SeekFrom::End(0)));
         ended.map_err(cannot)?;
-        if let Some(line) = &past.last {
+        if let Some(line) = &earlier.last {
             journal.keep();
             journal.held = number(line, "batches").map(|count| folder.join(format!("{HELD}{count}")));
         }
-        Ok(Some((journal, past)))
+        Ok(Some((journal, earlier)))
     }
 
     /// From here on it stays when dropped.
@@ -148,7 +148,7 @@ impl Journal {
     }
 
     /// A batch is done, and its frames are safe.
-    pub fn add(&mut self, point: &Point) -> reseed_media::Result<()> {
+    pub fn add(&mut self, point: &Checkpoint) -> reseed_media::Result<()> {
         let folder = self.folder.clone();
         let cannot_write = |cause| reseed_media::Error::Write { path: folder.clone(), cause };
         let path = folder.join(format!("{HELD}{}", point.batches));
@@ -156,7 +156,7 @@ impl Journal {
         if !held.is_empty() {
             write_pictures(&path, &point.held).map_err(cannot_write)?;
         }
-        let Point { batches, frames, lead_in, shot, .. } = point;
+        let Checkpoint { batches, frames, lead_in, shot, .. } = point;
         let line = json!({"batches": batches, "frames": frames, "lead_in": lead_in, "held": held,
                           "shot_batch": shot.batch, "shot_frame": shot.frame});
         self.append(&line).map_err(cannot_write)?;

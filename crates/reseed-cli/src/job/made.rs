@@ -8,20 +8,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use reseed_upscale::{Keep, Turn};
+use reseed::{BatchStore, Turn};
 
 /// `made-12` holds the pictures of batch 12, and a number that follows from them; the others hold latents.
 const NAME: &str = "made-";
 const ENCODED: &str = "encoded-";
 const RESTORED: &str = "restored-";
 const GROWING: &str = "made-growing";
-/// Keeping may take this part of the time that making takes; where it would take more, batches are made quickly.
+/// CachePlan may take this part of the time that making takes; where it would take more, batches are made quickly.
 const SHARE: u32 = 20;
 /// The digest of nothing.
 const SEED: u64 = 1;
 
 /// A folder for pictures.
-pub struct Made {
+pub struct DiskBatchStore {
     folder: PathBuf,
     state: Mutex<State>,
 }
@@ -38,10 +38,13 @@ struct State {
     begun: bool,
 }
 
-impl Made {
-    pub fn new(folder: PathBuf) -> Made {
+impl DiskBatchStore {
+    pub fn new(folder: PathBuf) -> DiskBatchStore {
         let (growing, since, cost) = (None, Instant::now(), Duration::ZERO);
-        Made { folder, state: Mutex::new(State { growing, digest: SEED, since, cost, keeps: false, begun: false }) }
+        DiskBatchStore {
+            folder,
+            state: Mutex::new(State { growing, digest: SEED, since, cost, keeps: false, begun: false }),
+        }
     }
 
     /// The frames of all batches before this are safe.
@@ -80,7 +83,7 @@ impl Made {
     }
 }
 
-impl Keep for Made {
+impl BatchStore for DiskBatchStore {
     fn put(&self, batch: usize, pictures: &[f32], last: bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let start = Instant::now();
@@ -164,7 +167,7 @@ mod tests {
     #[test]
     fn whole_batches_come_back_and_torn_ones_do_not() {
         let folder = tempfile::tempdir().unwrap();
-        let made = Made::new(folder.path().into());
+        let made = DiskBatchStore::new(folder.path().into());
         made.put(3, &[1.0, -2.5], false);
         made.put(3, &[0.5], true);
         assert_eq!(made.get(3), Some(vec![1.0, -2.5, 0.5]));

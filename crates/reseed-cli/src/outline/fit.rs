@@ -2,20 +2,20 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use reseed::{NetworkResidency, Replan, Replanner, Settings, VaePlan, WindowPlan};
 use reseed_model::Vae;
 use reseed_model::plan::Tiling;
-use reseed_upscale::{Between, Fit, Fitted, Settings, Turns as Window, VaePlan};
 
-use super::{Choice, Outline, Turns};
+use super::{JobPlan, JobPlanner, Schedule};
 use crate::args::PlanArgs;
 use crate::budget::SMALLEST;
 use crate::report::{bytes, warn};
 
 /// A job whose plans can be made smaller while it runs.
-pub struct Shrinking<'a> {
-    outline: &'a Outline<'a>,
+pub struct BudgetReplanner<'a> {
+    outline: &'a JobPlanner<'a>,
     vae: &'a Vae,
-    between: Between,
+    between: NetworkResidency,
     slice: usize,
     /// Each half's tiles, which must not change within a job.
     tiling: Vec<Option<Tiling>>,
@@ -24,11 +24,11 @@ pub struct Shrinking<'a> {
     taken: Mutex<usize>,
 }
 
-impl<'a> Shrinking<'a> {
+impl<'a> BudgetReplanner<'a> {
     /// A job that runs as `choice` says, with the loaded autoencoder.
-    pub fn new(outline: &'a Outline, vae: &'a Vae, choice: &Choice, settings: &Settings) -> Shrinking<'a> {
+    pub fn new(outline: &'a JobPlanner, vae: &'a Vae, choice: &JobPlan, settings: &Settings) -> BudgetReplanner<'a> {
         let turns = &choice.turns;
-        Shrinking {
+        BudgetReplanner {
             outline,
             vae,
             between: choice.between,
@@ -40,15 +40,15 @@ impl<'a> Shrinking<'a> {
     }
 
     /// Plans for `room` bytes that differ from those before in nothing but what is kept where.
-    fn within(&self, room: usize) -> Option<Turns> {
+    fn within(&self, room: usize) -> Option<Schedule> {
         let plan = PlanArgs { slice: u16::try_from(self.slice).ok(), ..self.outline.plan.clone() };
         let turns = self.outline.turns(self.vae, self.between, &plan, room).ok()?;
         turns.halves.iter().map(|half| half.tiling).eq(self.tiling.iter().copied()).then_some(turns)
     }
 }
 
-impl Fit for Shrinking<'_> {
-    fn smaller(&self) -> Option<Fitted> {
+impl Replanner for BudgetReplanner<'_> {
+    fn smaller(&self) -> Option<Replan> {
         let device = self.outline.device;
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         while *taken > SMALLEST {
@@ -58,7 +58,7 @@ impl Fit for Shrinking<'_> {
             if device.ops.reserve(*taken).is_ok() {
                 let name = device.ops.device();
                 warn(&format!("{name}: less memory than there was: going on with {}", bytes(*taken)));
-                return Some(Fitted { vae: vae_plan(&turns, self.workers), layers: layers(&turns, self.between) });
+                return Some(Replan { vae: vae_plan(&turns, self.workers), layers: layers(&turns, self.between) });
             }
         }
         None
@@ -66,17 +66,17 @@ impl Fit for Shrinking<'_> {
 }
 
 /// Says in a job's settings how its networks run.
-pub fn write(choice: &Choice, settings: &mut Settings) {
+pub fn write(choice: &JobPlan, settings: &mut Settings) {
     settings.vae = vae_plan(&choice.turns, settings.vae.workers);
-    settings.turns = Window { window: choice.window, layers: layers(&choice.turns, choice.between) };
+    settings.turns = WindowPlan { window: choice.window, layers: layers(&choice.turns, choice.between) };
 }
 
 /// Layers that come for a window.
-fn layers(turns: &Turns, between: Between) -> usize {
-    if between == Between::Wait { turns.step.resident } else { 0 }
+fn layers(turns: &Schedule, between: NetworkResidency) -> usize {
+    if between == NetworkResidency::Host { turns.step.resident } else { 0 }
 }
 
-fn vae_plan(turns: &Turns, workers: usize) -> VaePlan {
+fn vae_plan(turns: &Schedule, workers: usize) -> VaePlan {
     let [encode, decode] = &turns.halves[..] else { unreachable!("two plans") };
     VaePlan {
         slice: encode.plan.slice,

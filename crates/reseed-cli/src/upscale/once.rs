@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::ptr;
 
+use reseed::{Checkpoint, Error, Model, Replanner, Report, Settings, Upscaler};
 use reseed_media::video::Options;
 use reseed_media::{Sink, Source};
 use reseed_ops::{Ops, ProfileOps};
-use reseed_upscale::{Error, Fit, Model, Point, Report, Settings, Upscaler};
 
 use crate::args::JobArgs;
 use crate::crew::{Crew, Engine};
@@ -15,7 +15,7 @@ use crate::engine::Device;
 use crate::failure::{Failure, Result};
 use crate::job::Work;
 use crate::job::settings::Settings as TypedSettings;
-use crate::outline::{Choice, Loaded, Outline, Shrinking};
+use crate::outline::{BudgetReplanner, JobPlan, JobPlanner, Loaded};
 use crate::progress::Progress;
 use crate::report::{self, MemoryWatch};
 
@@ -46,7 +46,7 @@ impl Job<'_> {
         let chosen = outline.as_ref().map(|outline| outline.choose_behind(loaded)).transpose()?;
         let sink = work.sink(&info, &self.options)?;
         let kept = chosen.as_ref().is_some_and(|(_, networks)| networks.is_some());
-        let load = |(outline, (choice, networks)): (&Outline, _)| outline.load(choice, networks, &mut settings);
+        let load = |(outline, (choice, networks)): (&JobPlanner, _)| outline.load(choice, networks, &mut settings);
         let loaded = outline.as_ref().zip(chosen).map(load).transpose()?;
         let ready = Ready { engine: &engine, outline, loaded, kept };
         let from = work.start(|typed| ready.describe(typed, &settings), &info)?;
@@ -80,7 +80,7 @@ impl Job<'_> {
 /// A job whose networks are loaded.
 pub struct Ready<'a> {
     engine: &'a Engine,
-    outline: Option<Outline<'a>>,
+    outline: Option<JobPlanner<'a>>,
     loaded: Option<Loaded>,
     /// Whether an earlier job loaded them.
     pub kept: bool,
@@ -93,7 +93,7 @@ impl Ready<'_> {
     }
 
     /// How the networks run.
-    pub fn choice(&self) -> Option<&Choice> {
+    pub fn choice(&self) -> Option<&JobPlan> {
         self.loaded.as_ref().map(|loaded| &loaded.choice)
     }
 
@@ -119,14 +119,14 @@ impl Ready<'_> {
         &self,
         [vae_ops, dit_ops]: [&dyn Ops; 2],
         settings: Settings,
-        from: Point,
+        from: Checkpoint,
         (source, sink): (&mut dyn Source, Box<dyn Sink>),
         (work, progress): (&mut Work, Progress),
     ) -> std::result::Result<Report, Error> {
         let networks = self.outline.as_ref().zip(self.loaded.as_ref());
         let shrinking =
             networks.filter(|_| self.device().card.is_some()).map(|(outline, Loaded { networks, choice, .. })| {
-                Shrinking::new(outline, networks.vae(), choice, &settings)
+                BudgetReplanner::new(outline, networks.vae(), choice, &settings)
             });
         let step = networks.map(|(_, loaded)| loaded.networks.transformer(dit_ops));
         let (mut watch, keep) = work.watch(progress);
@@ -139,7 +139,7 @@ impl Ready<'_> {
             }
             _ => Upscaler::identity(settings),
         };
-        let upscaler = upscaler.fitting(shrinking.as_ref().map(|fit| fit as &dyn Fit)).keeping(keep);
+        let upscaler = upscaler.fitting(shrinking.as_ref().map(|fit| fit as &dyn Replanner)).keeping(keep);
         upscaler.resume(from, source, sink, &mut watch)
     }
 }

@@ -1,12 +1,12 @@
 //! What a job says at its end.
 
+use reseed::Report;
 use reseed_media::Info;
 use reseed_ops::CopyTime;
-use reseed_upscale::Report;
 use serde_json::json;
 
 use super::once::{Job, Ready};
-use crate::outline::Choice;
+use crate::outline::JobPlan;
 use crate::report::{MemoryWatch, bytes};
 
 impl Job<'_> {
@@ -24,7 +24,7 @@ impl Job<'_> {
                 "phases": times.collect::<serde_json::Map<_, _>>(), "output": self.output.to_string_lossy(),
                 "layers": step.map(|step| step.layers), "resident_layers": step.map(|step| step.resident),
                 "card_peak_bytes": card, "window": choice.map(|choice| choice.window),
-                "swapped": choice.map(Choice::is_apart), "networks_kept": ready.kept,
+                "swapped": choice.map(JobPlan::is_apart), "networks_kept": ready.kept,
                 "hosted_bytes": choice.map(|choice| choice.hosted),
                 "streaming_seconds": report.streaming.copying, "streaming_hidden": report.streaming.hidden(),
             });
@@ -50,7 +50,7 @@ impl Job<'_> {
 }
 
 /// What did not stay on the card, and what that cost.
-fn tell_choice(choice: &Choice, copies: CopyTime) {
+fn tell_choice(choice: &JobPlan, copies: CopyTime) {
     let (layers, resident, hosted) = (choice.turns.step.layers, choice.turns.step.resident, bytes(choice.hosted));
     let windows = format!("in windows of {}", counted(choice.window, "batch"));
     let what = match (choice.is_apart(), resident == layers) {

@@ -1,8 +1,9 @@
 //! A card that counts memory and computes nothing.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
+
+use reseed_testing::fake_driver;
 
 use super::{Lab, Outcome};
 
@@ -12,20 +13,13 @@ pub struct Card(pub Lab);
 impl Card {
     pub fn new() -> Card {
         let card = Card(Lab::new());
-        card.build("cuda.c", "libcuda.so.1");
-        std::os::unix::fs::symlink("libcuda.so.1", card.0.path("libcuda.so")).unwrap();
+        fake_driver::build_driver(&card.0.path(""));
         card
     }
 
-    /// Builds a library of this card from one of the stubs.
+    /// Builds one of the fake libraries beside the driver.
     pub fn build(&self, source: &str, library: &str) {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stub").join(source);
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", &format!("-Wl,-soname,{library}"), "-o"])
-            .args([&self.0.path(library), &source])
-            .output()
-            .unwrap_or_else(|error| panic!("cc, which Rust links with, builds the libraries of this test: {error}"));
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        fake_driver::build_library(source, &self.0.path(library));
     }
 
     /// `reseed` and these words on this card, with a cache of its own.

@@ -10,7 +10,7 @@ use super::window_attention;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::params::{ConvArgs, int};
-use crate::store::Lent;
+use crate::store::ArenaBuffer;
 use crate::tensor_map::Boxes;
 
 /// Queries whose scores exist at a time.
@@ -106,15 +106,15 @@ impl Fused<'_> {
 
 struct Scratch {
     /// `[queries][pitch]` of f32, or `[queries][d]` if that is more.
-    scores: Lent,
+    scores: ArenaBuffer,
     /// `[queries][pitch]`: what the scores become, up to their sum.
-    weights: Lent,
+    weights: ArenaBuffer,
     /// `[queries]` of f32: that sum.
-    total: Lent,
+    total: ArenaBuffer,
     /// `[d][pitch]`: the values, turned.
-    values: Lent,
+    values: ArenaBuffer,
     /// Zeros of f32, for kernels that would add a bias.
-    bias: Lent,
+    bias: ArenaBuffer,
 }
 
 /// Values of each part of the scratch.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use reseed_ops::{Conv, ConvData, ConvSpec, DType, Epilogue, Packed, Past, Result, Shape, Summed, Tensor};
+use reseed_ops::{Conv, ConvData, ConvOutput, ConvSpec, DType, Epilogue, Packed, Result, Shape, TemporalCache, Tensor};
 
 use super::CudaOps;
 use super::convolve::Convolution;
@@ -11,7 +11,7 @@ use super::fold::Taps;
 use super::group_norm::Sums;
 use super::layers::Matrix;
 use super::memory::ptr;
-use super::parked::{self, Parked};
+use super::offloaded::{self, Offloaded};
 use super::weights::{Order, taps_first};
 use crate::driver::Ptr;
 use crate::params::{ConvArgs, NormArgs, int};
@@ -50,28 +50,28 @@ fn widened(weight: &[f32], c_in: usize, wide: usize, taps: usize) -> Cow<'_, [f3
     Cow::Owned(out)
 }
 
-pub fn run(cuda: &CudaOps, past: Past, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
-    behind(cuda, None, past, x, conv, epilogue)
+pub fn run(cuda: &CudaOps, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
+    behind(cuda, None, cache, x, conv, epilogue)
 }
 
 /// The same, of `x` or of what a norm makes of it.
 pub fn behind(
     cuda: &CudaOps,
     norm: Option<NormArgs>,
-    past: Past,
+    cache: TemporalCache,
     x: &Tensor,
     conv: &Conv,
     epilogue: Epilogue,
-) -> Result<Summed> {
+) -> Result<ConvOutput> {
     let spec = &conv.spec;
     assert_eq!(x.channels(), spec.c_in, "conv: input {x:?}, weights {spec:?}");
     assert_eq!(x.dtype(), cuda.dtype, "conv: input {x:?}");
-    if let Some(frames) = past.frames() {
-        assert_eq!(frames.thw().t, spec.keeps(), "conv: past {frames:?}, weights {spec:?}");
-        assert_eq!((frames.thw().h, frames.thw().w), (x.thw().h, x.thw().w), "conv: past {frames:?}, input {x:?}");
-        assert_eq!((frames.channels(), frames.dtype()), (spec.c_in, x.dtype()), "conv: past {frames:?}");
+    if let Some(frames) = cache.frames() {
+        assert_eq!(frames.thw().t, spec.keeps(), "conv: cache {frames:?}, weights {spec:?}");
+        assert_eq!((frames.thw().h, frames.thw().w), (x.thw().h, x.thw().w), "conv: cache {frames:?}, input {x:?}");
+        assert_eq!((frames.channels(), frames.dtype()), (spec.c_in, x.dtype()), "conv: cache {frames:?}");
     }
-    let shape = Shape::clip(spec.output(x.thw(), past.starts()), spec.c_out);
+    let shape = Shape::clip(spec.output(x.thw(), cache.starts()), spec.c_out);
     if let Some(residual) = &epilogue.residual {
         assert_eq!((residual.shape(), residual.dtype()), (shape, x.dtype()), "conv: residual");
     }
@@ -81,38 +81,38 @@ pub fn behind(
         None => cuda.room("conv", shape, x.dtype())?,
     };
     let weights: &Weights = cuda.unpack(&conv.packed);
-    let parked = past.frames().filter(|frames| frames.is_on::<Parked>());
-    if let Some(parked) = parked.filter(|_| parked::in_strips(spec, x)) {
-        parked::conv(cuda, &whole(spec, weights, None, x, &y, add), parked)?;
+    let offloaded = cache.frames().filter(|frames| frames.is_on::<Offloaded>());
+    if let Some(offloaded) = offloaded.filter(|_| offloaded::in_strips(spec, x)) {
+        offloaded::conv(cuda, &whole(spec, weights, None, x, &y, add), offloaded)?;
         let stats = epilogue.groups.map(|groups| cuda.stats("conv", &y, groups)).transpose()?;
-        return Ok(Summed { stats, tensor: y });
+        return Ok(ConvOutput { stats, tensor: y });
     }
-    let here = parked.map(|parked| parked::fetch(cuda, parked)).transpose()?;
-    let past = past.with(here.as_ref());
-    let plain = whole(spec, weights, past.frames(), x, &y, add);
+    let here = offloaded.map(|offloaded| offloaded::prefetch(cuda, offloaded)).transpose()?;
+    let cache = cache.with(here.as_ref());
+    let plain = whole(spec, weights, cache.frames(), x, &y, add);
     let wide = |clip: &Tensor| match weights.c_in == spec.c_in || plain.stem() {
         true => Ok(clip.clone()),
         false => cuda.padded(clip, weights.c_in),
     };
-    let (x, before) = (wide(x)?, past.frames().filter(|frames| frames.thw().t > 0).map(wide).transpose()?);
+    let (x, before) = (wide(x)?, cache.frames().filter(|frames| frames.thw().t > 0).map(wide).transpose()?);
     let mut all = Convolution { norm, ..whole(spec, weights, before.as_ref(), &x, &y, add) };
     let sums = epilogue.groups.map(|groups| Sums::new(cuda, "conv", &y, groups, &mut all)).transpose()?;
-    match past {
-        Past::Start => start(cuda, spec, weights, all)?,
+    match cache {
+        TemporalCache::Start => start(cuda, spec, weights, all)?,
         // SAFETY: shapes were checked above; `whole` describes them.
         _ => unsafe { all.launch(cuda) }?,
     }
     let stats = sums.map(|sums| sums.stats(cuda)).transpose()?;
-    Ok(Summed { stats, tensor: y })
+    Ok(ConvOutput { stats, tensor: y })
 }
 
-/// All frames at once, as they are computed behind a past.
-fn whole(spec: &ConvSpec, weights: &Weights, past: Option<&Tensor>, x: &Tensor, y: &Tensor, add: bool) -> Convolution {
+/// All frames at once, as they are computed behind a cache.
+fn whole(spec: &ConvSpec, weights: &Weights, cache: Option<&Tensor>, x: &Tensor, y: &Tensor, add: bool) -> Convolution {
     let (input, output) = (x.thw(), y.thw());
     let args = ConvArgs {
         in_h: int(input.h),
         in_w: int(input.w),
-        past_frames: int(past.map_or(0, |frames| frames.thw().t)),
+        past_frames: int(cache.map_or(0, |frames| frames.thw().t)),
         out_frames: int(output.t),
         out_h: int(output.h),
         out_w: int(output.w),
@@ -133,7 +133,7 @@ fn whole(spec: &ConvSpec, weights: &Weights, past: Option<&Tensor>, x: &Tensor, 
         out: y.dtype(),
         x: ptr(x),
         frames: input.t,
-        past: past.map_or(Ptr::NULL, ptr),
+        cache: cache.map_or(Ptr::NULL, ptr),
         w: weights.weight.ptr(),
         bias: weights.bias.ptr(),
         y: ptr(y),

@@ -69,7 +69,7 @@ impl Convolution {
         let whole = |values: i32, bytes: usize, of: usize| (values as usize * bytes).is_multiple_of(of);
         let aligned = |pointers: &[crate::driver::Ptr]| pointers.iter().all(|p| p.0.is_multiple_of(CHUNK as u64));
         let reads = whole(a.c_in, bytes, ROW) && whole(a.x_pitch, bytes, CHUNK) && whole(a.w_pitch, bytes, CHUNK);
-        if self.dtype == DType::F32 && !tf32 || !reads || !aligned(&[self.x, self.past, self.w]) {
+        if self.dtype == DType::F32 && !tf32 || !reads || !aligned(&[self.x, self.cache, self.w]) {
             return None;
         }
         let dense = (a.stride_h, a.stride_w) == (1, 1);
@@ -87,7 +87,7 @@ impl Convolution {
     /// # Safety
     /// As for `launch`.
     pub unsafe fn launch_patch(&self, cuda: &CudaOps, patch: Patch) -> Result<()> {
-        let Convolution { dtype, out, x, past, w, bias, y, residual, args, .. } = *self;
+        let Convolution { dtype, out, x, cache, w, bias, y, residual, args, .. } = *self;
         let (h, w_out) = (args.out_h as usize, args.out_w as usize);
         let planes = match patch {
             Patch::Gather => (h * w_out).div_ceil(SIDE * SIDE),
@@ -103,7 +103,7 @@ impl Convolution {
             (_, false) => format!("{}_{dtype}_{out}", patch.stem()),
         };
         // SAFETY: arguments follow kernels/conv_patch.cu in order and type; the caller's promise.
-        unsafe { cuda.driver.launch(&name, grid, args![y, x, past, w, bias, residual, args]) }
+        unsafe { cuda.driver.launch(&name, grid, args![y, x, cache, w, bias, residual, args]) }
     }
 }
 
@@ -115,8 +115,22 @@ mod tests {
 
     fn convolution(args: ConvArgs, dtype: DType, out: DType) -> Convolution {
         let none = Ptr::NULL;
-        let (x, past, w, bias, y, residual) = (none, none, none, none, none, none);
-        Convolution { dtype, out, x, frames: 1, past, w, bias, y, residual, partial: none, groups: 0, norm: None, args }
+        let (x, cache, w, bias, y, residual) = (none, none, none, none, none, none);
+        Convolution {
+            dtype,
+            out,
+            x,
+            frames: 1,
+            cache,
+            w,
+            bias,
+            y,
+            residual,
+            partial: none,
+            groups: 0,
+            norm: None,
+            args,
+        }
     }
 
     #[test]

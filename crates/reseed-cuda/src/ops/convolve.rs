@@ -44,14 +44,14 @@ const STEM_PITCH: usize = 120;
 /// One launch: operands, and how they are read.
 #[derive(Clone, Copy)]
 pub struct Convolution {
-    /// Type of x, past, w and, where there is one, the residual.
+    /// Type of x, cache, w and, where there is one, the residual.
     pub dtype: DType,
     /// Type of y: that of x, or f32.
     pub out: DType,
     pub x: Ptr,
     /// Frames in x.
     pub frames: usize,
-    pub past: Ptr,
+    pub cache: Ptr,
     pub w: Ptr,
     pub bias: Ptr,
     pub y: Ptr,
@@ -108,13 +108,13 @@ impl Convolution {
     /// y = x wᵀ in f32 of operands of `dtype`; `zeros` stand for the bias.
     pub fn product(dtype: DType, x: Ptr, w: Ptr, zeros: Ptr, y: Ptr, args: ConvArgs) -> Convolution {
         let none = Ptr::NULL;
-        let (past, residual, partial) = (none, none, none);
+        let (cache, residual, partial) = (none, none, none);
         Convolution {
             dtype,
             out: DType::F32,
             x,
             frames: 1,
-            past,
+            cache,
             w,
             bias: zeros,
             y,
@@ -198,7 +198,7 @@ impl Convolution {
     /// # Safety
     /// As for `launch`.
     unsafe fn launch_stem(&self, cuda: &CudaOps) -> Result<()> {
-        let Convolution { dtype, x, past, w, bias, y, args, .. } = *self;
+        let Convolution { dtype, x, cache, w, bias, y, args, .. } = *self;
         let tiles = (args.out_h as usize).div_ceil(STEM_PLANE)
             * (args.out_w as usize).div_ceil(STEM_PLANE)
             * args.out_frames as usize;
@@ -207,7 +207,7 @@ impl Convolution {
         let grid = Grid { blocks: [tiles.min(2 * cuda.driver.multiprocessors), 1, 1], threads: [256, 1], shared };
         let (name, groups) = (format!("conv_stem_{dtype}"), int(self.groups));
         // SAFETY: arguments follow kernels/conv_stem.cu in order and type; the caller's promise.
-        unsafe { cuda.driver.launch(&name, grid, args![y, x, past, w, bias, self.partial, groups, args]) }
+        unsafe { cuda.driver.launch(&name, grid, args![y, x, cache, w, bias, self.partial, groups, args]) }
     }
 
     /// A matrix product as a convolution over a plane as wide as a tile, where the rows fill it.
@@ -227,7 +227,7 @@ impl Convolution {
     /// # Safety
     /// As for `launch`.
     unsafe fn launch_gemm(&self, cuda: &CudaOps) -> Result<()> {
-        let Convolution { dtype, out, x, past, w, bias, y, residual, args, .. } = *self;
+        let Convolution { dtype, out, x, cache, w, bias, y, residual, args, .. } = *self;
         let (pixels, channels) = if dtype == DType::F32 { (64, 64) } else { GEMM_TILE };
         let name = match out == dtype {
             true => format!("conv_gemm_{dtype}"),
@@ -242,7 +242,7 @@ impl Convolution {
         ];
         let grid = Grid { blocks, threads: [256, 1], shared };
         // SAFETY: arguments follow kernels/conv_gemm.cu in order and type; the caller's promise.
-        unsafe { cuda.driver.launch(&name, grid, args![y, x, past, w, bias, residual, args]) }
+        unsafe { cuda.driver.launch(&name, grid, args![y, x, cache, w, bias, residual, args]) }
     }
 
     /// The kernel of the `conv_halo` family that computes this, if one does.
@@ -252,7 +252,7 @@ impl Convolution {
         let dense = (a.x_pitch, a.w_pitch, a.y_pitch) == (a.c_in, a.c_in, a.c_out);
         // The copying unit and the epilogue want rows that start on 16 bytes.
         let even = a.x_pitch % 8 == 0 && a.w_pitch % 8 == 0 && a.y_pitch % 8 == 0 && a.c_out % 8 == 0;
-        let aligned = [self.x, self.w, self.past, self.y].iter().all(|p| p.0.is_multiple_of(16));
+        let aligned = [self.x, self.w, self.cache, self.y].iter().all(|p| p.0.is_multiple_of(16));
         if !(half && aligned && a.c_in % 8 == 0) {
             return None;
         }
@@ -305,7 +305,7 @@ impl Convolution {
         }
     }
 
-    /// The input and its past, as square tiles read them and as wide ones do: of `area` columns and rows for those of a tile, every
+    /// The input and its cache, as square tiles read them and as wide ones do: of `area` columns and rows for those of a tile, every
     /// `step`-th.
     fn inputs(
         &self,
@@ -322,11 +322,11 @@ impl Convolution {
         };
         let (square, wide) = ([HALO_PLANE; 2], [HALO_PLANE * 2, HALO_PLANE / 2]);
         let x = [clip(self.x, self.frames, square)?, clip(self.x, self.frames, wide)?];
-        let past = match size(args.past_frames) {
+        let cache = match size(args.past_frames) {
             0 => x,
-            frames => [clip(self.past, frames, square)?, clip(self.past, frames, wide)?],
+            frames => [clip(self.cache, frames, square)?, clip(self.cache, frames, wide)?],
         };
-        Ok([x[0], x[1], past[0], past[1]])
+        Ok([x[0], x[1], cache[0], cache[1]])
     }
 
     /// What a phase writes: every pixel, or every second of every second row.

@@ -7,7 +7,7 @@ use crate::driver::Ptr;
 use crate::event::Lane;
 use crate::launch::{Grid, args};
 use crate::params::{int, long};
-use crate::store::Lent;
+use crate::store::ArenaBuffer;
 
 /// Kernels as convolutions read them: `[phase][tap of time][the rest]`.
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ impl Taps {
     ///
     /// # Safety
     /// `at` holds the kernels.
-    pub unsafe fn fold(&self, cuda: &CudaOps, op: &'static str, folded: usize) -> Result<Lent> {
+    pub unsafe fn fold(&self, cuda: &CudaOps, op: &'static str, folded: usize) -> Result<ArenaBuffer> {
         let (bytes, left) = (self.each * self.dtype.bytes(), self.left(folded));
         let out = cuda.scratch(op, self.phases * left * self.each, self.dtype)?;
         let name = format!("fold_{}", self.dtype);

@@ -10,7 +10,7 @@ use super::memory::ptr;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::params::{int, long};
-use crate::store::{Lent, Memory};
+use crate::store::{ArenaBuffer, Memory};
 
 /// Pixels of which one block takes the statistics.
 pub const CHUNK: usize = 512;
@@ -67,7 +67,7 @@ pub struct Sums<'a> {
     y: &'a Tensor,
     groups: usize,
     /// Where the kernel leaves them, and in how many slots a frame and group.
-    left: Option<(Lent, usize)>,
+    left: Option<(ArenaBuffer, usize)>,
 }
 
 impl<'a> Sums<'a> {

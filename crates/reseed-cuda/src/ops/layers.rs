@@ -10,16 +10,16 @@ use super::upsample::Weights as Kernels;
 use crate::driver::Ptr;
 use crate::event::Lane;
 use crate::pinned::Pinned;
-use crate::store::{Lent, Memory};
+use crate::store::{ArenaBuffer, Memory};
 
 /// Where a layer's matrix is.
 pub enum Matrix {
     /// On the card, to stay.
     Kept(Memory),
     /// On the card, for a while.
-    Lent(Lent),
+    ArenaBuffer(ArenaBuffer),
     /// In the host's memory.
-    Parked(Pinned),
+    Offloaded(Pinned),
 }
 
 impl Matrix {
@@ -27,26 +27,26 @@ impl Matrix {
     pub fn ptr(&self) -> Ptr {
         match self {
             Matrix::Kept(memory) => memory.ptr(),
-            Matrix::Lent(lent) => lent.ptr(),
-            Matrix::Parked(_) => panic!("a parked layer must be fetched before it is used"),
+            Matrix::ArenaBuffer(lent) => lent.ptr(),
+            Matrix::Offloaded(_) => panic!("a offloaded layer must be prefetched before it is used"),
         }
     }
 
     /// The same `bytes` bytes in the host's memory.
-    fn park(&self, cuda: &CudaOps, bytes: usize) -> Result<Matrix> {
+    fn offload(&self, cuda: &CudaOps, bytes: usize) -> Result<Matrix> {
         // SAFETY: the matrix has as many bytes, as its owner says.
         let (pinned, copy) = unsafe { cuda.store.leave(Lane::Out, self.ptr(), bytes) }?;
         // What it is copied from goes with the layer.
         copy.wait()?;
-        Ok(Matrix::Parked(pinned))
+        Ok(Matrix::Offloaded(pinned))
     }
 
-    /// The same on its way back, if it is parked.
-    fn fetch(&self, cuda: &CudaOps, op: &'static str) -> Result<Option<Matrix>> {
-        let Matrix::Parked(pinned) = self else { return Ok(None) };
+    /// The same on its way back, if it is offloaded.
+    fn prefetch(&self, cuda: &CudaOps, op: &'static str) -> Result<Option<Matrix>> {
+        let Matrix::Offloaded(pinned) = self else { return Ok(None) };
         let lent = cuda.lend(Lane::In, op, Shape::from([pinned.len()]), pinned.len())?;
         cuda.store.bring(&lent, 0, pinned, 0, pinned.len())?;
-        Ok(Some(Matrix::Lent(lent)))
+        Ok(Some(Matrix::ArenaBuffer(lent)))
     }
 }
 
@@ -67,46 +67,46 @@ impl Layer {
     }
 }
 
-pub fn park_linear(cuda: &CudaOps, linear: &Linear) -> Result<Linear> {
+pub fn offload_linear(cuda: &CudaOps, linear: &Linear) -> Result<Linear> {
     let layer: &Layer = cuda.unpack(&linear.packed);
-    let weight = layer.weight.park(cuda, linear.spec.bytes(cuda.dtype.bytes()))?;
+    let weight = layer.weight.offload(cuda, linear.spec.bytes(cuda.dtype.bytes()))?;
     Ok(Linear { packed: Arc::new(layer.with(weight)), ..linear.clone() })
 }
 
-pub fn fetch_linear(cuda: &CudaOps, parked: &Linear) -> Result<Linear> {
-    let layer: &Layer = cuda.unpack(&parked.packed);
-    Ok(match layer.weight.fetch(cuda, "fetch_linear")? {
-        Some(weight) => Linear { packed: Arc::new(layer.with(weight)), ..parked.clone() },
-        None => parked.clone(),
+pub fn prefetch_linear(cuda: &CudaOps, offloaded: &Linear) -> Result<Linear> {
+    let layer: &Layer = cuda.unpack(&offloaded.packed);
+    Ok(match layer.weight.prefetch(cuda, "prefetch_linear")? {
+        Some(weight) => Linear { packed: Arc::new(layer.with(weight)), ..offloaded.clone() },
+        None => offloaded.clone(),
     })
 }
 
-pub fn park_conv(cuda: &CudaOps, conv: &Conv) -> Result<Conv> {
+pub fn offload_conv(cuda: &CudaOps, conv: &Conv) -> Result<Conv> {
     let Weights { weight, bias, c_in } = cuda.unpack(&conv.packed);
     let rows = conv.spec.c_out * conv.spec.taps.count();
-    let weight = weight.park(cuda, rows * c_in * cuda.dtype.bytes())?;
+    let weight = weight.offload(cuda, rows * c_in * cuda.dtype.bytes())?;
     Ok(Conv { packed: Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }), ..conv.clone() })
 }
 
-pub fn fetch_conv(cuda: &CudaOps, parked: &Conv) -> Result<Conv> {
-    let Weights { weight, bias, c_in } = cuda.unpack(&parked.packed);
-    let Some(weight) = weight.fetch(cuda, "fetch_conv")? else { return Ok(parked.clone()) };
-    Ok(Conv { packed: Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }), ..parked.clone() })
+pub fn prefetch_conv(cuda: &CudaOps, offloaded: &Conv) -> Result<Conv> {
+    let Weights { weight, bias, c_in } = cuda.unpack(&offloaded.packed);
+    let Some(weight) = weight.prefetch(cuda, "prefetch_conv")? else { return Ok(offloaded.clone()) };
+    Ok(Conv { packed: Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }), ..offloaded.clone() })
 }
 
-pub fn park_upsample(cuda: &CudaOps, upsample: &Upsample) -> Result<Upsample> {
+pub fn offload_upsample(cuda: &CudaOps, upsample: &Upsample) -> Result<Upsample> {
     let Kernels { later, second, bias } = cuda.unpack(&upsample.packed);
     let spec = &upsample.spec;
     let bytes = spec.weights() / (1 + usize::from(spec.time)) * cuda.dtype.bytes();
-    let second = second.as_ref().map(|second| second.park(cuda, bytes)).transpose()?;
-    let kernels = Kernels { later: later.park(cuda, bytes)?, second, bias: bias.clone() };
+    let second = second.as_ref().map(|second| second.offload(cuda, bytes)).transpose()?;
+    let kernels = Kernels { later: later.offload(cuda, bytes)?, second, bias: bias.clone() };
     Ok(Upsample { packed: Arc::new(kernels), ..upsample.clone() })
 }
 
-pub fn fetch_upsample(cuda: &CudaOps, parked: &Upsample) -> Result<Upsample> {
-    let Kernels { later, second, bias } = cuda.unpack(&parked.packed);
-    let fetch = |matrix: &Matrix| matrix.fetch(cuda, "fetch_upsample");
-    let Some(later) = fetch(later)? else { return Ok(parked.clone()) };
-    let second = second.as_ref().map(fetch).transpose()?.flatten();
-    Ok(Upsample { packed: Arc::new(Kernels { later, second, bias: bias.clone() }), ..parked.clone() })
+pub fn prefetch_upsample(cuda: &CudaOps, offloaded: &Upsample) -> Result<Upsample> {
+    let Kernels { later, second, bias } = cuda.unpack(&offloaded.packed);
+    let prefetch = |matrix: &Matrix| matrix.prefetch(cuda, "prefetch_upsample");
+    let Some(later) = prefetch(later)? else { return Ok(offloaded.clone()) };
+    let second = second.as_ref().map(prefetch).transpose()?.flatten();
+    Ok(Upsample { packed: Arc::new(Kernels { later, second, bias: bias.clone() }), ..offloaded.clone() })
 }

@@ -12,7 +12,7 @@ use super::{CudaOps, quant, tuned};
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::params::ConvArgs;
-use crate::store::Lent;
+use crate::store::ArenaBuffer;
 use crate::tensor_map::Boxes;
 
 /// Rows of x and of w that a block of `linear` copies at a time, and channels of them.
@@ -80,7 +80,7 @@ pub fn run_by(
         ..Convolution::product(
             x.dtype(),
             ptr(x),
-            widened.as_ref().map_or(stored, Lent::ptr),
+            widened.as_ref().map_or(stored, ArenaBuffer::ptr),
             Ptr::NULL,
             ptr(&y),
             ConvArgs::matrix(x.rows(), d_in, d_out),

@@ -9,7 +9,7 @@ use crate::driver::Ptr;
 use crate::event::Lane;
 use crate::launch::{Grid, args};
 use crate::params::{int, long};
-use crate::store::{Lent, Memory};
+use crate::store::{ArenaBuffer, Memory};
 
 impl CudaOps {
     /// A tensor whose every element is yet to be written.
@@ -23,12 +23,12 @@ impl CudaOps {
     }
 
     /// Memory that goes back when the op has queued its work.
-    pub fn scratch(&self, op: &'static str, count: usize, dtype: DType) -> Result<Lent> {
+    pub fn scratch(&self, op: &'static str, count: usize, dtype: DType) -> Result<ArenaBuffer> {
         self.lend(Lane::Compute, op, Shape::from([count]), count * dtype.bytes())
     }
 
     /// Bytes for something of this shape that `lane` writes first.
-    pub fn lend(&self, lane: Lane, op: &'static str, shape: Shape, bytes: usize) -> Result<Lent> {
+    pub fn lend(&self, lane: Lane, op: &'static str, shape: Shape, bytes: usize) -> Result<ArenaBuffer> {
         self.store.take(bytes, lane)?.ok_or_else(|| self.out_of_memory(op, shape, bytes))
     }
 
@@ -64,7 +64,7 @@ impl CudaOps {
 
 /// The first element of a tensor.
 pub fn ptr(x: &Tensor) -> Ptr {
-    x.storage::<Lent>().ptr().plus(x.offset() * x.dtype().bytes())
+    x.storage::<ArenaBuffer>().ptr().plus(x.offset() * x.dtype().bytes())
 }
 
 /// Blocks of a kernel that strides over `count` values.

@@ -1,6 +1,6 @@
 //! A convolution of a picture that applies the norm before it to what it reads.
 
-use reseed_ops::{Activation, Conv, Epilogue, Norm, Ops, Past, Result, Summed};
+use reseed_ops::{Activation, Conv, ConvOutput, Epilogue, Norm, Ops, Result, TemporalCache};
 
 use super::CudaOps;
 use super::conv;
@@ -8,15 +8,15 @@ use super::group_norm::{self, gain_and_shift, stats_of};
 use super::memory::ptr;
 use crate::params::{NormArgs, int};
 
-pub fn run(cuda: &CudaOps, x: Summed, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<Summed> {
-    let Summed { tensor: x, stats } = x;
+pub fn run(cuda: &CudaOps, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
+    let ConvOutput { tensor: x, stats } = x;
     assert_eq!(x.thw().t, 1, "norm_conv: {x:?} is no picture");
     if !cuda.norms_on_load(&conv.spec) {
         let h = group_norm::run(cuda, x, stats, norm, Activation::Silu)?;
-        return conv::run(cuda, Past::Start, &h, conv, epilogue);
+        return conv::run(cuda, TemporalCache::Start, &h, conv, epilogue);
     }
     let stats = stats_of(cuda, "norm_conv", &x, stats, norm)?;
     let (gain, shift) = gain_and_shift(cuda, norm);
     let norm = NormArgs { stats: ptr(&stats), gain, shift, groups: int(norm.groups), eps: norm.eps };
-    conv::behind(cuda, Some(norm), Past::Start, &x, conv, epilogue)
+    conv::behind(cuda, Some(norm), TemporalCache::Start, &x, conv, epilogue)
 }

@@ -1,11 +1,11 @@
 //! How fast a card is, as far as plans depend on it.
 
-use reseed_ops::{Pace, Precision};
+use reseed_ops::{Precision, SpeedModel};
 
 use crate::driver::Driver;
 
 /// What kernels of ours reach on one H200, and about that share of what others are said to reach.
-pub fn of(driver: &Driver, precision: Precision) -> Pace {
+pub fn of(driver: &Driver, precision: Precision) -> SpeedModel {
     let large = matches!(driver.info.capability, (8, 0) | (9, 0) | (10, _));
     // Of a multiprocessor in a nanosecond; the bus is one generation older on most other cards.
     let (flops, bytes, bus) = match (driver.kernels.halo, large) {
@@ -20,5 +20,5 @@ pub fn of(driver: &Driver, precision: Precision) -> Pace {
         Precision::Tf32 => 2,
         Precision::F32 => 16,
     };
-    Pace { flops: (driver.multiprocessors as u64 * flops / slower).max(1), bytes, bus }
+    SpeedModel { flops: (driver.multiprocessors as u64 * flops / slower).max(1), bytes, bus }
 }

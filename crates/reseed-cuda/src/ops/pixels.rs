@@ -1,6 +1,6 @@
 //! Pictures between host and card as the codes they are stored in, fewer bytes than values; the card converts them.
 
-use reseed_ops::{Depth, Incoming, Pixels, Result, Shape, Tensor};
+use reseed_ops::{Depth, PendingDownload, Pixels, Result, Shape, Tensor};
 
 use super::CudaOps;
 use super::memory::{ptr, stride_grid};
@@ -46,7 +46,7 @@ struct Sent {
     guard: Guard,
 }
 
-impl Incoming<Pixels> for Sent {
+impl PendingDownload<Pixels> for Sent {
     fn wait(self: Box<Self>, into: &mut Pixels) -> Result<()> {
         into.reset(self.depth, self.count);
         let bytes = into.bytes_mut();
@@ -55,7 +55,7 @@ impl Incoming<Pixels> for Sent {
     }
 }
 
-pub fn send_pixels(cuda: &CudaOps, x: &Tensor, depth: Depth) -> Result<Box<dyn Incoming<Pixels>>> {
+pub fn send_pixels(cuda: &CudaOps, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
     let x = transfer::here(cuda, x)?;
     let bytes = x.count() * depth.bytes();
     let codes = cuda.lend(Lane::Compute, "send_pixels", x.shape(), bytes)?;

@@ -6,7 +6,7 @@ use super::CudaOps;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::params::long;
-use crate::store::Lent;
+use crate::store::ArenaBuffer;
 
 /// Values that a block of `widen` makes: eight a thread.
 const THREADS: usize = 256;
@@ -21,7 +21,7 @@ pub fn workspace(spec: &LinearSpec, float: usize) -> usize {
 ///
 /// # Safety
 /// `from` holds `count` values in whole blocks.
-pub unsafe fn widen(cuda: &CudaOps, quant: Quant, from: Ptr, count: usize) -> Result<Lent> {
+pub unsafe fn widen(cuda: &CudaOps, quant: Quant, from: Ptr, count: usize) -> Result<ArenaBuffer> {
     let to = cuda.scratch("linear", count, cuda.dtype)?;
     let kind = match quant {
         Quant::Q8_0 => "q8_0",

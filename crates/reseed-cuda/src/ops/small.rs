@@ -9,33 +9,33 @@ use crate::event::Lane;
 use crate::launch::{Grid, args};
 use crate::params::int;
 
-pub fn tail(cuda: &CudaOps, mut past: Option<Tensor>, mut x: Tensor, keep: usize) -> Result<Tensor> {
+pub fn tail(cuda: &CudaOps, mut cache: Option<Tensor>, mut x: Tensor, keep: usize) -> Result<Tensor> {
     let thw = x.thw();
     if thw.t == keep && x.is_unique() {
         return Ok(x);
     }
-    if let Some(past) = &past {
+    if let Some(cache) = &cache {
         let plane = |t: &Tensor| (t.thw().h, t.thw().w, t.channels(), t.dtype());
-        assert_eq!(plane(past), plane(&x), "tail: past {past:?}, input {x:?}");
+        assert_eq!(plane(cache), plane(&x), "tail: cache {cache:?}, input {x:?}");
     }
-    // Frames move towards the front, one by one, so that a past may make room for itself.
-    let in_place = past.as_mut().is_some_and(|past| past.thw().t == keep && past.is_unique());
-    let kept = match &past {
-        Some(past) if in_place => past.clone(),
+    // Frames move towards the front, one by one, so that a cache may make room for itself.
+    let in_place = cache.as_mut().is_some_and(|cache| cache.thw().t == keep && cache.is_unique());
+    let kept = match &cache {
+        Some(cache) if in_place => cache.clone(),
         _ => cuda.room("tail", Shape::clip(Thw { t: keep, ..thw }, x.channels()), x.dtype())?,
     };
     let frame = thw.h * thw.w * x.channels() * x.dtype().bytes();
     for i in 0..keep {
-        let from = match ((thw.t + i).checked_sub(keep), &past) {
+        let from = match ((thw.t + i).checked_sub(keep), &cache) {
             (Some(t), _) => ptr(&x).plus(t * frame),
             (None, None) => ptr(&x),
-            (None, Some(past)) => {
+            (None, Some(cache)) => {
                 let back = keep - thw.t - i;
-                assert!(back <= past.thw().t, "tail: {keep} frames of {past:?} and {x:?}");
-                ptr(past).plus((past.thw().t - back) * frame)
+                assert!(back <= cache.thw().t, "tail: {keep} frames of {cache:?} and {x:?}");
+                ptr(cache).plus((cache.thw().t - back) * frame)
             }
         };
-        // SAFETY: both are frames of one size, and never the same one: those of a past that makes room move forward.
+        // SAFETY: both are frames of one size, and never the same one: those of a cache that makes room move forward.
         unsafe { cuda.driver.copy(Lane::Compute, ptr(&kept).plus(i * frame), from, frame) }?;
     }
     Ok(kept)

@@ -5,16 +5,16 @@ use std::sync::mpsc;
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use reseed_ops::{DType, Error, Incoming, Result, Shape, Tensor};
+use reseed_ops::{DType, Error, PendingDownload, Result, Shape, Tensor};
 
 use super::CudaOps;
 use super::memory::ptr;
-use super::parked::{self, Parked};
+use super::offloaded::{self, Offloaded};
 use super::weights::Element;
 use crate::driver::Ptr;
 use crate::event::Lane;
 use crate::pinned::Pinned;
-use crate::store::Lent;
+use crate::store::ArenaBuffer;
 
 /// Values of a part.
 const PART: usize = 1 << 18;
@@ -23,7 +23,7 @@ const PART: usize = 1 << 18;
 /// is made here, since threads that sleep take as long to wake.
 pub fn bring<T: Sync>(
     cuda: &CudaOps,
-    to: &Lent,
+    to: &ArenaBuffer,
     values: &[T],
     part: usize,
     size: usize,
@@ -52,7 +52,7 @@ pub fn bring<T: Sync>(
 }
 
 /// Queues the copy of `bytes` bytes of lent memory from `at` on to the host, part by part.
-pub fn leave(cuda: &CudaOps, lent: &Lent, at: Ptr, bytes: usize, part: usize) -> Result<Vec<Pinned>> {
+pub fn leave(cuda: &CudaOps, lent: &ArenaBuffer, at: Ptr, bytes: usize, part: usize) -> Result<Vec<Pinned>> {
     let parts = (0..bytes).step_by(part).map(|start| {
         // SAFETY: a part of the owner's own bytes.
         let (pinned, copy) = unsafe { cuda.store.leave(Lane::Results, at.plus(start), part.min(bytes - start)) }?;
@@ -124,7 +124,7 @@ struct Sent {
     guard: Guard,
 }
 
-impl Incoming for Sent {
+impl PendingDownload for Sent {
     fn wait(self: Box<Self>, into: &mut Vec<f32>) -> Result<()> {
         into.resize(self.count, 0.0);
         arrive(&self.parts, into, PART, |to, part| widen(to, part, self.dtype))?;
@@ -132,12 +132,12 @@ impl Incoming for Sent {
     }
 }
 
-/// The tensor on the card, brought there if it is parked.
+/// The tensor on the card, brought there if it is offloaded.
 pub fn here(cuda: &CudaOps, x: &Tensor) -> Result<Tensor> {
-    if x.is_on::<Parked>() { parked::fetch(cuda, x) } else { Ok(x.clone()) }
+    if x.is_on::<Offloaded>() { offloaded::prefetch(cuda, x) } else { Ok(x.clone()) }
 }
 
-pub fn send(cuda: &CudaOps, x: &Tensor) -> Result<Box<dyn Incoming>> {
+pub fn send(cuda: &CudaOps, x: &Tensor) -> Result<Box<dyn PendingDownload>> {
     let (x, dtype) = (here(cuda, x)?, x.dtype());
     let (guard, part) = (Guard::new(cuda, dtype)?, PART * dtype.bytes());
     let parts = leave(cuda, x.storage(), ptr(&x), x.bytes(), part)?;

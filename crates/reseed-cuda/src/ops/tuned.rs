@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use reseed_ops::{DType, Linear, Result, Shape, Tensor};
 
 use super::convolve::Convolution;
-use super::{CudaOps, Moment};
+use super::{CudaOps, Timestamp};
 use crate::cublaslt::{ALIGNMENT, Algorithm, CublasLt, Operands, WORKSPACE};
 use crate::driver::Ptr;
 use crate::event::Lane;
@@ -160,9 +160,9 @@ fn fastest(cuda: &CudaOps, run: &dyn Fn() -> Result<()>) -> Result<f64> {
     run()?;
     let mut least = f64::INFINITY;
     for _ in 0..TIMED {
-        let start: Moment = cuda.moment()?;
+        let start: Timestamp = cuda.timestamp()?;
         run()?;
-        least = least.min(start.seconds_to(&cuda.moment()?)?);
+        least = least.min(start.seconds_to(&cuda.timestamp()?)?);
     }
     Ok(least)
 }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use reseed_ops::{BORDER_CLASSES, Merged, Moment, Packed, Past, Result, Shape, Summed, Tensor, Upsample, UpsampleSpec};
+use reseed_ops::{
+    BORDER_CLASSES, ClipPosition, ConvOutput, Merged, Packed, Result, Shape, TemporalCache, Tensor, Upsample,
+    UpsampleSpec,
+};
 
 use super::CudaOps;
 use super::convolve::Convolution;
@@ -10,11 +13,11 @@ use super::fold::Taps;
 use super::group_norm::Sums;
 use super::layers::Matrix;
 use super::memory::ptr;
-use super::parked::{self, Parked};
+use super::offloaded::{self, Offloaded};
 use super::weights::{Order, taps_first};
 use crate::driver::Ptr;
 use crate::params::{ConvArgs, int};
-use crate::store::{Lent, Memory};
+use crate::store::{ArenaBuffer, Memory};
 
 /// Row and column phases of a pixel; each phase of time is a launch of its own.
 const PHASES: usize = 4;
@@ -54,61 +57,67 @@ struct Run {
     frames: usize,
     /// Leading taps that all read the clip's first frame.
     folded: usize,
-    moment: Moment,
+    moment: ClipPosition,
 }
 
 /// All frames of a slice, in runs.
-fn runs(spec: &UpsampleSpec, past: Past, frames: usize) -> Vec<Run> {
-    let heads: &[(usize, Moment)] = match (past, spec.time) {
-        (Past::Start, true) => &[(2, Moment::Start), (1, Moment::Second)],
-        (Past::Start, false) => &[(3, Moment::Later), (2, Moment::Later)],
-        (Past::AfterFirst(_), true) => &[(1, Moment::Second)],
+fn runs(spec: &UpsampleSpec, cache: TemporalCache, frames: usize) -> Vec<Run> {
+    let heads: &[(usize, ClipPosition)] = match (cache, spec.time) {
+        (TemporalCache::Start, true) => &[(2, ClipPosition::Start), (1, ClipPosition::Second)],
+        (TemporalCache::Start, false) => &[(3, ClipPosition::Later), (2, ClipPosition::Later)],
+        (TemporalCache::AfterFirst(_), true) => &[(1, ClipPosition::Second)],
         _ => &[],
     };
     let single = |(k, &(folded, moment))| Run { k, frames: 1, folded, moment };
     let mut runs: Vec<Run> = heads.iter().take(frames).enumerate().map(single).collect();
     if frames > heads.len() {
-        runs.push(Run { k: heads.len(), frames: frames - heads.len(), folded: 1, moment: Moment::Later });
+        runs.push(Run { k: heads.len(), frames: frames - heads.len(), folded: 1, moment: ClipPosition::Later });
     }
     runs
 }
 
-pub fn run(cuda: &CudaOps, past: Past, x: &Tensor, upsample: &Upsample, groups: Option<usize>) -> Result<Summed> {
+pub fn run(
+    cuda: &CudaOps,
+    cache: TemporalCache,
+    x: &Tensor,
+    upsample: &Upsample,
+    groups: Option<usize>,
+) -> Result<ConvOutput> {
     let spec = &upsample.spec;
     assert_eq!(x.channels(), spec.channels, "upsample: input {x:?}, weights {spec:?}");
     assert_eq!(x.dtype(), cuda.dtype, "upsample: input {x:?}");
-    if let Some(frames) = past.frames() {
-        assert_eq!(frames.thw().t, spec.keeps(), "upsample: past {frames:?}, weights {spec:?}");
-        assert_eq!((frames.thw().h, frames.thw().w), (x.thw().h, x.thw().w), "upsample: past {frames:?}, input {x:?}");
-        assert_eq!((frames.channels(), frames.dtype()), (spec.channels, x.dtype()), "upsample: past {frames:?}");
+    if let Some(frames) = cache.frames() {
+        assert_eq!(frames.thw().t, spec.keeps(), "upsample: cache {frames:?}, weights {spec:?}");
+        assert_eq!((frames.thw().h, frames.thw().w), (x.thw().h, x.thw().w), "upsample: cache {frames:?}, input {x:?}");
+        assert_eq!((frames.channels(), frames.dtype()), (spec.channels, x.dtype()), "upsample: cache {frames:?}");
     }
-    let output = spec.output(x.thw(), past.starts());
+    let output = spec.output(x.thw(), cache.starts());
     let y = cuda.room("upsample", Shape::clip(output, spec.channels), x.dtype())?;
-    let parked = past.frames().filter(|frames| frames.is_on::<Parked>());
-    let here = parked.map(|parked| parked::fetch(cuda, parked)).transpose()?;
-    let past = past.with(here.as_ref());
+    let offloaded = cache.frames().filter(|frames| frames.is_on::<Offloaded>());
+    let here = offloaded.map(|offloaded| offloaded::prefetch(cuda, offloaded)).transpose()?;
+    let cache = cache.with(here.as_ref());
     let mut layer =
-        Layer { cuda, spec, weights: cuda.unpack(&upsample.packed), past, x, y: &y, partial: Ptr::NULL, groups: 0 };
-    let runs = runs(spec, past, x.thw().t);
+        Layer { cuda, spec, weights: cuda.unpack(&upsample.packed), cache, x, y: &y, partial: Ptr::NULL, groups: 0 };
+    let runs = runs(spec, cache, x.thw().t);
     let mut any = layer.convolution(runs[0], 0, Ptr::NULL);
     let sums = groups.map(|groups| Sums::new(cuda, "upsample", &y, groups, &mut any)).transpose()?;
     (layer.partial, layer.groups) = (any.partial, any.groups);
     for run in runs {
         // A clip's first frame stands for one frame, not two.
-        let phases = if run.moment == Moment::Start { 1 } else { spec.frames() };
+        let phases = if run.moment == ClipPosition::Start { 1 } else { spec.frames() };
         for z in 0..phases {
             layer.launch(run, z)?;
         }
     }
     let stats = sums.map(|sums| sums.stats(cuda)).transpose()?;
-    Ok(Summed { stats, tensor: y })
+    Ok(ConvOutput { stats, tensor: y })
 }
 
 struct Layer<'a> {
     cuda: &'a CudaOps,
     spec: &'a UpsampleSpec,
     weights: &'a Weights,
-    past: Past<'a>,
+    cache: TemporalCache<'a>,
     x: &'a Tensor,
     y: &'a Tensor,
     partial: Ptr,
@@ -119,12 +128,12 @@ impl Layer<'_> {
     /// Time phase `z` of a run of frames.
     fn launch(&self, run: Run, z: usize) -> Result<()> {
         let taps = self.taps(run.moment, z);
-        let folded: Option<Lent> = match run.folded {
+        let folded: Option<ArenaBuffer> = match run.folded {
             1 => None,
             // SAFETY: `taps` describes the layer's kernels.
             folded => Some(unsafe { taps.fold(self.cuda, "upsample", folded) }?),
         };
-        let convolution = self.convolution(run, z, folded.as_ref().map_or(taps.at, Lent::ptr));
+        let convolution = self.convolution(run, z, folded.as_ref().map_or(taps.at, ArenaBuffer::ptr));
         // SAFETY: shapes were checked in `run`; kernels and bias table are those of the moment and the phase.
         unsafe { convolution.launch(self.cuda) }
     }
@@ -137,7 +146,7 @@ impl Layer<'_> {
             out: self.x.dtype(),
             x: ptr(self.x),
             frames: self.x.thw().t,
-            past: self.past.frames().map_or(Ptr::NULL, ptr),
+            cache: self.cache.frames().map_or(Ptr::NULL, ptr),
             w,
             bias: self.weights.bias.ptr().plus(table * self.spec.channels * size_of::<f32>()),
             y: ptr(self.y),
@@ -150,11 +159,11 @@ impl Layer<'_> {
     }
 
     /// The kernels of a moment and a time phase.
-    fn taps(&self, moment: Moment, z: usize) -> Taps {
+    fn taps(&self, moment: ClipPosition, z: usize) -> Taps {
         let (spec, dtype) = (self.spec, self.x.dtype());
         let each = PLANE * spec.channels * spec.channels;
         let set = match (moment, &self.weights.second) {
-            (Moment::Later, _) | (_, None) => &self.weights.later,
+            (ClipPosition::Later, _) | (_, None) => &self.weights.later,
             (_, Some(second)) => second,
         };
         let at = set.ptr().plus(z * PHASES * spec.taps_t() * each * dtype.bytes());
@@ -165,11 +174,11 @@ impl Layer<'_> {
         let (spec, low) = (self.spec, self.x.thw());
         let taps_t = spec.taps_t() + 1 - run.folded;
         // The first frame's second half does not exist, so that all behind it moves up by one.
-        let missing = usize::from(spec.time && self.past.starts() && run.k > 0);
+        let missing = usize::from(spec.time && self.cache.starts() && run.k > 0);
         ConvArgs {
             in_h: int(low.h),
             in_w: int(low.w),
-            past_frames: int(self.past.frames().map_or(0, |frames| frames.thw().t)),
+            past_frames: int(self.cache.frames().map_or(0, |frames| frames.thw().t)),
             out_frames: int(run.frames),
             out_h: int(low.h),
             out_w: int(low.w),
@@ -189,8 +198,9 @@ impl Layer<'_> {
 
 #[cfg(test)]
 mod tests {
+    use reseed_cpu::CpuOps;
     use reseed_ops::reference::low_frame;
-    use reseed_ops::{CpuOps, DType, Ops};
+    use reseed_ops::{DType, Ops};
 
     use super::*;
 
@@ -201,13 +211,13 @@ mod tests {
         let kept = cpu.upload(Shape::from([1, 1, 1, 1]), &[0.0]).unwrap();
         for (time, frames) in [(true, 1), (true, 2), (true, 5), (false, 1), (false, 2), (false, 5)] {
             let spec = UpsampleSpec { channels: 1, time };
-            for past in [Past::Start, Past::AfterFirst(&kept), Past::Frames(&kept)] {
-                let (starts, after_first) = (past.starts(), matches!(past, Past::AfterFirst(_)));
+            for cache in [TemporalCache::Start, TemporalCache::AfterFirst(&kept), TemporalCache::Frames(&kept)] {
+                let (starts, after_first) = (cache.starts(), matches!(cache, TemporalCache::AfterFirst(_)));
                 let missing = usize::from(starts && time);
                 let mut made = Vec::new();
-                for run in runs(&spec, past, frames) {
+                for run in runs(&spec, cache, frames) {
                     assert!(run.folded == 1 || (starts && run.k + run.folded == spec.taps_t()), "{run:?}");
-                    let phases = if run.moment == Moment::Start { 1 } else { spec.frames() };
+                    let phases = if run.moment == ClipPosition::Start { 1 } else { spec.frames() };
                     for (k, z) in (run.k..run.k + run.frames).flat_map(|k| (0..phases).map(move |z| (k, z))) {
                         let t = k * spec.frames() + z - if k > 0 { missing } else { 0 };
                         assert_eq!(low_frame(&spec, t, starts, after_first), (k, z, run.moment), "{spec:?} {run:?}");

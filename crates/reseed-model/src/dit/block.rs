@@ -15,7 +15,7 @@ pub struct Block {
     /// Whether both streams have the same matrices.
     shared: bool,
     /// Whether its matrices are in the host's memory.
-    pub(super) parked: bool,
+    pub(super) offloaded: bool,
     video: Branch,
     video_rest: Rest,
     text: Branch,
@@ -65,18 +65,18 @@ impl Block {
             (false, true) => Some(rest.clone()),
             (false, false) => Some(Rest::load(w, i, text)?),
         };
-        let (heads, parked) = (w.config.heads, false);
-        Ok(Block { heads, shared, parked, video: branch, video_rest: rest, text: text_branch, text_rest })
+        let (heads, offloaded) = (w.config.heads, false);
+        Ok(Block { heads, shared, offloaded, video: branch, video_rest: rest, text: text_branch, text_rest })
     }
 
     /// The same layer with its matrices in the host's memory.
-    pub(super) fn park(&self, ops: &dyn Ops) -> Result<Block> {
-        Ok(Block { parked: true, ..self.with_matrices(|matrix| Ok(ops.park_linear(matrix)?))? })
+    pub(super) fn offload(&self, ops: &dyn Ops) -> Result<Block> {
+        Ok(Block { offloaded: true, ..self.with_matrices(|matrix| Ok(ops.offload_linear(matrix)?))? })
     }
 
-    /// A parked layer on its way back.
-    pub(super) fn fetch(&self, ops: &dyn Ops) -> Result<Block> {
-        Ok(Block { parked: false, ..self.with_matrices(|matrix| Ok(ops.fetch_linear(matrix)?))? })
+    /// A offloaded layer on its way back.
+    pub(super) fn prefetch(&self, ops: &dyn Ops) -> Result<Block> {
+        Ok(Block { offloaded: false, ..self.with_matrices(|matrix| Ok(ops.prefetch_linear(matrix)?))? })
     }
 
     /// The same layer with every matrix replaced, those that both streams share once.
@@ -92,8 +92,8 @@ impl Block {
                 (self.text.with_matrices(&each)?, rest)
             }
         };
-        let Block { heads, shared, parked, .. } = *self;
-        Ok(Block { heads, shared, parked, video, video_rest, text, text_rest })
+        let Block { heads, shared, offloaded, .. } = *self;
+        Ok(Block { heads, shared, offloaded, video, video_rest, text, text_rest })
     }
 
     /// a = attention(qkv(x), qkv(y)) within windows, each with all of y;  x ← rest(x, a),  y ← rest(y, mean of a)

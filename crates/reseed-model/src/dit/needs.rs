@@ -1,6 +1,6 @@
 //! What a transformer takes of a device, before it is there.
 
-use reseed_ops::{Cost, Ledger, Ops, Shape, Thw, TraceOps};
+use reseed_ops::{Cost, Ops, Shape, Thw, TraceOps, TraceReport};
 
 use super::Dit;
 use super::config::Config;
@@ -62,14 +62,14 @@ impl Case<'_> {
         let waiting = Dit::load_keeping(trace, self.source, stay)?;
         let dit = waiting.fetch_layers(trace, come)?;
         trace.finish()?;
-        let coming = trace.ledger().time;
+        let coming = trace.report().time;
         let layers = dit.config.layers;
         let both = Shape::clip(Thw { t: 2 * self.latent.t, ..self.latent }, dit.config.latent);
         let plan = dit.plan(trace, self.latent, self.text)?;
         let latents = trace.upload(both, &[])?;
         let text = trace.upload(Shape::from([self.text, dit.config.text_width]), &[])?;
         dit.sample(trace, &latents, &text, &plan)?;
-        let Ledger { weights, hosted, arena, peak, cost, time, waited, .. } = trace.ledger();
+        let TraceReport { weights, hosted, arena, peak, cost, time, waited, .. } = trace.report();
         let resident = (stay + come).min(layers);
         let (time, waited) = (time - coming, waited - coming);
         Ok(Needs { layers, resident, weights, hosted, arena, peak, cost, coming, time, waited })

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use reseed_ops::{
-    Activation, Conv, ConvSpec, Epilogue, Linear, Norm, Ops, Past, Summed, Tensor, Thw, Upsample, UpsampleSpec,
+    Activation, Conv, ConvOutput, ConvSpec, Epilogue, Linear, Norm, Ops, TemporalCache, Tensor, Thw, Upsample,
+    UpsampleSpec,
 };
 
 use super::parts::Block;
@@ -23,20 +24,27 @@ impl CausalConv {
     }
 
     /// The same with its kernels on their way to the device.
-    pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
-        Ok(CausalConv { conv: ops.fetch_conv(&self.conv)?, slot: self.slot })
+    pub fn prefetch(&self, ops: &dyn Ops) -> Result<Self> {
+        Ok(CausalConv { conv: ops.prefetch_conv(&self.conv)?, slot: self.slot })
     }
 
-    pub fn forward(&self, ops: &dyn Ops, x: Tensor, state: &mut State, epilogue: Epilogue) -> Result<Summed> {
+    pub fn forward(&self, ops: &dyn Ops, x: Tensor, state: &mut State, epilogue: Epilogue) -> Result<ConvOutput> {
         let keeps = self.conv.spec.keeps();
-        let past = if keeps > 0 { state.past(ops, self.slot, &x, keeps)? } else { Past::Start };
-        let y = ops.conv(past, &x, &self.conv, epilogue)?;
+        let cache = if keeps > 0 { state.cache(ops, self.slot, &x, keeps)? } else { TemporalCache::Start };
+        let y = ops.conv(cache, &x, &self.conv, epilogue)?;
         state.keep(ops, self.slot, x, keeps)?;
         Ok(y)
     }
 
     /// conv(silu(n(x)))
-    pub fn behind(&self, ops: &dyn Ops, norm: &Norm, x: Summed, state: &mut State, to: Epilogue) -> Result<Summed> {
+    pub fn behind(
+        &self,
+        ops: &dyn Ops,
+        norm: &Norm,
+        x: ConvOutput,
+        state: &mut State,
+        to: Epilogue,
+    ) -> Result<ConvOutput> {
         let picture = x.tensor.thw().t == 1 && state.is_alone(self.slot);
         if picture && ops.norms_on_load(&self.conv.spec) {
             return Ok(ops.norm_conv(x, norm, &self.conv, to)?);
@@ -47,15 +55,15 @@ impl CausalConv {
 }
 
 /// A convolution alone, and the sums that the norm behind it wants.
-pub struct Single {
+pub struct ConvLayer {
     conv: CausalConv,
     groups: usize,
 }
 
-impl Single {
+impl ConvLayer {
     /// What either half starts with.
     pub fn stem(w: &Loader, half: &str, c_in: usize, c_out: usize) -> Result<Self> {
-        Single::load(w, &format!("{half}.conv_in"), cube(c_in, c_out))
+        ConvLayer::load(w, &format!("{half}.conv_in"), cube(c_in, c_out))
     }
 
     /// Halves the plane and, in the deepest stages, time.
@@ -70,24 +78,24 @@ impl Single {
             pad_before: 0,
             pad_after: 1,
         };
-        Single::load(w, &format!("{name}.conv"), spec)
+        ConvLayer::load(w, &format!("{name}.conv"), spec)
     }
 
     fn load(w: &Loader, name: &str, spec: ConvSpec) -> Result<Self> {
-        Ok(Single { conv: CausalConv::load(w, name, spec)?, groups: w.config.groups })
+        Ok(ConvLayer { conv: CausalConv::load(w, name, spec)?, groups: w.config.groups })
     }
 
-    pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
-        Ok(Single { conv: self.conv.fetch(ops)?, groups: self.groups })
+    pub fn prefetch(&self, ops: &dyn Ops) -> Result<Self> {
+        Ok(ConvLayer { conv: self.conv.prefetch(ops)?, groups: self.groups })
     }
 }
 
-impl Block for Single {
+impl Block for ConvLayer {
     fn slots(&self) -> Range<usize> {
         self.conv.slot..self.conv.slot + 1
     }
 
-    fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
+    fn forward(&self, ops: &dyn Ops, x: ConvOutput, state: &mut State) -> Result<ConvOutput> {
         self.conv.forward(ops, x.tensor, state, Epilogue { residual: None, groups: Some(self.groups) })
     }
 }
@@ -104,8 +112,8 @@ impl Head {
         Ok(Head { norm, conv: CausalConv::load(w, &format!("{half}.conv_out"), cube(c_in, c_out))? })
     }
 
-    pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
-        Ok(Head { norm: self.norm.clone(), conv: self.conv.fetch(ops)? })
+    pub fn prefetch(&self, ops: &dyn Ops) -> Result<Self> {
+        Ok(Head { norm: self.norm.clone(), conv: self.conv.prefetch(ops)? })
     }
 }
 
@@ -115,7 +123,7 @@ impl Block for Head {
     }
 
     /// y = conv(silu(n(x)))
-    fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
+    fn forward(&self, ops: &dyn Ops, x: ConvOutput, state: &mut State) -> Result<ConvOutput> {
         self.conv.behind(ops, &self.norm, x, state, Epilogue::default())
     }
 }
@@ -142,13 +150,13 @@ impl Resnet {
         })
     }
 
-    pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
+    pub fn prefetch(&self, ops: &dyn Ops) -> Result<Self> {
         Ok(Resnet {
             norm1: self.norm1.clone(),
-            conv1: self.conv1.fetch(ops)?,
+            conv1: self.conv1.prefetch(ops)?,
             norm2: self.norm2.clone(),
-            conv2: self.conv2.fetch(ops)?,
-            shortcut: self.shortcut.as_ref().map(|shortcut| shortcut.fetch(ops)).transpose()?,
+            conv2: self.conv2.prefetch(ops)?,
+            shortcut: self.shortcut.as_ref().map(|shortcut| shortcut.prefetch(ops)).transpose()?,
         })
     }
 }
@@ -159,7 +167,7 @@ impl Block for Resnet {
     }
 
     /// h = conv₁(silu(n₁(x)));  y = s(x) + conv₂(silu(n₂(h)))        s: the identity, or 1x1x1
-    fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
+    fn forward(&self, ops: &dyn Ops, x: ConvOutput, state: &mut State) -> Result<ConvOutput> {
         let groups = Some(self.norm2.groups);
         // With a convolution as shortcut x is done with here, and the norm may work in its memory.
         let skip = match &self.shortcut {
@@ -188,13 +196,13 @@ impl Attention {
         })
     }
 
-    pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
-        let (qkv, out) = (ops.fetch_linear(&self.qkv)?, ops.fetch_linear(&self.out)?);
+    pub fn prefetch(&self, ops: &dyn Ops) -> Result<Self> {
+        let (qkv, out) = (ops.prefetch_linear(&self.qkv)?, ops.prefetch_linear(&self.out)?);
         Ok(Attention { norm: self.norm.clone(), qkv, out })
     }
 
     /// y = x + out(softmax(q kᵀ / √c) v)        q, k, v = n(x) W + b
-    pub fn forward(&self, ops: &dyn Ops, x: Summed) -> Result<Summed> {
+    pub fn forward(&self, ops: &dyn Ops, x: ConvOutput) -> Result<ConvOutput> {
         let thw = x.tensor.thw();
         let h = ops.group_norm(x.tensor.clone(), x.stats, &self.norm, Activation::None)?;
         let tokens = h.rows();
@@ -202,7 +210,7 @@ impl Attention {
         let a = ops.attention(&qkv, 1, &vec![thw.h * thw.w; thw.t])?;
         let shape = x.tensor.shape();
         let y = ops.linear(&a, &self.out, Some(x.tensor.reshape(a.shape())))?;
-        Ok(Summed { tensor: y.reshape(shape), stats: None })
+        Ok(ConvOutput { tensor: y.reshape(shape), stats: None })
     }
 }
 
@@ -223,15 +231,15 @@ impl Mid {
         })
     }
 
-    pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
+    pub fn prefetch(&self, ops: &dyn Ops) -> Result<Self> {
         Ok(Mid {
-            first: self.first.fetch(ops)?,
-            attention: self.attention.as_ref().map(|attention| attention.fetch(ops)).transpose()?,
-            last: self.last.fetch(ops)?,
+            first: self.first.prefetch(ops)?,
+            attention: self.attention.as_ref().map(|attention| attention.prefetch(ops)).transpose()?,
+            last: self.last.prefetch(ops)?,
         })
     }
 
-    pub fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
+    pub fn forward(&self, ops: &dyn Ops, x: ConvOutput, state: &mut State) -> Result<ConvOutput> {
         let x = self.first.forward(ops, x, state)?;
         let x = match &self.attention {
             Some(attention) => attention.forward(ops, x)?,
@@ -254,8 +262,8 @@ impl Upsampler {
         Ok(Upsampler { upsample, slot: w.slot(), groups: w.config.groups })
     }
 
-    pub fn fetch(&self, ops: &dyn Ops) -> Result<Self> {
-        Ok(Upsampler { upsample: ops.fetch_upsample(&self.upsample)?, ..*self })
+    pub fn prefetch(&self, ops: &dyn Ops) -> Result<Self> {
+        Ok(Upsampler { upsample: ops.prefetch_upsample(&self.upsample)?, ..*self })
     }
 }
 
@@ -264,10 +272,10 @@ impl Block for Upsampler {
         self.slot..self.slot + 1
     }
 
-    fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed> {
+    fn forward(&self, ops: &dyn Ops, x: ConvOutput, state: &mut State) -> Result<ConvOutput> {
         let keeps = self.upsample.spec.keeps();
-        let past = state.past(ops, self.slot, &x.tensor, keeps)?;
-        let y = ops.upsample(past, &x.tensor, &self.upsample, Some(self.groups))?;
+        let cache = state.cache(ops, self.slot, &x.tensor, keeps)?;
+        let y = ops.upsample(cache, &x.tensor, &self.upsample, Some(self.groups))?;
         state.keep(ops, self.slot, x.tensor, keeps)?;
         Ok(y)
     }

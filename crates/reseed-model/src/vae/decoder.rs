@@ -1,7 +1,7 @@
-use reseed_ops::{Hw, Ops, Summed, Tensor};
+use reseed_ops::{ConvOutput, Hw, Ops, Tensor};
 
-use super::Half;
-use super::blocks::{Head, Mid, Resnet, Single, Upsampler};
+use super::Coder;
+use super::blocks::{ConvLayer, Head, Mid, Resnet, Upsampler};
 use super::parts::{Block, Step};
 use super::state::State;
 use crate::config::Config;
@@ -11,13 +11,13 @@ use crate::load::Loader;
 /// Latents `[1 + k, h, w, latent]`, unscaled, to pictures `[1 + 4k, 8h, 8w, 3]` around [-1, 1].
 pub struct Decoder {
     config: Config,
-    stem: Single,
+    stem: ConvLayer,
     mid: Mid,
     levels: Vec<Level>,
     head: Head,
     slots: usize,
     /// Whether the layers wait in the host's memory.
-    parked: bool,
+    offloaded: bool,
 }
 
 struct Level {
@@ -27,11 +27,11 @@ struct Level {
 }
 
 impl Level {
-    fn fetch(&self, ops: &dyn Ops) -> Result<Level> {
+    fn prefetch(&self, ops: &dyn Ops) -> Result<Level> {
         Ok(Level {
             name: self.name.clone(),
-            resnets: self.resnets.iter().map(|resnet| resnet.fetch(ops)).collect::<Result<_>>()?,
-            up: self.up.as_ref().map(|up| up.fetch(ops)).transpose()?,
+            resnets: self.resnets.iter().map(|resnet| resnet.prefetch(ops)).collect::<Result<_>>()?,
+            up: self.up.as_ref().map(|up| up.prefetch(ops)).transpose()?,
         })
     }
 }
@@ -40,7 +40,7 @@ impl Decoder {
     pub(crate) fn load(w: &Loader) -> Result<Decoder> {
         let config = w.config;
         let mut previous = *config.channels.last().expect("a VAE has levels");
-        let stem = Single::stem(w, "decoder", config.latent, previous)?;
+        let stem = ConvLayer::stem(w, "decoder", config.latent, previous)?;
         let mid = Mid::load(w, "decoder.mid_block", previous)?;
         let mut levels = Vec::new();
         for (i, &c) in config.channels.iter().rev().enumerate() {
@@ -53,8 +53,8 @@ impl Decoder {
             previous = c;
         }
         let head = Head::load(w, "decoder", previous, config.image)?;
-        let (config, slots, parked) = (config.clone(), w.next_slot(), w.parked);
-        Ok(Decoder { config, stem, mid, levels, head, slots, parked })
+        let (config, slots, offloaded) = (config.clone(), w.next_slot(), w.offloaded);
+        Ok(Decoder { config, stem, mid, levels, head, slots, offloaded })
     }
 
     /// From the lowest level to pictures. The levels next to the pictures, `levels` of them, run over `at_once` frames at a
@@ -80,7 +80,7 @@ impl Decoder {
     }
 }
 
-impl Half for Decoder {
+impl Coder for Decoder {
     fn channels_in(&self) -> usize {
         self.config.latent
     }
@@ -103,7 +103,7 @@ impl Half for Decoder {
     fn run(&self, ops: &dyn Ops, slice: Tensor, state: &mut State) -> Result<Tensor> {
         let frames = slice.thw().t;
         ops.stage("decoder.conv_in");
-        let x = self.stem.forward(ops, Summed { tensor: slice, stats: None }, state)?;
+        let x = self.stem.forward(ops, ConvOutput { tensor: slice, stats: None }, state)?;
         ops.stage("decoder.mid_block");
         let x = self.mid.forward(ops, x, state)?;
         let (at_once, levels) = state.at_once();
@@ -116,17 +116,17 @@ impl Half for Decoder {
         self.slots
     }
 
-    fn fetch(&self, ops: &dyn Ops) -> Result<Option<Box<dyn Half>>> {
-        if !self.parked {
+    fn prefetch(&self, ops: &dyn Ops) -> Result<Option<Box<dyn Coder>>> {
+        if !self.offloaded {
             return Ok(None);
         }
         Ok(Some(Box::new(Decoder {
             config: self.config.clone(),
-            stem: self.stem.fetch(ops)?,
-            mid: self.mid.fetch(ops)?,
-            levels: self.levels.iter().map(|level| level.fetch(ops)).collect::<Result<_>>()?,
-            head: self.head.fetch(ops)?,
-            parked: false,
+            stem: self.stem.prefetch(ops)?,
+            mid: self.mid.prefetch(ops)?,
+            levels: self.levels.iter().map(|level| level.prefetch(ops)).collect::<Result<_>>()?,
+            head: self.head.prefetch(ops)?,
+            offloaded: false,
             ..*self
         })))
     }

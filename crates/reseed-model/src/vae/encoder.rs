@@ -1,9 +1,9 @@
 use std::iter;
 
-use reseed_ops::{Hw, Ops, Summed, Tensor};
+use reseed_ops::{ConvOutput, Hw, Ops, Tensor};
 
-use super::Half;
-use super::blocks::{Head, Mid, Resnet, Single};
+use super::Coder;
+use super::blocks::{ConvLayer, Head, Mid, Resnet};
 use super::parts::{Block, Step};
 use super::state::State;
 use crate::config::Config;
@@ -13,7 +13,7 @@ use crate::load::Loader;
 /// Pictures `[1 + 4k, H, W, 3]` in [-1, 1] to moments `[1 + k, H/8, W/8, 2 · latent]`: mean, then log-variance.
 pub struct Encoder {
     config: Config,
-    stem: Single,
+    stem: ConvLayer,
     levels: Vec<Level>,
     mid: Mid,
     head: Head,
@@ -21,21 +21,21 @@ pub struct Encoder {
     fine: usize,
     slots: usize,
     /// Whether the layers wait in the host's memory.
-    parked: bool,
+    offloaded: bool,
 }
 
 struct Level {
     name: String,
     resnets: Vec<Resnet>,
-    down: Option<Single>,
+    down: Option<ConvLayer>,
 }
 
 impl Level {
-    fn fetch(&self, ops: &dyn Ops) -> Result<Level> {
+    fn prefetch(&self, ops: &dyn Ops) -> Result<Level> {
         Ok(Level {
             name: self.name.clone(),
-            resnets: self.resnets.iter().map(|resnet| resnet.fetch(ops)).collect::<Result<_>>()?,
-            down: self.down.as_ref().map(|down| down.fetch(ops)).transpose()?,
+            resnets: self.resnets.iter().map(|resnet| resnet.prefetch(ops)).collect::<Result<_>>()?,
+            down: self.down.as_ref().map(|down| down.prefetch(ops)).transpose()?,
         })
     }
 }
@@ -45,22 +45,22 @@ impl Encoder {
         let config = w.config;
         let top = *config.channels.last().expect("a VAE has levels");
         let mut previous = config.channels[0];
-        let stem = Single::stem(w, "encoder", config.image, previous)?;
+        let stem = ConvLayer::stem(w, "encoder", config.image, previous)?;
         let fine = (0..config.channels.len()).find(|&i| config.down_time(i)).unwrap_or(config.channels.len() - 1);
         let mut levels = Vec::new();
         for (i, &c) in config.channels.iter().enumerate() {
             let name = format!("encoder.down_blocks.{i}");
             let resnet = |j| Resnet::load(w, &format!("{name}.resnets.{j}"), if j == 0 { previous } else { c }, c);
             let resnets = (0..config.layers).map(resnet).collect::<Result<_>>()?;
-            let down = || Single::down(w, &format!("{name}.downsamplers.0"), c, config.down_time(i));
+            let down = || ConvLayer::down(w, &format!("{name}.downsamplers.0"), c, config.down_time(i));
             let down = (i + 1 < config.channels.len()).then(down).transpose()?;
             levels.push(Level { name, resnets, down });
             previous = c;
         }
         let mid = Mid::load(w, "encoder.mid_block", top)?;
         let head = Head::load(w, "encoder", top, 2 * config.latent)?;
-        let (config, slots, parked) = (config.clone(), w.next_slot(), w.parked);
-        Ok(Encoder { config, stem, levels, mid, head, fine, slots, parked })
+        let (config, slots, offloaded) = (config.clone(), w.next_slot(), w.offloaded);
+        Ok(Encoder { config, stem, levels, mid, head, fine, slots, offloaded })
     }
 }
 
@@ -73,7 +73,7 @@ fn steps(levels: &[Level]) -> impl Iterator<Item = Step<'_>> {
     })
 }
 
-impl Half for Encoder {
+impl Coder for Encoder {
     fn channels_in(&self) -> usize {
         self.config.image
     }
@@ -97,7 +97,7 @@ impl Half for Encoder {
         let (fine, coarse) = self.levels.split_at(self.fine);
         let stem = Step { stage: "encoder.conv_in", at_once: Some(state.at_once().0), block: &self.stem };
         let fine: Vec<Step> = iter::once(stem).chain(steps(fine)).collect();
-        let x = state.run(ops, &fine, Summed { tensor: slice, stats: None })?;
+        let x = state.run(ops, &fine, ConvOutput { tensor: slice, stats: None })?;
         let x = state.run(ops, &steps(coarse).collect::<Vec<_>>(), x)?;
         ops.stage("encoder.mid_block");
         let x = self.mid.forward(ops, x, state)?;
@@ -111,17 +111,17 @@ impl Half for Encoder {
         self.slots
     }
 
-    fn fetch(&self, ops: &dyn Ops) -> Result<Option<Box<dyn Half>>> {
-        if !self.parked {
+    fn prefetch(&self, ops: &dyn Ops) -> Result<Option<Box<dyn Coder>>> {
+        if !self.offloaded {
             return Ok(None);
         }
         Ok(Some(Box::new(Encoder {
             config: self.config.clone(),
-            stem: self.stem.fetch(ops)?,
-            levels: self.levels.iter().map(|level| level.fetch(ops)).collect::<Result<_>>()?,
-            mid: self.mid.fetch(ops)?,
-            head: self.head.fetch(ops)?,
-            parked: false,
+            stem: self.stem.prefetch(ops)?,
+            levels: self.levels.iter().map(|level| level.prefetch(ops)).collect::<Result<_>>()?,
+            mid: self.mid.prefetch(ops)?,
+            head: self.head.prefetch(ops)?,
+            offloaded: false,
             ..*self
         })))
     }

@@ -3,7 +3,7 @@
 use std::iter;
 use std::ops::Range;
 
-use reseed_ops::{Ops, Summed, Tensor};
+use reseed_ops::{ConvOutput, Ops, Tensor};
 
 use super::state::State;
 use crate::error::Result;
@@ -13,7 +13,7 @@ pub trait Block {
     /// The slots of these layers.
     fn slots(&self) -> Range<usize>;
     /// Runs them over the next frames of a clip.
-    fn forward(&self, ops: &dyn Ops, x: Summed, state: &mut State) -> Result<Summed>;
+    fn forward(&self, ops: &dyn Ops, x: ConvOutput, state: &mut State) -> Result<ConvOutput>;
 }
 
 /// A block on its way through a slice.
@@ -28,9 +28,9 @@ pub struct Step<'a> {
 
 impl State {
     /// Runs steps over a slice. Parts of it go through as many steps as they can, so that little of it exists at a time;
-    /// but where a past is parked and parts go abreast, all of them take that step before any takes the next, and the past
+    /// but where a cache is offloaded and parts go abreast, all of them take that step before any takes the next, and the cache
     /// comes and leaves once.
-    pub(crate) fn run(&mut self, ops: &dyn Ops, steps: &[Step], x: Summed) -> Result<Summed> {
+    pub(crate) fn run(&mut self, ops: &dyn Ops, steps: &[Step], x: ConvOutput) -> Result<ConvOutput> {
         let (mut parts, mut steps) = (vec![x], steps);
         while !steps.is_empty() {
             let (now, later) = steps.split_at(self.together(steps));
@@ -43,13 +43,13 @@ impl State {
     /// How many of these steps, the first at least, a part takes before the next part takes any. What a step that cuts makes
     /// is never collected: with a step up parts are largest there.
     fn together(&self, steps: &[Step]) -> usize {
-        let parked = |step: &Step| step.block.slots().any(|slot| self.keeping.parked.contains(&slot));
-        let meet = |a: &Step, b: &Step| self.keeping.abreast && a.at_once.is_none() && (parked(a) || parked(b));
+        let offloaded = |step: &Step| step.block.slots().any(|slot| self.keeping.offloaded.contains(&slot));
+        let meet = |a: &Step, b: &Step| self.keeping.abreast && a.at_once.is_none() && (offloaded(a) || offloaded(b));
         (1..steps.len()).find(|&i| meet(&steps[i - 1], &steps[i])).unwrap_or(steps.len())
     }
 
     /// Runs steps over one part after the other, each cut as short as the first of them wants.
-    fn pass(&mut self, ops: &dyn Ops, steps: &[Step], parts: Vec<Summed>) -> Result<Vec<Summed>> {
+    fn pass(&mut self, ops: &dyn Ops, steps: &[Step], parts: Vec<ConvOutput>) -> Result<Vec<ConvOutput>> {
         let [step, rest @ ..] = steps else { return Ok(parts) };
         let parts = match step.at_once {
             Some(at_once) => self.cut(ops, parts, at_once)?,
@@ -72,7 +72,7 @@ impl State {
     }
 
     /// Parts of at most `at_once` frames; the frame that a clip starts with is one of its own.
-    fn cut(&self, ops: &dyn Ops, parts: Vec<Summed>, at_once: usize) -> Result<Vec<Summed>> {
+    fn cut(&self, ops: &dyn Ops, parts: Vec<ConvOutput>, at_once: usize) -> Result<Vec<ConvOutput>> {
         let mut cut = Vec::new();
         for part in parts {
             let frames = part.tensor.thw().t;
@@ -92,13 +92,13 @@ impl State {
 
 /// The same frames in memory of their own, which layers may work in and which is free when they are done with it; their
 /// few statistics may stay.
-fn copied(ops: &dyn Ops, x: Summed) -> Result<Summed> {
+fn copied(ops: &dyn Ops, x: ConvOutput) -> Result<ConvOutput> {
     let frames = x.tensor.thw().t;
-    Ok(Summed { tensor: ops.tail(None, x.tensor, frames)?, stats: x.stats })
+    Ok(ConvOutput { tensor: ops.tail(None, x.tensor, frames)?, stats: x.stats })
 }
 
 /// One clip behind the other, with their statistics.
-fn joined(ops: &dyn Ops, a: Summed, b: Summed) -> Result<Summed> {
+fn joined(ops: &dyn Ops, a: ConvOutput, b: ConvOutput) -> Result<ConvOutput> {
     let join = |a: Tensor, b: Tensor| {
         let frames = a.thw().t + b.thw().t;
         ops.tail(Some(a), b, frames)
@@ -115,5 +115,5 @@ fn joined(ops: &dyn Ops, a: Summed, b: Summed) -> Result<Summed> {
         }
         _ => None,
     };
-    Ok(Summed { tensor: join(a.tensor, b.tensor)?, stats })
+    Ok(ConvOutput { tensor: join(a.tensor, b.tensor)?, stats })
 }

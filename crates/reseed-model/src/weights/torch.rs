@@ -27,7 +27,7 @@ pub fn read(path: &Path) -> Result<(Shape, Vec<f32>)> {
     let size = match tensor.storage.as_str() {
         "torch BFloat16Storage" | "torch HalfStorage" => 2,
         "torch FloatStorage" => 4,
-        other => return Err(wrong(&format!("its values are {other}; BFloat16, Half and Float are known"))),
+        other => return Err(wrong(&format!("its values are {other}; BFloat16, Coder and Float are known"))),
     };
     if entry("/byteorder").is_some_and(|order| order != b"little") {
         return Err(wrong("its bytes are in the other order"));

@@ -6,7 +6,7 @@ use super::CheckOps;
 use super::disagreement::{Disagreement, relative_error, summation};
 use super::pair::Pair;
 use crate::error::Result;
-use crate::ops::Summed;
+use crate::ops::ConvOutput;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -55,11 +55,11 @@ impl CheckOps<'_> {
     pub(super) fn compare_summed(
         &self,
         op: &'static str,
-        a: Summed,
-        b: Summed,
+        a: ConvOutput,
+        b: ConvOutput,
         terms: usize,
         apart: f64,
-    ) -> Result<Summed> {
+    ) -> Result<ConvOutput> {
         let pixels = a.tensor.count() / a.stats.as_ref().map_or(1, |s| s.count() / 2);
         // Sums that differ in their last bits may round to neighbours; a mean of n values shows 1/√n of that.
         let values = 4.0 * self.rounding(&a.tensor) / (pixels as f64).sqrt();
@@ -78,7 +78,7 @@ impl CheckOps<'_> {
             (None, None) => None,
             _ => panic!("{op}: only one device returned statistics"),
         };
-        Ok(Summed { tensor, stats })
+        Ok(ConvOutput { tensor, stats })
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::CheckOps;
 use crate::error::Result;
-use crate::ops::{Ops, Past};
+use crate::ops::{Ops, TemporalCache};
 use crate::tensor::{Storage, Tensor};
 use crate::weights::Packed;
 
@@ -53,22 +53,24 @@ pub fn parts(x: &Tensor) -> (Tensor, Tensor) {
     (pair.reference.view(x.shape(), x.offset()), pair.device.view(x.shape(), x.offset()))
 }
 
-/// The past on both devices, from one on the pair.
-pub struct PastParts<'a> {
-    past: Past<'a>,
+/// The cache on both devices, from one on the pair.
+pub struct CacheParts<'a> {
+    cache: TemporalCache<'a>,
     frames: Option<(Tensor, Tensor)>,
 }
 
-impl<'a> PastParts<'a> {
-    pub fn new(past: Past<'a>) -> Self {
-        PastParts { past, frames: past.frames().map(parts) }
+impl<'a> CacheParts<'a> {
+    pub fn new(cache: TemporalCache<'a>) -> Self {
+        CacheParts { cache, frames: cache.frames().map(parts) }
     }
 
-    pub fn both(&self) -> (Past<'_>, Past<'_>) {
-        match (&self.past, &self.frames) {
-            (Past::AfterFirst(_), Some((a, b))) => (Past::AfterFirst(a), Past::AfterFirst(b)),
-            (Past::Frames(_), Some((a, b))) => (Past::Frames(a), Past::Frames(b)),
-            _ => (Past::Start, Past::Start),
+    pub fn both(&self) -> (TemporalCache<'_>, TemporalCache<'_>) {
+        match (&self.cache, &self.frames) {
+            (TemporalCache::AfterFirst(_), Some((a, b))) => {
+                (TemporalCache::AfterFirst(a), TemporalCache::AfterFirst(b))
+            }
+            (TemporalCache::Frames(_), Some((a, b))) => (TemporalCache::Frames(a), TemporalCache::Frames(b)),
+            _ => (TemporalCache::Start, TemporalCache::Start),
         }
     }
 }

@@ -70,9 +70,9 @@ pub fn linear(ops: &dyn Ops, case: &Case, seed: u64) -> Result<()> {
     let linear = layer(ops, spec, &matrix(case, seed).1, values)?;
     let x = ops.upload(Shape::from([rows, spec.d_in]), &values.take(rows * spec.d_in))?;
     ops.linear(&x, &linear, None)?;
-    let parked = ops.park_linear(&linear)?;
+    let offloaded = ops.offload_linear(&linear)?;
     for _ in 0..2 {
-        ops.linear(&x, &ops.fetch_linear(&parked)?, None)?;
+        ops.linear(&x, &ops.prefetch_linear(&offloaded)?, None)?;
     }
     let residual = ops.upload(Shape::from([rows, spec.d_out]), &values.take(rows * spec.d_out))?;
     ops.linear(&x, &linear, Some(residual))?;

@@ -3,9 +3,9 @@
 
 use std::f64::consts::PI;
 
+use reseed::resize::Resizer;
 use reseed_media::{Depth, Frame, Size};
 use reseed_model::noise::normal;
-use reseed_upscale::resize::Resizer;
 
 use crate::failure::Result;
 

@@ -2,13 +2,13 @@ use super::*;
 
 fn convolution(args: ConvArgs, dtype: DType) -> Convolution {
     let none = Ptr::NULL;
-    let (x, past, w, bias, y, residual) = (none, none, none, none, none, none);
+    let (x, cache, w, bias, y, residual) = (none, none, none, none, none, none);
     Convolution {
         dtype,
         out: dtype,
         x,
         frames: 1,
-        past,
+        cache,
         w,
         bias,
         y,

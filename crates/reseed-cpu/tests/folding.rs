@@ -1,0 +1,124 @@
+//! At a clip's start several taps read the same frame. Fast levels sum their kernels first; with whole numbers that
+//! must not change anything.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use reseed_cpu::{CpuOps, Level};
+use reseed_ops::conformance::Values;
+use reseed_ops::reference::{self, Clip, taps_first};
+use reseed_ops::{
+    ConvData, ConvSpec, DType, Epilogue, Ops, Shape, TemporalCache, Tensor, Thw, UpsampleData, UpsampleSpec,
+};
+
+/// Whole numbers from -2 to 2: sums of their products are exact in f32 and their kernels exact in bf16.
+fn integers(seed: u64, count: usize) -> Vec<f32> {
+    Values::new(seed).take(count).into_iter().map(|v| (2.5 * v).round_ties_even().clamp(-2.0, 2.0)).collect()
+}
+
+fn cube(c_in: usize, c_out: usize) -> ConvSpec {
+    ConvSpec::same(c_in, c_out, Thw::new(3, 3, 3))
+}
+
+fn halving(c: usize) -> ConvSpec {
+    ConvSpec { stride: Thw::new(2, 2, 2), pad_before: 0, pad_after: 1, ..cube(c, c) }
+}
+
+#[test]
+fn the_first_frames_of_a_clip_need_fewer_taps() {
+    let (c_in, c_out) = (4, 5);
+    for spec in [cube(c_in, c_out), ConvSpec { c_out, ..halving(c_in) }] {
+        let weight = taps_first(&Values::new(1).take(27 * c_in * c_out), c_in, c_out);
+        let bias: Vec<f64> = Values::new(2).take(c_out).into_iter().map(f64::from).collect();
+        let mut x = Clip::zeros(Thw::new(5, 3, 5), c_in);
+        x.data = Values::new(3).take(x.data.len()).into_iter().map(f64::from).collect();
+        let want = reference::conv(None, &x, &spec, &weight, &bias);
+
+        // One frame under the sum of some of the three kernels.
+        let flat = ConvSpec { taps: Thw::new(1, 3, 3), stride: Thw { t: 1, ..spec.stride }, ..spec };
+        let plane = |t: usize, kernels: &[usize], bias: &[f64]| {
+            let (frame, size) = (x.data.len() / x.thw.t, weight.len() / 3);
+            let sum = (0..size).map(|i| kernels.iter().map(|k| weight[k * size + i]).sum()).collect::<Vec<f64>>();
+            let x = Clip { thw: Thw { t: 1, ..x.thw }, channels: c_in, data: x.data[t * frame..][..frame].to_vec() };
+            reference::conv(None, &x, &flat, &sum, bias).data
+        };
+        let nothing = vec![0.0; c_out];
+        let add = |a: Vec<f64>, b: Vec<f64>| a.iter().zip(b).map(|(a, b)| a + b).collect::<Vec<f64>>();
+        let first = plane(0, &[0, 1, 2], &bias);
+        let second = match spec.stride.t {
+            1 => add(plane(0, &[0, 1], &bias), plane(1, &[2], &nothing)),
+            _ => add(add(plane(0, &[0], &bias), plane(1, &[1], &nothing)), plane(2, &[2], &nothing)),
+        };
+        let folded = [first, second].concat();
+        let error = want.data.iter().zip(&folded).fold(0.0f64, |m, (a, b)| m.max((a - b).abs()));
+        // Two sums of n numbers below one: each is off by at most n roundings of n.
+        let terms = (27 * c_in + 1) as f64;
+        let allowed = 2.0 * terms * terms * f64::EPSILON / 2.0;
+        assert!(error <= allowed, "{spec:?}: {error:e}, allowed {allowed:e}");
+        assert_eq!((spec.folded(0), spec.folded(1)), (3, 3 - spec.stride.t));
+    }
+}
+
+/// Every fast level of this machine and the reference, in both types.
+fn for_each_level(check: impl Fn(&CpuOps, &CpuOps)) {
+    for dtype in [DType::F32, DType::Bf16] {
+        let reference = CpuOps::at(Level::Reference, dtype, Some(2)).unwrap();
+        for level in Level::available().filter(|&level| level != Level::Reference) {
+            check(&reference, &CpuOps::at(level, dtype, Some(2)).unwrap());
+        }
+    }
+}
+
+fn clip(ops: &CpuOps, thw: Thw, channels: usize) -> Tensor {
+    let shape = Shape::clip(thw, channels);
+    ops.upload(shape, &integers(thw.t as u64, shape.count())).unwrap()
+}
+
+#[test]
+fn a_folded_convolution_of_whole_numbers_is_exact_at_every_level() {
+    for_each_level(|reference, device| {
+        for spec in [cube(3, 5), cube(40, 35), cube(64, 96), halving(12), ConvSpec::same(7, 9, Thw::new(1, 1, 1))] {
+            for t in [1, 3, 5] {
+                let run = |ops: &CpuOps| {
+                    let weight = integers(7, spec.c_in * spec.c_out * spec.taps.count());
+                    let read = || Ok(ConvData { weight: weight.clone(), bias: integers(8, spec.c_out) });
+                    let conv = ops.conv_weights(spec, &read).unwrap();
+                    let x = clip(ops, Thw::new(t, 5, 7), spec.c_in);
+                    ops.download(&ops.conv(TemporalCache::Start, &x, &conv, Epilogue::default()).unwrap().tensor)
+                        .unwrap()
+                };
+                assert!(run(device) == run(reference), "{spec:?}, {t} frames, {}", device.device());
+            }
+        }
+    });
+}
+
+#[test]
+fn a_folded_upsampler_of_whole_numbers_is_exact_at_every_level() {
+    for_each_level(|reference, device| {
+        for (time, channels) in [(true, 5), (false, 5), (true, 35), (false, 35)] {
+            let spec = UpsampleSpec { channels, time };
+            for t in [1, 2, 4] {
+                let run = |ops: &CpuOps| {
+                    let upsample = ops.upsample_weights(spec, &|| Ok(upsampler(&spec))).unwrap();
+                    let x = clip(ops, Thw::new(t, 3, 5), channels);
+                    let first = ops.tail(None, x.frames(0, 1), spec.keeps()).unwrap();
+                    let caches =
+                        [TemporalCache::Start, TemporalCache::AfterFirst(&first), TemporalCache::Frames(&first)];
+                    let run = |cache| ops.upsample(cache, &x, &upsample, None).unwrap().tensor;
+                    caches.map(|cache| ops.download(&run(cache)).unwrap())
+                };
+                let (got, want) = (run(device), run(reference));
+                for (moment, (got, want)) in got.iter().zip(&want).enumerate() {
+                    assert!(got == want, "{spec:?}, {t} frames, moment {moment}, {}", device.device());
+                }
+            }
+        }
+    });
+}
+
+fn upsampler(spec: &UpsampleSpec) -> UpsampleData {
+    let (c, wide) = (spec.channels, spec.phases() * spec.channels);
+    UpsampleData {
+        upscale: ConvData { weight: integers(1, wide * c), bias: integers(2, wide) },
+        conv: ConvData { weight: integers(3, 27 * c * c), bias: integers(4, c) },
+    }
+}

@@ -1,0 +1,116 @@
+//! Pasts that wait in the host's memory: whole ones come back before they are used, or a convolution reads them there in
+//! strips of rows.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use reseed_ops::{ConvSpec, Result, Shape, Storage, Tensor, Thw, strip_rows};
+
+use super::CudaOps;
+use super::convolve::Convolution;
+use super::memory::ptr;
+use crate::event::Lane;
+use crate::params::{ConvArgs, int};
+use crate::pinned::Pinned;
+use crate::store::ArenaBuffer;
+
+/// Frames in pinned memory, each by itself, so that a cache moves on by dropping its oldest.
+pub struct Offloaded(Vec<Arc<Pinned>>);
+
+impl Storage for Offloaded {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+fn frame_bytes(x: &Tensor) -> usize {
+    x.bytes() / x.thw().t
+}
+
+/// Queues the copies of a tensor's last `keep` frames to the host.
+fn leave(cuda: &CudaOps, x: &Tensor, keep: usize) -> Result<Vec<Arc<Pinned>>> {
+    let (bytes, frames) = (frame_bytes(x), x.thw().t);
+    let frame = |frame: usize| {
+        // SAFETY: a frame of the tensor.
+        let (pinned, copy) = unsafe { cuda.store.leave(Lane::Out, ptr(x).plus(frame * bytes), bytes) }?;
+        x.storage::<ArenaBuffer>().read_by(copy);
+        Ok(Arc::new(pinned))
+    };
+    (frames.saturating_sub(keep)..frames).map(frame).collect()
+}
+
+pub fn offload(cuda: &CudaOps, cache: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
+    let left = leave(cuda, x, keep)?;
+    let mut frames = match cache {
+        Some(cache) => cache.storage::<Offloaded>().0.clone(),
+        // At a clip's start its first frame stands for all before it.
+        None => vec![left[0].clone(); keep - left.len()],
+    };
+    frames.extend(left);
+    let kept = frames.split_off(frames.len() - keep);
+    let shape = Shape::clip(Thw { t: keep, ..x.thw() }, x.channels());
+    Ok(Tensor::new(shape, x.dtype(), Arc::new(Offloaded(kept))))
+}
+
+pub fn prefetch(cuda: &CudaOps, offloaded: &Tensor) -> Result<Tensor> {
+    let x = cuda.room_on(Lane::In, "prefetch", offloaded.shape(), offloaded.dtype())?;
+    bring(cuda, x.storage::<ArenaBuffer>(), offloaded, 0, offloaded.thw().h)?;
+    Ok(x)
+}
+
+/// Queues the copies of rows `start .. end` of every offloaded frame. One that is that before it, as at a clip's start, is copied
+/// from there.
+fn bring(cuda: &CudaOps, to: &ArenaBuffer, offloaded: &Tensor, start: usize, end: usize) -> Result<()> {
+    let line = frame_bytes(offloaded) / offloaded.thw().h;
+    let bytes = (end - start) * line;
+    let frames = &offloaded.storage::<Offloaded>().0;
+    let frame = |i: usize| match i.checked_sub(1).filter(|&before| Arc::ptr_eq(&frames[before], &frames[i])) {
+        Some(before) => cuda.store.repeat(to, i * bytes, before * bytes, bytes),
+        None => cuda.store.bring(to, i * bytes, &frames[i], start * line, bytes),
+    };
+    (0..frames.len()).try_for_each(frame)
+}
+
+/// Whether a convolution over `x` can read its cache in strips.
+pub fn in_strips(spec: &ConvSpec, x: &Tensor) -> bool {
+    let plain = spec.stride == Thw::new(1, 1, 1) && (spec.taps.h, spec.pad_before, spec.pad_after) == (3, 1, 1);
+    plain && x.thw().t == 1 && spec.c_in.is_multiple_of(8)
+}
+
+/// A convolution of one frame whose cache is offloaded: rows of it are on their way while those before them are used.
+pub fn conv(cuda: &CudaOps, whole: &Convolution, offloaded: &Tensor) -> Result<()> {
+    let (rows, height) = (strip_rows(offloaded), whole.args.in_h as usize);
+    let (keep, line) = (offloaded.thw().t, frame_bytes(offloaded) / offloaded.thw().h);
+    let reach = |start: usize| (start.saturating_sub(1), height.min(start + rows + 1));
+    let strip = |start: usize| -> Result<ArenaBuffer> {
+        let (above, below) = reach(start);
+        let lent =
+            cuda.scratch("conv", keep * (below - above) * line / offloaded.dtype().bytes(), offloaded.dtype())?;
+        bring(cuda, &lent, offloaded, above, below)?;
+        Ok(lent)
+    };
+    let mut next = Some(strip(0)?);
+    for start in (0..height).step_by(rows) {
+        let cache = next.take().expect("a strip for every step");
+        next = (start + rows < height).then(|| strip(start + rows)).transpose()?;
+        let ((above, below), end) = (reach(start), height.min(start + rows));
+        let value = whole.dtype.bytes();
+        let (from, to) = (above * line, start * (whole.args.out_w * whole.args.y_pitch) as usize * value);
+        let args = ConvArgs {
+            in_h: int(below - above),
+            out_h: int(end - start),
+            pad_h: int(1 - (start - above)),
+            past_frames: int(keep),
+            ..whole.args
+        };
+        let y = whole.y.plus(to);
+        let residual = if whole.residual == whole.y { y } else { whole.residual };
+        let launch = Convolution { x: whole.x.plus(from), cache: cache.ptr(), y, residual, args, ..*whole };
+        // SAFETY: rows of what the caller has checked; the strip holds as many of them of the cache.
+        unsafe { launch.launch(cuda) }?;
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Golden cases of the transformer.
+
+use std::path::Path;
+
+use reseed_model::Dit;
+use reseed_model::dit::{B3, B7, Config};
+use reseed_model::weights::Source;
+use reseed_model::weights::formula::Formula;
+use reseed_model::weights::safetensors::Safetensors;
+use reseed_ops::{Ops, Precision, Shape, Tensor, Thw};
+
+use super::{Clip, golden_path};
+
+/// Golden files of the DiT.
+pub const NAMES: &[&str] = &[
+    "3b_image",
+    "3b_image_windows",
+    "3b_frames_2",
+    "3b_clip_5",
+    "3b_clip_5_windows",
+    "3b_clip_34",
+    "3b_image_sample",
+    "7b_image",
+    "7b_image_windows",
+    "7b_frames_2",
+    "7b_clip_5",
+    "7b_clip_5_windows",
+    "7b_clip_34",
+    "7b_image_sample",
+];
+
+/// A golden file of the DiT.
+pub struct Golden {
+    pub name: String,
+    pub config: Config,
+    pub seed: u64,
+    /// Whether the output is the restored latent instead of the velocity.
+    pub sample: bool,
+    /// Frames of noise, then frames of condition.
+    pub latents: Clip,
+    pub text: Vec<f32>,
+    pub output: Clip,
+}
+
+impl Golden {
+    pub fn open(name: &str) -> Golden {
+        Golden::read(&golden_path(&format!("../dit/{name}")))
+    }
+
+    pub fn read(path: &Path) -> Golden {
+        let file = Safetensors::open(path).unwrap();
+        let case: serde_json::Value = serde_json::from_str(file.metadata("case").unwrap()).unwrap();
+        let layout = if case["kind"] == "3b" { B3 } else { B7 };
+        let sample = case["op"] == "sample";
+        let latents = match sample {
+            true => joined(Clip::read(&file, "noise"), Clip::read(&file, "condition")),
+            false => parted(&Clip::read(&file, "input")),
+        };
+        Golden {
+            name: path.file_stem().unwrap().to_string_lossy().into(),
+            config: Config::tiny(layout, case["layers"].as_u64().unwrap() as usize),
+            seed: case["seed"].as_u64().unwrap(),
+            sample,
+            latents,
+            text: file.read("text").unwrap(),
+            output: Clip::read(&file, "output"),
+        }
+    }
+
+    pub fn source(&self) -> Formula {
+        Formula::plain(self.config.tensors(), self.seed)
+    }
+
+    pub fn run(&self, ops: &dyn Ops, dit: &Dit) -> Vec<f32> {
+        let latents = self.latents.upload(ops, 0..self.latents.t);
+        let text = text(ops, &dit.config, &self.text);
+        let latent = Thw::new(self.output.t, self.output.plane.h, self.output.plane.w);
+        let plan = dit.plan(ops, latent, text.rows()).unwrap();
+        let result = match self.sample {
+            true => dit.sample(ops, &latents, &text, &plan),
+            false => dit.velocity(ops, &latents, &text, &plan),
+        };
+        ops.download(&result.unwrap()).unwrap()
+    }
+}
+
+/// Relative error of a correct run with operands and results of a precision.
+pub fn allowed(precision: Precision) -> f64 {
+    match precision {
+        // Sums of a few hundred f32 products, a dozen times in a row.
+        Precision::F32 => 2e-5,
+        // In bf16 each value is rounded to 8 bits some twenty times a layer; the published policy is 0.6% away from f32.
+        // Others round as much less as their steps are finer.
+        other => 1e-2 * f64::from(other.rounding() / Precision::Bf16.rounding()),
+    }
+}
+
+pub fn text(ops: &dyn Ops, config: &Config, values: &[f32]) -> Tensor {
+    ops.upload(Shape::from([values.len() / config.text_width, config.text_width]), values).unwrap()
+}
+
+fn joined(mut noise: Clip, condition: Clip) -> Clip {
+    noise.t += condition.t;
+    noise.values.extend(condition.values);
+    noise
+}
+
+/// From pixels of noise, condition and a one.
+fn parted(input: &Clip) -> Clip {
+    let latent = input.channels / 2;
+    let part = |first: usize| Clip {
+        channels: latent,
+        values: input.values.chunks_exact(input.channels).flat_map(|p| &p[first..][..latent]).copied().collect(),
+        ..*input
+    };
+    assert!(input.values.chunks_exact(input.channels).all(|pixel| pixel[2 * latent] == 1.0));
+    joined(part(0), part(latent))
+}

@@ -1,0 +1,98 @@
+//! Test support of the workspace: golden files, models with formula weights, device doubles, a fake CUDA driver.
+#![allow(missing_docs, clippy::unwrap_used, reason = "test support: a test stops at the first error")]
+
+pub mod conformance;
+pub mod device;
+pub mod distant;
+pub mod dit;
+pub mod fake_driver;
+pub mod files;
+pub mod gguf;
+pub mod golden;
+pub mod pipeline;
+pub mod scarce;
+
+pub use golden::Clip;
+use reseed_model::plan::Cut;
+use reseed_model::weights::formula::Formula;
+use reseed_model::{Coder, Config, State, Vae};
+use reseed_ops::{Hw, Ops};
+
+/// One half of the VAE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Encode,
+    Decode,
+}
+
+impl Side {
+    pub const BOTH: [Side; 2] = [Side::Encode, Side::Decode];
+
+    pub fn half(self, vae: &Vae) -> &dyn Coder {
+        match self {
+            Side::Encode => &vae.encoder,
+            Side::Decode => &vae.decoder,
+        }
+    }
+
+    pub fn cut(self) -> Cut {
+        match self {
+            Side::Encode => Cut::Pictures,
+            Side::Decode => Cut::Latents,
+        }
+    }
+
+    /// A clip that is `latents` frames of `plane` on the latent side.
+    pub fn input(self, config: &Config, latents: usize, plane: Hw) -> Clip {
+        let (time, space) = (config.temporal_factor(), config.spatial_factor());
+        let name = format!("{self:?} {latents} {plane}");
+        match self {
+            Side::Encode => {
+                let plane = Hw::new(plane.h * space, plane.w * space);
+                Clip::uniform(&name, 1 + (latents - 1) * time, plane, config.image)
+            }
+            Side::Decode => Clip::uniform(&name, latents, plane, config.latent),
+        }
+    }
+
+    /// Input frames of slices given in latent frames.
+    pub fn slices(self, config: &Config, latents: &[usize]) -> Vec<std::ops::Range<usize>> {
+        let position = |latents: usize| match self {
+            Side::Encode if latents > 0 => 1 + (latents - 1) * config.temporal_factor(),
+            _ => latents,
+        };
+        let mut seen = 0;
+        let slice = |&n: &usize| {
+            seen += n;
+            position(seen - n)..position(seen)
+        };
+        latents.iter().map(slice).collect()
+    }
+}
+
+/// A VAE whose weights come from the formula.
+pub fn load(ops: &dyn Ops, config: &Config) -> Vae {
+    Vae::load(ops, &formula(config)).unwrap()
+}
+
+pub fn formula(config: &Config) -> Formula {
+    Formula::new(config.tensors(), config.groups, 1)
+}
+
+/// Runs a clip in slices given in latent frames.
+pub fn run_slices(ops: &dyn Ops, vae: &Vae, side: Side, clip: &Clip, latents: &[usize]) -> Vec<f32> {
+    let mut state = State::new();
+    let slices = side.slices(&vae.config, latents);
+    slices.into_iter().flat_map(|slice| step(ops, side.half(vae), clip, slice, &mut state)).collect()
+}
+
+/// Runs one slice of a clip and moves its state on.
+pub fn step(
+    ops: &dyn Ops,
+    half: &dyn Coder,
+    clip: &Clip,
+    frames: std::ops::Range<usize>,
+    state: &mut State,
+) -> Vec<f32> {
+    ops.download(&half.run(ops, clip.upload(ops, frames), state).unwrap()).unwrap()
+}

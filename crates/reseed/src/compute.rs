@@ -1,0 +1,317 @@
+//! The third stage: the networks, which take turns over windows of batches.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use reseed_model::plan::{Cut, slices};
+use reseed_model::{Coder, Stream};
+use reseed_ops::{CopyTime, Hw, Ops, PendingDownload, Thw};
+
+use crate::batch_store::{BatchStore, FrameSender, Turn};
+use crate::error::{Error, Result};
+use crate::latent::Latent;
+use crate::noise::noised_condition;
+use crate::phase::{Phase, PhaseCell};
+use crate::prepare::{Slice, pictures};
+use crate::read::FrameBatch;
+use crate::report::timed;
+use crate::settings::Settings;
+use crate::upscaler::{Model, Replan, Replanner};
+use crate::view::View;
+
+/// Time that the networks took.
+#[derive(Default)]
+pub struct PhaseTimes {
+    pub encode: Duration,
+    pub upscale: Duration,
+    pub decode: Duration,
+    pub streaming: CopyTime,
+}
+
+/// Sends slices on as they are, until there are none or nobody wants more.
+pub fn pass(from: &Receiver<Slice>, to: &FrameSender) -> PhaseTimes {
+    for slice in from {
+        if to.send(slice).is_err() {
+            break;
+        }
+    }
+    PhaseTimes::default()
+}
+
+/// Runs batches through the networks.
+pub struct Compute<'a> {
+    /// The decoder's device.
+    pub ops: &'a dyn Ops,
+    pub encoder_ops: &'a dyn Ops,
+    pub model: Model<'a>,
+    pub settings: &'a Settings,
+    pub view: &'a View,
+    /// Batches that were done before the job went on.
+    pub done: usize,
+    pub phase: &'a PhaseCell,
+    pub stop: &'a AtomicBool,
+    /// How the networks run now.
+    pub turns: Replan,
+    pub fit: Option<&'a dyn Replanner>,
+    /// Where latents wait for the next network's turn.
+    pub keep: Option<&'a dyn BatchStore>,
+}
+
+/// Batches between two networks.
+type Window = VecDeque<(FrameBatch, Latent)>;
+
+/// What has been read for the window and is not yet encoded, so that it can be encoded again.
+struct Encoding {
+    window: Window,
+    /// The number of the next batch.
+    next: usize,
+    /// Slices of the batch in hand. Their pictures are gone once they have been used.
+    slices: Vec<Slice>,
+    /// Whether there will be no more.
+    ended: bool,
+}
+
+impl Encoding {
+    /// The batch in hand is encoded.
+    fn push(&mut self, batch: FrameBatch, latent: Latent) {
+        self.window.push_back((batch, latent));
+        self.slices.clear();
+        self.next += 1;
+    }
+}
+
+/// How far a window is decoded.
+struct Decoding {
+    window: Window,
+    /// Slices of its first batch that were sent on.
+    sent: usize,
+}
+
+impl Compute<'_> {
+    /// Takes slices and sends their restored pictures, until there are none or nobody wants more.
+    pub fn run(mut self, from: &Receiver<Slice>, to: &FrameSender) -> Result<PhaseTimes> {
+        let (mut times, mut next) = (PhaseTimes::default(), self.done);
+        loop {
+            let mut encoding = Encoding { window: Window::new(), next, slices: Vec::new(), ended: false };
+            self.within(&mut times, |compute, times| compute.encode_window(&mut encoding, from, to, times))?;
+            let Encoding { window: mut conditions, ended, .. } = encoding;
+            next = encoding.next;
+            let mut restored = Window::new();
+            self.model.step.copy_time()?;
+            self.within(&mut times, |compute, times| compute.step_window(&mut conditions, &mut restored, times))?;
+            times.streaming += self.model.step.copy_time()?;
+            let mut decoding = Decoding { window: restored, sent: 0 };
+            let wanted = self.within(&mut times, |compute, times| compute.decode_window(&mut decoding, to, times))?;
+            if ended || !wanted || self.stopped() {
+                return Ok(times);
+            }
+        }
+    }
+
+    /// Does `work`, and again in less memory as long as the device has not enough. Whatever `work` has on the device is
+    /// given back when it returns.
+    fn within<T>(
+        &mut self,
+        times: &mut PhaseTimes,
+        mut work: impl FnMut(&Self, &mut PhaseTimes) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            let error = match work(self, times) {
+                Err(Error::Model(error @ reseed_model::Error::Device(reseed_ops::Error::OutOfMemory { .. }))) => error,
+                done => return done,
+            };
+            match self.fit.and_then(Replanner::smaller) {
+                Some(smaller) => self.turns = smaller,
+                None => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Encodes batches until the window is full. Those that were done before the job went on are sent on as they are.
+    fn encode_window(
+        &self,
+        encoding: &mut Encoding,
+        from: &Receiver<Slice>,
+        to: &FrameSender,
+        times: &mut PhaseTimes,
+    ) -> Result<()> {
+        let here = self.model.vae.encoder.prefetch(self.encoder_ops)?;
+        let half = here.as_deref().unwrap_or(&self.model.vae.encoder);
+        let mut encoder = self.stream(half, Cut::Pictures, self.padded());
+        let (mut latent, mut next, mut running) = (Vec::new(), 0, None);
+        while encoding.window.len() < self.settings.turns.window {
+            if encoding.slices.is_empty() && self.recall(encoding, from, to) {
+                continue;
+            }
+            if next == encoding.slices.len() && !self.read(encoding, from, to) {
+                break;
+            }
+            self.phase.set(Phase::Encode);
+            let slice = &mut encoding.slices[next];
+            next += 1;
+            let last = slice.batch.is_some();
+            let made = std::mem::take(&mut slice.pictures);
+            let pictures = if made.is_empty() { pictures(self.view, &slice.frames) } else { made };
+            let started = timed(&mut times.encode, || encoder.start(&pictures, last))?;
+            self.view.pool().give(pictures);
+            if let Some(before) = running.replace(started) {
+                latent.extend(timed(&mut times.encode, || self.means(before))?);
+            }
+            if let Some(batch) = slice.batch.take() {
+                let before = running.take().expect("a slice was just started");
+                latent.extend(timed(&mut times.encode, || self.means(before))?);
+                self.keep.inspect(|keep| keep.put_latent(Turn::Encode, batch.number, &latent));
+                encoding.push(batch, self.latent(std::mem::take(&mut latent)));
+                next = 0;
+                encoder = self.stream(half, Cut::Pictures, self.padded());
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the next batch with the latent that an earlier run encoded it to; `false` where there is none.
+    fn recall(&self, encoding: &mut Encoding, from: &Receiver<Slice>, to: &FrameSender) -> bool {
+        let Some(latent) = self.keep.and_then(|keep| keep.get_latent(Turn::Encode, encoding.next)) else {
+            return false;
+        };
+        while self.read(encoding, from, to) {
+            let Slice { pictures, batch, .. } = encoding.slices.pop().expect("a slice was just read");
+            self.view.pool().give(pictures);
+            if let Some(batch) = batch {
+                encoding.push(batch, self.latent(latent));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Waits for a slice to encode; `false` when there are no more.
+    fn read(&self, encoding: &mut Encoding, from: &Receiver<Slice>, to: &FrameSender) -> bool {
+        self.phase.set(Phase::Wait);
+        loop {
+            let slice = if self.stopped() { None } else { from.recv().ok() };
+            let Some(slice) = slice.filter(|_| !self.stopped()) else { break };
+            match slice.batch.as_ref().is_some_and(|batch| batch.number < self.done) {
+                false => {
+                    encoding.slices.push(slice);
+                    return true;
+                }
+                true if to.send(slice).is_err() => break,
+                true => {}
+            }
+        }
+        encoding.ended = true;
+        false
+    }
+
+    /// The transformer over the whole window.
+    fn step_window(&self, from: &mut Window, to: &mut Window, times: &mut PhaseTimes) -> Result<()> {
+        if from.is_empty() || self.stopped() {
+            return Ok(());
+        }
+        self.phase.set(Phase::Upscale);
+        let here = timed(&mut times.upscale, || self.model.step.fetch_layers(self.turns.layers))?;
+        let model = Model { step: here.as_deref().unwrap_or(self.model.step), ..self.model };
+        while let Some((batch, condition)) = from.front().filter(|_| !self.stopped()) {
+            let kept = self.keep.and_then(|keep| keep.get_latent(Turn::Step, batch.number));
+            let restored = match kept {
+                Some(values) => Latent { values, ..*condition },
+                None => timed(&mut times.upscale, || self.step(model, batch.number, condition.clone()))?,
+            };
+            to.extend(from.pop_front().map(|(batch, _)| (batch, restored)));
+        }
+        Ok(())
+    }
+
+    /// Decodes the window and sends its pictures on; `false` when nobody wants more.
+    fn decode_window(&self, decoding: &mut Decoding, to: &FrameSender, times: &mut PhaseTimes) -> Result<bool> {
+        if decoding.window.is_empty() {
+            return Ok(true);
+        }
+        self.phase.set(Phase::Decode);
+        let here = self.model.vae.decoder.prefetch(self.ops)?;
+        let half = here.as_deref().unwrap_or(&self.model.vae.decoder);
+        while let Some((batch, restored)) = decoding.window.front_mut() {
+            let thw = restored.thw;
+            let mut decoder = self.stream(half, Cut::Latents, Hw::new(thw.h, thw.w));
+            let (ranges, frame) = (slices(thw.t, self.turns.vae.slice), restored.values.len() / thw.t);
+            let mut running: Option<Box<dyn PendingDownload>> = None;
+            for i in 0..=ranges.len() {
+                if self.stopped() {
+                    return Ok(false);
+                }
+                let start = |range: &Range<usize>| {
+                    let values = &restored.values[range.start * frame..range.end * frame];
+                    timed(&mut times.decode, || decoder.start(values, range.end == thw.t))
+                };
+                let started = ranges.get(i).map(start).transpose()?;
+                let Some(before) = std::mem::replace(&mut running, started) else { continue };
+                let mut pictures = Vec::new();
+                timed(&mut times.decode, || before.wait(&mut pictures)).map_err(reseed_model::Error::from)?;
+                if i <= decoding.sent {
+                    continue;
+                }
+                let batch = (i == ranges.len()).then(|| batch.clone());
+                if to.send(Slice { pictures, frames: Vec::new(), batch }).is_err() {
+                    return Ok(false);
+                }
+                decoding.sent += 1;
+            }
+            decoding.window.pop_front();
+            decoding.sent = 0;
+        }
+        Ok(true)
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// What the transformer sees of a slice that is being encoded: the mean of its latents' distribution, scaled.
+    fn means(&self, moments: Box<dyn PendingDownload>) -> Result<Vec<f32>> {
+        let config = &self.model.vae.config;
+        let mut values = Vec::new();
+        moments.wait(&mut values).map_err(reseed_model::Error::from)?;
+        let means = values.chunks_exact(2 * config.latent).flat_map(|moments| &moments[..config.latent]);
+        Ok(means.map(|mean| mean * config.scaling_factor).collect())
+    }
+
+    /// The transformer's step, scaled back for the decoder.
+    fn step(&self, model: Model, batch: usize, mut condition: Latent) -> Result<Latent> {
+        let config = &model.vae.config;
+        let scale = self.settings.latent_noise;
+        let (noise, second) = self.settings.noise.draw(batch, condition.thw, config.latent, scale > 0.0)?;
+        if let Some(second) = second {
+            noised_condition(&mut condition, &noise, &second, scale);
+        }
+        let mut restored = model.step.run(&condition, &noise)?;
+        assert_eq!(restored.thw, condition.thw, "a step keeps the latent's shape");
+        restored.values.iter_mut().for_each(|value| *value /= config.scaling_factor);
+        self.keep.inspect(|keep| keep.put_latent(Turn::Step, batch, &restored.values));
+        Ok(restored)
+    }
+
+    fn latent(&self, values: Vec<f32>) -> Latent {
+        let plane = self.model.vae.encoder.plane_out(self.padded());
+        let t = values.len() / (plane.count() * self.model.vae.config.latent);
+        Latent { thw: Thw::new(t, plane.h, plane.w), values }
+    }
+
+    fn padded(&self) -> Hw {
+        let size = self.view.geometry().padded;
+        Hw::new(size.h, size.w)
+    }
+
+    fn stream<'s>(&'s self, half: &'s dyn Coder, cut: Cut, plane: Hw) -> Stream<'s> {
+        let plan = &self.turns.vae;
+        let (ops, keeping, tiling) = match cut {
+            Cut::Pictures => (self.encoder_ops, &plan.encode, plan.encode_tiling),
+            Cut::Latents => (self.ops, &plan.decode, plan.decode_tiling),
+        };
+        let tiles = tiling.and_then(|tiling| tiling.tiles(cut, plane, self.model.vae.config.spatial_factor()));
+        Stream::new(ops, half, plane, keeping).tiled(tiles, plan.workers)
+    }
+}

@@ -1,0 +1,224 @@
+//! How jobs behave, whatever the networks make: shots, memory, endings.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+use reseed::batch::Batching;
+use reseed::noise::Noise;
+use reseed::{Color, Error, Latent, Progress, Settings, Target, Upscaler};
+use reseed_media::{Depth, Frame, Samples, Size, Source};
+use reseed_ops::Thw;
+use reseed_testing::pipeline::job::{Film, SmallVae, identity, screen, unreadable};
+
+const SIZE: Size = Size { h: 18, w: 26 };
+
+/// A frame of a shot: another picture for every shot, a little light for every frame.
+fn frame(shot: usize, i: usize) -> Frame {
+    let value = |k: usize| {
+        let (x, y) = ((k / 3 % SIZE.w) as f32, (k / 3 / SIZE.w) as f32);
+        let base = [0.2, 0.75, 0.45][(shot + k % 3) % 3];
+        base + 0.15 * (0.3 * x + (0.2 + shot as f32) * y).sin() + 0.004 * (i % 7) as f32
+    };
+    let unit: Vec<f32> = (0..3 * SIZE.pixels()).map(value).collect();
+    Frame::from_unit(SIZE, &unit, Depth::Eight)
+}
+
+fn shot(shot: usize, frames: usize) -> Vec<Frame> {
+    (0..frames).map(|i| frame(shot, i)).collect()
+}
+
+fn settings(size: usize, overlap: usize) -> Settings {
+    let batching = Batching { size, overlap, uniform: false };
+    Settings { target: Target::Scale(1.3), batching, ..Settings::default() }
+}
+
+#[test]
+fn nothing_bleeds_across_a_cut() {
+    let networks = SmallVae::new();
+    let run = |frames: &[Frame]| {
+        let (report, frames) = networks.run(settings(5, 2), &identity, frames);
+        (report.unwrap(), frames)
+    };
+    let film = [shot(0, 7), shot(1, 3), shot(2, 9)];
+    let (report, whole) = run(&film.concat());
+    assert_eq!((report.shots, report.frames), (3, 19));
+    let alone: Vec<Frame> = film.iter().flat_map(|shot| run(shot).1).collect();
+    assert!(whole == alone, "a shot changes another");
+
+    let blind = Settings { detect_shots: false, ..settings(5, 2) };
+    let (report, blind) = networks.run(blind, &identity, &film.concat());
+    assert_eq!(report.unwrap().shots, 1);
+    assert!(blind != whole, "a batch across a cut looks like none");
+}
+
+#[test]
+fn a_job_gives_the_same_bytes_again() {
+    let networks = SmallVae::new();
+    let step = |condition: &Latent, noise: &Latent| {
+        let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
+        Ok(Latent { thw: condition.thw, values: mixed })
+    };
+    let run = |seed| {
+        let settings = Settings { noise: Noise::Seed(seed), latent_noise: 0.2, ..settings(5, 1) };
+        networks.run(settings, &step, &shot(0, 11)).1
+    };
+    let first = run(7);
+    assert_eq!(first.len(), 11);
+    assert!(first == run(7), "the same seed gives other bytes");
+    assert!(first != run(8), "the seed does not matter");
+}
+
+#[test]
+fn every_batch_of_a_shape_starts_from_the_same_noise() {
+    let noises = Mutex::new(Vec::new());
+    let step = |condition: &Latent, noise: &Latent| {
+        noises.lock().unwrap().push(noise.clone());
+        Ok(condition.clone())
+    };
+    let settings = Settings { noise: Noise::Seed(42), ..settings(5, 0) };
+    SmallVae::new().run(settings, &step, &shot(0, 11)).0.unwrap();
+    let noises = noises.into_inner().unwrap();
+    assert_eq!(noises.iter().map(|noise| noise.thw.t).collect::<Vec<_>>(), [2, 2, 1]);
+    assert_eq!(noises[0], noises[1]);
+    // The public stream fills channel by channel: the second number is the next column's.
+    let Thw { t, h, w } = noises[0].thw;
+    let stream = reseed_model::noise::normal(42, 16 * t * h * w);
+    let at = |t: usize, y: usize, x: usize, c: usize| noises[0].values[((t * h + y) * w + x) * 16 + c];
+    assert_eq!([at(0, 0, 0, 0), at(0, 0, 1, 0), at(0, 1, 0, 0)], [stream[0], stream[1], stream[w]]);
+    assert_eq!([at(1, 0, 0, 0), at(0, 0, 0, 1)], [stream[h * w], stream[t * h * w]]);
+}
+
+/// Places that hold a batch.
+const STAGES: usize = 8;
+
+/// Frames that a job of any length may hold: the shot detector's one, the batcher's, those of one batch in each channel and
+/// in each stage behind it, the joiner's two, and the finished ones.
+#[test]
+fn long_clips_take_no_more_memory_than_short_ones() {
+    let networks = SmallVae::new();
+    let most = |length: usize| {
+        let film = Film::made(SIZE, Depth::Eight, move |i| Ok((i < length).then(|| frame(0, i))));
+        let counts = film.counts.clone();
+        let (report, frames) = networks.run_with(settings(5, 1), &identity, film, &mut ());
+        assert_eq!((report.unwrap().frames, frames.len()), (length, length));
+        counts.most.load(Ordering::SeqCst)
+    };
+    let (batch, finished) = (5, 8);
+    assert!(most(200) <= STAGES * batch + finished + 2, "{} frames held", most(200));
+}
+
+/// Ends the job after so many frames.
+struct Impatient(usize);
+
+impl Progress for Impatient {
+    fn advance(&mut self, frames: usize) {
+        self.0 = self.0.saturating_sub(frames);
+    }
+
+    fn cancelled(&mut self) -> bool {
+        self.0 == 0
+    }
+}
+
+#[test]
+fn a_cancelled_job_ends_soon_and_unfinished() {
+    let film = Film::made(SIZE, Depth::Eight, |i| Ok(Some(frame(0, i))));
+    let counts = film.counts.clone();
+    let (report, _) = SmallVae::new().run_with(settings(5, 1), &identity, film, &mut Impatient(20));
+    assert!(matches!(report, Err(Error::Cancelled)), "{report:?}");
+    // What was under way by then is still written, and no more.
+    let written = counts.written.load(Ordering::SeqCst);
+    assert!((20..20 + 5 * STAGES).contains(&written), "{written} frames written");
+    // Before its first frame, too.
+    let film = Film::made(SIZE, Depth::Eight, |i| Ok(Some(frame(0, i))));
+    let (report, _) = SmallVae::new().run_with(settings(5, 1), &identity, film, &mut Impatient(0));
+    assert!(matches!(report, Err(Error::Cancelled)), "{report:?}");
+}
+
+#[test]
+fn every_failure_keeps_its_name() {
+    let networks = SmallVae::new();
+    let (report, _) = networks.run(settings(5, 0), &identity, &[]);
+    assert!(matches!(report, Err(Error::NoFrames)), "{report:?}");
+
+    let broken = |i: usize| if i < 12 { Ok(Some(frame(0, i))) } else { Err(unreadable()) };
+    let film = Film::made(SIZE, Depth::Eight, broken);
+    let (report, _) = networks.run_with(settings(5, 0), &identity, film, &mut ());
+    assert!(matches!(report, Err(Error::Input(reseed_media::Error::Truncated { .. }))), "{report:?}");
+
+    let film = Film::made(SIZE, Depth::Eight, |i| Ok(Some(frame(0, i))));
+    film.counts.unwritable.store(true, Ordering::SeqCst);
+    let (report, _) = networks.run_with(settings(5, 0), &identity, film, &mut ());
+    assert!(matches!(report, Err(Error::Output(_))), "{report:?}");
+
+    let failing = |_: &Latent, _: &Latent| Err(reseed_model::Error::State("lost".into()));
+    let (report, _) = networks.run(settings(5, 0), &failing, &shot(0, 30));
+    assert!(matches!(report, Err(Error::Model(_))), "{report:?}");
+
+    let nothing = Settings { target: Target::Scale(0.01), ..settings(5, 0) };
+    assert!(matches!(nothing.output(reseed_media::sample().info()), Err(Error::NoPixels { .. })));
+}
+
+#[test]
+fn the_lead_in_is_taken_off_again() {
+    let networks = SmallVae::new();
+    for (length, lead_in) in [(9, 3), (2, 5), (1, 1)] {
+        let settings = Settings { lead_in, color: Color::None, ..settings(5, 0) };
+        let (report, frames) = networks.run(settings, &identity, &shot(0, length));
+        assert_eq!((report.unwrap().frames, frames.len()), (length, length), "{length} {lead_in}");
+    }
+}
+
+#[test]
+fn alpha_stays_with_the_frames_that_have_it() {
+    let ramp = |depth| {
+        let unit: Vec<f32> = (0..SIZE.pixels()).map(|i| (i % SIZE.w) as f32 / SIZE.w as f32).collect();
+        Some(Samples::from_unit(&unit, depth))
+    };
+    let mut film = shot(0, 6);
+    film[1].alpha = ramp(Depth::Eight);
+    film[4].alpha = ramp(Depth::Eight);
+    let (report, frames) = SmallVae::new().run(settings(5, 1), &identity, &film);
+    let pixels = report.map(|_| frames[0].size.pixels()).unwrap();
+    let lengths: Vec<Option<usize>> = frames.iter().map(|f| f.alpha.as_ref().map(Samples::len)).collect();
+    assert_eq!(lengths, [None, Some(pixels), None, None, Some(pixels), None]);
+}
+
+#[test]
+fn slices_and_longer_ones_give_the_same_frames() {
+    let networks = SmallVae::new();
+    let run = |slice| {
+        let plan = reseed::VaePlan { slice, ..Settings::default().vae };
+        networks.run(Settings { vae: plan, ..settings(13, 2) }, &identity, &shot(0, 15)).1
+    };
+    let (short, long) = (run(1), run(4));
+    let far = short.iter().zip(&long).any(|(a, b)| reseed_media::metrics::psnr(a, b) < 60.0);
+    assert!(!far, "slices change the result");
+}
+
+/// A job without networks, sizes and colours leaves frames as they are; batches that share frames compute with them, and find
+/// the same.
+#[test]
+fn frames_that_nothing_changes_come_out_as_they_went_in() {
+    let run = |overlap: usize, depth: Depth, frames: &[Frame]| {
+        let all = frames.to_vec();
+        let mut film = Film::made(frames[0].size, depth, move |i| Ok(all.get(i).cloned()));
+        let settings = Settings { target: Target::Scale(1.0), color: Color::None, ..settings(5, overlap) };
+        let (screen, finished) = screen(&film, settings.output(film.info()).unwrap().size);
+        Upscaler::identity(settings).run(&mut film, screen, &mut ()).unwrap();
+        finished.lock().unwrap().take().unwrap()
+    };
+    let codes = |size: Size, step: usize| (0..3 * size.pixels()).map(move |i| (i * step) as u16).collect();
+    let deep = |size, step| Frame { size, samples: Samples::U16(codes(size, step)), alpha: None };
+    let every_code = Size { h: 128, w: 172 };
+    let film: Vec<Frame> = (0..7).map(|i| deep(every_code, 2 * i + 1)).collect();
+    for overlap in [0, 1] {
+        assert!(run(overlap, Depth::Sixteen, &film) == film, "deep frames, {overlap} shared");
+        assert!(run(overlap, Depth::Eight, &shot(0, 7)) == shot(0, 7), "frames, {overlap} shared");
+    }
+    let odd: Vec<Frame> = (1..7).map(|i| deep(Size { h: 9, w: 13 }, 997 * i)).collect();
+    for (depth, film) in [(Depth::Sixteen, shot(0, 7)), (Depth::Sixteen, odd.clone()), (Depth::Eight, odd)] {
+        assert!(run(0, depth, &film) == run(1, depth, &film), "{depth:?}, {}", film[0].size);
+    }
+}
