@@ -47,7 +47,7 @@ def accuracy_rows():
 
 
 def conformance(args, name, table):
-    code, out, error = command.run([args.reseed, "self-check"], **CONFORMANCE[name])
+    code, out, error = command.run(args.check, **CONFORMANCE[name])
     found = command.DISAGREEMENTS.findall(out)
     value = f"{found[0]} disagreements" if found else error
     table.add(conformance_row(name), value, "0", code == 0 and found == ["0"])
@@ -67,7 +67,7 @@ def stored(folders):
 def goldens(args, table):
     """A row has the case that is closest to its bound, or furthest beyond it."""
     folders, cases = args.goldens or GOLDENS, {}
-    _, out, error = command.run([args.reseed, "self-check", "goldens", *folders])
+    _, out, error = command.run([*args.check, "goldens", *folders])
     for network, dtype, name, off, allowed in command.GOLDEN.findall(out):
         cases.setdefault((NETWORKS[network], dtype), []).append((name, float(off), float(allowed)))
     if not cases:

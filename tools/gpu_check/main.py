@@ -1,12 +1,13 @@
 """Correctness, speed targets and profile on a machine with a GPU; builds nothing.
 
-    tools/gpu-check --reseed BIN [--table FILE.md] [--device cuda:0] [--only PARTS] [--goldens DIR]...
+    tools/gpu-check --reseed BIN [--table FILE.md] [--device cuda:0] [--only PARTS] [--goldens DIR]... [--check BIN]
 
-BIN is a copied `reseed`. Golden files are taken from this repository or from --goldens. PARTS are some of correctness,
-accuracy, rates, speed, restricted and jobs, with commas. --table writes the result as Markdown: hardware, driver, date,
-commit, weights and command, then one row per check. The exit code is 1 when a row fails or is missing, and 2 when
---only names a part that does not exist. Targets are for one H200 and formula weights at full size. GPU memory is the
-increase that nvidia-smi shows. Checks without timing run at the same time. Takes about six minutes.
+BIN is a copied `reseed`. --check names a separate program instead of its subcommand `self-check`. Golden files are
+taken from this repository or from --goldens. PARTS are some of correctness, accuracy, rates, speed, restricted and
+jobs, with commas. --table writes the result as Markdown: hardware, driver, date, commit, weights and command, then one
+row per check. The exit code is 1 when a row fails or is missing, and 2 when --only names a part that does not exist.
+Targets are for one H200 and formula weights at full size. GPU memory is the increase that nvidia-smi shows. Checks
+without timing run at the same time. Takes about six minutes.
 
 Effective TFLOP/s count the arithmetic of the direct algorithm and compare with cuDNN. Executed TFLOP/s count the
 products that the GPU computes and compare with its peak. They differ for Winograd F(2,3): four products instead of six.
@@ -93,12 +94,14 @@ def profile(args):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reseed", required=True, type=lambda text: pathlib.Path(text).resolve(), metavar="BIN")
+    parser.add_argument("--check", type=lambda text: [pathlib.Path(text).resolve()], metavar="BIN")
     parser.add_argument("--table", type=pathlib.Path, metavar="FILE", help="Markdown file to write")
     parser.add_argument("--goldens", action="append", type=pathlib.Path, metavar="DIR")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--commit", help="of the binary; that of this repository unless given")
     parser.add_argument("--only", default=",".join(ROWS), metavar="PARTS", help=f"some of {', '.join(ROWS)}")
     args = parser.parse_args()
+    args.check = args.check or [args.reseed, "self-check"]
     args.parts = [part for part in args.only.split(",") if part]
     unknown = [part for part in args.parts if part not in ROWS]
     if unknown or not args.parts:

@@ -68,7 +68,7 @@ def jobs_rows():
 
 def rates(args, name, variables, table):
     """Effective rates count the products of the direct algorithm, executed rates those that the GPU computes."""
-    out = command.output([args.reseed, "self-check", "main", "f16"], **variables)
+    out = command.output([*args.check, "main", "f16"], **variables)
     kernels = command.KERNELS.search(out)
     factor = WINOGRAD if kernels and kernels[1] == WINOGRAD_KERNELS and not kernels[2] else 1
     for shape, size, rate in command.RATE.findall(out):
