@@ -29,7 +29,7 @@ gpu device="cuda:0":
 
 # Times this machine.
 bench *args:
-    cargo run --release --locked -- bench vae {{args}}
+    cargo run --release --locked --bin reseed -- bench vae {{args}}
 
 # Lines of Rust per crate.
 size:
