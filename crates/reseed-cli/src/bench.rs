@@ -12,7 +12,7 @@ use std::time::Instant;
 use reseed_model::plan::{Cut, slices, whole_frames};
 use reseed_model::weights::formula::uniform;
 use reseed_model::{Slice, Stream};
-use reseed_ops::{Code, CopyTime, Cost, Depth, Ops, PendingDownload, Pixels, ProfileOps, Record};
+use reseed_ops::{Code, CopyTime, Cost, Depth, PendingDownload, Pixels, ProfileOps, Record};
 use serde_json::json;
 
 use crate::args::{BenchArgs, Direction};
@@ -59,14 +59,14 @@ impl Case<'_> {
         if self.clip.cut == Cut::Pictures {
             let input = self.draw(&parts, |drawn| Pixels::U8(drawn.iter().map(|&v| u8::nearest(v as f32)).collect()));
             self.measure(&planned, &input, |ops, stream, codes, last| {
-                Ok(ops.send(&stream.run(Slice::Pixels(codes), last)?)?)
+                Ok(ops.start_download(&stream.run(Slice::Pixels(codes), last)?)?)
             })
         } else {
             // Unit variance, as latents have.
             let input: Vec<Vec<f32>> =
                 self.draw(&parts, |drawn| drawn.iter().map(|v| (v * 3f64.sqrt()) as f32).collect());
             self.measure(&planned, &input, |ops, stream, values, last| {
-                Ok(ops.send_pixels(&stream.run(Slice::Values(values), last)?, Depth::Eight)?)
+                Ok(ops.start_download_pixels(&stream.run(Slice::Values(values), last)?, Depth::Eight)?)
             })
         }
     }
@@ -83,10 +83,10 @@ impl Case<'_> {
         &self,
         planned: &Planned,
         input: &[S],
-        start: impl Fn(&dyn Ops, &mut Stream, &S, bool) -> Result<Box<dyn PendingDownload<T>>>,
+        start: impl Fn(&dyn reseed_ops::Device, &mut Stream, &S, bool) -> Result<Box<dyn PendingDownload<T>>>,
     ) -> Result<()> {
         let mut result = T::default();
-        let mut once = |ops: &dyn Ops| -> Result<Seconds> {
+        let mut once = |ops: &dyn reseed_ops::Device| -> Result<Seconds> {
             let moment = || self.device.card.as_ref().map(|card| card.timestamp()).transpose();
             let (first, clock) = (moment()?, Instant::now());
             let mut stream = planned.stream(ops, self.clip.half, self.clip.plane);
@@ -106,7 +106,7 @@ impl Case<'_> {
             once(ops)?; // a profile is of kernels that are loaded
         }
         once(&profiler)?;
-        let copy_time = || self.device.card.as_ref().map(|card| card.copy_time()).transpose();
+        let copy_time = || self.device.card.as_ref().map(|card| reseed_ops::Timing::copy_time(&**card)).transpose();
         copy_time()?;
         let mut times = (0..self.args.repeat).map(|_| once(ops)).collect::<Result<Vec<_>>>()?;
         times.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -135,7 +135,7 @@ impl Case<'_> {
             say!(
                 "{}",
                 json!({
-                    "event": "bench", "command": format!("vae {name}"), "device": ops.device(), "size": size,
+                    "event": "bench", "command": format!("vae {name}"), "device": ops.name(), "size": size,
                     "dtype": ops.precision().to_string(), "frames": pictures, "picture_bits": 8, "seconds": times, "median": median,
                     "fps": pictures as f64 / median, "gflops_per_second": gflops,
                     "peak_above_weights_bytes": watch.above_weights(),
@@ -153,7 +153,7 @@ impl Case<'_> {
                 "vae {name} {pictures} frames {size} of 8 bits, {} on {}: median {median:.3} s ({first:.3} to {last:.3}), {:.3} fps, \
                  {gflops:.1} GFLOP/s",
                 ops.precision(),
-                ops.device(),
+                ops.name(),
                 pictures as f64 / median,
             );
             say!("{}", watch.line());

@@ -3,7 +3,7 @@
 use reseed_model::budget::{Job, Plan};
 use reseed_model::plan::{CachePlan, Cut, Tile, Tiling, padded_plane, whole_frames};
 use reseed_model::{Coder, Config, Stream};
-use reseed_ops::{Cost, Error, Hw, Ops};
+use reseed_ops::{Cost, Error, Hw};
 
 use crate::args::{Direction, PlanArgs};
 use crate::engine::{self, Device};
@@ -99,7 +99,7 @@ impl Planned {
     }
 
     /// A stream that starts.
-    pub fn stream<'a>(&self, ops: &'a dyn Ops, half: &'a dyn Coder, plane: Hw) -> Stream<'a> {
+    pub fn stream<'a>(&self, ops: &'a dyn reseed_ops::Device, half: &'a dyn Coder, plane: Hw) -> Stream<'a> {
         Stream::new(ops, half, plane, &self.plan.keeping).tiled(self.tiles.clone(), self.workers)
     }
 }
@@ -120,7 +120,7 @@ pub fn reserve(device: &Device, args: &PlanArgs, clips: &[Clip]) -> Result<Vec<P
 
 /// Why nothing more is tried.
 pub fn taken_away(device: &Device) -> Failure {
-    Failure::Memory(format!("{}: its memory is taken away as fast as it is planned for", device.ops.device()))
+    Failure::Memory(format!("{}: its memory is taken away as fast as it is planned for", device.ops.name()))
 }
 
 /// A plan with the same slices that takes less than `planned`, which it replaces, its memory taken; nothing where there is
@@ -135,7 +135,7 @@ pub fn shrink(device: &Device, args: &PlanArgs, clip: &Clip, planned: &mut Plann
         *planned = smaller;
         let taken = planned.bytes();
         if device.ops.reserve(taken).is_ok() {
-            warn(&format!("{}: less memory than there was: going on with {}", device.ops.device(), bytes(taken)));
+            warn(&format!("{}: less memory than there was: going on with {}", device.ops.name(), bytes(taken)));
             return Some(planned.plan.keeping.clone());
         }
     }
@@ -180,7 +180,7 @@ fn fitting(device: &Device, args: &PlanArgs, clip: &Clip, slice: Option<usize>, 
             return Ok(Planned { inexact, ..tiled });
         }
     }
-    Err(Failure::Memory(format!("{}: {short}; raise --max-vram or use smaller pictures", device.ops.device())))
+    Err(Failure::Memory(format!("{}: {short}; raise --max-vram or use smaller pictures", device.ops.name())))
 }
 
 fn planned(device: &Device, clip: &Clip, tiling: Option<Tiling>, slice: Option<usize>, room: usize) -> Result<Planned> {

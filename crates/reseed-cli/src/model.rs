@@ -6,7 +6,7 @@ use reseed::{Color, NetworkResidency, Networks, low_band};
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::{Formula, uniform};
 use reseed_model::{Config, Folder, Text, dit, nano};
-use reseed_ops::{Ops, Quant, Shape};
+use reseed_ops::{Device, Quant, Shape};
 
 use crate::args::JobArgs;
 use crate::engine::SEED;
@@ -133,7 +133,7 @@ impl Weights {
     }
 
     /// Brings the networks to their devices.
-    pub fn load(&self, halves: [&dyn Ops; 2], dit_ops: &dyn Ops, between: NetworkResidency) -> Result<Networks> {
+    pub fn load(&self, halves: [&dyn Device; 2], dit_ops: &dyn Device, between: NetworkResidency) -> Result<Networks> {
         let text = |width| self.text(width);
         Ok(Networks::load((halves, &*self.vae), (dit_ops, &*self.dit), between, text)?)
     }

@@ -220,7 +220,7 @@ impl<'a> JobPlanner<'a> {
             let least = case.needs(&trace(), Layers::Come(0))?.arena + SPARE;
             return Err(Failure::Memory(format!(
                 "{}: {} for the model, {} needed at the least; raise --max-vram or use smaller pictures or batches",
-                self.device.ops.device(),
+                self.device.ops.name(),
                 bytes(room),
                 bytes(least),
             )));

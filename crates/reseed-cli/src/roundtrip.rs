@@ -6,7 +6,7 @@ use std::path::Path;
 use reseed_media::{Depth, Frame, Info, Samples, Sink, Size, Source, metrics};
 use reseed_model::plan::{Cut, whole_frames};
 use reseed_model::{Coder, Slice, Vae};
-use reseed_ops::{Hw, Ops, Pixels, ProfileOps};
+use reseed_ops::{Hw, Pixels, ProfileOps};
 use serde_json::json;
 
 use crate::args::{RoundtripArgs, RunArgs};
@@ -61,7 +61,7 @@ fn roundtrip(mut source: Box<dyn Source>, input: &Path, output: &Path, weights: 
     let device = engine::device(&args.compute, args.plan.max_vram)?;
     let vae = Vae::load(&*device.ops, &*engine::weights(weights)?)?;
     let profiler = args.compute.profile.then(|| ProfileOps::new(&*device.ops));
-    let ops: &dyn Ops = profiler.as_ref().map_or(&*device.ops, |p| p);
+    let ops: &dyn reseed_ops::Device = profiler.as_ref().map_or(&*device.ops, |p| p);
     let info = source.info().clone();
     let mut sink = reseed_media::create(output, &info).map_err(Failure::output)?;
     let watch = MemoryWatch::start();
@@ -82,7 +82,7 @@ fn roundtrip(mut source: Box<dyn Source>, input: &Path, output: &Path, weights: 
 #[expect(clippy::too_many_arguments, reason = "both ends of the pipe and all that works between them")]
 fn pump(
     vae: &Vae,
-    ops: &dyn Ops,
+    ops: &dyn reseed_ops::Device,
     device: &Device,
     source: &mut dyn Source,
     sink: &mut dyn Sink,
@@ -121,7 +121,7 @@ fn pump(
         let moments = ops.download(&encoder.run(Slice::Pixels(&slice), last)?)?;
         let mean: Vec<f32> =
             moments.chunks_exact(2 * config.latent).flat_map(|m| &m[..config.latent]).copied().collect();
-        ops.send_pixels(&decoder.run(Slice::Values(&mean), last)?, slice.depth())?.wait(&mut pictures)?;
+        ops.start_download_pixels(&decoder.run(Slice::Values(&mean), last)?, slice.depth())?.wait(&mut pictures)?;
         for i in 0..pictures.len() / (padded.count() * config.image) {
             // Pictures that only extend the clip have no original and end here.
             let Some(before) = originals.borrow_mut().pop_front() else { break };
@@ -157,12 +157,19 @@ fn frame(pictures: &Pixels, i: usize, padded: Hw, size: Size) -> Frame {
     Frame { size, samples, alpha: None }
 }
 
-fn tell(quality: &Quality, progress: &Progress, watch: &MemoryWatch, output: &Path, args: &RunArgs, ops: &dyn Ops) {
+fn tell(
+    quality: &Quality,
+    progress: &Progress,
+    watch: &MemoryWatch,
+    output: &Path,
+    args: &RunArgs,
+    ops: &dyn reseed_ops::Device,
+) {
     let (psnr, ssim) = quality.mean();
     let seconds = progress.elapsed().as_secs_f64();
     if args.compute.json {
         let mut done = json!({
-            "event": "done", "command": "vae roundtrip", "device": ops.device(), "dtype": ops.precision().to_string(),
+            "event": "done", "command": "vae roundtrip", "device": ops.name(), "dtype": ops.precision().to_string(),
             "frames": quality.frames, "seconds": seconds, "fps": progress.fps(), "psnr": psnr, "ssim": ssim,
             "output": output.to_string_lossy(),
         });
@@ -174,7 +181,7 @@ fn tell(quality: &Quality, progress: &Progress, watch: &MemoryWatch, output: &Pa
             output.display(),
             quality.frames,
             progress.fps(),
-            ops.device()
+            ops.name()
         );
         say!("PSNR {psnr:.2} dB, SSIM {ssim:.4}");
         say!("{}", watch.line());

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use reseed_model::plan::{Cut, padded_plane, whole_frames};
 use reseed_model::{Coder, Config, Vae};
-use reseed_ops::{CopyTime, Hw, Ops, PendingDownload, ProfileOps, Record, Shape, Thw};
+use reseed_ops::{CopyTime, Hw, PendingDownload, ProfileOps, Record, Shape, Thw};
 use serde_json::json;
 
 use crate::args::{RunArgs, TensorArgs};
@@ -153,7 +153,7 @@ impl Run<'_> {
     ) -> Result<Done<'_>> {
         let watch = MemoryWatch::start();
         let profiler = self.args.compute.profile.then(|| ProfileOps::new(&*self.device.ops));
-        let ops: &dyn Ops = profiler.as_ref().map_or(&*self.device.ops, |p| p);
+        let ops: &dyn reseed_ops::Device = profiler.as_ref().map_or(&*self.device.ops, |p| p);
         let frames = if cut == Cut::Pictures { total } else { 1 + (total - 1) / self.config.temporal_factor() };
         let clip = Clip { half: self.half, config: self.config, cut, plane, frames };
         let mut planned = budget::reserve(self.device, &self.args.plan, &[clip])?.swap_remove(0);
@@ -216,7 +216,7 @@ impl Done<'_> {
         }
         if run.args.compute.json {
             let mut done = json!({
-                "event": "done", "command": run.name, "device": run.device.ops.device(), "dtype": run.device.ops.precision().to_string(),
+                "event": "done", "command": run.name, "device": run.device.ops.name(), "dtype": run.device.ops.precision().to_string(),
                 "frames": total, "seconds": seconds, "fps": fps,
                 "card_peak_bytes": run.device.card.as_ref().map(|card| card.peak_bytes()),
                 "copy_seconds": copies.copying, "copy_hidden": copies.hidden(),
@@ -224,7 +224,7 @@ impl Done<'_> {
             done.as_object_mut().expect("an object").extend(watch.json().as_object().expect("an object").clone());
             say!("{done}");
         } else {
-            say!("{total} frames in {seconds:.2} s ({fps:.2} fps) on {}", run.device.ops.device());
+            say!("{total} frames in {seconds:.2} s ({fps:.2} fps) on {}", run.device.ops.name());
             say!("{}", watch.line());
             if let Some(card) = &run.device.card {
                 let hidden = 100.0 * copies.hidden();

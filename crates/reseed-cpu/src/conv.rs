@@ -44,7 +44,7 @@ pub fn pack(cpu: &CpuOps, spec: &ConvSpec, data: ConvData) -> Packed {
 pub fn run(cpu: &CpuOps, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
     let spec = &conv.spec;
     assert_eq!(x.channels(), spec.c_in, "conv: input {x:?}, weights {spec:?}");
-    check_past("conv", cache, x, spec.keeps());
+    check_past("conv", cache, x, spec.cached_frames());
     let shape = Shape::clip(spec.output(x.thw(), cache.starts()), spec.c_out);
     if let Some(residual) = &epilogue.residual {
         assert_eq!(residual.shape(), shape, "conv: residual");
@@ -102,7 +102,7 @@ fn blocked<E: Element>(
         .collect();
     let taps_of = |t: usize| -> Taps<E> {
         let folded = folded(t);
-        let head = if cache.starts() { spec.taps.t - 1 } else { spec.keeps() } as isize;
+        let head = if cache.starts() { spec.taps.t - 1 } else { spec.cached_frames() } as isize;
         let tap = |dt: usize| {
             let frame = frames.at((t * spec.stride.t + dt) as isize - head);
             match dt + 1 == folded && folded > 1 {

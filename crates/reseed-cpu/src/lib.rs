@@ -40,18 +40,13 @@ pub use level::Level;
 pub use matmul::matmul;
 use memory::{Element, Pool, Values, with_element};
 use panels::{Panels, Weights};
-use reseed_ops::Tensor;
 use reseed_ops::reference::{self, Clip};
-use reseed_ops::{Activation, ConvOutput, Epilogue, Ops, PendingDownload, Placement, Qkv, Read, Stats, TemporalCache};
 use reseed_ops::{
-    Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Norm, Packed, Upsample, UpsampleData, UpsampleSpec,
-    Vector,
+    Activation, Conv, ConvData, ConvOutput, ConvSpec, CopyTime, DType, Depth, Device, DeviceTimer, Epilogue, Error,
+    HostTimer, Kernels, Linear, LinearData, LinearSpec, Norm, Ops, Packed, Payload, PendingDownload, Pixels, Placement,
+    Precision, Qkv, Read, Residency, Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor, Timing,
+    TraceOps, Transfer, Upsample, UpsampleData, UpsampleSpec, Vector,
 };
-use reseed_ops::{DType, Shape};
-use reseed_ops::{Depth, Pixels};
-use reseed_ops::{Error, Result};
-use reseed_ops::{Kernels, TraceOps};
-use reseed_ops::{Rotary, RotaryData, Rows};
 use widen::narrowest;
 
 /// The processor, at one level, with its own threads.
@@ -111,7 +106,7 @@ impl CpuOps {
             true => (DType::Bf16, amx::pairs::weights),
             false => (DType::F32, ConvSpec::weights),
         };
-        TraceOps::new(self.dtype, packed, workspace::of(self.threads(), packed, kernels)).packing(kernels)
+        TraceOps::new(self.dtype, packed, workspace::of(self.threads(), packed, kernels)).with_kernels(kernels)
     }
 
     fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
@@ -202,8 +197,8 @@ impl CpuOps {
     }
 }
 
-impl Ops for CpuOps {
-    fn device(&self) -> String {
+impl Device for CpuOps {
+    fn name(&self) -> String {
         format!("cpu {}, {} threads", self.level, self.threads())
     }
 
@@ -211,10 +206,66 @@ impl Ops for CpuOps {
         self.dtype
     }
 
-    fn pairs(&self, spec: &ConvSpec) -> bool {
-        self.tiles() && amx::pairs::fits(spec)
+    fn precision(&self) -> Precision {
+        self.dtype.into()
+    }
+}
+
+/// Device memory is host memory: nothing moves.
+impl Residency for CpuOps {
+    fn offload(&self, payload: Payload) -> Result<Payload> {
+        Ok(payload)
     }
 
+    fn prefetch(&self, payload: Payload) -> Result<Payload> {
+        Ok(payload)
+    }
+
+    fn reserve(&self, _: usize) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Results are complete when a call returns.
+impl Timing for CpuOps {
+    fn stage(&self, _: &str) {}
+
+    fn timer(&self) -> Result<Box<dyn DeviceTimer>> {
+        Ok(Box::new(HostTimer::start()))
+    }
+
+    fn finish(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn copy_time(&self) -> Result<CopyTime> {
+        Ok(CopyTime::default())
+    }
+}
+
+impl Transfer for CpuOps {
+    fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
+        memory::upload(&self.memory, shape, self.dtype, values)
+    }
+
+    fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
+        Ok(memory::download(x))
+    }
+
+    fn start_download(&self, x: &Tensor) -> Result<Box<dyn PendingDownload>> {
+        Ok(Box::new(memory::download(x)))
+    }
+
+    fn upload_pixels(&self, shape: Shape, pixels: &Pixels) -> Result<Tensor> {
+        pixels::upload_pixels(self, shape, pixels)
+    }
+
+    fn start_download_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
+        Ok(Box::new(pixels::download_pixels(self, x, depth)?))
+    }
+}
+
+impl Ops for CpuOps {
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
         Ok(Conv { spec, packed: conv::pack(self, &spec, read()?) })
     }
@@ -248,24 +299,13 @@ impl Ops for CpuOps {
         Ok(qk_norm_rope::pack(data))
     }
 
-    fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
-        memory::upload(&self.memory, shape, self.dtype, values)
-    }
-
-    fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
-        Ok(memory::download(x))
-    }
-
-    fn upload_pixels(&self, shape: Shape, pixels: &Pixels) -> Result<Tensor> {
-        pixels::upload_pixels(self, shape, pixels)
-    }
-
-    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
-        Ok(Box::new(pixels::download_pixels(self, x, depth)?))
-    }
-
     fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
         conv::run(self, cache, x, conv, epilogue)
+    }
+
+    fn norm_conv(&self, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
+        let h = self.group_norm(x.tensor, x.stats, norm, Activation::Silu)?;
+        self.conv(TemporalCache::Start, &h, conv, epilogue)
     }
 
     fn upsample(
@@ -278,8 +318,8 @@ impl Ops for CpuOps {
         upsample::run(self, cache, x, upsample, groups)
     }
 
-    fn tail(&self, cache: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
-        small::tail(self, cache, x, keep)
+    fn tail(&self, cache: Option<Tensor>, x: Tensor, frames: usize) -> Result<Tensor> {
+        small::tail(self, cache, x, frames)
     }
 
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
@@ -320,10 +360,6 @@ impl Ops for CpuOps {
 
     fn axpby(&self, a: f32, x: &Tensor, b: f32, y: Tensor) -> Result<Tensor> {
         elementwise::axpby(self, a, x, b, y)
-    }
-
-    fn gaussian(&self, moments: &Tensor, noise: Option<&Tensor>, scale: f32) -> Result<Tensor> {
-        small::gaussian(self, moments, noise, scale)
     }
 
     fn blend_add(&self, canvas: Tensor, tile: &Tensor, at: &Placement) -> Result<Tensor> {

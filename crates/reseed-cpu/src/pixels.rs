@@ -5,11 +5,11 @@ use rayon::prelude::*;
 use super::CpuOps;
 use super::level::Level;
 use super::memory::{Element, elements, elements_mut, with_element};
-use reseed_ops::Ops;
 use reseed_ops::Result;
 use reseed_ops::Shape;
 use reseed_ops::Tensor;
 use reseed_ops::{Code, Depth, Pixels};
+use reseed_ops::{Device, Transfer};
 
 /// Codes that a thread converts at a time.
 const CHUNK: usize = 1 << 16;

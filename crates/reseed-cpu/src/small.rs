@@ -1,4 +1,4 @@
-//! Ops that only move or mix values: the tail of a slice, the diagonal Gaussian, tiles on a canvas.
+//! Ops that only move or mix values: the tail of a slice, tiles on a canvas.
 
 use rayon::prelude::*;
 
@@ -8,7 +8,7 @@ use super::memory::{Element, elements, elements_mut, with_element};
 use reseed_ops::Result;
 use reseed_ops::Tensor;
 use reseed_ops::reference;
-use reseed_ops::{Ops, Placement, TemporalCache};
+use reseed_ops::{Placement, TemporalCache};
 use reseed_ops::{Shape, Thw};
 
 /// Elements that a thread copies at a time.
@@ -42,19 +42,6 @@ pub fn tail(cpu: &CpuOps, mut cache: Option<Tensor>, mut x: Tensor, keep: usize)
         }
     });
     Ok(kept)
-}
-
-pub fn gaussian(cpu: &CpuOps, moments: &Tensor, noise: Option<&Tensor>, scale: f32) -> Result<Tensor> {
-    let thw = moments.thw();
-    let channels = moments.channels() / 2;
-    let shape = Shape::clip(thw, channels);
-    if let Some(noise) = noise {
-        assert_eq!(noise.shape(), shape, "gaussian: noise for {moments:?}");
-    }
-    let noise = noise.map(|n| cpu.clip(n).data);
-    let values = reference::gaussian(&cpu.clip(moments).data, channels, noise.as_deref(), f64::from(scale));
-    let values: Vec<f32> = values.iter().map(|&v| v as f32).collect();
-    cpu.upload(shape, &values)
 }
 
 pub fn blend_add(cpu: &CpuOps, canvas: Tensor, tile: &Tensor, at: &Placement) -> Result<Tensor> {

@@ -122,7 +122,7 @@ pub fn run(
 ) -> Result<ConvOutput> {
     let spec = &upsample.spec;
     assert_eq!(x.channels(), spec.channels, "upsample: input {x:?}, weights {spec:?}");
-    check_past("upsample", cache, x, spec.keeps());
+    check_past("upsample", cache, x, spec.cached_frames());
     if cpu.level() == Level::Reference {
         let (clip, after_first) = (cache.frames().map(|f| cpu.clip(f)), matches!(cache, TemporalCache::AfterFirst(_)));
         let weights = cpu.unpack(&upsample.packed);

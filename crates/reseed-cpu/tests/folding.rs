@@ -6,7 +6,8 @@ use reseed_cpu::{CpuOps, Level};
 use reseed_ops::conformance::Values;
 use reseed_ops::reference::{self, Clip, taps_first};
 use reseed_ops::{
-    ConvData, ConvSpec, DType, Epilogue, Ops, Shape, TemporalCache, Tensor, Thw, UpsampleData, UpsampleSpec,
+    ConvData, ConvSpec, DType, Device, Epilogue, Ops, Shape, TemporalCache, Tensor, Thw, Transfer, UpsampleData,
+    UpsampleSpec,
 };
 
 /// Whole numbers from -2 to 2: sums of their products are exact in f32 and their kernels exact in bf16.
@@ -85,7 +86,7 @@ fn a_folded_convolution_of_whole_numbers_is_exact_at_every_level() {
                     ops.download(&ops.conv(TemporalCache::Start, &x, &conv, Epilogue::default()).unwrap().tensor)
                         .unwrap()
                 };
-                assert!(run(device) == run(reference), "{spec:?}, {t} frames, {}", device.device());
+                assert!(run(device) == run(reference), "{spec:?}, {t} frames, {}", device.name());
             }
         }
     });
@@ -100,7 +101,7 @@ fn a_folded_upsampler_of_whole_numbers_is_exact_at_every_level() {
                 let run = |ops: &CpuOps| {
                     let upsample = ops.upsample_weights(spec, &|| Ok(upsampler(&spec))).unwrap();
                     let x = clip(ops, Thw::new(t, 3, 5), channels);
-                    let first = ops.tail(None, x.frames(0, 1), spec.keeps()).unwrap();
+                    let first = ops.tail(None, x.frames(0, 1), spec.cached_frames()).unwrap();
                     let caches =
                         [TemporalCache::Start, TemporalCache::AfterFirst(&first), TemporalCache::Frames(&first)];
                     let run = |cache| ops.upsample(cache, &x, &upsample, None).unwrap().tensor;
@@ -108,7 +109,7 @@ fn a_folded_upsampler_of_whole_numbers_is_exact_at_every_level() {
                 };
                 let (got, want) = (run(device), run(reference));
                 for (moment, (got, want)) in got.iter().zip(&want).enumerate() {
-                    assert!(got == want, "{spec:?}, {t} frames, moment {moment}, {}", device.device());
+                    assert!(got == want, "{spec:?}, {t} frames, moment {moment}, {}", device.name());
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use reseed_ops::{Hw, Ops, Shape, Thw, TraceOps, TraceReport};
+use reseed_ops::{Hw, Shape, Thw, Timing, TraceOps, TraceReport, Transfer};
 
 use crate::error::Result;
 use crate::plan::{CachePlan, slices};
@@ -335,7 +335,7 @@ impl Search<'_> {
         let Candidate { slice, at_once: (at_once, levels), abreast, strips } = self.candidate;
         let (job, ops) = (self.job, (self.device)());
         let keeping = CachePlan { at_once, levels, offloaded, leads, abreast, strips };
-        let mut state = State::kept(keeping.clone());
+        let mut state = State::with_plan(keeping.clone());
         let here = job.half.prefetch(&ops)?;
         let half = here.as_deref().unwrap_or(job.half);
         ops.finish()?;

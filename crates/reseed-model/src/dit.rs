@@ -12,7 +12,7 @@ pub use block::Block;
 pub use config::{Activation, B3, B7, Config, Layout, Rope, Start};
 pub use needs::{Case, Layers, Needs};
 
-use reseed_ops::{Linear, Norm, Ops, Rotary, Rows, Shape, Tensor, Thw};
+use reseed_ops::{Device, Linear, Norm, Rotary, Rows, Shape, Tensor, Thw};
 
 use crate::error::Result;
 use crate::weights::Source;
@@ -50,7 +50,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    fn new(ops: &dyn Ops, grid: Thw, text: usize, shifted: bool, rope: Rope) -> Result<Windows> {
+    fn new(ops: &dyn Device, grid: Thw, text: usize, shifted: bool, rope: Rope) -> Result<Windows> {
         let packing = Packing::new(grid, text, shifted, rope);
         Ok(Windows {
             order: ops.rows(1, &packing.order)?,
@@ -73,13 +73,13 @@ pub struct Plan {
 
 impl Dit {
     /// Loads the network. The time embedding is spent while loading and stays behind.
-    pub fn load(ops: &dyn Ops, source: &dyn Source) -> Result<Dit> {
+    pub fn load(ops: &dyn Device, source: &dyn Source) -> Result<Dit> {
         Dit::load_keeping(ops, source, usize::MAX)
     }
 
     /// The same with `resident` layers on the device, evenly spread; the others wait in the host's memory and come one by
     /// one, each while the one before it computes.
-    pub fn load_keeping(ops: &dyn Ops, source: &dyn Source, resident: usize) -> Result<Dit> {
+    pub fn load_keeping(ops: &dyn Device, source: &dyn Source, resident: usize) -> Result<Dit> {
         let config = Config::detect(source)?;
         let w = Loader::new(ops, source, &config);
         let (d, out) = (config.width, PATCH * PATCH * config.latent);
@@ -99,7 +99,7 @@ impl Dit {
 
     /// The same with `held` layers on their way to the device, evenly spread, into memory like that of tensors, for as long
     /// as it lives: for several batches in a row.
-    pub fn fetch_layers(&self, ops: &dyn Ops, held: usize) -> Result<Dit> {
+    pub fn fetch_layers(&self, ops: &dyn Device, held: usize) -> Result<Dit> {
         let layers = self.blocks.len();
         let block = |(i, block): (usize, &Block)| match block.offloaded && is_one_of(i, held, layers) {
             true => block.prefetch(ops),
@@ -109,7 +109,7 @@ impl Dit {
     }
 
     /// Plans a latent of `frames, rows, columns` (rows and columns even) with `text` tokens of text.
-    pub fn plan(&self, ops: &dyn Ops, latent: Thw, text: usize) -> Result<Plan> {
+    pub fn plan(&self, ops: &dyn Device, latent: Thw, text: usize) -> Result<Plan> {
         assert!(latent.h.is_multiple_of(PATCH) && latent.w.is_multiple_of(PATCH), "a latent of {latent}");
         let grid = Thw { t: latent.t, h: latent.h / PATCH, w: latent.w / PATCH };
         let windows = |shifted| Windows::new(ops, grid, text, shifted, self.config.layout.rope);
@@ -126,14 +126,14 @@ impl Dit {
     ///
     /// `latents` is `[2T, H, W, c]`: T frames of noise, then T frames of the condition, both scaled as the VAE says.
     /// `text` is `[tokens, text width]`.
-    pub fn sample(&self, ops: &dyn Ops, latents: &Tensor, text: &Tensor, plan: &Plan) -> Result<Tensor> {
+    pub fn sample(&self, ops: &dyn Device, latents: &Tensor, text: &Tensor, plan: &Plan) -> Result<Tensor> {
         let velocity = self.velocity(ops, latents, text, plan)?;
         let noise = latents.frames(0, plan.latent.t);
         Ok(ops.axpby(1.0, &noise, -1.0, velocity)?)
     }
 
     /// x, y = in(latents), in(text);  x, y ← block(x, y) for each layer;  v = out(n(x) ⊙ s + b)
-    pub fn velocity(&self, ops: &dyn Ops, latents: &Tensor, text: &Tensor, plan: &Plan) -> Result<Tensor> {
+    pub fn velocity(&self, ops: &dyn Device, latents: &Tensor, text: &Tensor, plan: &Plan) -> Result<Tensor> {
         ops.stage("in");
         let mut ahead = self.prefetch(ops, 0)?;
         let mut x = self.patch_in(ops, latents, plan)?;
@@ -156,12 +156,12 @@ impl Dit {
     }
 
     /// The next offloaded layer from layer `first` on, on its way to the device.
-    fn prefetch(&self, ops: &dyn Ops, first: usize) -> Result<Option<Block>> {
+    fn prefetch(&self, ops: &dyn Device, first: usize) -> Result<Option<Block>> {
         self.blocks[first..].iter().find(|block| block.offloaded).map(|block| block.prefetch(ops)).transpose()
     }
 
     /// A token is a cell of pixels, each its noise and its condition.
-    fn patch_in(&self, ops: &dyn Ops, latents: &Tensor, plan: &Plan) -> Result<Tensor> {
+    fn patch_in(&self, ops: &dyn Device, latents: &Tensor, plan: &Plan) -> Result<Tensor> {
         let (Thw { t, h, w }, c) = (plan.latent, self.config.latent);
         assert_eq!(latents.shape(), Shape::from([2 * t, h, w, c]), "noise and condition of {}", plan.latent);
         let pixels = latents.clone().reshape([2 * plan.latent.count(), c]);
@@ -170,7 +170,7 @@ impl Dit {
         Ok(ops.linear(&cells.reshape([tokens, 2 * PATCH * PATCH * c]), &self.video_in, None)?)
     }
 
-    fn patch_out(&self, ops: &dyn Ops, x: &Tensor, plan: &Plan) -> Result<Tensor> {
+    fn patch_out(&self, ops: &dyn Device, x: &Tensor, plan: &Plan) -> Result<Tensor> {
         let cells = ops.linear(x, &self.video_out, None)?;
         let pixels = cells.reshape([plan.latent.count(), self.config.latent]);
         let latent = ops.gather_rows(&pixels, &plan.unpatched)?;

@@ -1,4 +1,4 @@
-//! The networks of the SeedVR2 family, written once for every device that implements [`reseed_ops::Ops`].
+//! The networks of the SeedVR2 family, written once for every [`reseed_ops::Device`].
 //!
 //! That is the causal video VAE ([`Vae`]): pictures to latents and back, exact at any slicing; and the one-step diffusion
 //! transformer ([`Dit`]) between the two. Weights come from the public files, from a formula, or from
@@ -8,7 +8,7 @@
 //! use reseed_model::weights::formula::Formula;
 //! use reseed_model::{Config, Coder, State, Vae};
 //! use reseed_cpu::CpuOps;
-//! use reseed_ops::{DType, Ops, Shape};
+//! use reseed_ops::{DType, Transfer, Shape};
 //!
 //! let cpu = CpuOps::new(DType::F32, Some(1))?;
 //! let config = Config::tiny();

@@ -1,6 +1,6 @@
 //! One half of the VAE over a clip of any length, whole or in tiles, in memory that does not grow with it.
 
-use reseed_ops::{Hw, Ops, PendingDownload, Pixels, Shape, Tensor, Thw};
+use reseed_ops::{Device, Hw, PendingDownload, Pixels, Shape, Tensor, Thw};
 
 use crate::error::{Error, Result};
 use crate::plan::{CachePlan, Tile};
@@ -8,7 +8,7 @@ use crate::vae::{Coder, State};
 
 /// A clip on its way through an encoder or a decoder.
 pub struct Stream<'a> {
-    ops: &'a dyn Ops,
+    ops: &'a dyn Device,
     half: &'a dyn Coder,
     plane: Hw,
     tiles: Option<Vec<Tile>>,
@@ -34,8 +34,8 @@ const STEADY: usize = 3;
 
 impl<'a> Stream<'a> {
     /// A clip that starts, of frames of this size.
-    pub fn new(ops: &'a dyn Ops, half: &'a dyn Coder, plane: Hw, keeping: &CachePlan) -> Self {
-        let states = vec![State::kept(keeping.clone())];
+    pub fn new(ops: &'a dyn Device, half: &'a dyn Coder, plane: Hw, keeping: &CachePlan) -> Self {
+        let states = vec![State::with_plan(keeping.clone())];
         Stream {
             ops,
             half,
@@ -59,7 +59,7 @@ impl<'a> Stream<'a> {
 
     fn restart(&mut self) {
         let count = self.tiles.as_ref().map_or(1, Vec::len);
-        self.states = (0..count).map(|_| State::kept(self.keeping.clone())).collect();
+        self.states = (0..count).map(|_| State::with_plan(self.keeping.clone())).collect();
     }
 
     /// Runs the next slice: host values `[T, H, W, C]` in, `[T', H', W', C']` out. Behind the last one nothing is kept.
@@ -71,7 +71,7 @@ impl<'a> Stream<'a> {
 
     /// Starts the next slice. Its result can be waited for while the one behind it runs.
     pub fn start(&mut self, values: &[f32], last: bool) -> Result<Box<dyn PendingDownload>> {
-        Ok(self.ops.send(&self.run(Slice::Values(values), last)?)?)
+        Ok(self.ops.start_download(&self.run(Slice::Values(values), last)?)?)
     }
 
     /// Runs the next slice; its result stays on the device.
@@ -166,7 +166,7 @@ impl Slice<'_> {
         }
     }
 
-    fn upload(self, ops: &dyn Ops, shape: Shape) -> Result<Tensor> {
+    fn upload(self, ops: &dyn Device, shape: Shape) -> Result<Tensor> {
         Ok(match self {
             Slice::Values(values) => ops.upload(shape, values)?,
             Slice::Pixels(pixels) => ops.upload_pixels(shape, pixels)?,
@@ -174,7 +174,7 @@ impl Slice<'_> {
     }
 
     /// Of frames of `thw`, what a tile covers.
-    fn upload_tile(self, ops: &dyn Ops, thw: Thw, channels: usize, tile: &Tile) -> Result<Tensor> {
+    fn upload_tile(self, ops: &dyn Device, thw: Thw, channels: usize, tile: &Tile) -> Result<Tensor> {
         let shape = Shape::clip(Thw { t: thw.t, h: tile.rows.len(), w: tile.columns.len() }, channels);
         match self {
             Slice::Values(values) => Slice::Values(&crop(values, thw, channels, tile)).upload(ops, shape),

@@ -175,7 +175,7 @@ fn frames_at_once_and_parking_change_nothing_but_rounding() {
         for latents in [&[4][..], &[1, 1, 2], &[2, 2]] {
             let whole = run_slices(&ops, &vae, side, &clip, latents);
             for (at_once, abreast) in [1, 2, 3, 100].into_iter().flat_map(|n| [(n, false), (n, true)]) {
-                let mut state = State::kept(CachePlan {
+                let mut state = State::with_plan(CachePlan {
                     at_once,
                     levels: 1 + at_once % 2,
                     offloaded: (0..100).filter(|slot| at_once != 3 || slot % 5 < 2).collect(),

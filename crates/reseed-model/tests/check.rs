@@ -5,7 +5,7 @@
 use reseed_cpu::{CpuOps, Level};
 use reseed_model::plan::{CachePlan, Tiling};
 use reseed_model::{Config, Stream};
-use reseed_ops::{CheckOps, ConvOutput, DType, Hw, Ops, Shape};
+use reseed_ops::{CheckOps, ConvOutput, DType, Device, Hw, Shape, Transfer};
 use reseed_testing::device::OtherUpsample;
 use reseed_testing::{Side, load, run_slices};
 
@@ -19,7 +19,7 @@ fn best(dtype: DType) -> CpuOps {
 
 fn assert_agreed(ops: &CheckOps) {
     let found: Vec<String> = ops.disagreements().iter().map(|d| d.to_string()).collect();
-    assert!(found.is_empty(), "{}:\n{}", ops.device(), found.join("\n"));
+    assert!(found.is_empty(), "{}:\n{}", ops.name(), found.join("\n"));
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn layers_that_come_and_go_compute_the_same_bytes() {
             }
             let log = ops.log();
             assert_eq!(log.prefetched, 2 * log.offloaded, "every offloaded matrix comes once for every step");
-            assert_eq!(log.here, 0, "nothing that was prefetched stays");
+            assert_eq!(log.present, 0, "nothing that was prefetched stays");
             let largest = (0..LAYERS).map(|layer| matrices(&config, layer)).max().unwrap();
             assert!(log.most <= 2 * largest, "{} values at once, {largest} in the largest layer", log.most);
             if resident == 0 {
@@ -85,7 +85,7 @@ fn keeping_quants() -> TraceOps {
         Work::Linear(spec) if spec.quant.is_some() => 2 * spec.d_in * spec.d_out,
         _ => 0,
     };
-    TraceOps::new(DType::Bf16, DType::Bf16, Box::new(floats)).keeping_quants()
+    TraceOps::new(DType::Bf16, DType::Bf16, Box::new(floats)).with_quantized_weights()
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use reseed_cpu::CpuOps;
 use reseed_model::plan::{CachePlan, Cut, Tiling};
 use reseed_model::{Config, Slice, Stream};
-use reseed_ops::{DType, Depth, Hw, Ops, Pixels, Shape, TraceOps, Work};
+use reseed_ops::{DType, Depth, Hw, Pixels, Shape, TraceOps, Transfer, Work};
 use reseed_testing::{Clip, load};
 
 const PLANE: Hw = Hw::new(40, 56);
@@ -42,7 +42,7 @@ fn codes_on_their_way_take_memory_of_the_device_and_give_it_back() {
         assert_eq!(trace.report().live, x.bytes());
         assert_eq!(trace.report().peak, x.bytes() + bytes * shape.count());
         let mut back = Pixels::default();
-        trace.send_pixels(&x, pixels.depth()).unwrap().wait(&mut back).unwrap();
+        trace.start_download_pixels(&x, pixels.depth()).unwrap().wait(&mut back).unwrap();
         assert_eq!((back.len(), back.depth()), (pixels.len(), pixels.depth()));
     }
     assert_eq!(trace.report().live, 0);

@@ -9,7 +9,7 @@ use reseed_cpu::CpuOps;
 use reseed_model::plan::CachePlan;
 use reseed_model::weights::safetensors::{header, write_values};
 use reseed_model::{Config, Error, State};
-use reseed_ops::{DType, Hw, Ops, Shape};
+use reseed_ops::{DType, Device, Hw, Shape};
 use reseed_testing::{Side, load, step};
 use tempfile::NamedTempFile;
 
@@ -17,7 +17,7 @@ fn cpu(dtype: DType) -> CpuOps {
     CpuOps::new(dtype, Some(2)).unwrap()
 }
 
-fn save(ops: &dyn Ops, state: &State) -> NamedTempFile {
+fn save(ops: &dyn Device, state: &State) -> NamedTempFile {
     let mut file = NamedTempFile::new().unwrap();
     let path = file.path().to_path_buf();
     state.save(ops, &mut file, &path).unwrap();
@@ -36,7 +36,7 @@ fn file_with(metadata: &[(&str, &str)], tensor: &str) -> NamedTempFile {
     file
 }
 
-fn refused(ops: &dyn Ops, path: &Path) -> String {
+fn refused(ops: &dyn Device, path: &Path) -> String {
     match State::restore(ops, path, CachePlan::default()) {
         Ok(_) => panic!("{} should not be a state", path.display()),
         Err(error) => error.to_string(),

@@ -3,7 +3,7 @@
 
 use reseed_cpu::CpuOps;
 use reseed_model::{Config, State, Vae};
-use reseed_ops::{DType, Hw, Ops, ProfileOps, Shape, TraceOps};
+use reseed_ops::{DType, Device, Hw, ProfileOps, Shape, TraceOps};
 use reseed_testing::{Clip, Side, load};
 
 fn trace() -> TraceOps {
@@ -11,7 +11,7 @@ fn trace() -> TraceOps {
 }
 
 /// Shape of every slice's output.
-fn shapes(ops: &dyn Ops, vae: &Vae, side: Side, clip: &Clip, latents: &[usize]) -> Vec<Shape> {
+fn shapes(ops: &dyn Device, vae: &Vae, side: Side, clip: &Clip, latents: &[usize]) -> Vec<Shape> {
     let mut state = State::new();
     let run = |slice| side.half(vae).run(ops, clip.upload(ops, slice), &mut state).unwrap().shape();
     side.slices(&vae.config, latents).into_iter().map(run).collect()
@@ -150,7 +150,7 @@ fn a_picture_that_nothing_follows_takes_less_memory() {
 #[test]
 fn norms_on_load_spare_a_picture_ops_and_leave_clips_alone() {
     let report = |on_load: bool, side: Side, latents: usize, ends: bool| {
-        let (trace, config) = (trace().fusing_norms(move |_| on_load), Config::full());
+        let (trace, config) = (trace().with_fused_norms(move |_| on_load), Config::full());
         let vae = load(&trace, &config);
         let clip = side.input(&config, latents, Hw::new(8, 12));
         let mut state = State::new();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use reseed_model::plan::{Cut, slices};
 use reseed_model::{Coder, Stream};
-use reseed_ops::{CopyTime, Hw, Ops, PendingDownload, Thw};
+use reseed_ops::{CopyTime, Device, Hw, PendingDownload, Thw};
 
 use crate::batch_store::{BatchStore, FrameSender, Turn};
 use crate::error::{Error, Result};
@@ -44,8 +44,8 @@ pub fn pass(from: &Receiver<Slice>, to: &FrameSender) -> PhaseTimes {
 /// Runs batches through the networks.
 pub struct Compute<'a> {
     /// The decoder's device.
-    pub ops: &'a dyn Ops,
-    pub encoder_ops: &'a dyn Ops,
+    pub ops: &'a dyn Device,
+    pub encoder_ops: &'a dyn Device,
     pub model: Model<'a>,
     pub settings: &'a Settings,
     pub view: &'a View,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use reseed_model::dit::{Plan, Start};
 use reseed_model::weights::Source;
 use reseed_model::{Dit, Text, Vae};
-use reseed_ops::{CopyTime, Ops, Shape, Thw};
+use reseed_ops::{CopyTime, Device, Shape, Thw};
 
 use crate::error::{Error, Result};
 use crate::latent::Latent;
@@ -34,8 +34,8 @@ impl Networks {
     /// Loads the VAE's halves, encoder first, and the transformer for a device each. Weights wait for their turn only where
     /// both halves have one device. `text` is asked for once the width that the transformer needs is known.
     pub fn load(
-        (halves, vae): ([&dyn Ops; 2], &dyn Source),
-        (dit_ops, dit): (&dyn Ops, &dyn Source),
+        (halves, vae): ([&dyn Device; 2], &dyn Source),
+        (dit_ops, dit): (&dyn Device, &dyn Source),
         between: NetworkResidency,
         text: impl FnOnce(usize) -> reseed_model::Result<Text>,
     ) -> Result<Networks> {
@@ -50,7 +50,7 @@ impl Networks {
         }
         let text = Arc::new(text(sizes.text_width)?);
         let (vae, resident) = match between {
-            NetworkResidency::Device(layers) => (Vae::load_halves(halves, vae)?, layers),
+            NetworkResidency::Device(layers) => (Vae::load_on(halves, vae)?, layers),
             NetworkResidency::Host => (Vae::load_offloaded(halves[0], vae)?, 0),
         };
         Ok(Networks { vae, dit: Dit::load_keeping(dit_ops, dit, resident)?, text })
@@ -63,7 +63,7 @@ impl Networks {
 
     /// Latents to restored ones, on the device that the transformer was loaded for, or on one that stands before it, such as
     /// a profiler.
-    pub fn transformer<'a>(&self, ops: &'a dyn Ops) -> Transformer<'a> {
+    pub fn transformer<'a>(&self, ops: &'a dyn Device) -> Transformer<'a> {
         Transformer { ops, dit: self.dit.clone(), text: self.text.clone(), plan: Arc::default() }
     }
 }
@@ -73,7 +73,7 @@ type Planned = (Thw, Arc<Plan>);
 
 /// The diffusion transformer on a device, with the text that steers it.
 pub struct Transformer<'a> {
-    ops: &'a dyn Ops,
+    ops: &'a dyn Device,
     dit: Dit,
     text: Arc<Text>,
     /// Of the last latent's size: most batches of a job have one size.
@@ -82,7 +82,7 @@ pub struct Transformer<'a> {
 
 impl<'a> Transformer<'a> {
     /// A loaded transformer.
-    pub fn new(ops: &'a dyn Ops, dit: Dit, text: Text) -> Transformer<'a> {
+    pub fn new(ops: &'a dyn Device, dit: Dit, text: Text) -> Transformer<'a> {
         Transformer { ops, dit, text: Arc::new(text), plan: Arc::default() }
     }
 

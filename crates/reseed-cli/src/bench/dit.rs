@@ -6,7 +6,7 @@ use reseed_cpu::CpuOps;
 use reseed_model::dit::{self, Config, Layers, Needs};
 use reseed_model::weights::formula::uniform;
 use reseed_model::{Dit, Text};
-use reseed_ops::{CopyTime, Cost, DType, Ops, ProfileOps, Record, Shape, Tensor, Thw, relative_error};
+use reseed_ops::{CopyTime, Cost, DType, ProfileOps, Record, Shape, Tensor, Thw, Transfer, relative_error};
 use serde_json::json;
 
 use crate::args::bench::DitBenchArgs;
@@ -33,7 +33,7 @@ pub fn run(args: &DitBenchArgs) -> Result<()> {
 }
 
 /// Noise and condition of unit variance, as latents have; never zeros, which are faster than real data.
-fn latents(ops: &dyn Ops, dit: &Dit, Thw { t, h, w }: Thw) -> Result<Tensor> {
+fn latents(ops: &dyn reseed_ops::Device, dit: &Dit, Thw { t, h, w }: Thw) -> Result<Tensor> {
     let both = Shape::from([2 * t, h, w, dit.config.latent]);
     let values: Vec<f32> = uniform("bench", both.count(), 1).iter().map(|v| (v * 3f64.sqrt()) as f32).collect();
     Ok(ops.upload(both, &values)?)
@@ -67,7 +67,7 @@ impl Case<'_> {
         let ops = &*self.device.ops;
         let (latents, text) = (latents(ops, self.dit, self.args.latent)?, ops.upload(text.shape, &text.values)?);
         let plan = self.dit.plan(ops, self.args.latent, text.rows())?;
-        let once = |ops: &dyn Ops| -> Result<f64> {
+        let once = |ops: &dyn reseed_ops::Device| -> Result<f64> {
             ops.finish()?;
             let start = Instant::now();
             self.dit.sample(ops, &latents, &text, &plan)?;
@@ -98,7 +98,7 @@ impl Case<'_> {
             say!(
                 "{}",
                 json!({
-                    "event": "bench", "command": "dit", "model": name, "device": ops.device(),
+                    "event": "bench", "command": "dit", "model": name, "device": ops.name(),
                     "latent": latent.to_string(), "dtype": ops.precision().to_string(), "seconds": times,
                     "median": median, "flops": cost.flops, "tflops_per_second": rate,
                     "peak_above_weights_bytes": watch.above_weights(), "card_peak_bytes": peak,
@@ -110,7 +110,7 @@ impl Case<'_> {
             say!(
                 "dit {name} {latent} {} on {}: median {:.1} ms ({:.1} to {:.1}), {rate:.2} TFLOP/s",
                 ops.precision(),
-                ops.device(),
+                ops.name(),
                 median * 1e3,
                 first * 1e3,
                 last * 1e3,

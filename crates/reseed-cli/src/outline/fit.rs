@@ -56,7 +56,7 @@ impl Replanner for BudgetReplanner<'_> {
             let turns = self.within(room)?;
             *taken = turns.bytes();
             if device.ops.reserve(*taken).is_ok() {
-                let name = device.ops.device();
+                let name = device.ops.name();
                 warn(&format!("{name}: less memory than there was: going on with {}", bytes(*taken)));
                 return Some(Replan { vae: vae_plan(&turns, self.workers), layers: layers(&turns, self.between) });
             }

@@ -1,6 +1,6 @@
 //! A layer: two streams that meet in the attention of windows.
 
-use reseed_ops::{Linear, Norm, Ops, Qkv, Tensor, Vector};
+use reseed_ops::{Device, Linear, Norm, Qkv, Tensor, Vector, offload, prefetch};
 
 use super::Windows;
 use super::config::{Activation, HEAD};
@@ -70,13 +70,13 @@ impl Block {
     }
 
     /// The same layer with its matrices in the host's memory.
-    pub(super) fn offload(&self, ops: &dyn Ops) -> Result<Block> {
-        Ok(Block { offloaded: true, ..self.with_matrices(|matrix| Ok(ops.offload_linear(matrix)?))? })
+    pub(super) fn offload(&self, ops: &dyn Device) -> Result<Block> {
+        Ok(Block { offloaded: true, ..self.with_matrices(|matrix| Ok(offload(ops, matrix)?))? })
     }
 
     /// A offloaded layer on its way back.
-    pub(super) fn prefetch(&self, ops: &dyn Ops) -> Result<Block> {
-        Ok(Block { offloaded: false, ..self.with_matrices(|matrix| Ok(ops.prefetch_linear(matrix)?))? })
+    pub(super) fn prefetch(&self, ops: &dyn Device) -> Result<Block> {
+        Ok(Block { offloaded: false, ..self.with_matrices(|matrix| Ok(prefetch(ops, matrix)?))? })
     }
 
     /// The same layer with every matrix replaced, those that both streams share once.
@@ -97,7 +97,7 @@ impl Block {
     }
 
     /// a = attention(qkv(x), qkv(y)) within windows, each with all of y;  x ← rest(x, a),  y ← rest(y, mean of a)
-    pub fn forward(&self, ops: &dyn Ops, x: Tensor, y: Tensor, windows: &Windows) -> Result<(Tensor, Tensor)> {
+    pub fn forward(&self, ops: &dyn Device, x: Tensor, y: Tensor, windows: &Windows) -> Result<(Tensor, Tensor)> {
         let (xs, ys) = (self.video.qkv(ops, &x)?, self.text.qkv(ops, &y)?);
         let streams = [self.video.stream(&xs), self.text.stream(&ys)];
         let qkv = ops.qk_norm_rope(streams, &windows.order, &windows.rotary, EPS)?;
@@ -131,7 +131,7 @@ impl Branch {
     }
 
     /// (n(x) ⊙ s + b) W
-    fn qkv(&self, ops: &dyn Ops, x: &Tensor) -> Result<Tensor> {
+    fn qkv(&self, ops: &dyn Device, x: &Tensor) -> Result<Tensor> {
         let h = ops.rms_norm_modulate(x, &self.norm)?;
         Ok(ops.linear(&h, &self.qkv, None)?)
     }
@@ -161,7 +161,7 @@ impl Rest {
 
     /// x ← x + g₁ ⊙ out(a)
     /// x ← x + g₂ ⊙ mlp(n(x) ⊙ s + b)
-    fn forward(&self, ops: &dyn Ops, x: Tensor, a: Tensor) -> Result<Tensor> {
+    fn forward(&self, ops: &dyn Device, x: Tensor, a: Tensor) -> Result<Tensor> {
         let h = ops.linear(&a, &self.out, None)?;
         drop(a);
         let x = ops.gated_add(x, &h, &self.attn_gate)?;
@@ -187,7 +187,7 @@ impl Mlp {
     }
 
     /// down(swiglu(up(x))), or down(gelu(up(x)))
-    fn forward(&self, ops: &dyn Ops, x: Tensor) -> Result<Tensor> {
+    fn forward(&self, ops: &dyn Device, x: Tensor) -> Result<Tensor> {
         let h = ops.linear(&x, &self.up, None)?;
         drop(x);
         let h = match self.activation {

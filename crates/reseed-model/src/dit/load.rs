@@ -3,7 +3,7 @@
 
 use std::cell::OnceCell;
 
-use reseed_ops::{ConvData, Linear, LinearData, LinearSpec, Norm, Numbers, Ops, Quant, Vector};
+use reseed_ops::{ConvData, Device, Linear, LinearData, LinearSpec, Norm, Numbers, Quant, Vector};
 
 use super::config::{Config, PATCH};
 use super::time::{Part, Slot, Time};
@@ -15,14 +15,14 @@ pub const EPS: f32 = 1e-5;
 
 /// Hands out layers by name.
 pub struct Loader<'a> {
-    pub ops: &'a dyn Ops,
+    pub ops: &'a dyn Device,
     pub config: &'a Config,
     source: &'a dyn Source,
     time: OnceCell<Time>,
 }
 
 impl<'a> Loader<'a> {
-    pub fn new(ops: &'a dyn Ops, source: &'a dyn Source, config: &'a Config) -> Self {
+    pub fn new(ops: &'a dyn Device, source: &'a dyn Source, config: &'a Config) -> Self {
         Loader { ops, config, source, time: OnceCell::new() }
     }
 

@@ -1,6 +1,6 @@
 //! What a transformer takes of a device, before it is there.
 
-use reseed_ops::{Cost, Ops, Shape, Thw, TraceOps, TraceReport};
+use reseed_ops::{Cost, Shape, Thw, Timing, TraceOps, TraceReport, Transfer};
 
 use super::Dit;
 use super::config::Config;
