@@ -15,10 +15,8 @@ use crate::simd::dispatch::{dispatch, exp};
 use crate::simd::gemm::{Product, TileLayout, multiply, panel_width, tile_rows};
 use crate::simd::heads::{Head, LONG, heads};
 use crate::simd::output::DisjointSlice;
-use reseed_ops::Result;
-use reseed_ops::Shape;
-use reseed_ops::Tensor;
 use reseed_ops::reference;
+use reseed_ops::{Result, Shape, Tensor};
 
 /// Keys of a block.
 const KEYS: usize = 512;

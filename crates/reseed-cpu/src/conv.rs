@@ -16,12 +16,10 @@ use crate::simd::output::{DisjointSlice, PixelOffsets};
 use crate::simd::region::{REGIONS_PER_THREAD, Region, Tap, Taps, Window};
 use crate::simd::region_sums::RegionSums;
 use crate::simd::stats;
-use reseed_ops::Result;
-use reseed_ops::Tensor;
 use reseed_ops::reference;
-use reseed_ops::{Conv, ConvData, ConvSpec, Packed};
-use reseed_ops::{ConvOutput, Epilogue, TemporalCache};
-use reseed_ops::{Hw, Shape, Thw};
+use reseed_ops::{
+    Conv, ConvData, ConvOutput, ConvSpec, Epilogue, Hw, Packed, Result, Shape, TemporalCache, Tensor, Thw,
+};
 
 /// Weights of the reference level.
 pub struct ReferenceWeights {

@@ -7,11 +7,8 @@ use crate::host::element::{Element, with_element};
 use crate::host::level::Level;
 use crate::host::memory::{elements, elements_mut};
 use crate::simd::dispatch::dispatch;
-use reseed_ops::Result;
-use reseed_ops::Rows;
-use reseed_ops::Shape;
-use reseed_ops::Tensor;
 use reseed_ops::reference;
+use reseed_ops::{Result, Rows, Shape, Tensor};
 
 /// Elements that a thread processes at a time.
 const CHUNK: usize = 1 << 14;

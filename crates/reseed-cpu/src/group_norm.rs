@@ -9,11 +9,8 @@ use crate::host::level::Level;
 use crate::host::memory::{elements, elements_mut};
 use crate::simd::dispatch::{dispatch, exp};
 use crate::simd::stats;
-use reseed_ops::Result;
-use reseed_ops::Tensor;
 use reseed_ops::reference;
-use reseed_ops::{Activation, Stats};
-use reseed_ops::{ConvData, Norm};
+use reseed_ops::{Activation, ConvData, Norm, Result, Stats, Tensor};
 
 /// Values that a thread processes at a time: half of a core's first-level cache.
 const CHUNK: usize = 4096;

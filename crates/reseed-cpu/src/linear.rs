@@ -19,11 +19,8 @@ use crate::host::memory::{elements, elements_mut};
 use crate::packed_weights::PackedWeights;
 use crate::simd::gemm::{Product, TileLayout, even_parts, multiply, tile_rows};
 use crate::simd::output::{DisjointSlice, store};
-use reseed_ops::Result;
-use reseed_ops::Tensor;
 use reseed_ops::reference;
-use reseed_ops::{ConvData, ConvSpec, Linear, Packed};
-use reseed_ops::{Shape, Thw};
+use reseed_ops::{ConvData, ConvSpec, Linear, Packed, Result, Shape, Tensor, Thw};
 
 /// Most rows of a block: full register tiles of the widest level.
 const ROWS: usize = 112;

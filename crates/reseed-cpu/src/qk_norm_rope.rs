@@ -10,12 +10,8 @@ use crate::host::level::Level;
 use crate::host::memory::{elements, elements_mut};
 use crate::rms_norm_modulate::square_sum;
 use crate::simd::dispatch::dispatch;
-use reseed_ops::Qkv;
-use reseed_ops::Result;
-use reseed_ops::Shape;
-use reseed_ops::Tensor;
 use reseed_ops::reference;
-use reseed_ops::{Rotary, RotaryData, Rows};
+use reseed_ops::{Qkv, Result, Rotary, RotaryData, Rows, Shape, Tensor};
 
 /// Packs the weights of the op.
 pub fn pack(data: &RotaryData) -> Rotary {

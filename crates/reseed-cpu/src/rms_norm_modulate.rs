@@ -7,10 +7,8 @@ use crate::host::element::{Element, with_element};
 use crate::host::level::Level;
 use crate::host::memory::{elements, elements_mut};
 use crate::simd::dispatch::dispatch;
-use reseed_ops::Result;
-use reseed_ops::Tensor;
 use reseed_ops::reference;
-use reseed_ops::{ConvData, Norm};
+use reseed_ops::{ConvData, Norm, Result, Tensor};
 
 /// Elements that a thread processes at a time.
 const CHUNK: usize = 1 << 14;

@@ -19,13 +19,12 @@ use crate::simd::panels::{Weights, fold};
 use crate::simd::region::{Tap, Taps, Window};
 use crate::simd::stats;
 use crate::upsample_merge::{Step, merge_into_panels, upscale_columns};
-use reseed_ops::Result;
-use reseed_ops::Tensor;
 use reseed_ops::merge::{self, Term};
 use reseed_ops::reference::{self, UpsampleWeights, low_frame};
-use reseed_ops::{BORDER_CLASSES, ClipPosition, Merged, Packed, Upsample, UpsampleData, UpsampleSpec, border_class};
-use reseed_ops::{ConvOutput, TemporalCache};
-use reseed_ops::{Hw, Shape};
+use reseed_ops::{
+    BORDER_CLASSES, ClipPosition, ConvOutput, Hw, Merged, Packed, Result, Shape, TemporalCache, Tensor, Upsample,
+    UpsampleData, UpsampleSpec, border_class,
+};
 
 /// Weights of all levels but the reference.
 struct MergedWeights {

@@ -7,7 +7,8 @@
 //! y(2j) = V0 U0 + (V1 U1 + V2 U2)   y(2j+1) = V3 U3 + (V1 U1 - V2 U2)
 //! ```
 //! V and U are computed in f32 and rounded to bf16 once. The transform is over rows, not over columns, so that the taps
-//! of a row read the same cache lines. The sign of U3 makes the output transform one addition shorter.
+//! of a row read the same cache lines. With -g2 in U3 the output transform adds to the products V0 U0 and V3 U3 in
+//! place.
 
 use half::bf16;
 

@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::buffer::Block;
 use super::element::{Element, with_element};
-use reseed_ops::{DType, Shape};
-use reseed_ops::{Error, Result};
-use reseed_ops::{Storage, Tensor};
+use reseed_ops::{DType, Error, Result, Shape, Storage, Tensor};
 
 /// Blocks of dropped tensors, for reuse. Mapping fresh pages takes longer than a norm, so a free block is kept for the
 /// next tensor of its size. Live tensors and free blocks together never exceed the peak of the live tensors, so that
