@@ -1,32 +1,34 @@
+//! The instruction sets of the CPU device.
+
 use std::fmt;
 
 #[cfg(target_arch = "x86_64")]
-use super::amx;
+use super::amx_support;
 use reseed_ops::DType;
 use reseed_ops::{Error, Result};
 
 /// Instruction sets that the CPU device has kernels for, slowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// The definition: plain loops in double precision.
+    /// The definition of every op: plain loops in f64.
     Reference,
-    /// Blocked kernels that any processor runs.
+    /// Blocked kernels without explicit instructions, for any CPU.
     Portable,
-    /// The vectors of every 64-bit ARM.
+    /// NEON, which every 64-bit ARM CPU has.
     Neon,
     /// AVX2, FMA and F16C.
     Avx2,
     /// AVX-512 F, VL, BW and DQ.
     Avx512,
-    /// The same with AMX tiles for bf16; other types compute as they would without.
+    /// AVX-512 and AMX tiles for bf16. Other element types use AVX-512 alone.
     Amx,
 }
 
 impl Level {
-    /// Every level that this kind of machine may have, slowest first.
+    /// Every level of this CPU architecture, slowest first.
     #[cfg(not(target_arch = "aarch64"))]
     pub const ALL: &[Level] = &[Level::Reference, Level::Portable, Level::Avx2, Level::Avx512, Level::Amx];
-    /// Every level that this kind of machine may have, slowest first.
+    /// Every level of this CPU architecture, slowest first.
     #[cfg(target_arch = "aarch64")]
     pub const ALL: &[Level] = &[Level::Reference, Level::Portable, Level::Neon];
 
@@ -45,13 +47,13 @@ impl Level {
         Level::ALL.iter().copied().filter(move |&level| level <= best)
     }
 
-    /// The type of activations that suits it best: bf16 where tiles multiply it many times faster than f32.
+    /// The fastest element type: bf16 where AMX tiles multiply it many times faster than f32.
     pub fn dtype(self) -> DType {
         if self == Level::Amx { DType::Bf16 } else { DType::F32 }
     }
 
-    /// The level whose registers do what tiles do not.
-    pub(super) fn simd(self) -> Level {
+    /// The level of the work that runs on SIMD registers.
+    pub(crate) fn simd(self) -> Level {
         self.min(Level::Avx512)
     }
 
@@ -62,12 +64,12 @@ impl Level {
     }
 
     #[cfg(target_arch = "x86_64")]
-    pub(super) fn best() -> Level {
+    pub(crate) fn best() -> Level {
         let avx512 = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq");
-        if avx512 && amx::available() {
+        if avx512 && amx_support::available() {
             Level::Amx
         } else if avx512 {
             Level::Avx512
@@ -82,12 +84,12 @@ impl Level {
     }
 
     #[cfg(target_arch = "aarch64")]
-    pub(super) fn best() -> Level {
+    pub(crate) fn best() -> Level {
         Level::Neon
     }
 
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    pub(super) fn best() -> Level {
+    pub(crate) fn best() -> Level {
         Level::Portable
     }
 }
@@ -110,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_is_named_as_it_prints() {
+    fn every_level_parses_from_its_name() {
         for &level in Level::ALL {
             assert_eq!(Level::parse(&level.to_string()).unwrap(), level);
         }
@@ -118,7 +120,7 @@ mod tests {
 
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn an_unknown_level_names_the_known_ones() {
+    fn the_error_for_an_unknown_level_lists_the_known_ones() {
         let error = Level::parse("sse9").unwrap_err().to_string();
         assert_eq!(error, "RESEED_CPU=sse9: the levels are reference, portable, avx2, avx512, amx");
     }

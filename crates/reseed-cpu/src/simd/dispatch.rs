@@ -1,10 +1,14 @@
-//! Plain loops, compiled once for each instruction set and chosen by level.
+//! Plain loops that are compiled for each instruction set, and the choice of one by level.
 
-/// Defines a function whose body the compiler vectorises for the level given as its first argument.
-macro_rules! leveled {
-    ($(#[$doc:meta])* $vis:vis fn $name:ident $(<$($g:ident: $bound:path),+>)? ($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
+/// Defines a function whose first argument is a [`Level`](crate::Level). The body is compiled for each instruction set,
+/// and the level selects one.
+macro_rules! dispatch {
+    (
+        $(#[$doc:meta])*
+        $vis:vis fn $name:ident $(<$($g:ident: $bound:path),+>)? ($($arg:ident: $ty:ty),* $(,)?) $body:block
+    ) => {
         $(#[$doc])*
-        $vis fn $name $(<$($g: $bound),+>)? (level: $crate::Level, $($arg: $ty),*) {
+        $vis fn $name $(<$($g: $bound),+>)? (level: $crate::host::level::Level, $($arg: $ty),*) {
             #[inline(always)]
             fn body $(<$($g: $bound),+>)? ($($arg: $ty),*) $body
 
@@ -21,23 +25,24 @@ macro_rules! leveled {
             }
 
             match level {
-                // SAFETY: the level was detected on this machine.
+                // SAFETY: `CpuOps::at` has checked that the CPU has the level.
                 #[cfg(target_arch = "x86_64")]
-                $crate::Level::Avx512 => unsafe { avx512($($arg),*) },
-                // SAFETY: as above.
+                $crate::host::level::Level::Avx512 => unsafe { avx512($($arg),*) },
+                // SAFETY: `CpuOps::at` has checked that the CPU has the level.
                 #[cfg(target_arch = "x86_64")]
-                $crate::Level::Avx2 => unsafe { avx2($($arg),*) },
+                $crate::host::level::Level::Avx2 => unsafe { avx2($($arg),*) },
                 _ => body($($arg),*),
             }
         }
     };
 }
-pub(crate) use leveled;
+pub(crate) use dispatch;
 
-/// eˣ within two units in the last place, without branches or calls; saturates outside ±87.
+/// eˣ within two units in the last place, without branches or calls, so that loops over it vectorise. Saturates outside
+/// \[-87, 88\].
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    // Adding 1.5 · 2²³ rounds to an integer that stands in the low bits of the sum.
+    // The addition of 1.5 · 2²³ rounds to an integer, which is in the low bits of the sum.
     const ROUND: f32 = 12_582_912.0;
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;

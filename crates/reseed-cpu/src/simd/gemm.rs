@@ -1,23 +1,22 @@
-//! The inner loop of everything that multiplies: C\[row, n\] += Σ A\[row, k\] · B\[k, n\], a register tile at a time.
+//! The inner loop of all products: C\[row, n\] += Σ A\[row, k\] · B\[k, n\], one register tile at a time.
 //!
-//! A is read transposed, the rows of one k side by side, so that a tile needs a single address; B comes in panels of
-//! two registers, or of one, k after k, so that it streams. C stays in registers for a whole panel.
+//! A is transposed: the rows of one k are contiguous, so that a tile needs a single address. B is cut into panels one
+//! or two registers wide that are read sequentially. C stays in registers for a whole panel.
 
-use super::level::Level;
 #[cfg(target_arch = "aarch64")]
-use super::simd::Neon;
-use super::simd::Portable;
-use super::simd::Simd;
+use super::vector::Neon;
 #[cfg(target_arch = "x86_64")]
-use super::simd::{Avx2, Avx512};
+use super::vector::{Avx2, Avx512};
+use super::vector::{Portable, Simd};
+use crate::host::level::Level;
 
-/// Largest number of tile rows over all levels.
+/// Most rows of a register tile over all levels.
 const MOST_ROWS: usize = 14;
 
-/// Steps that B is asked for before it is used; it streams from the second-level cache.
+/// Steps by which B is prefetched from the second-level cache.
 const AHEAD: usize = 16;
 
-/// Floats across a panel of B.
+/// Columns of a panel of B.
 pub fn panel_width(level: Level) -> usize {
     match level {
         Level::Avx512 => 32,
@@ -25,7 +24,7 @@ pub fn panel_width(level: Level) -> usize {
     }
 }
 
-/// The same for a matrix of so many columns: one register where they fill no more.
+/// Columns of a panel of a matrix of `columns` columns: one register where they fill no more.
 pub fn narrow_width(level: Level, columns: usize) -> usize {
     match level {
         Level::Avx512 if columns <= 16 => 16,
@@ -46,55 +45,55 @@ pub fn tile_rows(level: Level) -> usize {
     }
 }
 
-/// Where the tiles of a line start in A.
+/// How the tiles of a line lie in A.
 #[derive(Clone, Copy)]
-pub enum Tiles {
-    /// One behind the other: a tile starts at its first row.
-    Joined,
-    /// Each on its own, this far apart.
-    Apart(usize),
+pub enum TileLayout {
+    /// The rows of all tiles are contiguous.
+    Contiguous,
+    /// The tiles have this stride.
+    Strided(usize),
 }
 
-impl Tiles {
+impl TileLayout {
     fn start(self, tile: usize, first: usize) -> usize {
         match self {
-            Tiles::Joined => first,
-            Tiles::Apart(distance) => tile * distance,
+            TileLayout::Contiguous => first,
+            TileLayout::Strided(distance) => tile * distance,
         }
     }
 }
 
-/// One panel's worth of work: `lines` lines of `columns` rows of A, each the sum over a few runs of k.
+/// The product of one panel: `lines` lines of `columns` rows of A, each the sum over some runs of consecutive k.
 ///
-/// The rows of a line are cut into tiles; row i of a tile that starts at `at` is, at run r, step s,
-/// `a[at + line · a_line + runs[r] + s · a_step + i]`.
+/// The rows of a line are cut into tiles. Row i of the tile at offset `start`, at run r and step s, is
+/// `a[start + line · a_line + runs[r] + s · a_step + i]`.
 pub struct Product<'a> {
-    /// Transposed left-hand values.
+    /// Values of A, transposed.
     pub a: &'a [f32],
-    /// Where tiles start.
-    pub tiles: Tiles,
-    /// Distance between lines in `a`.
+    /// Layout of the tiles of a line.
+    pub tiles: TileLayout,
+    /// Stride between lines in `a`.
     pub a_line: usize,
-    /// Distance between steps in `a`.
+    /// Stride between steps in `a`.
     pub a_step: usize,
-    /// Start of each run in a line.
+    /// Offset of each run in a line.
     pub runs: &'a [usize],
     /// Steps of a run.
     pub steps: usize,
     /// The panel: `runs · steps` rows.
     pub b: &'a [f32],
-    /// Floats of a row of it: one register or two.
+    /// Columns of the panel: one register or two.
     pub width: usize,
-    /// Lines.
+    /// Number of lines.
     pub lines: usize,
     /// Rows of A in a line.
     pub columns: usize,
     /// Sums; row (line, i) starts at `(line · columns + i) · c_row`.
     pub c: &'a mut [f32],
-    /// Distance between rows of C.
+    /// Stride between rows of C.
     pub c_row: usize,
-    /// Whether C starts at zero instead of what it holds.
-    pub fresh: bool,
+    /// Whether the product is added to C. Otherwise it overwrites C.
+    pub accumulate: bool,
 }
 
 impl<'a> Product<'a> {
@@ -105,21 +104,38 @@ impl<'a> Product<'a> {
         steps: usize,
         (c, c_row): (&'a mut [f32], usize),
     ) -> Product<'a> {
-        let (tiles, a_line, a_step, runs) = (Tiles::Joined, 0, rows, &[0]);
-        Product { a, tiles, a_line, a_step, runs, steps, b, width, lines: 1, columns: rows, c, c_row, fresh: true }
+        let (tiles, a_line, a_step, runs) = (TileLayout::Contiguous, 0, rows, &[0]);
+        Product {
+            a,
+            tiles,
+            a_line,
+            a_step,
+            runs,
+            steps,
+            b,
+            width,
+            lines: 1,
+            columns: rows,
+            c,
+            c_row,
+            accumulate: false,
+        }
     }
 }
 
-/// Cuts `n` into parts as even as possible, none larger than `most`.
+/// Splits `0..n` into parts of nearly equal size, none larger than `most`.
 pub fn even_parts(n: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
     let parts = n.div_ceil(most).max(1);
     (0..parts).map(move |i| (i * n / parts, (i + 1) * n / parts))
 }
 
-/// Runs a product on the kernels of `level`.
+/// Computes a product with the kernels of `level`.
 pub fn multiply(level: Level, p: Product) {
     let width = p.width;
-    assert!(width == panel_width(level) || width == narrow_width(level, 1), "a panel of {width} columns");
+    assert!(
+        width == panel_width(level) || width == narrow_width(level, 1),
+        "gemm: a panel of {width} columns at level {level}"
+    );
     assert!(p.columns > 0 && p.lines > 0 && p.steps > 0, "an empty product");
     assert!(p.b.len() >= p.runs.len() * p.steps * width, "panel too short");
     assert!(p.c.len() >= (p.lines * p.columns - 1) * p.c_row + width, "sums too short");
@@ -128,7 +144,8 @@ pub fn multiply(level: Level, p: Product) {
     for (tile, (start, end)) in even_parts(p.columns, tile_rows(level)).enumerate() {
         assert!(p.a.len() >= p.tiles.start(tile, start) + inner + end - start, "rows too short");
     }
-    // SAFETY: the asserts above bound every address that `lines` forms; `level` was detected.
+    // SAFETY: the asserts above bound every address that `lines` forms. `CpuOps::at` has checked that the CPU has
+    // `level`.
     unsafe {
         match level {
             #[cfg(target_arch = "x86_64")]
@@ -144,26 +161,34 @@ pub fn multiply(level: Level, p: Product) {
     }
 }
 
+/// # Safety
+/// The CPU must have AVX-512 F and VL; otherwise as for [`lines`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl")]
 unsafe fn lines_avx512<const N: usize>(p: Product) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller gives the same guarantees.
     unsafe { lines::<Avx512, N>(p) }
 }
 
+/// # Safety
+/// The CPU must have AVX2 and FMA; otherwise as for [`lines`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn lines_avx2(p: Product) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller gives the same guarantees.
     unsafe { lines::<Avx2, 2>(p) }
 }
 
+/// All lines, N registers of columns.
+///
+/// # Safety
+/// The CPU must have the instruction set of `S`. The operands must have the sizes that [`multiply`] asserts.
 #[inline(always)]
 unsafe fn lines<S: Simd, const N: usize>(p: Product) {
     const { assert!(S::ROWS <= MOST_ROWS) };
     for (i, (start, end)) in even_parts(p.columns, S::ROWS).enumerate() {
         for line in 0..p.lines {
-            // SAFETY: `multiply` has checked the sizes.
+            // SAFETY: the sizes that the caller guarantees contain this tile of this line.
             unsafe {
                 let a = p.a.as_ptr().add(p.tiles.start(i, start) + line * p.a_line);
                 let c = p.c.as_mut_ptr().add((line * p.columns + start) * p.c_row);
@@ -188,17 +213,20 @@ unsafe fn lines<S: Simd, const N: usize>(p: Product) {
     }
 }
 
-/// M rows by N registers.
+/// M rows by N registers of the tile whose first row is at `a` and at `c`.
+///
+/// # Safety
+/// As for [`lines`]. `a` and `c` must be in bounds for M rows and all steps.
 #[inline(always)]
 unsafe fn tile<S: Simd, const N: usize, const M: usize>(p: &Product, a: *const f32, c: *mut f32) {
     if M > S::ROWS {
         return;
     }
-    // SAFETY: `multiply` has checked the sizes.
+    // SAFETY: the caller guarantees the bounds. A prefetch may name any address.
     unsafe {
-        let registers = |at: *const f32| -> [S::V; N] { std::array::from_fn(|n| S::load(at.add(n * S::LANES))) };
+        let registers = |from: *const f32| -> [S::V; N] { std::array::from_fn(|n| S::load(from.add(n * S::LANES))) };
         let mut acc = [[S::zero(); N]; M];
-        if !p.fresh {
+        if p.accumulate {
             for (i, acc) in acc.iter_mut().enumerate() {
                 *acc = registers(c.add(i * p.c_row));
             }

@@ -1,11 +1,12 @@
-//! The right-hand matrix of every product, cut into panels: `[panel][k][panel width]`, zero beyond the last column.
+//! The right-hand matrix of a product, cut into panels: `[panel][k][column of the panel]`. Padding columns are zero.
 
 use rayon::prelude::*;
 
+use super::convert::{add_widened, widen};
 use super::gemm::narrow_width;
-use super::level::Level;
-use super::memory::{Floats, Values, with_element};
-use super::widen::{add_widened, widen};
+use crate::host::buffer::{Floats, Values};
+use crate::host::element::with_element;
+use crate::host::level::Level;
 
 /// A matrix of `k` rows and `n` columns in panels of `width` columns.
 pub struct Panels<D = Floats> {
@@ -15,12 +16,12 @@ pub struct Panels<D = Floats> {
     pub n: usize,
     /// Columns of a panel.
     pub width: usize,
-    /// `panels · k · width` values; a panel that straddles cache lines would cost a third of the speed.
+    /// `panels · k · width` values, aligned: a panel that straddles cache lines costs a third of the speed.
     pub data: D,
 }
 
-/// Panels that are kept, in the narrowest type that holds every value exactly: a file's weights take the room that they
-/// take in the file, and a panel is widened when a thread begins to use it.
+/// Panels in the narrowest type that holds every value exactly, so that weights occupy no more memory than in their
+/// file. A thread widens a panel to f32 when it begins to use it.
 pub type Weights = Panels<Values>;
 
 impl<D> Panels<D> {
@@ -29,12 +30,12 @@ impl<D> Panels<D> {
         self.n.div_ceil(self.width)
     }
 
-    /// Columns with the zeros behind the last.
+    /// Columns including the padding.
     pub fn padded(&self) -> usize {
         self.count() * self.width
     }
 
-    /// Where rows `first .. first + rows` of a panel stand.
+    /// The values of rows `first .. first + rows` of a panel.
     fn span(&self, panel: usize, first: usize, rows: usize) -> std::ops::Range<usize> {
         assert!(first + rows <= self.k, "rows {first} to {} of {}", first + rows, self.k);
         let start = (panel * self.k + first) * self.width;
@@ -49,12 +50,12 @@ impl Panels {
         Panels { k, n, width, data: Floats::zeros(n.div_ceil(width) * k * width) }
     }
 
-    /// Rows `k` and on of a panel.
+    /// A panel from row `k` on.
     pub fn panel(&self, panel: usize, k: usize) -> &[f32] {
         &self.data[self.span(panel, k, self.k - k)]
     }
 
-    /// Fills every panel side by side: `fill(first column, columns, panel)`.
+    /// Fills all panels in parallel: `fill(first column, columns, panel)`.
     pub fn fill(&mut self, fill: impl Fn(usize, usize, &mut [f32]) + Sync) {
         let (n, width) = (self.n, self.width);
         self.data.par_chunks_mut(self.k * width).enumerate().for_each(|(panel, data)| {
@@ -63,15 +64,15 @@ impl Panels {
         });
     }
 
-    /// The same values, to be kept.
-    pub fn keep(self) -> Weights {
+    /// The same values in the narrowest exact type.
+    pub fn narrow(self) -> Weights {
         let Panels { k, n, width, data } = self;
-        Panels { k, n, width, data: data.keep() }
+        Panels { k, n, width, data: data.narrow() }
     }
 }
 
 impl Weights {
-    /// Some rows of a panel, in `scratch` where they had to be widened.
+    /// Some rows of a panel in f32. Widened values are in `scratch`.
     pub fn rows<'a>(
         &'a self,
         level: Level,
@@ -90,23 +91,24 @@ impl Weights {
         }
     }
 
-    /// The first `k` rows alone.
+    /// A copy of the first `k` rows.
     pub fn first_rows(&self, k: usize) -> Weights {
-        let mut kept = Values::zeros(self.padded() * k, self.data.dtype());
+        let mut rows = Values::zeros(self.padded() * k, self.data.dtype());
         with_element!(self.data.dtype(), E => {
-            for (panel, to) in kept.elements_mut::<E>().chunks_exact_mut(k * self.width).enumerate() {
+            for (panel, to) in rows.elements_mut::<E>().chunks_exact_mut(k * self.width).enumerate() {
                 to.copy_from_slice(&self.data.elements::<E>()[self.span(panel, 0, k)]);
             }
         });
-        Panels { k, n: self.n, width: self.width, data: kept }
+        Panels { k, n: self.n, width: self.width, data: rows }
     }
 }
 
-/// Sums `rows` rows of several panels, each from its own first row on: what multiplies a frame that all of them read.
+/// The sum of several matrices: for each, `rows` rows from its own first row on. It replaces the weights of several
+/// taps that read the same frame.
 pub fn fold(level: Level, parts: &[(&Weights, usize)], rows: usize) -> Panels {
     let Panels { n, width, .. } = *parts[0].0;
     let mut out = Panels::zeros(level, rows, n);
-    assert_eq!(out.width, width, "panels of another level");
+    assert_eq!(out.width, width, "panels of the same level");
     out.data.par_chunks_mut(rows * width).enumerate().for_each(|(panel, out)| {
         for (panels, first) in parts {
             add_widened(level, &panels.data, panels.span(panel, *first, rows), out);
@@ -116,7 +118,7 @@ pub fn fold(level: Level, parts: &[(&Weights, usize)], rows: usize) -> Panels {
 }
 
 impl From<Panels> for Weights {
-    /// Without looking for a narrower type: panels of a single run.
+    /// Keeps f32, for panels that are used once.
     fn from(panels: Panels) -> Weights {
         let Panels { k, n, width, data } = panels;
         Panels { k, n, width, data: data.into() }
@@ -129,7 +131,7 @@ mod tests {
     use reseed_ops::DType;
 
     #[test]
-    fn kept_panels_are_as_narrow_as_their_values_and_lose_nothing() {
+    fn narrow_panels_have_the_narrowest_exact_type() {
         let cases =
             [(DType::Bf16, 1.0 + 1.0 / 64.0), (DType::F16, 1.0 + 1.0 / 1024.0), (DType::F32, 1.0 + 1.0 / 4096.0)];
         for level in Level::available().filter(|&level| level != Level::Reference) {
@@ -137,7 +139,7 @@ mod tests {
                 let value = |i: usize| if i == 77 { largest } else { (i % 5) as f32 - 2.0 };
                 let mut panels = Panels::zeros(level, 5, 40);
                 panels.data.iter_mut().enumerate().for_each(|(i, v)| *v = value(i));
-                let weights = panels.keep();
+                let weights = panels.narrow();
                 assert_eq!(weights.data.dtype(), dtype);
                 let (scratch, size) = (&mut Floats::zeros(0), 2 * weights.width);
                 for panel in 0..weights.count() {

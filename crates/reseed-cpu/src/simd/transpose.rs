@@ -1,39 +1,39 @@
-//! `[pixel][channel]` to `[channel][pixel]`.
+//! Transposes `[pixel][channel]` to `[channel][pixel]` and converts to f32.
 
 use std::ops::Range;
 
-use super::level::Level;
-use super::memory::Element;
 #[cfg(target_arch = "x86_64")]
-use super::simd::{Avx2, Avx512};
-use super::simd::{MOST_LANES, Portable, Simd};
+use super::vector::{Avx2, Avx512};
+use super::vector::{MOST_LANES, Portable, Simd};
+use crate::host::element::Element;
+use crate::host::level::Level;
 use reseed_ops::DType;
 
-/// Row c of `to`, `pitch` apart from the next, becomes channel c of every pixel.
+/// Row c of `to` becomes channel c of every pixel. Rows have the stride `pitch`.
 pub fn transpose<E: Element>(level: Level, from: &[E], channels: usize, to: &mut [f32], pitch: usize) {
     let pixels = from.len() / channels;
     let side = lanes(level);
     if pixels < side {
-        return one_by_one(&Pixels::all(from, channels), to, pitch);
+        return transpose_elements(&Pixels::all(from, channels), to, pitch);
     }
-    // The last square overlaps the one before it.
+    // The last square overlaps the previous one.
     for first in (0..pixels).step_by(side).map(|first| first.min(pixels - side)) {
         let square = Pixels { first: first as isize, count: side, ..Pixels::all(from, channels) };
-        transpose_some(level, square, &mut to[first..], pitch);
+        transpose_pixels(level, square, &mut to[first..], pitch);
     }
 }
 
-/// `count` pixels of a row, `step` apart; those outside the row are zero.
+/// `count` pixels of a row, with the stride `step`. Pixels outside the row are zero.
 pub struct Pixels<'a, E> {
     /// The whole row.
     pub row: &'a [E],
     /// Channels of a pixel.
     pub channels: usize,
-    /// The channels wanted.
+    /// The channels to transpose.
     pub part: Range<usize>,
-    /// The first pixel.
+    /// Index of the first pixel. It may be outside the row.
     pub first: isize,
-    /// Distance to the next one.
+    /// Stride between pixels.
     pub step: usize,
     /// Number of pixels.
     pub count: usize,
@@ -44,7 +44,7 @@ impl<'a, E> Pixels<'a, E> {
         Pixels { row, channels, part: 0..channels, first: 0, step: 1, count: row.len() / channels }
     }
 
-    /// Pixel `i`, if it lies in the row.
+    /// Pixel `i`, or `None` outside the row.
     pub fn get(&self, i: usize) -> Option<&'a [E]> {
         let x = usize::try_from(self.first + (i * self.step) as isize).ok()?;
         self.row.get(x * self.channels + self.part.start..x * self.channels + self.part.end)
@@ -59,14 +59,15 @@ pub fn lanes(level: Level) -> usize {
     }
 }
 
-/// The same for some pixels of a row; whole squares of the level's registers are fast.
-pub fn transpose_some<E: Element>(level: Level, from: Pixels<E>, to: &mut [f32], pitch: usize) {
+/// Transposes some pixels of a row. It is fast where they form whole squares of registers.
+pub fn transpose_pixels<E: Element>(level: Level, from: Pixels<E>, to: &mut [f32], pitch: usize) {
     assert!(to.len() >= (from.part.len() - 1) * pitch + from.count, "transposed rows do not fit");
     let side = lanes(level);
     if from.part.len() < side || !from.count.is_multiple_of(side) {
-        return one_by_one(&from, to, pitch);
+        return transpose_elements(&from, to, pitch);
     }
-    // SAFETY: `to` holds the rows and columns asserted above, and the level was detected.
+    // SAFETY: the assert bounds all rows and columns of `to`. There are at least `side` channels, and the number of
+    // pixels is a multiple of `side`. `CpuOps::at` has checked that the CPU has `level`.
     unsafe {
         match level {
             #[cfg(target_arch = "x86_64")]
@@ -78,7 +79,7 @@ pub fn transpose_some<E: Element>(level: Level, from: Pixels<E>, to: &mut [f32],
     }
 }
 
-fn one_by_one<E: Element>(from: &Pixels<E>, to: &mut [f32], pitch: usize) {
+fn transpose_elements<E: Element>(from: &Pixels<E>, to: &mut [f32], pitch: usize) {
     for i in 0..from.count {
         match from.get(i) {
             Some(pixel) => pixel.iter().enumerate().for_each(|(c, value)| to[c * pitch + i] = value.to_f32()),
@@ -87,21 +88,30 @@ fn one_by_one<E: Element>(from: &Pixels<E>, to: &mut [f32], pitch: usize) {
     }
 }
 
+/// # Safety
+/// The CPU must have AVX-512 F, VL, BW and DQ; otherwise as for [`squares`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
 unsafe fn squares_avx512<E: Element>(from: Pixels<E>, to: &mut [f32], pitch: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller gives the same guarantees.
     unsafe { squares::<Avx512, E>(from, to, pitch) }
 }
 
+/// # Safety
+/// The CPU must have AVX2 and FMA; otherwise as for [`squares`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn squares_avx2<E: Element>(from: Pixels<E>, to: &mut [f32], pitch: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller gives the same guarantees.
     unsafe { squares::<Avx2, E>(from, to, pitch) }
 }
 
-/// Squares that stay in registers; the last channels overlap the ones before where they are no multiple.
+/// Transposes squares in registers. The last square of channels overlaps the previous one where the number of channels
+/// is not a multiple of the side.
+///
+/// # Safety
+/// The CPU must have the instruction set of `S`. `from` must have at least `S::LANES` channels and a multiple of
+/// `S::LANES` pixels. `to` must hold a row for each channel with the stride `pitch`, each of `from.count` values.
 #[inline(always)]
 unsafe fn squares<S: Simd, E: Element>(from: Pixels<E>, to: &mut [f32], pitch: usize) {
     let side = S::LANES;
@@ -120,8 +130,8 @@ unsafe fn squares<S: Simd, E: Element>(from: Pixels<E>, to: &mut [f32], pitch: u
                     wide.as_ptr()
                 };
             }
-            // SAFETY: every row holds a square's side, and the caller's promise.
-            unsafe { S::turn(&rows, to.as_mut_ptr().add(c * pitch + first), pitch) };
+            // SAFETY: every row points at `side` readable floats, and the caller guarantees the square of `to`.
+            unsafe { S::transpose(&rows, to.as_mut_ptr().add(c * pitch + first), pitch) };
         }
     }
 }
@@ -131,13 +141,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_outside_a_row_is_zero() {
+    fn pixels_outside_a_row_are_zero() {
         for level in Level::available() {
             for channels in [3, 16, 21] {
                 let row: Vec<f32> = (0..9 * channels).map(|i| 1.0 + i as f32).collect();
                 let mut to = vec![-1.0; channels * 16];
                 let pixels = Pixels { row: &row, channels, part: 0..channels, first: -2, step: 2, count: 16 };
-                transpose_some(level, pixels, &mut to, 16);
+                transpose_pixels(level, pixels, &mut to, 16);
                 for (i, value) in to.iter().enumerate() {
                     let (c, x) = (i / 16, 2 * (i % 16) as isize - 2);
                     let want = if (0..9).contains(&x) { row[x as usize * channels + c] } else { 0.0 };
@@ -148,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn every_level_turns_every_size() {
+    fn every_level_transposes_every_size() {
         for level in Level::available() {
             for (pixels, channels) in [(1, 1), (16, 16), (17, 33), (58, 24), (3, 40)] {
                 let pitch = pixels + 3;

@@ -1,20 +1,21 @@
-//! Weights of 16 bits as f32, and the narrowest type that loses nothing.
+//! Conversion of packed weights between f32 and the narrowest type that is exact.
 
 use std::ops::Range;
 
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::level::Level;
-use super::leveled::leveled;
-use super::memory::{Element, Floats, Values, with_element};
+use super::dispatch::dispatch;
+use crate::host::buffer::{Floats, Values};
+use crate::host::element::{Element, with_element};
+use crate::host::level::Level;
 use reseed_ops::DType;
 
-/// Values that are looked at, or widened for a sum, at a time.
+/// Values that are tested, or widened for a sum, at a time.
 const CHUNK: usize = 1024;
 
 /// The narrowest type that holds every value exactly.
-pub fn narrowest(values: &[f32]) -> DType {
+pub fn narrowest_exact(values: &[f32]) -> DType {
     let all = |exact: fn(&f32) -> bool| values.par_chunks(CHUNK).all(|values| values.iter().all(exact));
     if all(|v| v.to_bits() & 0xFFFF == 0) {
         DType::Bf16
@@ -26,9 +27,9 @@ pub fn narrowest(values: &[f32]) -> DType {
 }
 
 impl Floats {
-    /// The same values in the narrowest type.
-    pub fn keep(self) -> Values {
-        let dtype = narrowest(&self);
+    /// The same values in the narrowest exact type.
+    pub fn narrow(self) -> Values {
+        let dtype = narrowest_exact(&self);
         if dtype == DType::F32 {
             return self.into();
         }
@@ -63,35 +64,36 @@ pub fn add_widened(level: Level, values: &Values, span: Range<usize>, to: &mut [
     }
 }
 
-leveled! {
+dispatch! {
     /// to += from
     pub fn add(from: &[f32], to: &mut [f32]) {
         to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
     }
 }
 
-leveled! {
+dispatch! {
     /// to = from
     pub fn widen_bf16(from: &[bf16], to: &mut [f32]) {
         to.iter_mut().zip(from).for_each(|(to, from)| *to = Element::to_f32(*from));
     }
 }
 
-/// to = from, by the instruction where there is one: the compiler does not find it by itself.
+/// to = from, with the conversion instruction where the level has one. The compiler does not select it for a plain
+/// loop.
 fn widen_f16(level: Level, from: &[f16], to: &mut [f32]) {
     assert_eq!(from.len(), to.len(), "values to widen");
     match level {
-        // SAFETY: the level was detected, and as many values are written as there are.
+        // SAFETY: `CpuOps::at` has checked that the CPU has the level, which includes AVX-512 F and VL.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { x86::widen_f16_avx512(from, to) },
-        // SAFETY: as above.
+        // SAFETY: `CpuOps::at` has checked that the CPU has the level, which includes AVX2 and F16C.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { x86::widen_f16_avx2(from, to) },
-        _ => each_f16(from, to),
+        _ => widen_f16_portable(from, to),
     }
 }
 
-fn each_f16(from: &[f16], to: &mut [f32]) {
+fn widen_f16_portable(from: &[f16], to: &mut [f32]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = from.to_f32());
 }
 
@@ -101,26 +103,30 @@ mod x86 {
 
     use half::f16;
 
-    use super::each_f16;
+    use super::widen_f16_portable;
 
+    /// # Safety
+    /// The CPU must have AVX-512 F and VL.
     #[target_feature(enable = "avx512f,avx512vl")]
     pub unsafe fn widen_f16_avx512(from: &[f16], to: &mut [f32]) {
         let whole = from.len() / 16 * 16;
         for (from, to) in from.chunks_exact(16).zip(to.chunks_exact_mut(16)) {
-            // SAFETY: both hold 16 values.
+            // SAFETY: both chunks hold 16 values, and the loads and stores need no alignment.
             unsafe { _mm512_storeu_ps(to.as_mut_ptr(), _mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast()))) };
         }
-        each_f16(&from[whole..], &mut to[whole..]);
+        widen_f16_portable(&from[whole..], &mut to[whole..]);
     }
 
+    /// # Safety
+    /// The CPU must have AVX2 and F16C.
     #[target_feature(enable = "avx2,f16c")]
     pub unsafe fn widen_f16_avx2(from: &[f16], to: &mut [f32]) {
         let whole = from.len() / 8 * 8;
         for (from, to) in from.chunks_exact(8).zip(to.chunks_exact_mut(8)) {
-            // SAFETY: both hold 8 values.
+            // SAFETY: both chunks hold 8 values, and the loads and stores need no alignment.
             unsafe { _mm256_storeu_ps(to.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast()))) };
         }
-        each_f16(&from[whole..], &mut to[whole..]);
+        widen_f16_portable(&from[whole..], &mut to[whole..]);
     }
 }
 
@@ -129,13 +135,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_half_widens_to_itself() {
+    fn every_f16_widens_exactly() {
         let halves: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).filter(|v| !v.is_nan()).collect();
         for level in Level::available() {
             let mut wide = vec![0.0; halves.len()];
             widen_f16(level, &halves, &mut wide);
             assert!(halves.iter().zip(&wide).all(|(half, wide)| half.to_f32() == *wide), "{level}");
-            assert_eq!(narrowest(&wide), DType::F16);
+            assert_eq!(narrowest_exact(&wide), DType::F16);
         }
     }
 }
