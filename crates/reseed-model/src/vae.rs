@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::load::Loader;
 use crate::noise;
-use crate::weights::{self, Model, Source};
+use crate::weights::{self, Network, Source};
 
 /// One half of the VAE: a function of a slice and of the clip's cache.
 pub trait Coder: Send + Sync {
@@ -99,6 +99,6 @@ impl Vae {
 
 fn checked(source: &dyn Source) -> Result<Config> {
     let config = Config::detect(source)?;
-    weights::check(source, Model::Vae, &config.tensors(), &[])?;
+    weights::check(source, Network::Vae, &config.tensors(), &[])?;
     Ok(config)
 }

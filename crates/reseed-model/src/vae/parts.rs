@@ -44,7 +44,8 @@ impl State {
     /// is never collected: with a step up parts are largest there.
     fn together(&self, steps: &[Step]) -> usize {
         let offloaded = |step: &Step| step.block.slots().any(|slot| self.keeping.offloaded.contains(&slot));
-        let meet = |a: &Step, b: &Step| self.keeping.abreast && a.at_once.is_none() && (offloaded(a) || offloaded(b));
+        let meet =
+            |a: &Step, b: &Step| self.keeping.breadth_first && a.at_once.is_none() && (offloaded(a) || offloaded(b));
         (1..steps.len()).find(|&i| meet(&steps[i - 1], &steps[i])).unwrap_or(steps.len())
     }
 

@@ -121,7 +121,7 @@ impl State {
     /// Layers whose caches come now, in this order.
     fn coming(&self, slot: usize, x: &Tensor) -> [Option<usize>; 3] {
         let CachePlan { strips, .. } = self.keeping;
-        let led = |slot: Option<usize>, by: usize| slot.filter(|&slot| self.keeping.lead(slot) >= by);
+        let led = |slot: Option<usize>, by: usize| slot.filter(|&slot| self.keeping.prefetch_distance(slot) >= by);
         let own = if strips && x.thw().t == 1 { led(Some(slot), 1) } else { Some(slot) };
         let next = self.next(slot);
         [own, led(next, 1), led(next.and_then(|next| self.next(next)), 2)]
@@ -148,7 +148,7 @@ impl State {
 
     /// The next offloaded layer that runs behind `slot`.
     fn next(&self, slot: usize) -> Option<usize> {
-        let (behind, before) = match self.again.contains(&slot) && !self.keeping.abreast {
+        let (behind, before) = match self.again.contains(&slot) && !self.keeping.breadth_first {
             true => (slot + 1..self.again.end, self.again.start..slot),
             false => (slot + 1..usize::MAX, 0..0),
         };
@@ -183,7 +183,7 @@ impl State {
 
     /// Whether a layer's cache leaves the device now: not where the next part needs it before any other layer runs.
     fn parks(&self, slot: usize) -> bool {
-        self.keeping.offloaded.contains(&slot) && !(self.keeping.abreast && self.again.contains(&slot))
+        self.keeping.offloaded.contains(&slot) && !(self.keeping.breadth_first && self.again.contains(&slot))
     }
 
     /// Parks the tail of a cache and `x`.
@@ -198,13 +198,13 @@ impl State {
             Some(Kept::Offloaded(cache)) => (ops.offload(Some(&cache.frames), &x, frames)?, x),
             None => (ops.offload(None, &x, frames)?, x),
         };
-        self.leaving = (self.keeping.lead(slot) > 0).then_some(x);
+        self.leaving = (self.keeping.prefetch_distance(slot) > 0).then_some(x);
         Ok(offloaded)
     }
 
     /// Frames that run together in the levels next to the pictures, and how many of the decoder's these are.
     pub(crate) fn at_once(&self) -> (usize, usize) {
-        (self.keeping.at_once, self.keeping.levels)
+        (self.keeping.chunk_frames, self.keeping.chunk_levels)
     }
 
     /// Marks the end of a slice of `frames` latent frames.
