@@ -1,5 +1,5 @@
-//! The latent's distribution: its mean, and draws from it.
-#![allow(clippy::unwrap_used)]
+//! The distribution of a latent: its mean and samples from it.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use reseed_cpu::CpuOps;
 use reseed_model::weights::formula::{Formula, uniform};
@@ -14,7 +14,7 @@ fn model() -> (CpuOps, Vae) {
     (cpu, vae)
 }
 
-/// Means around zero, log-variances from far below the lower clamp to above the upper one.
+/// Means around zero, and log-variances from below the lower clamp to above the upper clamp.
 fn moments(latent: usize) -> Vec<f32> {
     let values = uniform("moments", PIXELS * 2 * latent, 1);
     let scaled = values.iter().enumerate().map(|(i, v)| if (i / latent).is_multiple_of(2) { *v } else { 45.0 * v });
@@ -22,7 +22,7 @@ fn moments(latent: usize) -> Vec<f32> {
 }
 
 #[test]
-fn the_mean_is_the_first_half_times_the_scaling_factor() {
+fn mean_is_the_first_half_of_the_moments_times_the_scaling_factor() {
     let (cpu, vae) = model();
     let latent = vae.config.latent;
     let moments = moments(latent);
@@ -33,19 +33,19 @@ fn the_mean_is_the_first_half_times_the_scaling_factor() {
 }
 
 #[test]
-fn a_draw_moves_the_mean_by_the_clamped_deviation_times_the_seeds_noise() {
+fn samples_add_the_clamped_deviation_times_seeded_noise() {
     let (cpu, vae) = model();
     let latent = vae.config.latent;
     let moments = moments(latent);
     let tensor = cpu.upload(Shape::from([2, 3, 5, 2 * latent]), &moments).unwrap();
-    let draw = |seed| cpu.download(&vae.sample(&cpu, &tensor, seed).unwrap()).unwrap();
+    let sample = |seed| cpu.download(&vae.sample(&cpu, &tensor, seed).unwrap()).unwrap();
     let noise = noise::normal(7, PIXELS * latent);
-    for (i, got) in draw(7).into_iter().enumerate() {
+    for (i, got) in sample(7).into_iter().enumerate() {
         let pixel = &moments[i / latent * 2 * latent..][..2 * latent];
         let deviation = (0.5 * f64::from(pixel[latent + i % latent]).clamp(-30.0, 20.0)).exp();
         let want = (f64::from(pixel[i % latent]) + deviation * f64::from(noise[i])) * f64::from(0.9152f32);
         assert!((f64::from(got) - want).abs() <= f64::from(f32::EPSILON) * want.abs(), "value {i}: {got}, not {want}");
     }
-    assert_eq!(draw(7), draw(7));
-    assert_ne!(draw(7), draw(8));
+    assert_eq!(sample(7), sample(7));
+    assert_ne!(sample(7), sample(8));
 }
