@@ -9,9 +9,9 @@ pub mod upscale;
 use std::ops::Range;
 use std::time::Instant;
 
-use reseed_model::plan::{Cut, slices, whole_frames};
+use reseed_model::plan::{TileInput, padded_frames, slices};
 use reseed_model::weights::formula::uniform;
-use reseed_model::{Slice, Stream};
+use reseed_model::{SliceData, Stream};
 use reseed_ops::{Code, CopyTime, Cost, Depth, PendingDownload, Pixels, ProfileOps, Record};
 use serde_json::json;
 
@@ -28,7 +28,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     for direction in args.direction.map_or(vec![Direction::Encode, Direction::Decode], |only| vec![only]) {
         let (config, half) = engine::half(&*device.ops, &*source, direction)?;
         let clip = Clip::of(direction, &*half, &config, args.size, args.frames as usize);
-        Case { device, args, clip, pictures: whole_frames(args.frames as usize, config.temporal_factor()) }.time()?;
+        Case { device, args, clip, pictures: padded_frames(args.frames as usize, config.temporal_factor()) }.time()?;
     }
     Ok(())
 }
@@ -56,17 +56,17 @@ impl Case<'_> {
     fn time(&self) -> Result<()> {
         let planned = budget::reserve(self.device, &self.args.run.plan, &[self.clip])?.swap_remove(0);
         let parts = slices(self.clip.frames, planned.step());
-        if self.clip.cut == Cut::Pictures {
+        if self.clip.cut == TileInput::Frames {
             let input = self.draw(&parts, |drawn| Pixels::U8(drawn.iter().map(|&v| u8::nearest(v as f32)).collect()));
             self.measure(&planned, &input, |ops, stream, codes, last| {
-                Ok(ops.start_download(&stream.run(Slice::Pixels(codes), last)?)?)
+                Ok(ops.start_download(&stream.run(SliceData::Pixels(codes), last)?)?)
             })
         } else {
             // Unit variance, as latents have.
             let input: Vec<Vec<f32>> =
                 self.draw(&parts, |drawn| drawn.iter().map(|v| (v * 3f64.sqrt()) as f32).collect());
             self.measure(&planned, &input, |ops, stream, values, last| {
-                Ok(ops.start_download_pixels(&stream.run(Slice::Values(values), last)?, Depth::Eight)?)
+                Ok(ops.start_download_pixels(&stream.run(SliceData::Values(values), last)?, Depth::Eight)?)
             })
         }
     }
@@ -126,7 +126,7 @@ impl Case<'_> {
 
     fn tell(&self, times: &[f64], records: &[Record], watch: &MemoryWatch, card: Option<Card>) {
         let (median, pictures, ops) = (times[times.len() / 2], self.pictures, &self.device.ops);
-        let name = if self.clip.cut == Cut::Pictures { "encode" } else { "decode" };
+        let name = if self.clip.cut == TileInput::Frames { "encode" } else { "decode" };
         let mut cost = Cost::default();
         records.iter().for_each(|r| cost += r.cost);
         let gflops = cost.flops as f64 / median / 1e9;

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use reseed_media::{Depth, Frame, Info, Samples, Sink, Size, Source, metrics};
-use reseed_model::plan::{Cut, whole_frames};
-use reseed_model::{Coder, Slice, Vae};
+use reseed_model::plan::{TileInput, padded_frames};
+use reseed_model::{Coder, SliceData, Vae};
 use reseed_ops::{Hw, Pixels, ProfileOps};
 use serde_json::json;
 
@@ -102,10 +102,10 @@ fn pump(
     let mut clip = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
     let padded = clip.padded();
     let latent = vae.encoder.plane_out(padded);
-    let pictures = whole_frames(info.frames.unwrap_or(UNKNOWN).max(1), config.temporal_factor());
+    let pictures = padded_frames(info.frames.unwrap_or(UNKNOWN).max(1), config.temporal_factor());
     let latents = vae.encoder.frames_out(pictures, true);
-    let encode = Clip { half: &vae.encoder, config, cut: Cut::Pictures, plane: padded, frames: pictures };
-    let decode = Clip { half: &vae.decoder, config, cut: Cut::Latents, plane: latent, frames: latents };
+    let encode = Clip { half: &vae.encoder, config, cut: TileInput::Frames, plane: padded, frames: pictures };
+    let decode = Clip { half: &vae.decoder, config, cut: TileInput::Latents, plane: latent, frames: latents };
     let [encode, decode] = &budget::reserve(device, &args.plan, &[encode, decode])?[..] else {
         unreachable!("two plans")
     };
@@ -118,10 +118,10 @@ fn pump(
         ending::check_cancelled()?;
         let ahead = clip.slice(step)?;
         let last = ahead.is_empty();
-        let moments = ops.download(&encoder.run(Slice::Pixels(&slice), last)?)?;
+        let moments = ops.download(&encoder.run(SliceData::Pixels(&slice), last)?)?;
         let mean: Vec<f32> =
             moments.chunks_exact(2 * config.latent).flat_map(|m| &m[..config.latent]).copied().collect();
-        ops.start_download_pixels(&decoder.run(Slice::Values(&mean), last)?, slice.depth())?.wait(&mut pictures)?;
+        ops.start_download_pixels(&decoder.run(SliceData::Values(&mean), last)?, slice.depth())?.wait(&mut pictures)?;
         for i in 0..pictures.len() / (padded.count() * config.image) {
             // Pictures that only extend the clip have no original and end here.
             let Some(before) = originals.borrow_mut().pop_front() else { break };

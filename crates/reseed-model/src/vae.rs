@@ -16,7 +16,7 @@ use reseed_ops::{Device, Hw, Tensor};
 use crate::config::Config;
 use crate::error::Result;
 use crate::load::Loader;
-use crate::weights::{self, Model, Source};
+use crate::weights::{self, Network, Source};
 
 /// The encoder or the decoder: a function of a slice and of the clip's temporal caches.
 pub trait Coder: Send + Sync {
@@ -87,6 +87,6 @@ impl Vae {
 
 fn checked(source: &dyn Source) -> Result<Config> {
     let config = Config::detect(source)?;
-    weights::check(source, Model::Vae, &config.tensors(), &[])?;
+    weights::check(source, Network::Vae, &config.tensors(), &[])?;
     Ok(config)
 }

@@ -4,7 +4,7 @@ pub mod dit;
 
 use std::path::{Path, PathBuf};
 
-use reseed_model::plan::{CachePlan, Cut, Tiling, slices};
+use reseed_model::plan::{CachePlan, TileInput, Tiling, slices};
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::{self, Formula};
 use reseed_model::weights::safetensors::Safetensors;
@@ -118,7 +118,7 @@ impl Golden {
 
     /// Runs the case in slices of `step` latent frames and returns the output's values.
     pub fn run(&self, ops: &dyn Device, vae: &Vae, step: usize, workers: usize) -> Vec<f32> {
-        let cut = if self.encode { Cut::Pictures } else { Cut::Latents };
+        let cut = if self.encode { TileInput::Frames } else { TileInput::Latents };
         let tiles = self.tiling.and_then(|t| t.tiles(cut, self.input.plane, self.config.spatial_factor()));
         let mut stream =
             Stream::new(ops, self.half(vae), self.input.plane, &CachePlan::default()).tiled(tiles, workers);

@@ -13,7 +13,7 @@ pub mod pipeline;
 pub mod scarce;
 
 pub use golden::Clip;
-use reseed_model::plan::Cut;
+use reseed_model::plan::TileInput;
 use reseed_model::weights::formula::Formula;
 use reseed_model::{Coder, Config, State, Vae};
 use reseed_ops::{Device, Hw};
@@ -35,10 +35,10 @@ impl Side {
         }
     }
 
-    pub fn cut(self) -> Cut {
+    pub fn cut(self) -> TileInput {
         match self {
-            Side::Encode => Cut::Pictures,
-            Side::Decode => Cut::Latents,
+            Side::Encode => TileInput::Frames,
+            Side::Decode => TileInput::Latents,
         }
     }
 

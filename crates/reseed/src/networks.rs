@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use reseed_model::dit::{Plan, Start};
+use reseed_model::dit::{DitPlan, Start};
 use reseed_model::weights::Source;
-use reseed_model::{Dit, Text, Vae};
+use reseed_model::{Dit, TextEmbedding, Vae};
 use reseed_ops::{CopyTime, Device, Shape, Thw};
 
 use crate::error::{Error, Result};
@@ -27,7 +27,7 @@ pub enum NetworkResidency {
 pub struct Networks {
     vae: Vae,
     dit: Dit,
-    text: Arc<Text>,
+    text: Arc<TextEmbedding>,
 }
 
 impl Networks {
@@ -37,7 +37,7 @@ impl Networks {
         (halves, vae): ([&dyn Device; 2], &dyn Source),
         (dit_ops, dit): (&dyn Device, &dyn Source),
         between: NetworkResidency,
-        text: impl FnOnce(usize) -> reseed_model::Result<Text>,
+        text: impl FnOnce(usize) -> reseed_model::Result<TextEmbedding>,
     ) -> Result<Networks> {
         let config = reseed_model::Config::detect(vae)?;
         if (config.image, config.spatial_factor(), config.temporal_factor()) != VAE_FACTORS {
@@ -53,7 +53,7 @@ impl Networks {
             NetworkResidency::Device(layers) => (Vae::load_on(halves, vae)?, layers),
             NetworkResidency::Host => (Vae::load_offloaded(halves[0], vae)?, 0),
         };
-        Ok(Networks { vae, dit: Dit::load_keeping(dit_ops, dit, resident)?, text })
+        Ok(Networks { vae, dit: Dit::load_streamed(dit_ops, dit, resident)?, text })
     }
 
     /// Pictures to latents and back.
@@ -69,24 +69,24 @@ impl Networks {
 }
 
 /// A size of latent and its plan.
-type Planned = (Thw, Arc<Plan>);
+type Planned = (Thw, Arc<DitPlan>);
 
 /// The diffusion transformer on a device, with the text that steers it.
 pub struct Transformer<'a> {
     ops: &'a dyn Device,
     dit: Dit,
-    text: Arc<Text>,
+    text: Arc<TextEmbedding>,
     /// Of the last latent's size: most batches of a job have one size.
     plan: Arc<Mutex<Option<Planned>>>,
 }
 
 impl<'a> Transformer<'a> {
     /// A loaded transformer.
-    pub fn new(ops: &'a dyn Device, dit: Dit, text: Text) -> Transformer<'a> {
+    pub fn new(ops: &'a dyn Device, dit: Dit, text: TextEmbedding) -> Transformer<'a> {
         Transformer { ops, dit, text: Arc::new(text), plan: Arc::default() }
     }
 
-    fn plan(&self, thw: Thw) -> reseed_model::Result<Arc<Plan>> {
+    fn plan(&self, thw: Thw) -> reseed_model::Result<Arc<DitPlan>> {
         let mut last = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
             Some((size, plan)) if *size == thw => Ok(plan.clone()),
@@ -121,7 +121,7 @@ impl Step for Transformer<'_> {
         if layers == 0 {
             return Ok(None);
         }
-        let dit = self.dit.fetch_layers(self.ops, layers)?;
+        let dit = self.dit.prefetch_layers(self.ops, layers)?;
         let (text, plan) = (self.text.clone(), self.plan.clone());
         Ok(Some(Box::new(Transformer { ops: self.ops, dit, text, plan })))
     }

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use reseed_cpu::CpuOps;
-use reseed_model::dit::{self, Config, Layers, Needs};
+use reseed_model::dit::{self, Config, DitRequirements, LayerPlacement};
 use reseed_model::weights::formula::uniform;
-use reseed_model::{Dit, Text};
+use reseed_model::{Dit, TextEmbedding};
 use reseed_ops::{CopyTime, Cost, DType, ProfileOps, Record, Shape, Tensor, Thw, Transfer, relative_error};
 use serde_json::json;
 
@@ -21,12 +21,12 @@ pub fn run(args: &DitBenchArgs) -> Result<()> {
     let device = engine::transformer_device(&args.compute, args.max_vram, &device)?.unwrap_or(device);
     let weights = Weights::open(&args.model, args.layers.map(usize::from))?;
     let text = weights.text(Config::detect(weights.dit())?.text_width)?;
-    let case = dit::Case { source: weights.dit(), latent: args.latent, text: text.shape.dims()[0] };
+    let case = dit::DitWorkload { source: weights.dit(), latent: args.latent, text_tokens: text.shape.dims()[0] };
     let room = (device.room)()?.unwrap_or(usize::MAX);
-    let fits = |needs: &Needs| needs.weights + needs.weights / 64 + needs.arena + SPARE <= room;
-    let needs = case.most(&device.trace, Layers::Stay, fits)?;
+    let fits = |needs: &DitRequirements| needs.weights + needs.weights / 64 + needs.arena + SPARE <= room;
+    let needs = case.max_layers(&device.trace, LayerPlacement::Resident, fits)?;
     let needs = needs.ok_or_else(|| Failure::Memory(format!("{} are too few for one layer", bytes(room))))?;
-    let dit = Dit::load_keeping(&*device.ops, weights.dit(), needs.resident)?;
+    let dit = Dit::load_streamed(&*device.ops, weights.dit(), needs.resident)?;
     device.ops.reserve(needs.arena + SPARE)?;
     let result = Case { args, device: &device, dit: &dit, needs }.time(&text)?;
     if args.accuracy { accuracy(args, &weights, &text, &result) } else { Ok(()) }
@@ -40,7 +40,7 @@ fn latents(ops: &dyn reseed_ops::Device, dit: &Dit, Thw { t, h, w }: Thw) -> Res
 }
 
 /// Holds a result against the processor's in f32, which tests hold against the published network.
-fn accuracy(args: &DitBenchArgs, weights: &Weights, text: &Text, result: &[f32]) -> Result<()> {
+fn accuracy(args: &DitBenchArgs, weights: &Weights, text: &TextEmbedding, result: &[f32]) -> Result<()> {
     let cpu = CpuOps::new(DType::F32, args.compute.threads.map(usize::from))?;
     let dit = Dit::load(&cpu, weights.dit())?;
     let plan = dit.plan(&cpu, args.latent, text.shape.dims()[0])?;
@@ -58,12 +58,12 @@ struct Case<'a> {
     args: &'a DitBenchArgs,
     device: &'a Device,
     dit: &'a Dit,
-    needs: Needs,
+    needs: DitRequirements,
 }
 
 impl Case<'_> {
     /// Times the step and returns what it makes.
-    fn time(&self, text: &Text) -> Result<Vec<f32>> {
+    fn time(&self, text: &TextEmbedding) -> Result<Vec<f32>> {
         let ops = &*self.device.ops;
         let (latents, text) = (latents(ops, self.dit, self.args.latent)?, ops.upload(text.shape, &text.values)?);
         let plan = self.dit.plan(ops, self.args.latent, text.rows())?;
@@ -93,7 +93,7 @@ impl Case<'_> {
         let (name, rate) = (self.dit.config.layout.name, cost.flops as f64 / median / 1e12);
         let (ops, latent, args) = (&self.device.ops, self.args.latent, &self.args.compute);
         let peak = self.device.card.as_ref().map(|card| card.peak_bytes());
-        let (Needs { layers, resident, .. }, copying) = (self.needs, copies.of_one(times.len()).copying);
+        let (DitRequirements { layers, resident, .. }, copying) = (self.needs, copies.of_one(times.len()).copying);
         if args.json {
             say!(
                 "{}",

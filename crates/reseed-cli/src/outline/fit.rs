@@ -80,8 +80,8 @@ fn vae_plan(turns: &Schedule, workers: usize) -> VaePlan {
     let [encode, decode] = &turns.halves[..] else { unreachable!("two plans") };
     VaePlan {
         slice: encode.plan.slice,
-        encode: encode.plan.keeping.clone(),
-        decode: decode.plan.keeping.clone(),
+        encode: encode.plan.cache_plan.clone(),
+        decode: decode.plan.cache_plan.clone(),
         encode_tiling: encode.tiling,
         decode_tiling: decode.tiling,
         workers,

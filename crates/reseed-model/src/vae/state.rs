@@ -126,7 +126,7 @@ impl State {
 
     /// Slots whose caches are prefetched before layer `slot` runs, in this order.
     fn due(&self, slot: usize, x: &Tensor) -> [Option<usize>; 3] {
-        let ahead = |slot: Option<usize>, by: usize| slot.filter(|&slot| self.plan.lead(slot) >= by);
+        let ahead = |slot: Option<usize>, by: usize| slot.filter(|&slot| self.plan.prefetch_distance(slot) >= by);
         let own = if self.plan.strips && x.thw().t == 1 { ahead(Some(slot), 1) } else { Some(slot) };
         let next = self.next(slot);
         [own, ahead(next, 1), ahead(next.and_then(|next| self.next(next)), 2)]
@@ -153,7 +153,7 @@ impl State {
 
     /// The next layer with an offloaded cache that runs after `slot`.
     fn next(&self, slot: usize) -> Option<usize> {
-        let (after, before) = match self.repeated.contains(&slot) && !self.plan.abreast {
+        let (after, before) = match self.repeated.contains(&slot) && !self.plan.breadth_first {
             true => (slot + 1..self.repeated.end, self.repeated.start..slot),
             false => (slot + 1..usize::MAX, 0..0),
         };
@@ -186,7 +186,7 @@ impl State {
 
     /// Whether a layer's cache is offloaded now. It stays on the device if the next part of the slice reads it next.
     fn offloads(&self, slot: usize) -> bool {
-        self.plan.offloaded.contains(&slot) && !(self.plan.abreast && self.repeated.contains(&slot))
+        self.plan.offloaded.contains(&slot) && !(self.plan.breadth_first && self.repeated.contains(&slot))
     }
 
     /// Offloads the tail of a cache and `x`.
@@ -208,13 +208,13 @@ impl State {
             Some(Cache::Host(cache)) => (offload_tail(ops, Some(&cache.frames), &x, frames)?, x),
             None => (offload_tail(ops, None, &x, frames)?, x),
         };
-        self.leaving = (self.plan.lead(slot) > 0).then_some(x);
+        self.leaving = (self.plan.prefetch_distance(slot) > 0).then_some(x);
         Ok(offloaded)
     }
 
     /// The number of frames that run together in the finest levels, and how many levels of the decoder these are.
     pub(crate) fn at_once(&self) -> (usize, usize) {
-        (self.plan.at_once, self.plan.levels)
+        (self.plan.chunk_frames, self.plan.chunk_levels)
     }
 
     /// Ends a slice of `frames` latent frames.

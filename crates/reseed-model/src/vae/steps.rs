@@ -8,7 +8,7 @@ use reseed_ops::{ConvOutput, Device, Tensor};
 use super::state::State;
 use crate::error::Result;
 
-/// Layers that always run together.
+/// LayerPlacement that always run together.
 pub trait Block {
     /// The cache slots of these layers.
     fn slots(&self) -> Range<usize>;
@@ -44,7 +44,8 @@ impl State {
     /// never collected: after an upsampler parts are largest.
     fn together(&self, steps: &[Step]) -> usize {
         let offloaded = |step: &Step| step.block.slots().any(|slot| self.plan.offloaded.contains(&slot));
-        let collect = |a: &Step, b: &Step| self.plan.abreast && a.at_once.is_none() && (offloaded(a) || offloaded(b));
+        let collect =
+            |a: &Step, b: &Step| self.plan.breadth_first && a.at_once.is_none() && (offloaded(a) || offloaded(b));
         (1..steps.len()).find(|&i| collect(&steps[i - 1], &steps[i])).unwrap_or(steps.len())
     }
 

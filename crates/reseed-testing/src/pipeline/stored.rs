@@ -10,7 +10,7 @@ use reseed::{Checkpoint, Color, Latent, Model, Settings, Step, Target, Transform
 use reseed_media::{Frame, Samples};
 use reseed_model::dit::{B3, B7};
 use reseed_model::weights::formula::Formula;
-use reseed_model::{Config, Dit, Text, Vae, dit};
+use reseed_model::{Config, Dit, TextEmbedding, Vae, dit};
 use reseed_ops::{Device, Precision, Shape, Thw, relative_error};
 
 use super::job::{Film, show};
@@ -106,7 +106,7 @@ impl Job {
         let config = dit::Config::tiny(layout, number(&sizes["layers"]));
         let dit = Dit::load(ops, &Formula::plain(config.tensors(), self.seed())).unwrap();
         let text = self.golden.tensor("text");
-        Transformer::new(ops, dit, Text { shape: Shape::from(&text.dims[..]), values: text.values.clone() })
+        Transformer::new(ops, dit, TextEmbedding { shape: Shape::from(&text.dims[..]), values: text.values.clone() })
     }
 
     /// What the job makes of `frames`, and how far the latents on the way are off.

@@ -1,19 +1,22 @@
-//! The model inside the library costs nothing until it is used.
-#![allow(clippy::unwrap_used)]
+//! The embedded model: complete, small, and read on request only.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use reseed_model::weights::Source;
-use reseed_model::{Config, Text, dit, nano};
+use reseed_model::{Config, TextEmbedding, dit, nano};
 
 #[test]
-fn it_is_whole_and_small() {
+fn embedded_model_is_complete_and_below_12_megabytes() {
     let (vae, dit) = (nano::vae().unwrap(), nano::dit().unwrap());
-    let (pictures, step) = (Config::detect(&vae).unwrap(), dit::Config::detect(&dit).unwrap());
-    assert_eq!(pictures.latent, step.latent);
-    assert!(Text::within(&dit, step.text_width).unwrap().is_some(), "it brings its text along");
-    assert!(nano::VAE.len() + nano::DIT.len() <= 12_000_000, "twelve megabytes of the program at most");
+    let (vae_config, dit_config) = (Config::detect(&vae).unwrap(), dit::Config::detect(&dit).unwrap());
+    assert_eq!(vae_config.latent, dit_config.latent);
+    assert!(
+        TextEmbedding::from_weights(&dit, dit_config.text_width).unwrap().is_some(),
+        "it includes the text embedding"
+    );
+    assert!(nano::VAE.len() + nano::DIT.len() <= 12_000_000, "at most 12 MB of the binary");
 }
 
-/// Bytes that are resident of the mappings which a slice lies in, from `/proc/self/smaps`.
+/// Resident bytes of the mappings that contain a slice, from `/proc/self/smaps`.
 #[cfg(target_os = "linux")]
 fn resident(bytes: &[u8]) -> usize {
     let range = bytes.as_ptr() as usize..bytes.as_ptr() as usize + bytes.len();
@@ -31,17 +34,17 @@ fn resident(bytes: &[u8]) -> usize {
     total
 }
 
-/// Says to a test that it runs in a process of its own.
+/// Environment variable of the child process that runs the test alone.
 #[cfg(target_os = "linux")]
 const ALONE: &str = "RESEED_TEST_ALONE";
 
 #[test]
 #[cfg(target_os = "linux")]
-fn opening_it_reads_its_header_and_a_tensor_that_is_wanted_itself() {
-    // Other tests of this process read the model too.
+fn opening_reads_only_the_header() {
+    // Other tests of this process also read the model, so the test runs in a child process.
     if std::env::var_os(ALONE).is_none() {
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-        let name = "opening_it_reads_its_header_and_a_tensor_that_is_wanted_itself";
+        let name = "opening_reads_only_the_header";
         assert!(alone.args(["--exact", name]).env(ALONE, "1").status().unwrap().success());
         return;
     }
@@ -49,8 +52,8 @@ fn opening_it_reads_its_header_and_a_tensor_that_is_wanted_itself() {
     assert!(before < nano::DIT.len() / 2, "{before} bytes of the model are resident before it is opened");
     let dit = nano::dit().unwrap();
     let opened = resident(nano::DIT) - before;
-    // The system reads a little around what is touched.
+    // The system also reads pages near the touched ones.
     assert!(opened < 1 << 20, "opening touched {opened} bytes");
     dit.shapes().keys().for_each(|name| drop(dit.read(name).unwrap()));
-    assert!(resident(nano::DIT) >= nano::DIT.len(), "reading everything must show");
+    assert!(resident(nano::DIT) >= nano::DIT.len(), "all pages must be resident after reading all tensors");
 }

@@ -1,5 +1,5 @@
-//! A clip's memory as a file: written between two slices, read by another run.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+//! Saved states: a state written between two slices restores to identical results, and other files are errors.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -36,16 +36,17 @@ fn file_with(metadata: &[(&str, &str)], tensor: &str) -> NamedTempFile {
     file
 }
 
-fn refused(ops: &dyn Device, path: &Path) -> String {
+/// The error of restoring a file.
+fn restore_error(ops: &dyn Device, path: &Path) -> String {
     match State::restore(ops, path, CachePlan::default()) {
         Ok(_) => panic!("{} should not be a state", path.display()),
         Err(error) => error.to_string(),
     }
 }
 
-// Behind one frame a clip stands elsewhere than behind two: both are saved and restored.
+// The state after one frame differs in kind from later states: both are saved and restored.
 #[test]
-fn a_restored_state_goes_on_to_the_bit() {
+fn a_restored_state_continues_bit_exactly() {
     for dtype in [DType::F32, DType::Bf16] {
         let ops = cpu(dtype);
         let vae = load(&ops, &Config::tiny());
@@ -54,7 +55,7 @@ fn a_restored_state_goes_on_to_the_bit() {
             let (mut kept, mut restored) = (State::new(), State::new());
             for slice in side.slices(&vae.config, &[1, 1, 2, 1]) {
                 let want = step(&ops, side.half(&vae), &clip, slice.clone(), &mut kept);
-                // Another device, as another process would make it; weights are the same for every one of its type.
+                // A new device stands for another process. All devices of one type can use the same weights.
                 let fresh = cpu(dtype);
                 let got = step(&fresh, side.half(&vae), &clip, slice.clone(), &mut restored);
                 assert!(got == want, "{dtype} {side:?}, frames {slice:?}");
@@ -74,7 +75,7 @@ fn a_state_saved_before_the_first_slice_starts_a_clip() {
 }
 
 #[test]
-fn a_state_of_another_type_names_both() {
+fn a_state_of_another_type_is_an_error() {
     let (f32, bf16) = (cpu(DType::F32), cpu(DType::Bf16));
     let vae = load(&f32, &Config::tiny());
     let clip = Side::Decode.input(&vae.config, 1, Hw::new(2, 2));
@@ -82,33 +83,33 @@ fn a_state_of_another_type_names_both() {
     step(&f32, &vae.decoder, &clip, 0..1, &mut state);
     let file = save(&f32, &state);
     let path = file.path().display();
-    assert_eq!(refused(&bf16, file.path()), format!("saved state: {path} is f32, this run is bf16"));
+    assert_eq!(restore_error(&bf16, file.path()), format!("saved state: {path} is f32, this run is bf16"));
 }
 
 #[test]
-fn a_file_that_is_no_state_is_called_that() {
+fn files_that_are_not_states_are_errors() {
     let ops = cpu(DType::F32);
-    let strangers = [
+    let files = [
         file_with(&[], "encoder.conv_in.weight"),
         file_with(&[("dtype", "f32")], "cache.0"),
         file_with(&[("dtype", "f32"), ("seen", "Everything")], "cache.0"),
         file_with(&[("dtype", "f32"), ("seen", "More")], "encoder.conv_in.weight"),
         file_with(&[("dtype", "f32"), ("seen", "More")], "cache.last"),
     ];
-    for file in strangers {
+    for file in files {
         let path = file.path().display();
-        assert_eq!(refused(&ops, file.path()), format!("saved state: {path} is not a clip's state"));
+        assert_eq!(restore_error(&ops, file.path()), format!("saved state: {path} is not a clip's state"));
     }
 }
 
 #[test]
-fn a_state_that_does_not_exist_is_an_error_of_the_system() {
+fn a_missing_state_is_an_io_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.safetensors");
     match State::restore(&cpu(DType::F32), &path, CachePlan::default()) {
         Err(Error::Io { path: named, source }) => {
             assert_eq!((named, source.kind()), (path, std::io::ErrorKind::NotFound));
         }
-        _ => panic!("there is no such file"),
+        _ => panic!("expected an I/O error for a missing file"),
     }
 }

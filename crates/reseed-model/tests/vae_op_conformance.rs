@@ -1,6 +1,6 @@
-//! The whole model on two devices at once: the fast levels agree with the definition op by op, and one that does not
-//! is named.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+//! The VAE on a checking device: every op of the best CPU level agrees with the reference, and an op that disagrees is
+//! reported.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use reseed_cpu::{CpuOps, Level};
 use reseed_model::plan::{CachePlan, Tiling};
@@ -23,7 +23,7 @@ fn assert_agreed(ops: &CheckOps) {
 }
 
 #[test]
-fn the_best_level_agrees_with_the_definition_all_the_way() {
+fn best_level_agrees_with_the_reference_op_by_op() {
     for dtype in [DType::F32, DType::Bf16] {
         let (reference, device) = (reference(dtype), best(dtype));
         let ops = CheckOps::new(&reference, &device);
@@ -32,7 +32,7 @@ fn the_best_level_agrees_with_the_definition_all_the_way() {
             let before = ops.calls();
             let clip = side.input(&vae.config, 3, Hw::new(3, 5));
             run_slices(&ops, &vae, side, &clip, &[1, 2]);
-            // Every slice goes at least through two convolutions and two norms of every residual block.
+            // Each of the two slices runs at least two convolutions and two norms per residual block.
             let blocks = 2 + vae.config.channels.len() * vae.config.layers;
             assert!(ops.calls() - before > 2 * 4 * blocks, "{side:?}: {} results compared", ops.calls() - before);
         }
@@ -41,7 +41,7 @@ fn the_best_level_agrees_with_the_definition_all_the_way() {
 }
 
 #[test]
-fn the_best_level_agrees_with_the_definition_in_tiles() {
+fn best_level_agrees_with_the_reference_in_tiles() {
     let (reference, device) = (reference(DType::F32), best(DType::F32));
     let ops = CheckOps::new(&reference, &device);
     let vae = load(&ops, &Config::tiny());
@@ -59,19 +59,19 @@ fn the_best_level_agrees_with_the_definition_in_tiles() {
     assert_agreed(&ops);
 }
 
-/// A device whose upsampler is one part in a thousand too bright.
-fn too_bright(cpu: CpuOps) -> OtherUpsample {
-    let brighter = |cpu: &CpuOps, y: ConvOutput| {
+/// A device whose upsampler scales its output by 1.001.
+fn scaled_upsample(cpu: CpuOps) -> OtherUpsample {
+    let scale = |cpu: &CpuOps, y: ConvOutput| {
         let values: Vec<f32> = cpu.download(&y.tensor)?.into_iter().map(|v| v * 1.001).collect();
         Ok(ConvOutput { tensor: cpu.upload(y.tensor.shape(), &values)?, stats: y.stats })
     };
-    OtherUpsample(cpu, Box::new(brighter))
+    OtherUpsample(cpu, Box::new(scale))
 }
 
-// Later ops go on from the reference's results, so that only the upsamplers themselves are blamed.
+// Later ops continue from the results of the reference, so that only the upsamplers are reported.
 #[test]
-fn a_device_that_is_wrong_is_told_which_op_and_where() {
-    let (reference, device) = (reference(DType::F32), too_bright(best(DType::F32)));
+fn a_wrong_op_is_reported_with_its_stage() {
+    let (reference, device) = (reference(DType::F32), scaled_upsample(best(DType::F32)));
     let ops = CheckOps::new(&reference, &device);
     let vae = load(&ops, &Config::tiny());
     let clip = Side::Decode.input(&vae.config, 2, Hw::new(2, 3));
@@ -85,7 +85,7 @@ fn a_device_that_is_wrong_is_told_which_op_and_where() {
     for d in &found {
         assert!((0.9e-3..1.1e-3).contains(&d.error) && d.allowed < d.error, "{d}");
     }
-    // Two latent frames of 2x3 become three of 4x6 with the widest level's channels.
+    // Two latent frames of 2x3 become three of 4x6 with the channels of the widest level.
     assert_eq!(found[0].shape, Shape::from([3, 4, 6, 32]));
 
     let before = found.len();

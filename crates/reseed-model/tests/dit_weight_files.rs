@@ -1,5 +1,5 @@
-//! Files of transformers: every type gives the model it should, and what cannot be used is named.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+//! Weight files of transformers: every element type loads the same model up to rounding, and errors name the cause.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::path::Path;
 
@@ -29,16 +29,16 @@ fn result(source: &dyn Source) -> Vec<f32> {
     velocity(&ops, &Dit::load(&ops, source).unwrap(), LATENT)
 }
 
-/// The block matrices are packed, as in the public files.
-fn packed(name: &str, shape: Shape) -> bool {
+/// Whether a tensor is a matrix of a layer. Public files quantise these.
+fn is_layer_matrix(name: &str, shape: Shape) -> bool {
     name.starts_with("blocks.") && shape.dims().len() == 2
 }
 
-/// A file whose block matrices are of `kind`, and what it stands for.
+/// A file with layer matrices of type `kind`, and a source with the same values.
 fn quantised(layout: Layout, kind: Kind) -> (Draft, Held) {
     let config = Config::tiny(layout, 3);
     let shapes: std::collections::BTreeMap<String, Shape> = config.tensors().into_iter().collect();
-    let kind_of = |name: &str| if packed(name, shapes[name]) { kind } else { Kind::F16 };
+    let kind_of = |name: &str| if is_layer_matrix(name, shapes[name]) { kind } else { Kind::F16 };
     let held = Held::new(&config, |name, values| kind_of(name).store(&values).1);
     let source = Formula::plain(config.tensors(), 1);
     let tensor = |(name, shape): (String, Shape)| Tensor {
@@ -55,7 +55,7 @@ fn open(draft: &Draft) -> Result<Gguf> {
 }
 
 #[test]
-fn a_gguf_file_of_any_type_is_the_model_with_its_values_rounded() {
+fn gguf_files_of_any_type_load_their_rounded_values() {
     for layout in [B3, B7] {
         let mut results = Vec::new();
         for kind in [Kind::F32, Kind::F16, Kind::Q8_0, Kind::Q4K] {
@@ -67,14 +67,14 @@ fn a_gguf_file_of_any_type_is_the_model_with_its_values_rounded() {
             }
             let got = result(&gguf);
             assert!(got.iter().all(|v| v.is_finite()) && got == result(&held), "{} {kind:?}", layout.name);
-            assert!(!results.contains(&got), "another rounding must give another result");
+            assert!(!results.contains(&got), "a different rounding must change the result");
             results.push(got);
         }
     }
 }
 
 #[test]
-fn a_gguf_file_may_use_a_prefix_original_shapes_and_another_alignment() {
+fn gguf_files_may_have_a_prefix_original_shapes_and_an_alignment() {
     let (mut draft, held) = quantised(B3, Kind::Q8_0);
     draft.version = 2;
     draft.alignment = Some(128);
@@ -88,61 +88,61 @@ fn a_gguf_file_may_use_a_prefix_original_shapes_and_another_alignment() {
     assert!(result(&Gguf::open(file.path()).unwrap()) == result(&held));
 }
 
-/// The message must say all of `parts`.
-fn assert_refused<T>(opened: Result<T>, parts: &[&str]) {
-    let Err(error) = opened else { panic!("should be refused: {parts:?}") };
+/// The error must contain all of `parts`.
+fn assert_error<T>(opened: Result<T>, parts: &[&str]) {
+    let Err(error) = opened else { panic!("expected an error with {parts:?}") };
     let line = error.to_string();
-    assert!(parts.iter().all(|part| line.contains(part)) && !line.contains('\n'), "{line:?} should say {parts:?}");
+    assert!(parts.iter().all(|part| line.contains(part)) && !line.contains('\n'), "{line:?} should contain {parts:?}");
 }
 
 #[test]
-fn a_gguf_file_that_cannot_be_used_says_why() {
+fn gguf_errors_name_the_cause() {
     let (draft, _) = quantised(B7, Kind::Q8_0);
     let changed = |change: &dyn Fn(&mut Draft)| {
         let mut draft = draft.clone();
         change(&mut draft);
         open(&draft)
     };
-    assert_refused(changed(&|d| d.magic = *b"GGML"), &["not a usable GGUF file", "does not begin with GGUF"]);
-    assert_refused(changed(&|d| d.version = 1), &["version 1", "2 and 3"]);
-    assert_refused(changed(&|d| d.alignment = Some(24)), &["alignment"]);
+    assert_error(changed(&|d| d.magic = *b"GGML"), &["not a usable GGUF file", "does not begin with GGUF"]);
+    assert_error(changed(&|d| d.version = 1), &["version 1", "2 or 3"]);
+    assert_error(changed(&|d| d.alignment = Some(24)), &["alignment"]);
     let other = changed(&|d| {
         d.words[0].1 = "llama".into();
         d.tensors.retain(|t| !t.name.starts_with("vid_in"));
     });
-    assert_refused(other, &["architecture `llama`", "SeedVR2 transformer"]);
+    assert_error(other, &["architecture `llama`", "SeedVR2 transformer"]);
     let name = draft.tensors.iter().find(|t| t.kind == 8).unwrap().name.clone();
     let quoted = format!("`{name}`");
     let tensor =
         |change: &dyn Fn(&mut Tensor)| changed(&|d| change(d.tensors.iter_mut().find(|t| t.name == name).unwrap()));
-    assert_refused(tensor(&|t| t.kind = 13), &[&quoted, "is Q5_K", "Q8_0 or Q4_K"]);
-    assert_refused(tensor(&|t| t.kind = 99), &[&quoted, "of type 99"]);
-    assert_refused(tensor(&|t| t.dims = vec![256, 255]), &[&quoted, "whole blocks"]);
-    assert_refused(tensor(&|t| t.dims = vec![1 << 40, 1 << 40]), &[&quoted, "cut short or damaged"]);
-    assert_refused(tensor(&|t| t.dims = vec![1; 6]), &[&quoted, "6 dimensions"]);
+    assert_error(tensor(&|t| t.kind = 13), &[&quoted, "is Q5_K", "Q8_0 or Q4_K"]);
+    assert_error(tensor(&|t| t.kind = 99), &[&quoted, "of type 99"]);
+    assert_error(tensor(&|t| t.dims = vec![256, 255]), &[&quoted, "whole blocks"]);
+    assert_error(tensor(&|t| t.dims = vec![1 << 40, 1 << 40]), &[&quoted, "cut short or damaged"]);
+    assert_error(tensor(&|t| t.dims = vec![1; 6]), &[&quoted, "6 dimensions"]);
     let mut twice = draft.clone();
     twice.tensors.push(twice.tensors[0].clone());
-    assert_refused(open(&twice), &["is there twice"]);
+    assert_error(open(&twice), &["occurs twice"]);
     let mut shaped = draft.clone();
     shaped.shapes.push((name.clone(), vec![3, 5]));
-    assert_refused(open(&shaped), &[&quoted, "original shape"]);
+    assert_error(open(&shaped), &[&quoted, "original shape"]);
     let bytes = draft.bytes();
     for length in [0, 3, 20, 300, bytes.len() / 2, bytes.len() - 1] {
         let cut = write_bytes(&bytes[..length]);
-        assert_refused(Gguf::open(cut.path()), &["not a usable GGUF file"]);
+        assert_error(Gguf::open(cut.path()), &["not a usable GGUF file"]);
     }
 }
 
 #[test]
-fn a_gguf_file_that_lacks_a_tensor_is_no_model() {
+fn a_missing_tensor_in_a_gguf_file_is_an_error() {
     let (mut draft, _) = quantised(B7, Kind::F16);
     draft.tensors.retain(|t| t.name != "blocks.1.mlp.txt.proj_out.bias");
     let gguf = open(&draft).unwrap();
-    assert_refused(Dit::load(&cpu(), &gguf), &["`blocks.1.mlp.txt.proj_out.bias` is missing", "SeedVR2 transformer"]);
+    assert_error(Dit::load(&cpu(), &gguf), &["`blocks.1.mlp.txt.proj_out.bias` is missing", "SeedVR2 transformer"]);
 }
 
 #[test]
-fn a_damaged_gguf_header_does_no_harm() {
+fn damaged_gguf_headers_do_not_panic() {
     let tensor = Tensor { name: "vid_in.proj.weight".into(), dims: vec![2, 32], kind: 8, bytes: vec![7; 68] };
     let bytes = Draft::new(vec![tensor]).bytes();
     let config = ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() };
@@ -155,12 +155,12 @@ fn a_damaged_gguf_header_does_no_harm() {
     });
 }
 
-/// By way of f16, whose exponent is eight larger.
+/// Decodes e4m3 through f16, whose exponent bias is eight larger.
 fn e4m3(byte: u8) -> f32 {
     f16::from_bits(u16::from(byte & 0x80) << 8 | u16::from(byte & 0x7F) << 7).to_f32() * 256.0
 }
 
-/// The nearest number: its magnitude lies between two bytes that follow each other.
+/// Rounds to the nearest e4m3 value by bisection of the magnitude.
 fn to_e4m3(value: f32) -> u8 {
     let size = value.abs();
     let (mut below, mut above) = (0, 0x7E);
@@ -172,7 +172,7 @@ fn to_e4m3(value: f32) -> u8 {
     nearest | if value < 0.0 { 0x80 } else { 0 }
 }
 
-/// A safetensors file of bytes.
+/// A safetensors file with these tensors.
 fn safetensors(tensors: &[(&str, &str, Shape, Vec<u8>)]) -> Vec<u8> {
     let (mut header, mut data) = (Map::new(), Vec::new());
     for (name, dtype, shape, bytes) in tensors {
@@ -185,14 +185,14 @@ fn safetensors(tensors: &[(&str, &str, Shape, Vec<u8>)]) -> Vec<u8> {
 }
 
 #[test]
-fn an_fp8_file_is_the_model_of_exactly_its_numbers() {
+fn fp8_files_load_exactly_their_values() {
     for layout in [B3, B7] {
         let config = Config::tiny(layout, 3);
         let source = Formula::plain(config.tensors(), 1);
         let tensors = config.tensors();
         let stored = tensors.iter().map(|(name, shape)| {
             let values = source.read(name).unwrap();
-            // The last layer stays in f16, as in the public mixed files.
+            // The last layer is in f16, as in the public mixed files.
             match name.starts_with("blocks.2.") {
                 true => {
                     let bytes = values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect();
@@ -212,19 +212,19 @@ fn an_fp8_file_is_the_model_of_exactly_its_numbers() {
 }
 
 #[test]
-fn a_file_cut_short_is_named() {
+fn a_truncated_file_is_an_error() {
     let shape = Shape::from([64, 16]);
     let bytes = safetensors(&[("vid_in.proj.weight", "F8_E4M3", shape, vec![0; 1024])]);
     let file = write_bytes(&bytes[..bytes.len() - 1]);
     let path = |path: &Path| path.display().to_string();
-    let refused = Safetensors::open(file.path());
-    assert_refused(refused, &[&path(file.path()), "`vid_in.proj.weight`", "cut short or damaged"]);
+    let opened = Safetensors::open(file.path());
+    assert_error(opened, &[&path(file.path()), "`vid_in.proj.weight`", "cut short or damaged"]);
 }
 
 #[test]
-fn a_vae_in_place_of_a_transformer_is_told_apart() {
+fn swapped_vae_and_transformer_files_are_errors() {
     let vae = reseed_testing::formula(&reseed_model::Config::tiny());
-    assert_refused(Dit::load(&cpu(), &vae), &["`vid_in.proj.weight` is missing", "SeedVR2 transformer"]);
+    assert_error(Dit::load(&cpu(), &vae), &["`vid_in.proj.weight` is missing", "SeedVR2 transformer"]);
     let dit = Formula::plain(Config::tiny(B3, 3).tensors(), 1);
-    assert_refused(reseed_model::Vae::load(&cpu(), &dit), &["is missing", "SeedVR2 VAE"]);
+    assert_error(reseed_model::Vae::load(&cpu(), &dit), &["is missing", "SeedVR2 VAE"]);
 }

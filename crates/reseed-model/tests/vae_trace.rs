@@ -1,5 +1,5 @@
-//! The model on the device that computes nothing: shapes, arithmetic, memory.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+//! The VAE on the tracing device: shapes, arithmetic cost and memory.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use reseed_cpu::CpuOps;
 use reseed_model::{Config, State, Vae};
@@ -10,7 +10,7 @@ fn trace() -> TraceOps {
     TraceOps::new(DType::F32, DType::F32, Box::new(|_| 0))
 }
 
-/// Shape of every slice's output.
+/// Output shape of every slice.
 fn shapes(ops: &dyn Device, vae: &Vae, side: Side, clip: &Clip, latents: &[usize]) -> Vec<Shape> {
     let mut state = State::new();
     let run = |slice| side.half(vae).run(ops, clip.upload(ops, slice), &mut state).unwrap().shape();
@@ -18,7 +18,7 @@ fn shapes(ops: &dyn Device, vae: &Vae, side: Side, clip: &Clip, latents: &[usize
 }
 
 #[test]
-fn shapes_are_those_of_a_device_that_computes() {
+fn traced_shapes_equal_computed_shapes() {
     let (cpu, trace, config) = (CpuOps::new(DType::F32, Some(2)).unwrap(), trace(), Config::tiny());
     let (computed, traced) = (load(&cpu, &config), load(&trace, &config));
     for side in Side::BOTH {
@@ -27,7 +27,7 @@ fn shapes_are_those_of_a_device_that_computes() {
                 let clip = side.input(&config, latents.iter().sum(), plane);
                 let got = shapes(&trace, &traced, side, &clip, latents);
                 assert_eq!(got, shapes(&cpu, &computed, side, &clip, latents), "{side:?} {plane} {latents:?}");
-                // T = 1, 5, 9, 13: what comes out is what the halves promise.
+                // The output has the size that the coder declares.
                 let frames: usize = got.iter().map(|shape| shape.dims()[0]).sum();
                 let out = side.half(&traced).plane_out(clip.plane);
                 assert_eq!(frames, side.half(&traced).frames_out(clip.t, true));
@@ -37,7 +37,7 @@ fn shapes_are_those_of_a_device_that_computes() {
     }
 }
 
-/// Multiplications by weights per pixel of the pictures, and those of attention, in the last of some slices.
+/// Multiplications by weights and multiplications in attention, per frame pixel, in the last of these slices.
 fn multiplications(side: Side, latents: &[usize]) -> (f64, f64) {
     let (trace, config, plane) = (trace(), Config::full(), Hw::new(3, 5));
     let ops = ProfileOps::new(&trace);
@@ -48,58 +48,57 @@ fn multiplications(side: Side, latents: &[usize]) -> (f64, f64) {
     };
     let weighted = || flops(&|op| ["conv", "upsample", "linear"].contains(&op));
     let attention = || flops(&|op| op == "attention");
-    let (mut state, mut before, mut pictures) = (State::new(), (0, 0), 0);
+    let (mut state, mut before, mut frames) = (State::new(), (0, 0), 0);
     for slice in side.slices(&config, latents) {
         before = (weighted(), attention());
-        pictures = slice.len();
+        frames = slice.len();
         let out = side.half(&vae).run(&ops, clip.upload(&ops, slice), &mut state).unwrap();
         if side == Side::Decode {
-            pictures = out.thw().t;
+            frames = out.thw().t;
         }
     }
-    let pixels = (pictures * plane.count() * config.spatial_factor() * config.spatial_factor()) as f64;
+    let pixels = (frames * plane.count() * config.spatial_factor() * config.spatial_factor()) as f64;
     let per_pixel = |flops: u64| flops as f64 / 2.0 / pixels;
     (per_pixel(weighted() - before.0), per_pixel(attention() - before.1))
 }
 
-/// Multiplications per picture pixel of the published layers, convolutions and linear layers, as they stand.
+/// Multiplications per frame pixel in the convolutions and linear layers of the published network.
 const ENCODE_STEADY: usize = 4_461_376;
 const DECODE_STEADY: usize = 11_776_992;
-/// The same for a single picture, with kernels summed over the taps that read it and no frames made to be dropped.
-const ENCODE_PICTURE: usize = 2_066_048;
-const DECODE_PICTURE: usize = 4_878_848;
+/// The same for an image: kernels are summed over the taps that read its frame, and no frame is computed to be dropped.
+const ENCODE_IMAGE: usize = 2_066_048;
+const DECODE_IMAGE: usize = 4_878_848;
 
-/// A published upsampler: its channels, the share of the picture's pixels that come out of it, and whether it doubles
-/// time. Steady shares are (rows · columns · frames) of the picture's.
+/// The published upsamplers: channels, frame pixels per output pixel in steady state, and whether it doubles time.
 const UPSAMPLERS: [(usize, usize, bool); 3] = [(512, 16 * 2, true), (512, 4, true), (256, 1, false)];
 
-/// What composite upsampling saves in steady state: 1x1x1 on the low-resolution grid and 27 taps become 8 or 12.
+/// Multiplications saved by merged upsampling in steady state: 1x1x1 and 27 taps become 8 or 12 taps.
 fn saved_steady() -> usize {
     let saved = |(c, share, time): (usize, usize, bool)| {
-        let composite = if time { 8 } else { 12 };
-        // Every output pixel is one phase of the 1x1x1 convolution: c · c multiplications.
-        (1 + 27 - composite) * c * c / share
+        let merged = if time { 8 } else { 12 };
+        // The 1x1x1 convolution has c · c multiplications per output pixel.
+        (1 + 27 - merged) * c * c / share
     };
     UPSAMPLERS.into_iter().map(saved).sum()
 }
 
-/// The same for a single picture, where 1 + 9 taps become 4 and all frames are one.
-fn saved_picture() -> usize {
+/// The same for an image: 1 + 9 taps become 4, in one frame.
+fn saved_image() -> usize {
     let shares = [16, 4, 1];
     UPSAMPLERS.into_iter().zip(shares).map(|((c, ..), share)| (1 + 9 - 4) * c * c / share).sum()
 }
 
 #[test]
-fn arithmetic_is_what_the_layers_need() {
-    for (side, steady, picture) in [
-        (Side::Encode, ENCODE_STEADY, ENCODE_PICTURE),
-        (Side::Decode, DECODE_STEADY - saved_steady(), DECODE_PICTURE - saved_picture()),
+fn flops_match_the_published_layers() {
+    for (side, steady, image) in [
+        (Side::Encode, ENCODE_STEADY, ENCODE_IMAGE),
+        (Side::Decode, DECODE_STEADY - saved_steady(), DECODE_IMAGE - saved_image()),
     ] {
-        // Scores and weighted sums: two products of 512 channels for each of 15 tokens, per token of 64 pixels.
+        // Scores and weighted sums: two products of 512 channels with each of 15 tokens, per token of 64 pixels.
         let attention = (2 * 512 * 15) as f64 / 64.0;
         assert_eq!(multiplications(side, &[2, 1, 1]), (steady as f64, attention / 4.0), "{side:?}, steady");
         assert_eq!(multiplications(side, &[2, 3]), (steady as f64, attention / 4.0), "{side:?}, long slice");
-        assert_eq!(multiplications(side, &[1]), (picture as f64, attention), "{side:?}, picture");
+        assert_eq!(multiplications(side, &[1]), (image as f64, attention), "{side:?}, image");
     }
     let mega = |macs: usize| (2 * macs) as f64 / 1e6;
     assert_eq!(format!("{:.2}", mega(DECODE_STEADY - saved_steady())), "18.51");
@@ -107,7 +106,7 @@ fn arithmetic_is_what_the_layers_need() {
 }
 
 #[test]
-fn memory_does_not_grow_with_the_clip_and_is_given_back() {
+fn memory_is_constant_over_the_clip_and_freed() {
     for side in Side::BOTH {
         let ops = trace();
         let vae = load(&ops, &Config::full());
@@ -117,7 +116,7 @@ fn memory_does_not_grow_with_the_clip_and_is_given_back() {
         for slice in side.slices(&vae.config, &latents) {
             side.half(&vae).run(&ops, clip.upload(&ops, slice), &mut state).unwrap();
             let report = ops.report();
-            assert_eq!(report.live, state.bytes(), "{side:?}: between slices only the cache is alive");
+            assert_eq!(report.live, state.bytes(), "{side:?}: between slices only the caches are allocated");
             after.push((report.live, report.peak));
         }
         assert_eq!(after.len(), 30);
@@ -128,9 +127,9 @@ fn memory_does_not_grow_with_the_clip_and_is_given_back() {
     }
 }
 
-// A state that ends with its slice keeps nothing, and the peak shows it.
+// A state that ends with its slice stores no caches, which lowers the peak.
 #[test]
-fn a_picture_that_nothing_follows_takes_less_memory() {
+fn an_image_uses_less_memory_than_the_first_frame_of_a_clip() {
     for side in Side::BOTH {
         let peak = |ends: bool| {
             let ops = trace();
@@ -148,7 +147,7 @@ fn a_picture_that_nothing_follows_takes_less_memory() {
 }
 
 #[test]
-fn norms_on_load_spare_a_picture_ops_and_leave_clips_alone() {
+fn norms_fused_into_convolutions_save_ops_for_images_only() {
     let report = |on_load: bool, side: Side, latents: usize, ends: bool| {
         let (trace, config) = (trace().with_fused_norms(move |_| on_load), Config::full());
         let vae = load(&trace, &config);
@@ -163,7 +162,7 @@ fn norms_on_load_spare_a_picture_ops_and_leave_clips_alone() {
     for side in Side::BOTH {
         let (with, without) = (report(true, side, 1, true), report(false, side, 1, true));
         assert!(with.ops < without.ops && with.cost.bytes < without.cost.bytes, "{side:?}");
-        // A clip needs what the norm made as its cache; the first frame of one that goes on does too.
+        // The output of the norm is the cache of a clip, so it is not fused where a frame follows.
         for (latents, ends) in [(3, true), (1, false)] {
             assert_eq!(report(true, side, latents, ends).ops, report(false, side, latents, ends).ops, "{side:?}");
         }

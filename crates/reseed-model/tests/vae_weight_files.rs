@@ -1,5 +1,5 @@
-//! Weights files of every kind give the same model, and no file brings the loader down.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+//! Weight files of the VAE: every element type loads the same model up to rounding, and damaged files do not panic.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,20 +21,20 @@ fn cpu() -> CpuOps {
     CpuOps::new(DType::F32, Some(2)).unwrap()
 }
 
-/// The formula's tensors, each value changed on its way, and a count of how often each was read.
-struct Watched {
+/// Formula weights with `change` applied to every value, and a count of the reads of each tensor.
+struct CountingSource {
     inner: Formula,
     change: fn(f32) -> f32,
     reads: Mutex<BTreeMap<String, usize>>,
 }
 
-impl Watched {
-    fn new(config: &Config, change: fn(f32) -> f32) -> Watched {
-        Watched { inner: formula(config), change, reads: Mutex::default() }
+impl CountingSource {
+    fn new(config: &Config, change: fn(f32) -> f32) -> CountingSource {
+        CountingSource { inner: formula(config), change, reads: Mutex::default() }
     }
 }
 
-impl Source for Watched {
+impl Source for CountingSource {
     fn path(&self) -> &Path {
         self.inner.path()
     }
@@ -53,31 +53,31 @@ impl Source for Watched {
     }
 }
 
-/// An f32 draft with every value stored in two bytes instead.
+/// An f32 draft with its values converted to a type of two bytes.
 fn narrowed(mut draft: Draft, dtype: &str, narrow: fn(f32) -> [u8; 2]) -> Draft {
     let values = draft.data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
     draft.data = values.flat_map(narrow).collect();
     for (_, tensor) in draft.header.iter_mut().filter(|(name, _)| *name != "__metadata__") {
-        let halves =
+        let offsets =
             tensor["data_offsets"].as_array().unwrap().iter().map(|at| json!(at.as_u64().unwrap() / 2)).collect();
-        tensor["data_offsets"] = Value::Array(halves);
+        tensor["data_offsets"] = Value::Array(offsets);
         tensor["dtype"] = dtype.into();
     }
     draft
 }
 
 #[test]
-fn a_file_of_any_type_is_the_model_with_its_values_rounded() {
+fn files_of_any_type_load_their_rounded_values() {
     let (ops, config) = (cpu(), Config::tiny());
     let files = [
-        (Draft::of(&config), Watched::new(&config, |v| v)),
+        (Draft::of(&config), CountingSource::new(&config, |v| v)),
         (
             narrowed(Draft::of(&config), "F16", |v| f16::from_f32(v).to_le_bytes()),
-            Watched::new(&config, |v| f16::from_f32(v).to_f32()),
+            CountingSource::new(&config, |v| f16::from_f32(v).to_f32()),
         ),
         (
             narrowed(Draft::of(&config), "BF16", |v| bf16::from_f32(v).to_le_bytes()),
-            Watched::new(&config, |v| bf16::from_f32(v).to_f32()),
+            CountingSource::new(&config, |v| bf16::from_f32(v).to_f32()),
         ),
     ];
     let mut results = Vec::new();
@@ -89,7 +89,7 @@ fn a_file_of_any_type_is_the_model_with_its_values_rounded() {
             let clip = side.input(&config, 2, Hw::new(2, 3));
             let got = run_slices(&ops, &from_file, side, &clip, &[2]);
             assert!(got == run_slices(&ops, &from_formula, side, &clip, &[2]), "{side:?} {:?}", draft.header[FIRST]);
-            assert!(!results.contains(&got), "another rounding must give another result");
+            assert!(!results.contains(&got), "a different rounding must change the result");
             results.push(got);
         }
     }
@@ -99,7 +99,7 @@ const FIRST: &str = "encoder.conv_in.weight";
 
 #[test]
 fn loading_reads_every_tensor_once() {
-    let source = Watched::new(&Config::tiny(), |v| v);
+    let source = CountingSource::new(&Config::tiny(), |v| v);
     Vae::load(&cpu(), &source).unwrap();
     let reads = source.reads.into_inner().unwrap();
     assert_eq!(reads.keys().collect::<Vec<_>>(), source.inner.shapes().keys().collect::<Vec<_>>());
@@ -107,9 +107,9 @@ fn loading_reads_every_tensor_once() {
 }
 
 #[test]
-fn loading_one_half_reads_that_half_alone() {
-    let read = |load: &dyn Fn(&Watched)| {
-        let source = Watched::new(&Config::tiny(), |v| v);
+fn loading_one_coder_reads_only_its_tensors() {
+    let read = |load: &dyn Fn(&CountingSource)| {
+        let source = CountingSource::new(&Config::tiny(), |v| v);
         load(&source);
         source.reads.into_inner().unwrap().into_keys().collect::<Vec<String>>()
     };
@@ -121,13 +121,13 @@ fn loading_one_half_reads_that_half_alone() {
 }
 
 #[test]
-fn a_device_that_computes_nothing_reads_nothing() {
-    let source = Watched::new(&Config::full(), |_| panic!("a value was read"));
+fn tracing_reads_no_weights() {
+    let source = CountingSource::new(&Config::full(), |_| panic!("a value was read"));
     Vae::load(&TraceOps::new(DType::F32, DType::F32, Box::new(|_| 0)), &source).unwrap();
 }
 
 #[test]
-fn a_range_of_a_tensor_is_that_part_of_it() {
+fn read_range_returns_part_of_a_tensor() {
     let file = Draft::of(&smallest()).write();
     let source = Safetensors::open(file.path()).unwrap();
     let whole = source.read(FIRST).unwrap();
@@ -137,8 +137,8 @@ fn a_range_of_a_tensor_is_that_part_of_it() {
     }
 }
 
-/// Opens a file and goes as far as it lets us; an error is as good as a model.
-fn survive(path: &Path, ops: &CpuOps) {
+/// Opens and loads a file. Errors are allowed, panics are not.
+fn load_without_panic(path: &Path, ops: &CpuOps) {
     if let Ok(source) = Safetensors::open(path) {
         for name in source.shapes().keys() {
             source.read(name).unwrap();
@@ -152,16 +152,16 @@ fn cases(count: u32) -> ProptestConfig {
 }
 
 #[test]
-fn arbitrary_bytes_do_no_harm() {
+fn arbitrary_bytes_do_not_panic() {
     let ops = cpu();
     proptest!(cases(300), |(bytes in prop::collection::vec(any::<u8>(), 0..200), prefixed in any::<bool>())| {
         let file = if prefixed { write(&bytes, &[]) } else { write_bytes(&bytes) };
-        survive(file.path(), &ops);
+        load_without_panic(file.path(), &ops);
     });
 }
 
 #[test]
-fn a_header_with_damaged_bytes_does_no_harm() {
+fn damaged_header_bytes_do_not_panic() {
     let ops = cpu();
     let draft = Draft::of(&smallest());
     let text = Value::Object(draft.header.clone()).to_string().into_bytes();
@@ -170,12 +170,12 @@ fn a_header_with_damaged_bytes_does_no_harm() {
         let mut text = text.clone();
         edits.iter().for_each(|&(at, byte)| text[at] = byte);
         text.truncate(text.len() - cut / 6);
-        survive(write(&text, &draft.data).path(), &ops);
+        load_without_panic(write(&text, &draft.data).path(), &ops);
     });
 }
 
-/// Anything that JSON can say where a number, a list or a word is expected.
-fn anything() -> impl Strategy<Value = Value> {
+/// Any JSON value in place of a number, a list or a string.
+fn any_json() -> impl Strategy<Value = Value> {
     let number = prop_oneof![
         any::<u64>(),
         0u64..2000,
@@ -194,13 +194,14 @@ fn anything() -> impl Strategy<Value = Value> {
 }
 
 #[test]
-fn a_header_that_says_anything_does_no_harm() {
+fn arbitrary_header_values_do_not_panic() {
     let ops = cpu();
     let names: Vec<String> = Draft::of(&smallest()).header.keys().cloned().collect();
     let field = prop::sample::select(vec!["dtype", "shape", "data_offsets", "groups", "scaling_factor"]);
-    let edit = (prop::sample::select(names), field, anything());
+    let edit = (prop::sample::select(names), field, any_json());
     proptest!(cases(500), |(edits in prop::collection::vec(edit, 1..3))| {
-        let draft = edits.into_iter().fold(Draft::of(&smallest()), |d, (name, field, value)| d.set(&name, field, value));
-        survive(draft.write().path(), &ops);
+        let set = |draft: Draft, (name, field, value): (String, &str, Value)| draft.set(&name, field, value);
+        let draft = edits.into_iter().fold(Draft::of(&smallest()), set);
+        load_without_panic(draft.write().path(), &ops);
     });
 }
