@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use reseed_model::Dit;
 use reseed_model::weights::Source;
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_ops::{Error, Ops, Precision, Result, relative_error};
+use reseed_ops::{Device, Error, Precision, Result, relative_error};
 use reseed_testing::golden::{Golden, dit, run_all};
 pub use reseed_testing::pipeline::stored::Devices;
 use reseed_testing::pipeline::stored::{Job, Off};
@@ -38,7 +38,7 @@ impl Cases {
     }
 
     /// Runs every case of a network and tells how far its result is from the stored one; returns how many are too far.
-    pub fn networks(&self, ops: &dyn Ops) -> Result<usize> {
+    pub fn networks(&self, ops: &dyn Device) -> Result<usize> {
         let (precision, mut wrong) = (ops.precision(), 0);
         let mut compare = |network: &str, name: &str, (want, got): (&[f32], &[f32]), allowed: f64| {
             assert_eq!(want.len(), got.len(), "{name}");
@@ -70,7 +70,7 @@ fn tell(what: &str, precision: Precision, off: &Off) -> usize {
 
 /// What a file is a case of; nothing where it does not say.
 fn op(path: &Path) -> Result<String> {
-    let file = Safetensors::open_some(path, &|_| false).map_err(refused)?;
+    let file = Safetensors::open_filtered(path, &|_| false).map_err(refused)?;
     let case: serde_json::Value =
         file.metadata("case").and_then(|case| serde_json::from_str(case).ok()).unwrap_or_default();
     Ok(case["op"].as_str().unwrap_or_default().to_string())

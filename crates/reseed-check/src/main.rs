@@ -16,8 +16,8 @@ use reseed_cpu::{CpuOps, matmul};
 use reseed_cuda::{CudaOps, devices};
 use reseed_ops::conformance::Values;
 use reseed_ops::{
-    ConvData, ConvSpec, Epilogue, Linear, LinearData, LinearSpec, Numbers, Ops, Precision, Quant, Result, Shape,
-    TemporalCache, Tensor, Thw, relative_error,
+    ConvData, ConvSpec, Device, Epilogue, Linear, LinearData, LinearSpec, Numbers, Ops, Precision, Quant, Result,
+    Shape, TemporalCache, Tensor, Thw, Timing, Transfer, relative_error,
 };
 
 const ALL: [Precision; 4] = [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16];
@@ -90,7 +90,7 @@ fn check(precision: Precision) -> Result<usize> {
         println!("{device:?}");
     }
     let cuda = CudaOps::new(0, precision, matmul)?;
-    println!("{precision} on {}, {}", cuda.device(), cuda.kernels());
+    println!("{precision} on {}, {}", cuda.name(), cuda.kernels());
     let found = reseed_testing::conformance::disagreements(&cuda)?;
     for disagreement in &found {
         println!("{precision}: {disagreement}");
@@ -145,7 +145,7 @@ fn bench(precision: Precision) -> Result<usize> {
 
 fn rates(precision: Precision, shapes: impl Iterator<Item = (ConvSpec, Thw)>) -> Result<usize> {
     let cuda = CudaOps::new(0, precision, matmul)?;
-    println!("{precision} on {}, {}", cuda.device(), cuda.kernels());
+    println!("{precision} on {}, {}", cuda.name(), cuda.kernels());
     for (spec, thw) in shapes {
         let rate = rate(&cuda, spec, thw)?;
         let ConvSpec { c_in, c_out, taps, stride, .. } = spec;
@@ -165,8 +165,8 @@ fn rate(cuda: &CudaOps, spec: ConvSpec, thw: Thw) -> Result<f64> {
     let frame = Shape::clip(Thw { t: 1, ..thw }, spec.c_in);
     let frame = cuda.upload(frame, &values.take(frame.count()))?;
     let x = cuda.tail(None, frame.clone(), thw.t)?;
-    let kept = cuda.tail(None, frame, spec.keeps())?;
-    let cache = if spec.keeps() > 0 { TemporalCache::Frames(&kept) } else { TemporalCache::Start };
+    let kept = cuda.tail(None, frame, spec.cached_frames())?;
+    let cache = if spec.cached_frames() > 0 { TemporalCache::Frames(&kept) } else { TemporalCache::Start };
     let once = || cuda.conv(cache, &x, &conv, Epilogue::default()).map(|y| y.tensor);
     let pixels = once()?.rows();
     Ok(2.0 * (terms * spec.c_out * pixels) as f64 / seconds(cuda, || once().map(|_| ()))? / 1e12)
@@ -211,7 +211,7 @@ fn library(precision: Precision) -> Result<usize> {
     let record = std::env::temp_dir().join(format!("reseed-check-{}.txt", std::process::id()));
     let lines = other.tune(&record, true)?;
     let _ = std::fs::remove_file(&record);
-    println!("{precision} on {}, {}", cuda.device(), reseed_cuda::library().unwrap_or_else(|reason| reason));
+    println!("{precision} on {}, {}", cuda.name(), reseed_cuda::library().unwrap_or_else(|reason| reason));
     if !lines.is_empty() {
         println!("{precision}: not compared: {}", lines.join("; "));
         return Ok(0);
@@ -240,7 +240,7 @@ fn library(precision: Precision) -> Result<usize> {
 
 fn quant(precision: Precision) -> Result<usize> {
     let cuda = CudaOps::new(0, precision, matmul)?;
-    println!("{precision} on {}, {}", cuda.device(), cuda.kernels());
+    println!("{precision} on {}, {}", cuda.name(), cuda.kernels());
     for (d_in, d_out, tokens) in products() {
         let mut rates = Vec::new();
         for quant in [None, Some(Quant::Q8_0), Some(Quant::Q4K), Some(Quant::E4m3)] {

@@ -9,10 +9,10 @@ pub mod upscale;
 use std::ops::Range;
 use std::time::Instant;
 
-use reseed_model::plan::{Cut, slices, whole_frames};
+use reseed_model::plan::{TileInput, padded_frames, slices};
 use reseed_model::weights::formula::uniform;
-use reseed_model::{Slice, Stream};
-use reseed_ops::{Code, CopyTime, Cost, Depth, Ops, PendingDownload, Pixels, ProfileOps, Record};
+use reseed_model::{SliceData, Stream};
+use reseed_ops::{Code, CopyTime, Cost, Depth, PendingDownload, Pixels, ProfileOps, Record};
 use serde_json::json;
 
 use crate::args::{BenchArgs, Direction};
@@ -28,7 +28,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     for direction in args.direction.map_or(vec![Direction::Encode, Direction::Decode], |only| vec![only]) {
         let (config, half) = engine::half(&*device.ops, &*source, direction)?;
         let clip = Clip::of(direction, &*half, &config, args.size, args.frames as usize);
-        Case { device, args, clip, pictures: whole_frames(args.frames as usize, config.temporal_factor()) }.time()?;
+        Case { device, args, clip, pictures: padded_frames(args.frames as usize, config.temporal_factor()) }.time()?;
     }
     Ok(())
 }
@@ -56,17 +56,17 @@ impl Case<'_> {
     fn time(&self) -> Result<()> {
         let planned = budget::reserve(self.device, &self.args.run.plan, &[self.clip])?.swap_remove(0);
         let parts = slices(self.clip.frames, planned.step());
-        if self.clip.cut == Cut::Pictures {
+        if self.clip.cut == TileInput::Frames {
             let input = self.draw(&parts, |drawn| Pixels::U8(drawn.iter().map(|&v| u8::nearest(v as f32)).collect()));
             self.measure(&planned, &input, |ops, stream, codes, last| {
-                Ok(ops.send(&stream.run(Slice::Pixels(codes), last)?)?)
+                Ok(ops.start_download(&stream.run(SliceData::Pixels(codes), last)?)?)
             })
         } else {
             // Unit variance, as latents have.
             let input: Vec<Vec<f32>> =
                 self.draw(&parts, |drawn| drawn.iter().map(|v| (v * 3f64.sqrt()) as f32).collect());
             self.measure(&planned, &input, |ops, stream, values, last| {
-                Ok(ops.send_pixels(&stream.run(Slice::Values(values), last)?, Depth::Eight)?)
+                Ok(ops.start_download_pixels(&stream.run(SliceData::Values(values), last)?, Depth::Eight)?)
             })
         }
     }
@@ -83,10 +83,10 @@ impl Case<'_> {
         &self,
         planned: &Planned,
         input: &[S],
-        start: impl Fn(&dyn Ops, &mut Stream, &S, bool) -> Result<Box<dyn PendingDownload<T>>>,
+        start: impl Fn(&dyn reseed_ops::Device, &mut Stream, &S, bool) -> Result<Box<dyn PendingDownload<T>>>,
     ) -> Result<()> {
         let mut result = T::default();
-        let mut once = |ops: &dyn Ops| -> Result<Seconds> {
+        let mut once = |ops: &dyn reseed_ops::Device| -> Result<Seconds> {
             let moment = || self.device.card.as_ref().map(|card| card.timestamp()).transpose();
             let (first, clock) = (moment()?, Instant::now());
             let mut stream = planned.stream(ops, self.clip.half, self.clip.plane);
@@ -106,7 +106,7 @@ impl Case<'_> {
             once(ops)?; // a profile is of kernels that are loaded
         }
         once(&profiler)?;
-        let copy_time = || self.device.card.as_ref().map(|card| card.copy_time()).transpose();
+        let copy_time = || self.device.card.as_ref().map(|card| reseed_ops::Timing::copy_time(&**card)).transpose();
         copy_time()?;
         let mut times = (0..self.args.repeat).map(|_| once(ops)).collect::<Result<Vec<_>>>()?;
         times.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -126,7 +126,7 @@ impl Case<'_> {
 
     fn tell(&self, times: &[f64], records: &[Record], watch: &MemoryWatch, card: Option<Card>) {
         let (median, pictures, ops) = (times[times.len() / 2], self.pictures, &self.device.ops);
-        let name = if self.clip.cut == Cut::Pictures { "encode" } else { "decode" };
+        let name = if self.clip.cut == TileInput::Frames { "encode" } else { "decode" };
         let mut cost = Cost::default();
         records.iter().for_each(|r| cost += r.cost);
         let gflops = cost.flops as f64 / median / 1e9;
@@ -135,7 +135,7 @@ impl Case<'_> {
             say!(
                 "{}",
                 json!({
-                    "event": "bench", "command": format!("vae {name}"), "device": ops.device(), "size": size,
+                    "event": "bench", "command": format!("vae {name}"), "device": ops.name(), "size": size,
                     "dtype": ops.precision().to_string(), "frames": pictures, "picture_bits": 8, "seconds": times, "median": median,
                     "fps": pictures as f64 / median, "gflops_per_second": gflops,
                     "peak_above_weights_bytes": watch.above_weights(),
@@ -153,7 +153,7 @@ impl Case<'_> {
                 "vae {name} {pictures} frames {size} of 8 bits, {} on {}: median {median:.3} s ({first:.3} to {last:.3}), {:.3} fps, \
                  {gflops:.1} GFLOP/s",
                 ops.precision(),
-                ops.device(),
+                ops.name(),
                 pictures as f64 / median,
             );
             say!("{}", watch.line());

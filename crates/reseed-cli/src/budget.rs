@@ -1,9 +1,9 @@
 //! How a clip runs within the memory there is.
 
-use reseed_model::budget::{Job, Plan};
-use reseed_model::plan::{CachePlan, Cut, Tile, Tiling, padded_plane, whole_frames};
+use reseed_model::plan::{CachePlan, Tile, TileInput, Tiling, padded_frames, padded_plane};
+use reseed_model::planner::{CoderPlan, CoderPlanner};
 use reseed_model::{Coder, Config, Stream};
-use reseed_ops::{Cost, Error, Hw, Ops};
+use reseed_ops::{Cost, Error, Hw};
 
 use crate::args::{Direction, PlanArgs};
 use crate::engine::{self, Device};
@@ -26,7 +26,7 @@ const TILES: [usize; 4] = [768, 512, 384, 256];
 pub struct Clip<'a> {
     pub half: &'a dyn Coder,
     pub config: &'a Config,
-    pub cut: Cut,
+    pub cut: TileInput,
     /// Plane of the half's input.
     pub plane: Hw,
     /// Frames of the half's input, or some number of them that stands for many.
@@ -37,11 +37,11 @@ impl<'a> Clip<'a> {
     /// A half over `pictures` pictures of `size` or as many and as large as the model wants, or over their latents.
     pub fn of(direction: Direction, half: &'a dyn Coder, config: &'a Config, size: Hw, pictures: usize) -> Clip<'a> {
         let (time, factor) = (config.temporal_factor(), config.spatial_factor());
-        let (pictures, padded) = (whole_frames(pictures, time), padded_plane(size, factor));
+        let (pictures, padded) = (padded_frames(pictures, time), padded_plane(size, factor));
         let (cut, plane, frames) = match direction {
-            Direction::Encode => (Cut::Pictures, padded, pictures),
+            Direction::Encode => (TileInput::Frames, padded, pictures),
             Direction::Decode => {
-                (Cut::Latents, Hw::new(padded.h / factor, padded.w / factor), 1 + (pictures - 1) / time)
+                (TileInput::Latents, Hw::new(padded.h / factor, padded.w / factor), 1 + (pictures - 1) / time)
             }
         };
         Clip { half, config, cut, plane, frames }
@@ -50,7 +50,7 @@ impl<'a> Clip<'a> {
 
 /// How it runs.
 pub struct Planned {
-    pub plan: Plan,
+    pub plan: CoderPlan,
     pub tiling: Option<Tiling>,
     pub tiles: Option<Vec<Tile>>,
     pub workers: usize,
@@ -95,12 +95,12 @@ impl Planned {
     /// The plan ran a tile's first slices and its last, which stand for all.
     fn of_clip(&self, seen: u64) -> u64 {
         let tiles = self.tiles.as_ref().map_or(1, Vec::len);
-        (u128::from(seen) * (self.frames * tiles) as u128 / self.plan.frames.max(1) as u128) as u64
+        (u128::from(seen) * (self.frames * tiles) as u128 / self.plan.traced_frames.max(1) as u128) as u64
     }
 
     /// A stream that starts.
-    pub fn stream<'a>(&self, ops: &'a dyn Ops, half: &'a dyn Coder, plane: Hw) -> Stream<'a> {
-        Stream::new(ops, half, plane, &self.plan.keeping).tiled(self.tiles.clone(), self.workers)
+    pub fn stream<'a>(&self, ops: &'a dyn reseed_ops::Device, half: &'a dyn Coder, plane: Hw) -> Stream<'a> {
+        Stream::new(ops, half, plane, &self.plan.cache_plan).tiled(self.tiles.clone(), self.workers)
     }
 }
 
@@ -120,7 +120,7 @@ pub fn reserve(device: &Device, args: &PlanArgs, clips: &[Clip]) -> Result<Vec<P
 
 /// Why nothing more is tried.
 pub fn taken_away(device: &Device) -> Failure {
-    Failure::Memory(format!("{}: its memory is taken away as fast as it is planned for", device.ops.device()))
+    Failure::Memory(format!("{}: its memory is taken away as fast as it is planned for", device.ops.name()))
 }
 
 /// A plan with the same slices that takes less than `planned`, which it replaces, its memory taken; nothing where there is
@@ -135,8 +135,8 @@ pub fn shrink(device: &Device, args: &PlanArgs, clip: &Clip, planned: &mut Plann
         *planned = smaller;
         let taken = planned.bytes();
         if device.ops.reserve(taken).is_ok() {
-            warn(&format!("{}: less memory than there was: going on with {}", device.ops.device(), bytes(taken)));
-            return Some(planned.plan.keeping.clone());
+            warn(&format!("{}: less memory than there was: going on with {}", device.ops.name(), bytes(taken)));
+            return Some(planned.plan.cache_plan.clone());
         }
     }
     None
@@ -180,25 +180,25 @@ fn fitting(device: &Device, args: &PlanArgs, clip: &Clip, slice: Option<usize>, 
             return Ok(Planned { inexact, ..tiled });
         }
     }
-    Err(Failure::Memory(format!("{}: {short}; raise --max-vram or use smaller pictures", device.ops.device())))
+    Err(Failure::Memory(format!("{}: {short}; raise --max-vram or use smaller pictures", device.ops.name())))
 }
 
 fn planned(device: &Device, clip: &Clip, tiling: Option<Tiling>, slice: Option<usize>, room: usize) -> Result<Planned> {
     let Clip { half, config, cut, plane, frames } = *clip;
     let tiles = tiling.and_then(|tiling| tiling.tiles(cut, plane, config.spatial_factor()));
     let workers = workers(device.lanes, &tiles, cut);
-    let factor = if cut == Cut::Pictures { config.temporal_factor() } else { 1 };
+    let factor = if cut == TileInput::Frames { config.temporal_factor() } else { 1 };
     let area = |tile: &Tile| Hw::new(tile.rows.len(), tile.columns.len());
     let plane = tiles.iter().flatten().map(area).max_by_key(|area| area.count()).unwrap_or(plane);
-    let job = Job { half, factor, plane, frames };
+    let job = CoderPlanner { coder: half, temporal_factor: factor, plane, frames };
     let canvas = tiles.as_ref().map_or(0, |_| canvas(device, clip, slice.unwrap_or(LONGEST) * factor));
     let tensors = room.saturating_sub(canvas);
     let mut plan = job.plan(&*device.trace, slice, tensors)?;
-    let others = tiles.as_ref().map_or(0, |tiles| tiles.len() - 1) * plan.kept;
+    let others = tiles.as_ref().map_or(0, |tiles| tiles.len() - 1) * plan.resident_bytes;
     if plan.report.arena + others <= tensors {
         plan.report.arena += others;
     } else if others > 0 {
-        plan = job.plan_apart(&*device.trace, slice, tensors)?;
+        plan = job.plan_fully_offloaded(&*device.trace, slice, tensors)?;
     }
     plan.report.arena += canvas;
     Ok(Planned { plan, tiling, tiles, workers, factor, frames, inexact: None })
@@ -213,8 +213,8 @@ fn canvas(device: &Device, clip: &Clip, frames: usize) -> usize {
 
 /// How many tiles run at the same time. Only tiles of at most 128 pixels a side leave a device idle between their layers
 /// (5% on two cores); larger ones would but take more memory.
-fn workers(lanes: usize, tiles: &Option<Vec<Tile>>, cut: Cut) -> usize {
-    let small = if cut == Cut::Pictures { 128 * 128 } else { 16 * 16 };
+fn workers(lanes: usize, tiles: &Option<Vec<Tile>>, cut: TileInput) -> usize {
+    let small = if cut == TileInput::Frames { 128 * 128 } else { 16 * 16 };
     match tiles.as_deref() {
         Some(tiles @ [first, ..]) if first.rows.len() * first.columns.len() <= small => lanes.min(tiles.len()),
         _ => 1,

@@ -118,7 +118,7 @@ impl Show {
         if as_json {
             say!(
                 "{}",
-                json!({"event": "demo", "name": self.name, "device": engine.devices.device.ops.device(), "frames": frames,
+                json!({"event": "demo", "name": self.name, "device": engine.devices.device.ops.name(), "frames": frames,
                        "width": size.w, "height": size.h, "seconds": seconds, "fps": self.report.fps(),
                        "bicubic": bicubic.json(moving), "nano": restored.json(moving),
                        "output": result.to_string_lossy(), "compare": compare.to_string_lossy()})
@@ -127,7 +127,7 @@ impl Show {
         }
         let pace = if moving { format!(", {:.2} fps", self.report.fps()) } else { String::new() };
         let count = if moving { format!("{frames} frames ") } else { String::new() };
-        let device = engine.devices.device.ops.device();
+        let device = engine.devices.device.ops.name();
         say!("{}: {count}{small} to {size} in {seconds:.1} s{pace} on {device}", self.name);
         for (name, figures) in [("bicubic", &bicubic), ("nano", &restored)] {
             let flicker = if moving { format!(", flicker {:.2}", figures.flicker) } else { String::new() };

@@ -2,7 +2,7 @@
 
 use reseed_cpu::{CpuOps, Level};
 use reseed_cuda::DeviceInfo;
-use reseed_ops::Ops;
+use reseed_ops::Device;
 
 use crate::engine;
 use crate::failure::Result;
@@ -16,7 +16,7 @@ pub fn run() -> Result<()> {
     let levels: Vec<String> = Level::available().map(|level| level.to_string()).collect();
     say!("reseed  {}", env!("CARGO_PKG_VERSION"));
     say!("device  {} unless told otherwise (--device)", engine::auto());
-    say!("cpu     {}, {dtype} unless told otherwise", cpu.device());
+    say!("cpu     {}, {dtype} unless told otherwise", cpu.name());
     say!("levels  {} (cap with RESEED_CPU)", levels.join(", "));
     match reseed_cuda::devices() {
         Ok(cards) => cards.iter().for_each(card),

@@ -10,7 +10,7 @@ use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_model::{Coder, Config, Vae, nano};
-use reseed_ops::{Ceiling, CheckOps, Hw, Ops, Precision, TraceOps};
+use reseed_ops::{Ceiling, CheckOps, Hw, Precision, TraceOps};
 
 use crate::args::{AUTO, ComputeArgs, Direction, PlanArgs};
 use crate::failure::{Failure, Result};
@@ -30,7 +30,7 @@ pub type Trace = Box<dyn Fn() -> TraceOps + Send + Sync>;
 /// Where a run computes.
 pub struct Device {
     /// The device.
-    pub ops: Arc<dyn Ops>,
+    pub ops: Arc<dyn reseed_ops::Device>,
     /// Makes one that computes nothing and counts what it would take.
     pub trace: Trace,
     /// Bytes that tensors may take beside the weights, where there is a limit.
@@ -115,8 +115,8 @@ fn card_device(cuda: CudaOps, args: &ComputeArgs) -> Result<Device> {
     let room = move || Ok(Some(card.room_for_tensors()?));
     let trace = cuda.tracer();
     let ceiling = args.profile.then(|| Ceiling::measure(&*cuda)).transpose()?;
-    let ops: Arc<dyn Ops> = match check()? {
-        true => checked(CpuOps::new(cuda.dtype(), args.threads.map(usize::from))?, cuda.clone()),
+    let ops: Arc<dyn reseed_ops::Device> = match check()? {
+        true => checked(CpuOps::new(reseed_ops::Device::dtype(&*cuda), args.threads.map(usize::from))?, cuda.clone()),
         false => cuda.clone(),
     };
     Ok(Device { trace, room: Box::new(room), slice: None, lanes: 1, card: Some(cuda), ceiling, ops })
@@ -133,7 +133,7 @@ fn cpu(args: &ComputeArgs, max_vram: Option<usize>) -> Result<Device> {
     let (lanes, tracer) = (cpu.threads(), cpu.clone());
     let ceiling = args.profile.then(|| Ceiling::measure(&*cpu)).transpose()?;
     let trace = Box::new(move || tracer.trace());
-    let ops: Arc<dyn Ops> = match check()? {
+    let ops: Arc<dyn reseed_ops::Device> = match check()? {
         true => checked(CpuOps::at(Level::Reference, precision.dtype(), threads)?, cpu),
         false => cpu,
     };
@@ -163,9 +163,9 @@ fn check() -> Result<bool> {
 
 /// `device` with every op held against `reference`, and a line on stderr for each that disagrees. Both live as long as
 /// the program.
-fn checked(reference: CpuOps, device: Arc<impl Ops + 'static>) -> Arc<dyn Ops> {
+fn checked(reference: CpuOps, device: Arc<impl reseed_ops::Device + 'static>) -> Arc<dyn reseed_ops::Device> {
     let (reference, device) = (Box::leak(Box::new(reference)), Box::leak(Box::new(device)));
-    Arc::new(CheckOps::telling(reference, &**device, |found| eprintln!("reseed: check: {found}")))
+    Arc::new(CheckOps::reporting(reference, &**device, |found| eprintln!("reseed: check: {found}")))
 }
 
 /// Runs `job`; where values leave the range of f16, which nobody asked for, once more in bf16, if the input is still there.
@@ -199,7 +199,11 @@ pub fn weights(name: &str) -> Result<Box<dyn Source>> {
 }
 
 /// One half of the VAE alone.
-pub fn half(ops: &dyn Ops, source: &dyn Source, direction: Direction) -> Result<(Config, Box<dyn Coder>)> {
+pub fn half(
+    ops: &dyn reseed_ops::Device,
+    source: &dyn Source,
+    direction: Direction,
+) -> Result<(Config, Box<dyn Coder>)> {
     Ok(match direction {
         Direction::Encode => {
             let (config, encoder) = Vae::load_encoder(ops, source)?;

@@ -106,7 +106,7 @@ fn tell(args: &EstimateArgs, needs: &Needs) {
                 "width": args.size.w, "height": args.size.h, "dtype": dtype.to_string(),
                 "weights_bytes": weights, "peak_above_weights_bytes": peak, "flops": report.cost.flops,
                 "traffic_bytes": report.cost.bytes, "ops": report.ops,
-                "parked_bytes": report.offloaded, "frames_at_once": plan.keeping.at_once,
+                "parked_bytes": report.offloaded, "frames_at_once": plan.cache_plan.chunk_frames,
                 "card_peak_bytes": card, "slices": slices, "slice_latents": plan.slice, "tiles": tiles, "tiles_at_once": workers,
             })
         );
@@ -124,6 +124,6 @@ fn tell(args: &EstimateArgs, needs: &Needs) {
         say!("offloaded      {} in the host's memory", bytes(report.offloaded));
     }
     let tiled = if tiles > 1 { format!(", {tiles} tiles each, {workers} at the same time") } else { String::new() };
-    let (slice, at_once) = (plan.slice, plan.keeping.at_once);
+    let (slice, at_once) = (plan.slice, plan.cache_plan.chunk_frames);
     say!("plan        {slices} slices of {slice} latent frames, {at_once} pictures at once{tiled}");
 }

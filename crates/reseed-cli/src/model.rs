@@ -5,8 +5,8 @@ use std::path::Path;
 use reseed::{Color, NetworkResidency, Networks, low_band};
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::{Formula, uniform};
-use reseed_model::{Config, Folder, Text, dit, nano};
-use reseed_ops::{Ops, Quant, Shape};
+use reseed_model::{Config, ModelFolder, TextEmbedding, dit, nano};
+use reseed_ops::{Device, Quant, Shape};
 
 use crate::args::JobArgs;
 use crate::engine::SEED;
@@ -26,7 +26,7 @@ pub struct Weights {
 
 /// Where weights come from.
 enum Origin {
-    Files(Folder),
+    Files(ModelFolder),
     Program,
     Formula,
 }
@@ -44,7 +44,7 @@ impl Weights {
                 return Ok(Weights { vae, dit, origin: Origin::Program });
             }
             let path = Path::new(name);
-            let folder = if path.is_dir() { Folder::open(path)? } else { models::folder(name)? };
+            let folder = if path.is_dir() { ModelFolder::open(path)? } else { models::folder(name)? };
             return Ok(Weights { vae: Box::new(folder.vae()?), dit: folder.dit()?, origin: Origin::Files(folder) });
         };
         let (size, quant) = match size.split_once('-') {
@@ -65,13 +65,13 @@ impl Weights {
         };
         if let Some(layers) = layers {
             // The last layer of a network that shares weights at its end shares them still.
-            dit.separate = dit.separate.min(if dit.separate < dit.layers { layers - 1 } else { layers });
+            dit.mm_layers = dit.mm_layers.min(if dit.mm_layers < dit.layers { layers - 1 } else { layers });
             dit.layers = layers;
         }
         let vae = Box::new(Formula::new(vae.tensors(), vae.groups, SEED));
         let dit = Formula::plain(dit.tensors(), SEED);
         let dit = Box::new(match quant {
-            Some(quant) => dit.stored(quant),
+            Some(quant) => dit.quantized(quant),
             None => dit,
         });
         Ok(Weights { vae, dit, origin: Origin::Formula })
@@ -104,10 +104,12 @@ impl Weights {
     }
 
     /// The text embedding, `width` wide.
-    pub fn text(&self, width: usize) -> reseed_model::Result<Text> {
+    pub fn text(&self, width: usize) -> reseed_model::Result<TextEmbedding> {
         match &self.origin {
             Origin::Files(folder) => folder.text(&*self.dit, width),
-            Origin::Program => Ok(Text::within(&*self.dit, width)?.expect("the model inside the program has its text")),
+            Origin::Program => {
+                Ok(TextEmbedding::from_weights(&*self.dit, width)?.expect("the model inside the program has its text"))
+            }
             Origin::Formula => Ok(formula_text(width)),
         }
     }
@@ -133,14 +135,14 @@ impl Weights {
     }
 
     /// Brings the networks to their devices.
-    pub fn load(&self, halves: [&dyn Ops; 2], dit_ops: &dyn Ops, between: NetworkResidency) -> Result<Networks> {
+    pub fn load(&self, halves: [&dyn Device; 2], dit_ops: &dyn Device, between: NetworkResidency) -> Result<Networks> {
         let text = |width| self.text(width);
         Ok(Networks::load((halves, &*self.vae), (dit_ops, &*self.dit), between, text)?)
     }
 }
 
 /// A text of unit variance.
-fn formula_text(width: usize) -> Text {
+fn formula_text(width: usize) -> TextEmbedding {
     let values = uniform("text", TEXT_TOKENS * width, SEED).iter().map(|v| (v * 3f64.sqrt()) as f32).collect();
-    Text { shape: Shape::from([TEXT_TOKENS, width]), values }
+    TextEmbedding { shape: Shape::from([TEXT_TOKENS, width]), values }
 }

@@ -10,7 +10,7 @@ mod tests;
 use std::fs::File as OsFile;
 use std::path::{Path, PathBuf};
 
-use reseed_model::{Folder, nano};
+use reseed_model::{ModelFolder, nano};
 use serde_json::json;
 
 use crate::args::models::{ListArgs, ModelsCommand, PathArgs, PullArgs, VerifyArgs};
@@ -33,13 +33,13 @@ pub fn run(command: &ModelsCommand) -> Result<()> {
 }
 
 /// The files of a public model, where `name` is one and they are all here.
-pub fn folder(name: &str) -> Result<Folder> {
+pub fn folder(name: &str) -> Result<ModelFolder> {
     let model = named(name)?;
     let places = Places::of_user();
     let [dit, vae, text] = model.files().map(|file| here(model, file, &places));
     let dit = dit?;
     let path = dit.parent().unwrap_or(Path::new("")).into();
-    Ok(Folder { path, vae: vae?, dit, text: Some(text?) })
+    Ok(ModelFolder { path, vae: vae?, dit, text: Some(text?) })
 }
 
 fn named(name: &str) -> Result<&'static Model> {

@@ -9,8 +9,8 @@
 mod fit;
 
 use reseed::{Geometry, NetworkResidency, Networks, Settings, memory};
-use reseed_model::dit::{Case, Config, Layers, Needs};
-use reseed_model::plan::{Cut, whole_frames};
+use reseed_model::dit::{Config, DitRequirements, DitWorkload, LayerPlacement};
+use reseed_model::plan::{TileInput, padded_frames};
 use reseed_model::{Coder, Vae};
 use reseed_ops::{Cost, Hw, Thw, TraceReport};
 
@@ -45,7 +45,7 @@ pub struct JobPlanner<'a> {
 /// How the networks run within some room.
 pub struct Schedule {
     /// The transformer.
-    pub step: Needs,
+    pub step: DitRequirements,
     /// Encoder and decoder over a batch.
     pub halves: Vec<Planned>,
 }
@@ -70,7 +70,7 @@ impl Schedule {
 
     /// Nanoseconds until weights are there that come for a window, as if none of that were hidden.
     fn bringing(&self) -> u64 {
-        self.step.coming + self.halves.iter().map(|half| half.plan.coming).sum::<u64>()
+        self.step.prefetch_time + self.halves.iter().map(|half| half.plan.prefetch_time).sum::<u64>()
     }
 
     fn is_inexact(&self) -> bool {
@@ -123,10 +123,10 @@ impl<'a> JobPlanner<'a> {
     /// Both halves of the autoencoder over a batch.
     pub fn clips<'v>(&self, vae: &'v Vae) -> [Clip<'v>; 2] {
         let (config, latent) = (&vae.config, self.latent(vae));
-        let frames = whole_frames(self.batch, config.temporal_factor());
-        let encode = Clip { half: &vae.encoder, config, cut: Cut::Pictures, plane: self.padded(), frames };
+        let frames = padded_frames(self.batch, config.temporal_factor());
+        let encode = Clip { half: &vae.encoder, config, cut: TileInput::Frames, plane: self.padded(), frames };
         let plane = Hw::new(latent.h, latent.w);
-        let decode = Clip { half: &vae.decoder, config, cut: Cut::Latents, plane, frames: latent.t };
+        let decode = Clip { half: &vae.decoder, config, cut: TileInput::Latents, plane, frames: latent.t };
         [encode, decode]
     }
 
@@ -137,14 +137,14 @@ impl<'a> JobPlanner<'a> {
     /// Extent of a batch's latent.
     fn latent(&self, vae: &Vae) -> Thw {
         let plane = vae.encoder.plane_out(self.padded());
-        let frames = whole_frames(self.batch, vae.config.temporal_factor());
+        let frames = padded_frames(self.batch, vae.config.temporal_factor());
         Thw::new(vae.encoder.frames_out(frames, true), plane.h, plane.w)
     }
 
-    fn case(&self, vae: &Vae) -> Result<Case<'_>> {
+    fn case(&self, vae: &Vae) -> Result<DitWorkload<'_>> {
         let source = self.weights.dit();
         let text = self.weights.text(Config::detect(source)?.text_width)?;
-        Ok(Case { source, latent: self.latent(vae), text: text.shape.dims()[0] })
+        Ok(DitWorkload { source, latent: self.latent(vae), text_tokens: text.shape.dims()[0] })
     }
 
     /// The way that takes the least time in the room there is before anything is loaded.
@@ -172,15 +172,15 @@ impl<'a> JobPlanner<'a> {
         let (vae, TraceReport { weights: vae_weights, .. }) = self.traced(NetworkResidency::Device(0))?;
         let fastest = budget::plan_within(self.device, &self.plan, &self.clips(&vae), usize::MAX)?;
         let fastest = fastest.iter().map(Planned::bytes).max().unwrap_or(0);
-        let fits = |needs: &Needs| {
+        let fits = |needs: &DitRequirements| {
             let weights = vae_weights + needs.weights;
             weights + roughly(weights) + fastest.max(needs.arena + SPARE) <= room
         };
         let case = self.case(&vae)?;
-        if let Some(needs) = case.most(&self.transformer.trace, Layers::Stay, fits)? {
+        if let Some(needs) = case.max_layers(&self.transformer.trace, LayerPlacement::Resident, fits)? {
             return Ok(Some(needs.resident));
         }
-        let least = case.needs(&(self.transformer.trace)(), Layers::Stay(0))?;
+        let least = case.requirements(&(self.transformer.trace)(), LayerPlacement::Resident(0))?;
         Ok((vae_weights + least.weights + least.arena + SPARE <= room).then_some(0))
     }
 
@@ -198,29 +198,31 @@ impl<'a> JobPlanner<'a> {
     fn planned(&self, between: NetworkResidency, room: usize) -> Result<JobPlan> {
         let (vae, report) = self.traced(between)?;
         let layers = match between {
-            NetworkResidency::Device(layers) => Layers::Stay(layers),
-            NetworkResidency::Host => Layers::Come(0),
+            NetworkResidency::Device(layers) => LayerPlacement::Resident(layers),
+            NetworkResidency::Host => LayerPlacement::Prefetched(0),
         };
-        let kept = report.weights + self.case(&vae)?.needs(&(self.transformer.trace)(), layers)?.weights;
+        let kept = report.weights + self.case(&vae)?.requirements(&(self.transformer.trace)(), layers)?.weights;
         let left = if room == usize::MAX { room } else { room.saturating_sub(kept + roughly(kept)) };
         let turns = self.turns(&vae, between, &self.plan, left)?;
-        let (window, hosted) = (self.window(&turns), report.hosted + turns.step.hosted);
+        let (window, hosted) = (self.window(&turns), report.hosted + turns.step.host_weights);
         Ok(JobPlan { between, turns, window, kept, hosted })
     }
 
     /// How the networks run in `room` for all but the weights that stay on the device.
     fn turns(&self, vae: &Vae, between: NetworkResidency, plan: &PlanArgs, room: usize) -> Result<Schedule> {
         let (case, trace) = (self.case(vae)?, &self.transformer.trace);
-        let fits = |needs: &Needs| needs.arena + SPARE <= room;
+        let fits = |needs: &DitRequirements| needs.arena + SPARE <= room;
         let step = match between {
-            NetworkResidency::Device(layers) => Some(case.needs(&trace(), Layers::Stay(layers))?).filter(fits),
-            NetworkResidency::Host => case.most(trace, Layers::Come, fits)?,
+            NetworkResidency::Device(layers) => {
+                Some(case.requirements(&trace(), LayerPlacement::Resident(layers))?).filter(fits)
+            }
+            NetworkResidency::Host => case.max_layers(trace, LayerPlacement::Prefetched, fits)?,
         };
         let Some(step) = step else {
-            let least = case.needs(&trace(), Layers::Come(0))?.arena + SPARE;
+            let least = case.requirements(&trace(), LayerPlacement::Prefetched(0))?.arena + SPARE;
             return Err(Failure::Memory(format!(
                 "{}: {} for the model, {} needed at the least; raise --max-vram or use smaller pictures or batches",
-                self.device.ops.device(),
+                self.device.ops.name(),
                 bytes(room),
                 bytes(least),
             )));

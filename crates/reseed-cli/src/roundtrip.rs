@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use reseed_media::{Depth, Frame, Info, Samples, Sink, Size, Source, metrics};
-use reseed_model::plan::{Cut, whole_frames};
-use reseed_model::{Coder, Slice, Vae};
-use reseed_ops::{Hw, Ops, Pixels, ProfileOps};
+use reseed_model::plan::{TileInput, padded_frames};
+use reseed_model::{Coder, SliceData, Vae};
+use reseed_ops::{Hw, Pixels, ProfileOps};
 use serde_json::json;
 
 use crate::args::{RoundtripArgs, RunArgs};
@@ -61,7 +61,7 @@ fn roundtrip(mut source: Box<dyn Source>, input: &Path, output: &Path, weights: 
     let device = engine::device(&args.compute, args.plan.max_vram)?;
     let vae = Vae::load(&*device.ops, &*engine::weights(weights)?)?;
     let profiler = args.compute.profile.then(|| ProfileOps::new(&*device.ops));
-    let ops: &dyn Ops = profiler.as_ref().map_or(&*device.ops, |p| p);
+    let ops: &dyn reseed_ops::Device = profiler.as_ref().map_or(&*device.ops, |p| p);
     let info = source.info().clone();
     let mut sink = reseed_media::create(output, &info).map_err(Failure::output)?;
     let watch = MemoryWatch::start();
@@ -82,7 +82,7 @@ fn roundtrip(mut source: Box<dyn Source>, input: &Path, output: &Path, weights: 
 #[expect(clippy::too_many_arguments, reason = "both ends of the pipe and all that works between them")]
 fn pump(
     vae: &Vae,
-    ops: &dyn Ops,
+    ops: &dyn reseed_ops::Device,
     device: &Device,
     source: &mut dyn Source,
     sink: &mut dyn Sink,
@@ -102,10 +102,10 @@ fn pump(
     let mut clip = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
     let padded = clip.padded();
     let latent = vae.encoder.plane_out(padded);
-    let pictures = whole_frames(info.frames.unwrap_or(UNKNOWN).max(1), config.temporal_factor());
+    let pictures = padded_frames(info.frames.unwrap_or(UNKNOWN).max(1), config.temporal_factor());
     let latents = vae.encoder.frames_out(pictures, true);
-    let encode = Clip { half: &vae.encoder, config, cut: Cut::Pictures, plane: padded, frames: pictures };
-    let decode = Clip { half: &vae.decoder, config, cut: Cut::Latents, plane: latent, frames: latents };
+    let encode = Clip { half: &vae.encoder, config, cut: TileInput::Frames, plane: padded, frames: pictures };
+    let decode = Clip { half: &vae.decoder, config, cut: TileInput::Latents, plane: latent, frames: latents };
     let [encode, decode] = &budget::reserve(device, &args.plan, &[encode, decode])?[..] else {
         unreachable!("two plans")
     };
@@ -118,10 +118,10 @@ fn pump(
         ending::check_cancelled()?;
         let ahead = clip.slice(step)?;
         let last = ahead.is_empty();
-        let moments = ops.download(&encoder.run(Slice::Pixels(&slice), last)?)?;
+        let moments = ops.download(&encoder.run(SliceData::Pixels(&slice), last)?)?;
         let mean: Vec<f32> =
             moments.chunks_exact(2 * config.latent).flat_map(|m| &m[..config.latent]).copied().collect();
-        ops.send_pixels(&decoder.run(Slice::Values(&mean), last)?, slice.depth())?.wait(&mut pictures)?;
+        ops.start_download_pixels(&decoder.run(SliceData::Values(&mean), last)?, slice.depth())?.wait(&mut pictures)?;
         for i in 0..pictures.len() / (padded.count() * config.image) {
             // Pictures that only extend the clip have no original and end here.
             let Some(before) = originals.borrow_mut().pop_front() else { break };
@@ -157,12 +157,19 @@ fn frame(pictures: &Pixels, i: usize, padded: Hw, size: Size) -> Frame {
     Frame { size, samples, alpha: None }
 }
 
-fn tell(quality: &Quality, progress: &Progress, watch: &MemoryWatch, output: &Path, args: &RunArgs, ops: &dyn Ops) {
+fn tell(
+    quality: &Quality,
+    progress: &Progress,
+    watch: &MemoryWatch,
+    output: &Path,
+    args: &RunArgs,
+    ops: &dyn reseed_ops::Device,
+) {
     let (psnr, ssim) = quality.mean();
     let seconds = progress.elapsed().as_secs_f64();
     if args.compute.json {
         let mut done = json!({
-            "event": "done", "command": "vae roundtrip", "device": ops.device(), "dtype": ops.precision().to_string(),
+            "event": "done", "command": "vae roundtrip", "device": ops.name(), "dtype": ops.precision().to_string(),
             "frames": quality.frames, "seconds": seconds, "fps": progress.fps(), "psnr": psnr, "ssim": ssim,
             "output": output.to_string_lossy(),
         });
@@ -174,7 +181,7 @@ fn tell(quality: &Quality, progress: &Progress, watch: &MemoryWatch, output: &Pa
             output.display(),
             quality.frames,
             progress.fps(),
-            ops.device()
+            ops.name()
         );
         say!("PSNR {psnr:.2} dB, SSIM {ssim:.4}");
         say!("{}", watch.line());

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use reseed_model::plan::{Cut, padded_plane, whole_frames};
+use reseed_model::plan::{TileInput, padded_frames, padded_plane};
 use reseed_model::{Coder, Config, Vae};
-use reseed_ops::{CopyTime, Hw, Ops, PendingDownload, ProfileOps, Record, Shape, Thw};
+use reseed_ops::{CopyTime, Hw, PendingDownload, ProfileOps, Record, Shape, Thw};
 use serde_json::json;
 
 use crate::args::{RunArgs, TensorArgs};
@@ -37,7 +37,7 @@ fn encode_once(args: &TensorArgs) -> Result<()> {
     let (config, encoder) = Vae::load_encoder(&*device.ops, &*source)?;
 
     let (frames, plane) = (input.frames, input.plane);
-    let total = whole_frames(frames, config.temporal_factor());
+    let total = padded_frames(frames, config.temporal_factor());
     let padded = padded_plane(plane, config.spatial_factor());
     let latent = encoder.plane_out(padded);
     let shape = Thw { t: encoder.frames_out(total, true), h: latent.h, w: latent.w };
@@ -54,7 +54,7 @@ fn encode_once(args: &TensorArgs) -> Result<()> {
     let run = Run { name: "vae encode", args: &args.run, device: &device, half: &encoder, config: &config };
     let done = run.clip(
         padded,
-        Cut::Pictures,
+        TileInput::Frames,
         total,
         |count| clip.slice(count),
         |values| {
@@ -91,7 +91,7 @@ fn decode_once(args: &TensorArgs) -> Result<()> {
         Ok(pictures?.concat())
     };
     let run = Run { name: "vae decode", args: &args.run, device: &device, half: &decoder, config: &config };
-    let done = run.clip(input.plane, Cut::Latents, total, next, |values| {
+    let done = run.clip(input.plane, TileInput::Latents, total, next, |values| {
         for picture in values.chunks_exact(whole.count() * config.image).take(left) {
             output.picture(&crop(picture, whole, plane), config.image)?;
             left -= 1;
@@ -125,7 +125,7 @@ fn original(input: &TensorInput, config: &Config, frames: usize, plane: Hw) -> (
         let noted = (input.number("frames")?, Hw::new(input.number("height")?, input.number("width")?));
         let (n, size) = noted;
         let possible = n > 0
-            && whole_frames(n, config.temporal_factor()) == frames
+            && padded_frames(n, config.temporal_factor()) == frames
             && padded_plane(size, config.spatial_factor()) == plane;
         possible.then_some(noted)
     };
@@ -146,15 +146,15 @@ impl Run<'_> {
     fn clip(
         &self,
         plane: Hw,
-        cut: Cut,
+        cut: TileInput,
         total: usize,
         mut next: impl FnMut(usize) -> Result<Vec<f32>>,
         mut write: impl FnMut(&[f32]) -> Result<()>,
     ) -> Result<Done<'_>> {
         let watch = MemoryWatch::start();
         let profiler = self.args.compute.profile.then(|| ProfileOps::new(&*self.device.ops));
-        let ops: &dyn Ops = profiler.as_ref().map_or(&*self.device.ops, |p| p);
-        let frames = if cut == Cut::Pictures { total } else { 1 + (total - 1) / self.config.temporal_factor() };
+        let ops: &dyn reseed_ops::Device = profiler.as_ref().map_or(&*self.device.ops, |p| p);
+        let frames = if cut == TileInput::Frames { total } else { 1 + (total - 1) / self.config.temporal_factor() };
         let clip = Clip { half: self.half, config: self.config, cut, plane, frames };
         let mut planned = budget::reserve(self.device, &self.args.plan, &[clip])?.swap_remove(0);
         let (mut stream, step) = (planned.stream(ops, self.half, plane), planned.step());
@@ -170,10 +170,10 @@ impl Run<'_> {
             ending::check_cancelled()?;
             let ahead = next(step)?;
             let frames = slice.len() / (plane.count() * self.half.channels_in());
-            let pictures = if cut == Cut::Pictures { frames } else { self.half.frames_out(frames, first) };
+            let pictures = if cut == TileInput::Frames { frames } else { self.half.frames_out(frames, first) };
             // A card's memory may be gone when it is wanted; to go on then, the first slices are held.
             let started = match self.device.card {
-                Some(_) => stream.start_within(&slice, ahead.is_empty(), &mut smaller)?,
+                Some(_) => stream.start_or_replan(&slice, ahead.is_empty(), &mut smaller)?,
                 None => stream.start(&slice, ahead.is_empty())?,
             };
             let started = (started, pictures);
@@ -216,7 +216,7 @@ impl Done<'_> {
         }
         if run.args.compute.json {
             let mut done = json!({
-                "event": "done", "command": run.name, "device": run.device.ops.device(), "dtype": run.device.ops.precision().to_string(),
+                "event": "done", "command": run.name, "device": run.device.ops.name(), "dtype": run.device.ops.precision().to_string(),
                 "frames": total, "seconds": seconds, "fps": fps,
                 "card_peak_bytes": run.device.card.as_ref().map(|card| card.peak_bytes()),
                 "copy_seconds": copies.copying, "copy_hidden": copies.hidden(),
@@ -224,7 +224,7 @@ impl Done<'_> {
             done.as_object_mut().expect("an object").extend(watch.json().as_object().expect("an object").clone());
             say!("{done}");
         } else {
-            say!("{total} frames in {seconds:.2} s ({fps:.2} fps) on {}", run.device.ops.device());
+            say!("{total} frames in {seconds:.2} s ({fps:.2} fps) on {}", run.device.ops.name());
             say!("{}", watch.line());
             if let Some(card) = &run.device.card {
                 let hidden = 100.0 * copies.hidden();

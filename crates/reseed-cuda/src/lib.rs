@@ -1,4 +1,4 @@
-//! The CUDA device of the Reseed engine: [`CudaOps`] implements [`reseed_ops::Ops`] on one NVIDIA card.
+//! The CUDA device of the Reseed engine: [`CudaOps`] implements [`reseed_ops::Device`] on one NVIDIA card.
 //!
 //! The kernels are CUDA C++ in `kernels/`, compiled ahead of time and embedded, so that a user needs only the driver
 //! and a build needs only Rust. This crate knows no model and no video; what the ops mean is defined by
@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use reseed_cuda::CudaOps;
-//! use reseed_ops::{DType, Ops, Shape};
+//! use reseed_ops::{DType, Transfer, Shape};
 //!
 //! match CudaOps::new(0, DType::F16, reseed_cpu::matmul) {
 //!     Ok(cuda) => {

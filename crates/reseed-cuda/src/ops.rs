@@ -30,10 +30,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvOutput, ConvSpec, CopyTime, DType, Depth, DeviceTimer, Epilogue, Error, HostMatmul,
-    Linear, LinearData, LinearSpec, Norm, Ops, Packed, PendingDownload, Pixels, Placement, Precision, Qkv, Read,
-    Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor, TraceOps, Upsample, UpsampleData,
-    UpsampleSpec, Vector, merge,
+    Activation, Conv, ConvData, ConvOutput, ConvSpec, CopyTime, DType, Depth, Device, DeviceTimer, Epilogue, Error,
+    HostMatmul, Linear, LinearData, LinearSpec, Norm, Ops, Packed, Payload, PendingDownload, Pixels, Placement,
+    Precision, Qkv, Read, Residency, Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor, Timing,
+    TraceOps, Transfer, Upsample, UpsampleData, UpsampleSpec, Vector, merge,
 };
 
 use crate::driver::{DeviceInfo, Driver};
@@ -42,6 +42,7 @@ use crate::kernels::Kernels;
 use crate::store::Store;
 use convolve::norms_on_load;
 use convolve::pairs::Room;
+use offloaded::Offloaded;
 use tuned::Tuner;
 
 /// One NVIDIA card.
@@ -143,7 +144,9 @@ impl CudaOps {
         let (pace, wide) = (pace::of(&self.driver, self.precision()), self.store.wide);
         let new = move || TraceOps::new(dtype, dtype, workspace::of(dtype, halo, library));
         let on_load = move |spec: &ConvSpec| norms_on_load(dtype, halo, spec);
-        Box::new(move || new().keeping_quants().fusing_norms(on_load).with_speed(pace).laying_apart(wide))
+        Box::new(move || {
+            new().with_quantized_weights().with_fused_norms(on_load).with_speed(pace).with_large_buffers(wide)
+        })
     }
 
     fn unpack<'a, T: 'static>(&self, packed: &'a Packed) -> &'a T {
@@ -181,8 +184,8 @@ impl DeviceTimer for GpuTimer {
     }
 }
 
-impl Ops for CudaOps {
-    fn device(&self) -> String {
+impl Device for CudaOps {
+    fn name(&self) -> String {
         self.driver.label.clone()
     }
 
@@ -193,18 +196,42 @@ impl Ops for CudaOps {
     fn precision(&self) -> Precision {
         if self.tf32 { Precision::Tf32 } else { self.dtype.into() }
     }
+}
 
-    fn norms_on_load(&self, spec: &ConvSpec) -> bool {
-        norms_on_load(self.dtype, self.driver.kernels.halo, spec)
+impl Timing for CudaOps {
+    fn stage(&self, _: &str) {}
+
+    fn timer(&self) -> Result<Box<dyn DeviceTimer>> {
+        let start = Event::record(&self.driver, Lane::Compute)?;
+        Ok(Box::new(GpuTimer { driver: self.driver.clone(), end: start.clone(), start }))
     }
 
     fn finish(&self) -> Result<()> {
         self.driver.synchronize()
     }
 
-    fn timer(&self) -> Result<Box<dyn DeviceTimer>> {
-        let start = Event::record(&self.driver, Lane::Compute)?;
-        Ok(Box::new(GpuTimer { driver: self.driver.clone(), end: start.clone(), start }))
+    fn copy_time(&self) -> Result<CopyTime> {
+        self.store.copies.take()
+    }
+}
+
+impl Residency for CudaOps {
+    fn offload(&self, payload: Payload) -> Result<Payload> {
+        Ok(match payload {
+            Payload::Tensor(x) => Payload::Tensor(offloaded::offload(self, &x)?),
+            Payload::Conv(conv) => Payload::Conv(layers::offload_conv(self, conv)?),
+            Payload::Linear(linear) => Payload::Linear(layers::offload_linear(self, linear)?),
+            Payload::Upsample(upsample) => Payload::Upsample(layers::offload_upsample(self, upsample)?),
+        })
+    }
+
+    fn prefetch(&self, payload: Payload) -> Result<Payload> {
+        Ok(match payload {
+            Payload::Tensor(x) => Payload::Tensor(offloaded::prefetch(self, &x)?),
+            Payload::Conv(conv) => Payload::Conv(layers::prefetch_conv(self, conv)?),
+            Payload::Linear(linear) => Payload::Linear(layers::prefetch_linear(self, linear)?),
+            Payload::Upsample(upsample) => Payload::Upsample(layers::prefetch_upsample(self, upsample)?),
+        })
     }
 
     fn reserve(&self, bytes: usize) -> Result<()> {
@@ -216,55 +243,33 @@ impl Ops for CudaOps {
         };
         if self.store.reserve(bytes)? { Ok(()) } else { Err(refused()) }
     }
+}
 
-    fn offload(&self, cache: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
-        offloaded::offload(self, cache, x, keep)
+impl Transfer for CudaOps {
+    fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
+        transfer::upload(self, shape, values)
     }
 
-    fn prefetch(&self, offloaded: &Tensor) -> Result<Tensor> {
-        offloaded::prefetch(self, offloaded)
+    fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
+        let mut values = Vec::new();
+        transfer::start_download(self, x)?.wait(&mut values)?;
+        Ok(values)
     }
 
-    fn offload_linear(&self, linear: &Linear) -> Result<Linear> {
-        layers::offload_linear(self, linear)
-    }
-
-    fn prefetch_linear(&self, offloaded: &Linear) -> Result<Linear> {
-        layers::prefetch_linear(self, offloaded)
-    }
-
-    fn offload_conv(&self, conv: &Conv) -> Result<Conv> {
-        layers::offload_conv(self, conv)
-    }
-
-    fn prefetch_conv(&self, offloaded: &Conv) -> Result<Conv> {
-        layers::prefetch_conv(self, offloaded)
-    }
-
-    fn offload_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
-        layers::offload_upsample(self, upsample)
-    }
-
-    fn prefetch_upsample(&self, offloaded: &Upsample) -> Result<Upsample> {
-        layers::prefetch_upsample(self, offloaded)
-    }
-
-    fn copy_time(&self) -> Result<CopyTime> {
-        self.store.copies.take()
-    }
-
-    fn send(&self, x: &Tensor) -> Result<Box<dyn PendingDownload>> {
-        transfer::send(self, x)
+    fn start_download(&self, x: &Tensor) -> Result<Box<dyn PendingDownload>> {
+        transfer::start_download(self, x)
     }
 
     fn upload_pixels(&self, shape: Shape, pixels: &Pixels) -> Result<Tensor> {
         pixels::upload_pixels(self, shape, pixels)
     }
 
-    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
-        pixels::send_pixels(self, x, depth)
+    fn start_download_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
+        pixels::start_download_pixels(self, x, depth)
     }
+}
 
+impl Ops for CudaOps {
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
         Ok(Conv { spec, packed: conv::pack(self, &spec, &read()?)? })
     }
@@ -293,18 +298,12 @@ impl Ops for CudaOps {
         dit::rotary(self, data)
     }
 
-    fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
-        transfer::upload(self, shape, values)
-    }
-
-    fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
-        let mut values = Vec::new();
-        transfer::send(self, x)?.wait(&mut values)?;
-        Ok(values)
-    }
-
     fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
         conv::run(self, cache, x, conv, epilogue)
+    }
+
+    fn norm_conv(&self, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
+        norm_conv::run(self, x, norm, conv, epilogue)
     }
 
     fn upsample(
@@ -317,16 +316,15 @@ impl Ops for CudaOps {
         upsample::run(self, cache, x, upsample, groups)
     }
 
-    fn tail(&self, cache: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
-        small::tail(self, cache, x, keep)
+    fn tail(&self, cache: Option<Tensor>, x: Tensor, frames: usize) -> Result<Tensor> {
+        match x.is_on::<Offloaded>() {
+            true => Ok(offloaded::tail(cache, &x, frames)),
+            false => small::tail(self, cache, x, frames),
+        }
     }
 
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
         group_norm::run(self, x, stats, norm, act)
-    }
-
-    fn norm_conv(&self, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
-        norm_conv::run(self, x, norm, conv, epilogue)
     }
 
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
@@ -363,10 +361,6 @@ impl Ops for CudaOps {
 
     fn axpby(&self, a: f32, x: &Tensor, b: f32, y: Tensor) -> Result<Tensor> {
         dit::axpby(self, a, x, b, y)
-    }
-
-    fn gaussian(&self, moments: &Tensor, noise: Option<&Tensor>, scale: f32) -> Result<Tensor> {
-        small::gaussian(self, moments, noise, scale)
     }
 
     fn blend_add(&self, canvas: Tensor, tile: &Tensor, at: &Placement) -> Result<Tensor> {

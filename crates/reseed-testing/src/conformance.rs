@@ -4,12 +4,12 @@
 use reseed_cpu::{CpuOps, Level};
 use reseed_ops::conformance::{self, Values};
 use reseed_ops::{
-    CheckOps, ConvData, ConvSpec, Disagreement, Epilogue, Ops, Result, Shape, TemporalCache, Tensor, Thw, UpsampleData,
-    UpsampleSpec,
+    CheckOps, ConvData, ConvSpec, Device, Disagreement, Epilogue, Ops, Result, Shape, TemporalCache, Tensor, Thw,
+    Timing, Transfer, UpsampleData, UpsampleSpec,
 };
 
 /// Everything that `device` computes differently from the definition.
-pub fn disagreements(device: &dyn Ops) -> Result<Vec<Disagreement>> {
+pub fn disagreements(device: &dyn Device) -> Result<Vec<Disagreement>> {
     let reference = CpuOps::at(Level::Reference, device.dtype(), None)?;
     let mut found = conformance::run(&reference, device)?;
     let ops = CheckOps::new(&reference, device);
@@ -51,7 +51,7 @@ const CONV: &[(Thw, usize, usize, usize)] = &[
     (Thw::new(1, 5, 17), 4, 64, 1),
 ];
 
-fn clip(ops: &dyn Ops, thw: Thw, channels: usize, values: &mut Values) -> Result<Tensor> {
+fn clip(ops: &dyn Device, thw: Thw, channels: usize, values: &mut Values) -> Result<Tensor> {
     let shape = Shape::clip(thw, channels);
     ops.upload(shape, &values.take(shape.count()))
 }
@@ -61,7 +61,7 @@ fn scaled(values: &mut Values, count: usize, terms: usize) -> Vec<f32> {
     values.take(count).iter().map(|v| v * scale).collect()
 }
 
-fn conv(ops: &dyn Ops, &(input, c_in, c_out, taps_t): &(Thw, usize, usize, usize), seed: u64) -> Result<()> {
+fn conv(ops: &dyn Device, &(input, c_in, c_out, taps_t): &(Thw, usize, usize, usize), seed: u64) -> Result<()> {
     let values = &mut Values::new(700 + seed);
     let spec = ConvSpec::same(c_in, c_out, Thw::new(taps_t, 3, 3));
     let weight = scaled(values, c_out * c_in * spec.taps.count(), c_in * spec.taps.count());
@@ -73,8 +73,8 @@ fn conv(ops: &dyn Ops, &(input, c_in, c_out, taps_t): &(Thw, usize, usize, usize
     let epilogue = Epilogue { residual: Some(residual), groups };
     ops.conv(TemporalCache::Start, &x, &conv, epilogue)?;
     ops.conv(TemporalCache::Start, &x, &conv, Epilogue { residual: None, groups })?;
-    if spec.keeps() > 0 {
-        let tail = ops.tail(None, x.clone(), spec.keeps())?;
+    if spec.cached_frames() > 0 {
+        let tail = ops.tail(None, x.clone(), spec.cached_frames())?;
         ops.conv(TemporalCache::Frames(&tail), &x, &conv, Epilogue::default())?;
     }
     Ok(())
@@ -87,7 +87,7 @@ const DOWN: &[(Thw, usize, usize, usize, Thw)] = &[
     (Thw::new(5, 8, 8), 128, 256, 3, Thw::new(2, 2, 2)),
 ];
 
-fn down(ops: &dyn Ops, &(input, c_in, c_out, taps_t, stride): &(Thw, usize, usize, usize, Thw)) -> Result<()> {
+fn down(ops: &dyn Device, &(input, c_in, c_out, taps_t, stride): &(Thw, usize, usize, usize, Thw)) -> Result<()> {
     let values = &mut Values::new(600);
     let spec = ConvSpec { stride, pad_before: 0, pad_after: 1, ..ConvSpec::same(c_in, c_out, Thw::new(taps_t, 3, 3)) };
     let weight = scaled(values, c_out * c_in * spec.taps.count(), c_in * spec.taps.count());
@@ -95,8 +95,8 @@ fn down(ops: &dyn Ops, &(input, c_in, c_out, taps_t, stride): &(Thw, usize, usiz
     let conv = ops.conv_weights(spec, &|| Ok(ConvData { weight: weight.clone(), bias: bias.clone() }))?;
     let x = clip(ops, input, c_in, values)?;
     ops.conv(TemporalCache::Start, &x, &conv, Epilogue { residual: None, groups: Some(32) })?;
-    if spec.keeps() > 0 {
-        let (later, kept) = (clip(ops, Thw { t: 4, ..input }, c_in, values)?, x.frames(0, spec.keeps()));
+    if spec.cached_frames() > 0 {
+        let (later, kept) = (clip(ops, Thw { t: 4, ..input }, c_in, values)?, x.frames(0, spec.cached_frames()));
         ops.conv(TemporalCache::Frames(&kept), &later, &conv, Epilogue { residual: None, groups: Some(32) })?;
     }
     Ok(())
@@ -105,7 +105,7 @@ fn down(ops: &dyn Ops, &(input, c_in, c_out, taps_t, stride): &(Thw, usize, usiz
 const UPSAMPLE: &[(Thw, bool)] =
     &[(Thw::new(1, 1, 1), true), (Thw::new(3, 5, 19), true), (Thw::new(1, 1, 1), false), (Thw::new(4, 17, 16), false)];
 
-fn upsample(ops: &dyn Ops, &(input, time): &(Thw, bool), seed: u64) -> Result<()> {
+fn upsample(ops: &dyn Device, &(input, time): &(Thw, bool), seed: u64) -> Result<()> {
     let (c, values) = (128, &mut Values::new(800 + seed));
     let spec = UpsampleSpec { channels: c, time };
     let mut part = |c_out: usize, fan_in: usize| (scaled(values, c_out * fan_in, fan_in), values.take(c_out));
@@ -115,7 +115,7 @@ fn upsample(ops: &dyn Ops, &(input, time): &(Thw, bool), seed: u64) -> Result<()
     let upsample = ops.upsample_weights(spec, &read)?;
     let x = clip(ops, input, c, values)?;
     ops.upsample(TemporalCache::Start, &x, &upsample, Some(32))?;
-    let first = ops.tail(None, x.frames(0, 1), spec.keeps())?;
+    let first = ops.tail(None, x.frames(0, 1), spec.cached_frames())?;
     ops.upsample(TemporalCache::AfterFirst(&first), &x, &upsample, None)?;
     ops.upsample(TemporalCache::Frames(&first), &x, &upsample, Some(32))?;
     Ok(())

@@ -8,13 +8,13 @@ use reseed_model::dit::Config;
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::{self, Formula};
 use reseed_model::{Dit, Result};
-use reseed_ops::{Hw, Ops, Shape, Thw};
+use reseed_ops::{Device, Hw, Shape, Thw};
 
 use super::Clip;
 use super::golden::dit::text;
 
 /// The velocity of a latent of the formula, with six tokens of text.
-pub fn velocity(ops: &dyn Ops, dit: &Dit, latent: Thw) -> Vec<f32> {
+pub fn velocity(ops: &dyn Device, dit: &Dit, latent: Thw) -> Vec<f32> {
     let plane = Hw::new(latent.h, latent.w);
     let latents = Clip::uniform("latents", 2 * latent.t, plane, dit.config.latent).upload(ops, 0..2 * latent.t);
     let words = formula::uniform("text", 6 * dit.config.text_width, 1);

@@ -4,12 +4,12 @@ pub mod dit;
 
 use std::path::{Path, PathBuf};
 
-use reseed_model::plan::{CachePlan, Cut, Tiling, slices};
+use reseed_model::plan::{CachePlan, TileInput, Tiling, slices};
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::{self, Formula};
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_model::{Coder, Config, Stream, Vae};
-use reseed_ops::{Hw, Ops, Precision, Shape, Tensor, Thw};
+use reseed_ops::{Device, Hw, Precision, Shape, Tensor, Thw};
 
 /// Golden files of models small enough for every level.
 pub const SMALL: &[&str] = &[
@@ -58,7 +58,7 @@ impl Clip {
     }
 
     /// Some of the frames, on a device.
-    pub fn upload(&self, ops: &dyn Ops, frames: std::ops::Range<usize>) -> Tensor {
+    pub fn upload(&self, ops: &dyn Device, frames: std::ops::Range<usize>) -> Tensor {
         let thw = Thw::new(frames.len(), self.plane.h, self.plane.w);
         ops.upload(Shape::clip(thw, self.channels), self.frames(frames)).unwrap()
     }
@@ -117,8 +117,8 @@ impl Golden {
     }
 
     /// Runs the case in slices of `step` latent frames and returns the output's values.
-    pub fn run(&self, ops: &dyn Ops, vae: &Vae, step: usize, workers: usize) -> Vec<f32> {
-        let cut = if self.encode { Cut::Pictures } else { Cut::Latents };
+    pub fn run(&self, ops: &dyn Device, vae: &Vae, step: usize, workers: usize) -> Vec<f32> {
+        let cut = if self.encode { TileInput::Frames } else { TileInput::Latents };
         let tiles = self.tiling.and_then(|t| t.tiles(cut, self.input.plane, self.config.spatial_factor()));
         let mut stream =
             Stream::new(ops, self.half(vae), self.input.plane, &CachePlan::default()).tiled(tiles, workers);
@@ -158,7 +158,7 @@ pub fn roundings(config: &Config, layers: usize) -> usize {
 }
 
 /// Runs cases; `seen` gets each with its result. Cases in a row that share a model load it once.
-pub fn run_all(ops: &dyn Ops, cases: Vec<Golden>, mut seen: impl FnMut(&Golden, Vec<f32>)) {
+pub fn run_all(ops: &dyn Device, cases: Vec<Golden>, mut seen: impl FnMut(&Golden, Vec<f32>)) {
     let mut loaded: Option<(Config, u64, Vae)> = None;
     for golden in cases {
         let vae = match loaded.take() {

@@ -13,10 +13,10 @@ pub mod pipeline;
 pub mod scarce;
 
 pub use golden::Clip;
-use reseed_model::plan::Cut;
+use reseed_model::plan::TileInput;
 use reseed_model::weights::formula::Formula;
 use reseed_model::{Coder, Config, State, Vae};
-use reseed_ops::{Hw, Ops};
+use reseed_ops::{Device, Hw};
 
 /// One half of the VAE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,10 +35,10 @@ impl Side {
         }
     }
 
-    pub fn cut(self) -> Cut {
+    pub fn cut(self) -> TileInput {
         match self {
-            Side::Encode => Cut::Pictures,
-            Side::Decode => Cut::Latents,
+            Side::Encode => TileInput::Frames,
+            Side::Decode => TileInput::Latents,
         }
     }
 
@@ -71,7 +71,7 @@ impl Side {
 }
 
 /// A VAE whose weights come from the formula.
-pub fn load(ops: &dyn Ops, config: &Config) -> Vae {
+pub fn load(ops: &dyn Device, config: &Config) -> Vae {
     Vae::load(ops, &formula(config)).unwrap()
 }
 
@@ -80,7 +80,7 @@ pub fn formula(config: &Config) -> Formula {
 }
 
 /// Runs a clip in slices given in latent frames.
-pub fn run_slices(ops: &dyn Ops, vae: &Vae, side: Side, clip: &Clip, latents: &[usize]) -> Vec<f32> {
+pub fn run_slices(ops: &dyn Device, vae: &Vae, side: Side, clip: &Clip, latents: &[usize]) -> Vec<f32> {
     let mut state = State::new();
     let slices = side.slices(&vae.config, latents);
     slices.into_iter().flat_map(|slice| step(ops, side.half(vae), clip, slice, &mut state)).collect()
@@ -88,7 +88,7 @@ pub fn run_slices(ops: &dyn Ops, vae: &Vae, side: Side, clip: &Clip, latents: &[
 
 /// Runs one slice of a clip and moves its state on.
 pub fn step(
-    ops: &dyn Ops,
+    ops: &dyn Device,
     half: &dyn Coder,
     clip: &Clip,
     frames: std::ops::Range<usize>,

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use reseed_model::plan::{Cut, slices};
+use reseed_model::plan::{TileInput, slices};
 use reseed_model::{Coder, Stream};
-use reseed_ops::{CopyTime, Hw, Ops, PendingDownload, Thw};
+use reseed_ops::{CopyTime, Device, Hw, PendingDownload, Thw};
 
 use crate::batch_store::{BatchStore, FrameSender, Turn};
 use crate::error::{Error, Result};
@@ -44,8 +44,8 @@ pub fn pass(from: &Receiver<Slice>, to: &FrameSender) -> PhaseTimes {
 /// Runs batches through the networks.
 pub struct Compute<'a> {
     /// The decoder's device.
-    pub ops: &'a dyn Ops,
-    pub encoder_ops: &'a dyn Ops,
+    pub ops: &'a dyn Device,
+    pub encoder_ops: &'a dyn Device,
     pub model: Model<'a>,
     pub settings: &'a Settings,
     pub view: &'a View,
@@ -140,7 +140,7 @@ impl Compute<'_> {
     ) -> Result<()> {
         let here = self.model.vae.encoder.prefetch(self.encoder_ops)?;
         let half = here.as_deref().unwrap_or(&self.model.vae.encoder);
-        let mut encoder = self.stream(half, Cut::Pictures, self.padded());
+        let mut encoder = self.stream(half, TileInput::Frames, self.padded());
         let (mut latent, mut next, mut running) = (Vec::new(), 0, None);
         while encoding.window.len() < self.settings.turns.window {
             if encoding.slices.is_empty() && self.recall(encoding, from, to) {
@@ -166,7 +166,7 @@ impl Compute<'_> {
                 self.keep.inspect(|keep| keep.put_latent(Turn::Encode, batch.number, &latent));
                 encoding.push(batch, self.latent(std::mem::take(&mut latent)));
                 next = 0;
-                encoder = self.stream(half, Cut::Pictures, self.padded());
+                encoder = self.stream(half, TileInput::Frames, self.padded());
             }
         }
         Ok(())
@@ -236,7 +236,7 @@ impl Compute<'_> {
         let half = here.as_deref().unwrap_or(&self.model.vae.decoder);
         while let Some((batch, restored)) = decoding.window.front_mut() {
             let thw = restored.thw;
-            let mut decoder = self.stream(half, Cut::Latents, Hw::new(thw.h, thw.w));
+            let mut decoder = self.stream(half, TileInput::Latents, Hw::new(thw.h, thw.w));
             let (ranges, frame) = (slices(thw.t, self.turns.vae.slice), restored.values.len() / thw.t);
             let mut running: Option<Box<dyn PendingDownload>> = None;
             for i in 0..=ranges.len() {
@@ -305,11 +305,11 @@ impl Compute<'_> {
         Hw::new(size.h, size.w)
     }
 
-    fn stream<'s>(&'s self, half: &'s dyn Coder, cut: Cut, plane: Hw) -> Stream<'s> {
+    fn stream<'s>(&'s self, half: &'s dyn Coder, cut: TileInput, plane: Hw) -> Stream<'s> {
         let plan = &self.turns.vae;
         let (ops, keeping, tiling) = match cut {
-            Cut::Pictures => (self.encoder_ops, &plan.encode, plan.encode_tiling),
-            Cut::Latents => (self.ops, &plan.decode, plan.decode_tiling),
+            TileInput::Frames => (self.encoder_ops, &plan.encode, plan.encode_tiling),
+            TileInput::Latents => (self.ops, &plan.decode, plan.decode_tiling),
         };
         let tiles = tiling.and_then(|tiling| tiling.tiles(cut, plane, self.model.vae.config.spatial_factor()));
         Stream::new(ops, half, plane, keeping).tiled(tiles, plan.workers)

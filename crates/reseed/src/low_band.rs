@@ -23,7 +23,7 @@ pub fn of(dit: &dyn Source) -> reseed_model::Result<f32> {
         path: dit.path().into(),
         key: "low_band",
         value: text.into(),
-        needed: "it must lie between 0 and 1".into(),
+        expected: "it must lie between 0 and 1".into(),
     })
 }
 
@@ -95,9 +95,9 @@ mod tests {
     fn a_file_says_what_it_wants_and_is_held_to_sense() {
         let source = || Formula::plain(Config::tiny(B3, 3).tensors(), 1);
         assert_eq!(of(&source()).unwrap(), 0.0);
-        assert_eq!(of(&source().saying("low_band", "0.75")).unwrap(), 0.75);
+        assert_eq!(of(&source().with_metadata("low_band", "0.75")).unwrap(), 0.75);
         for value in ["1.5", "-0.1", "NaN", "much"] {
-            let refused = of(&source().saying("low_band", value)).unwrap_err().to_string();
+            let refused = of(&source().with_metadata("low_band", value)).unwrap_err().to_string();
             assert!(refused.contains(&format!("`low_band` is \"{value}\"; it must lie between 0 and 1")), "{refused}");
         }
     }

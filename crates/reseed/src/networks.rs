@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use reseed_model::dit::{Plan, Start};
+use reseed_model::dit::{DitPlan, Start};
 use reseed_model::weights::Source;
-use reseed_model::{Dit, Text, Vae};
-use reseed_ops::{CopyTime, Ops, Shape, Thw};
+use reseed_model::{Dit, TextEmbedding, Vae};
+use reseed_ops::{CopyTime, Device, Shape, Thw};
 
 use crate::error::{Error, Result};
 use crate::latent::Latent;
@@ -27,17 +27,17 @@ pub enum NetworkResidency {
 pub struct Networks {
     vae: Vae,
     dit: Dit,
-    text: Arc<Text>,
+    text: Arc<TextEmbedding>,
 }
 
 impl Networks {
     /// Loads the VAE's halves, encoder first, and the transformer for a device each. Weights wait for their turn only where
     /// both halves have one device. `text` is asked for once the width that the transformer needs is known.
     pub fn load(
-        (halves, vae): ([&dyn Ops; 2], &dyn Source),
-        (dit_ops, dit): (&dyn Ops, &dyn Source),
+        (halves, vae): ([&dyn Device; 2], &dyn Source),
+        (dit_ops, dit): (&dyn Device, &dyn Source),
         between: NetworkResidency,
-        text: impl FnOnce(usize) -> reseed_model::Result<Text>,
+        text: impl FnOnce(usize) -> reseed_model::Result<TextEmbedding>,
     ) -> Result<Networks> {
         let config = reseed_model::Config::detect(vae)?;
         if (config.image, config.spatial_factor(), config.temporal_factor()) != VAE_FACTORS {
@@ -50,10 +50,10 @@ impl Networks {
         }
         let text = Arc::new(text(sizes.text_width)?);
         let (vae, resident) = match between {
-            NetworkResidency::Device(layers) => (Vae::load_halves(halves, vae)?, layers),
+            NetworkResidency::Device(layers) => (Vae::load_on(halves, vae)?, layers),
             NetworkResidency::Host => (Vae::load_offloaded(halves[0], vae)?, 0),
         };
-        Ok(Networks { vae, dit: Dit::load_keeping(dit_ops, dit, resident)?, text })
+        Ok(Networks { vae, dit: Dit::load_streamed(dit_ops, dit, resident)?, text })
     }
 
     /// Pictures to latents and back.
@@ -63,30 +63,30 @@ impl Networks {
 
     /// Latents to restored ones, on the device that the transformer was loaded for, or on one that stands before it, such as
     /// a profiler.
-    pub fn transformer<'a>(&self, ops: &'a dyn Ops) -> Transformer<'a> {
+    pub fn transformer<'a>(&self, ops: &'a dyn Device) -> Transformer<'a> {
         Transformer { ops, dit: self.dit.clone(), text: self.text.clone(), plan: Arc::default() }
     }
 }
 
 /// A size of latent and its plan.
-type Planned = (Thw, Arc<Plan>);
+type Planned = (Thw, Arc<DitPlan>);
 
 /// The diffusion transformer on a device, with the text that steers it.
 pub struct Transformer<'a> {
-    ops: &'a dyn Ops,
+    ops: &'a dyn Device,
     dit: Dit,
-    text: Arc<Text>,
+    text: Arc<TextEmbedding>,
     /// Of the last latent's size: most batches of a job have one size.
     plan: Arc<Mutex<Option<Planned>>>,
 }
 
 impl<'a> Transformer<'a> {
     /// A loaded transformer.
-    pub fn new(ops: &'a dyn Ops, dit: Dit, text: Text) -> Transformer<'a> {
+    pub fn new(ops: &'a dyn Device, dit: Dit, text: TextEmbedding) -> Transformer<'a> {
         Transformer { ops, dit, text: Arc::new(text), plan: Arc::default() }
     }
 
-    fn plan(&self, thw: Thw) -> reseed_model::Result<Arc<Plan>> {
+    fn plan(&self, thw: Thw) -> reseed_model::Result<Arc<DitPlan>> {
         let mut last = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
             Some((size, plan)) if *size == thw => Ok(plan.clone()),
@@ -121,7 +121,7 @@ impl Step for Transformer<'_> {
         if layers == 0 {
             return Ok(None);
         }
-        let dit = self.dit.fetch_layers(self.ops, layers)?;
+        let dit = self.dit.prefetch_layers(self.ops, layers)?;
         let (text, plan) = (self.text.clone(), self.plan.clone());
         Ok(Some(Box::new(Transformer { ops: self.ops, dit, text, plan })))
     }

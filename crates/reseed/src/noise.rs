@@ -27,7 +27,7 @@ impl Noise {
     /// Noise from a file, which may hold anything else beside it.
     pub fn open(path: &Path) -> Result<Noise> {
         let is_noise = |name: &str| name.starts_with(FIRST) || name.starts_with(SECOND);
-        Ok(Noise::File(Safetensors::open_some(path, &is_noise).map_err(Error::Noise)?))
+        Ok(Noise::File(Safetensors::open_filtered(path, &is_noise).map_err(Error::Noise)?))
     }
 
     /// Noise for a batch, and a second draw where its condition is noised as well.

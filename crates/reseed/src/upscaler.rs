@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use reseed_media::{Sink, Source};
 use reseed_model::Vae;
-use reseed_ops::{CopyTime, Ops};
+use reseed_ops::{CopyTime, Device};
 
 use crate::batch_store::{BatchStore, FrameSender, made};
 use crate::checkpoint::Checkpoint;
@@ -110,8 +110,8 @@ impl Progress for () {
 
 /// Restores and upscales clips.
 pub struct Upscaler<'a> {
-    networks: Option<(&'a dyn Ops, Model<'a>)>,
-    encoder_ops: Option<&'a dyn Ops>,
+    networks: Option<(&'a dyn Device, Model<'a>)>,
+    encoder_ops: Option<&'a dyn Device>,
     settings: Settings,
     fit: Option<&'a dyn Replanner>,
     keep: Option<&'a dyn BatchStore>,
@@ -119,14 +119,14 @@ pub struct Upscaler<'a> {
 
 impl<'a> Upscaler<'a> {
     /// A job's device, networks and settings.
-    pub fn new(ops: &'a dyn Ops, model: Model<'a>, settings: Settings) -> Upscaler<'a> {
+    pub fn new(ops: &'a dyn Device, model: Model<'a>, settings: Settings) -> Upscaler<'a> {
         assert!(settings.batching.size > 0 && settings.vae.slice > 0, "batches and slices have frames");
         assert!(settings.turns.window > 0, "a window has batches");
         Upscaler { networks: Some((ops, model)), encoder_ops: None, settings, fit: None, keep: None }
     }
 
     /// The same with the encoder on the device that it was loaded for.
-    pub fn encoding_on(self, ops: &'a dyn Ops) -> Upscaler<'a> {
+    pub fn encoding_on(self, ops: &'a dyn Device) -> Upscaler<'a> {
         Upscaler { encoder_ops: Some(ops), ..self }
     }
 

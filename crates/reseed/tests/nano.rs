@@ -6,7 +6,7 @@ use reseed_cpu::CpuOps;
 use reseed_media::{Depth, Frame, Size};
 use reseed_model::weights::Source;
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_model::{Dit, Text, Vae, nano};
+use reseed_model::{Dit, TextEmbedding, Vae, nano};
 use reseed_ops::DType;
 use reseed_testing::pipeline::golden_path;
 use reseed_testing::pipeline::job::{Film, SmallVae};
@@ -26,7 +26,7 @@ fn it_makes_what_it_was_trained_to_make() {
     let ops = CpuOps::new(DType::F32, Some(2)).unwrap();
     let (vae, dit) = (nano::vae().unwrap(), nano::dit().unwrap());
     let step = Dit::load(&ops, &dit).unwrap();
-    let text = Text::within(&dit, step.config.text_width).unwrap().unwrap();
+    let text = TextEmbedding::from_weights(&dit, step.config.text_width).unwrap().unwrap();
     let vae = Vae::load(&ops, &vae).unwrap();
     let small = SmallVae { ops, vae };
     let step = Transformer::new(&small.ops, step, text);

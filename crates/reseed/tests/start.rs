@@ -5,7 +5,7 @@ use reseed::{Latent, Step, Transformer};
 use reseed_cpu::CpuOps;
 use reseed_model::dit::{B3, Config};
 use reseed_model::weights::formula::{Formula, uniform};
-use reseed_model::{Dit, Text};
+use reseed_model::{Dit, TextEmbedding};
 use reseed_ops::{DType, Shape, Thw};
 
 const SIZE: Thw = Thw { t: 2, h: 4, w: 6 };
@@ -18,8 +18,9 @@ fn values(name: &str, count: usize) -> Vec<f32> {
 fn a_step_from_the_condition_is_a_step_whose_noise_is_the_condition() {
     let (ops, config) = (CpuOps::new(DType::F32, Some(1)).unwrap(), Config::tiny(B3, 3));
     let transformer = |start| {
-        let source = Formula::plain(config.tensors(), 1).saying("start", start);
-        let text = Text { shape: Shape::from([3, config.text_width]), values: values("text", 3 * config.text_width) };
+        let source = Formula::plain(config.tensors(), 1).with_metadata("start", start);
+        let text =
+            TextEmbedding { shape: Shape::from([3, config.text_width]), values: values("text", 3 * config.text_width) };
         Transformer::new(&ops, Dit::load(&ops, &source).unwrap(), text)
     };
     let latent = |name| Latent { thw: SIZE, values: values(name, SIZE.count() * config.latent) };

@@ -13,7 +13,7 @@ use reseed::{
 use reseed_media::{Depth, Frame, Size, Source};
 use reseed_model::dit::{B3, Config as DitConfig};
 use reseed_model::weights::formula::{Formula, uniform};
-use reseed_model::{Config, Text};
+use reseed_model::{Config, TextEmbedding};
 use reseed_ops::Shape;
 use reseed_testing::pipeline::job;
 use reseed_testing::pipeline::job::Film;
@@ -39,7 +39,7 @@ fn networks(ops: &Scarce, between: NetworkResidency) -> Networks {
     let (vae, dit) = (Config::tiny(), DitConfig::tiny(B3, LAYERS));
     let text = |width: usize| {
         let values = uniform("text", 3 * width, 1).into_iter().map(|v| v as f32).collect();
-        Ok(Text { shape: Shape::from([3, width]), values })
+        Ok(TextEmbedding { shape: Shape::from([3, width]), values })
     };
     let vae = Formula::new(vae.tensors(), vae.groups, 1);
     Networks::load(([ops; 2], &vae), (ops, &Formula::plain(dit.tensors(), 1)), between, text).unwrap()

@@ -77,7 +77,7 @@ fn paced(device: Device) -> Result<Device> {
 /// What the time is based on.
 fn assumption(device: &Device) -> String {
     let SpeedModel { flops, bytes, bus } = (device.trace)().speed();
-    let (name, flops) = (device.ops.device(), flops as f64 / 1e3);
+    let (name, flops) = (device.ops.name(), flops as f64 / 1e3);
     match device.card {
         Some(_) => format!("{name} at {flops:.0} TFLOP/s, {bytes} GB/s in its memory and {bus} GB/s to the host's"),
         None => format!("{name} at {flops:.2} TFLOP/s and {bytes} GB/s, as measured now"),

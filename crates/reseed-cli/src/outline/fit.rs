@@ -56,7 +56,7 @@ impl Replanner for BudgetReplanner<'_> {
             let turns = self.within(room)?;
             *taken = turns.bytes();
             if device.ops.reserve(*taken).is_ok() {
-                let name = device.ops.device();
+                let name = device.ops.name();
                 warn(&format!("{name}: less memory than there was: going on with {}", bytes(*taken)));
                 return Some(Replan { vae: vae_plan(&turns, self.workers), layers: layers(&turns, self.between) });
             }
@@ -80,8 +80,8 @@ fn vae_plan(turns: &Schedule, workers: usize) -> VaePlan {
     let [encode, decode] = &turns.halves[..] else { unreachable!("two plans") };
     VaePlan {
         slice: encode.plan.slice,
-        encode: encode.plan.keeping.clone(),
-        decode: decode.plan.keeping.clone(),
+        encode: encode.plan.cache_plan.clone(),
+        decode: decode.plan.cache_plan.clone(),
         encode_tiling: encode.tiling,
         decode_tiling: decode.tiling,
         workers,

@@ -6,7 +6,7 @@ use std::ptr;
 use reseed::{Checkpoint, Error, Model, Replanner, Report, Settings, Upscaler};
 use reseed_media::video::Options;
 use reseed_media::{Sink, Source};
-use reseed_ops::{Ops, ProfileOps};
+use reseed_ops::ProfileOps;
 
 use crate::args::JobArgs;
 use crate::crew::{Crew, Engine};
@@ -56,7 +56,8 @@ impl Job<'_> {
 
         let [vae_ops, dit_ops] = ready.ops();
         let profilers = self.args.compute.profile.then(|| [vae_ops, dit_ops].map(ProfileOps::new));
-        let [vae_ops, dit_ops] = profilers.as_ref().map_or([vae_ops, dit_ops], |[vae, dit]| [vae as &dyn Ops, dit]);
+        let [vae_ops, dit_ops] =
+            profilers.as_ref().map_or([vae_ops, dit_ops], |[vae, dit]| [vae as &dyn reseed_ops::Device, dit]);
         let run = ready.run([vae_ops, dit_ops], settings, from, (&mut *source, sink), (&mut work, progress));
         let report = run.map_err(|error| self.failure(error))?;
         work.finish();
@@ -98,14 +99,14 @@ impl Ready<'_> {
     }
 
     /// The autoencoder's device, and the transformer's.
-    fn ops(&self) -> [&dyn Ops; 2] {
+    fn ops(&self) -> [&dyn reseed_ops::Device; 2] {
         [&*self.device().ops, &*self.engine.devices.transformer().ops]
     }
 
     /// With all else that the result depends on.
     fn describe(&self, typed: TypedSettings, settings: &Settings) -> Result<TypedSettings> {
         let ops = &self.device().ops;
-        let typed = typed.with("device", ops.device()).with("type", ops.precision());
+        let typed = typed.with("device", ops.name()).with("type", ops.precision());
         let typed = typed.with("transformer type", self.engine.devices.transformer().ops.precision());
         let typed = typed.with("plan", format!("{:?}", settings.vae)).with("version", env!("CARGO_PKG_VERSION"));
         match &self.engine.weights {
@@ -117,7 +118,7 @@ impl Ready<'_> {
     /// Runs it from a point on.
     fn run(
         &self,
-        [vae_ops, dit_ops]: [&dyn Ops; 2],
+        [vae_ops, dit_ops]: [&dyn reseed_ops::Device; 2],
         settings: Settings,
         from: Checkpoint,
         (source, sink): (&mut dyn Source, Box<dyn Sink>),

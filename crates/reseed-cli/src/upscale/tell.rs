@@ -18,7 +18,7 @@ impl Job<'_> {
         if self.args.compute.json {
             let times = phases(report).into_iter().map(|(name, seconds)| (name.replace('-', "_"), json!(seconds)));
             let mut done = json!({
-                "event": "done", "command": self.name, "device": device.device(), "dtype": device.precision().to_string(),
+                "event": "done", "command": self.name, "device": device.name(), "dtype": device.precision().to_string(),
                 "frames": report.frames, "batches": report.batches, "shots": report.shots,
                 "width": info.size.w, "height": info.size.h, "seconds": seconds, "fps": report.fps(),
                 "phases": times.collect::<serde_json::Map<_, _>>(), "output": self.output.to_string_lossy(),
@@ -38,7 +38,7 @@ impl Job<'_> {
         for (name, seconds) in phases(report) {
             say!("{name:<13} {seconds:>9.2} s");
         }
-        say!("{:<13} {seconds:>9.2} s, {:.2} fps on {}", "total", report.fps(), device.device());
+        say!("{:<13} {seconds:>9.2} s, {:.2} fps on {}", "total", report.fps(), device.name());
         say!("{}", watch.line());
         if let Some(peak) = card {
             say!("card: {} of its memory", bytes(peak));

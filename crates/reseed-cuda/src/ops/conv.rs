@@ -67,7 +67,7 @@ pub fn behind(
     assert_eq!(x.channels(), spec.c_in, "conv: input {x:?}, weights {spec:?}");
     assert_eq!(x.dtype(), cuda.dtype, "conv: input {x:?}");
     if let Some(frames) = cache.frames() {
-        assert_eq!(frames.thw().t, spec.keeps(), "conv: cache {frames:?}, weights {spec:?}");
+        assert_eq!(frames.thw().t, spec.cached_frames(), "conv: cache {frames:?}, weights {spec:?}");
         assert_eq!((frames.thw().h, frames.thw().w), (x.thw().h, x.thw().w), "conv: cache {frames:?}, input {x:?}");
         assert_eq!((frames.channels(), frames.dtype()), (spec.c_in, x.dtype()), "conv: cache {frames:?}");
     }
@@ -124,7 +124,7 @@ fn whole(spec: &ConvSpec, weights: &Weights, cache: Option<&Tensor>, x: &Tensor,
         stride_w: int(spec.stride.w),
         pad_h: int(spec.pad_before),
         pad_w: int(spec.pad_before),
-        first: -int(spec.keeps()),
+        first: -int(spec.cached_frames()),
         w_pitch: int(weights.c_in),
         ..ConvArgs::matrix(1, x.channels(), spec.c_out)
     };

@@ -42,9 +42,9 @@ impl Matrix {
     }
 
     /// The same on its way back, if it is offloaded.
-    fn prefetch(&self, cuda: &CudaOps, op: &'static str) -> Result<Option<Matrix>> {
+    fn prefetch(&self, cuda: &CudaOps) -> Result<Option<Matrix>> {
         let Matrix::Offloaded(pinned) = self else { return Ok(None) };
-        let lent = cuda.lend(Lane::In, op, Shape::from([pinned.len()]), pinned.len())?;
+        let lent = cuda.lend(Lane::In, "prefetch", Shape::from([pinned.len()]), pinned.len())?;
         cuda.store.bring(&lent, 0, pinned, 0, pinned.len())?;
         Ok(Some(Matrix::ArenaBuffer(lent)))
     }
@@ -67,46 +67,47 @@ impl Layer {
     }
 }
 
-pub fn offload_linear(cuda: &CudaOps, linear: &Linear) -> Result<Linear> {
+pub fn offload_linear(cuda: &CudaOps, linear: Linear) -> Result<Linear> {
     let layer: &Layer = cuda.unpack(&linear.packed);
     let weight = layer.weight.offload(cuda, linear.spec.bytes(cuda.dtype.bytes()))?;
-    Ok(Linear { packed: Arc::new(layer.with(weight)), ..linear.clone() })
+    Ok(Linear { packed: Arc::new(layer.with(weight)), ..linear })
 }
 
-pub fn prefetch_linear(cuda: &CudaOps, offloaded: &Linear) -> Result<Linear> {
+pub fn prefetch_linear(cuda: &CudaOps, offloaded: Linear) -> Result<Linear> {
     let layer: &Layer = cuda.unpack(&offloaded.packed);
-    Ok(match layer.weight.prefetch(cuda, "prefetch_linear")? {
-        Some(weight) => Linear { packed: Arc::new(layer.with(weight)), ..offloaded.clone() },
-        None => offloaded.clone(),
+    Ok(match layer.weight.prefetch(cuda)? {
+        Some(weight) => Linear { packed: Arc::new(layer.with(weight)), ..offloaded },
+        None => offloaded,
     })
 }
 
-pub fn offload_conv(cuda: &CudaOps, conv: &Conv) -> Result<Conv> {
+pub fn offload_conv(cuda: &CudaOps, conv: Conv) -> Result<Conv> {
     let Weights { weight, bias, c_in } = cuda.unpack(&conv.packed);
     let rows = conv.spec.c_out * conv.spec.taps.count();
     let weight = weight.offload(cuda, rows * c_in * cuda.dtype.bytes())?;
-    Ok(Conv { packed: Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }), ..conv.clone() })
+    Ok(Conv { packed: Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }), ..conv })
 }
 
-pub fn prefetch_conv(cuda: &CudaOps, offloaded: &Conv) -> Result<Conv> {
+pub fn prefetch_conv(cuda: &CudaOps, offloaded: Conv) -> Result<Conv> {
     let Weights { weight, bias, c_in } = cuda.unpack(&offloaded.packed);
-    let Some(weight) = weight.prefetch(cuda, "prefetch_conv")? else { return Ok(offloaded.clone()) };
-    Ok(Conv { packed: Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }), ..offloaded.clone() })
+    Ok(match weight.prefetch(cuda)? {
+        Some(weight) => Conv { packed: Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }), ..offloaded },
+        None => offloaded,
+    })
 }
 
-pub fn offload_upsample(cuda: &CudaOps, upsample: &Upsample) -> Result<Upsample> {
+pub fn offload_upsample(cuda: &CudaOps, upsample: Upsample) -> Result<Upsample> {
     let Kernels { later, second, bias } = cuda.unpack(&upsample.packed);
     let spec = &upsample.spec;
     let bytes = spec.weights() / (1 + usize::from(spec.time)) * cuda.dtype.bytes();
     let second = second.as_ref().map(|second| second.offload(cuda, bytes)).transpose()?;
     let kernels = Kernels { later: later.offload(cuda, bytes)?, second, bias: bias.clone() };
-    Ok(Upsample { packed: Arc::new(kernels), ..upsample.clone() })
+    Ok(Upsample { packed: Arc::new(kernels), ..upsample })
 }
 
-pub fn prefetch_upsample(cuda: &CudaOps, offloaded: &Upsample) -> Result<Upsample> {
+pub fn prefetch_upsample(cuda: &CudaOps, offloaded: Upsample) -> Result<Upsample> {
     let Kernels { later, second, bias } = cuda.unpack(&offloaded.packed);
-    let prefetch = |matrix: &Matrix| matrix.prefetch(cuda, "prefetch_upsample");
-    let Some(later) = prefetch(later)? else { return Ok(offloaded.clone()) };
-    let second = second.as_ref().map(prefetch).transpose()?.flatten();
-    Ok(Upsample { packed: Arc::new(Kernels { later, second, bias: bias.clone() }), ..offloaded.clone() })
+    let Some(later) = later.prefetch(cuda)? else { return Ok(offloaded) };
+    let second = second.as_ref().map(|second| second.prefetch(cuda)).transpose()?.flatten();
+    Ok(Upsample { packed: Arc::new(Kernels { later, second, bias: bias.clone() }), ..offloaded })
 }

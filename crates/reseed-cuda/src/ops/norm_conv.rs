@@ -1,9 +1,10 @@
 //! A convolution of a picture that applies the norm before it to what it reads.
 
-use reseed_ops::{Activation, Conv, ConvOutput, Epilogue, Norm, Ops, Result, TemporalCache};
+use reseed_ops::{Activation, Conv, ConvOutput, Epilogue, Norm, Result, TemporalCache};
 
 use super::CudaOps;
 use super::conv;
+use super::convolve::norms_on_load;
 use super::group_norm::{self, gain_and_shift, stats_of};
 use super::memory::ptr;
 use crate::params::{NormArgs, int};
@@ -11,7 +12,7 @@ use crate::params::{NormArgs, int};
 pub fn run(cuda: &CudaOps, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
     let ConvOutput { tensor: x, stats } = x;
     assert_eq!(x.thw().t, 1, "norm_conv: {x:?} is no picture");
-    if !cuda.norms_on_load(&conv.spec) {
+    if !norms_on_load(cuda.dtype, cuda.driver.kernels.halo, &conv.spec) {
         let h = group_norm::run(cuda, x, stats, norm, Activation::Silu)?;
         return conv::run(cuda, TemporalCache::Start, &h, conv, epilogue);
     }

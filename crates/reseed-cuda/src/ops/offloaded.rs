@@ -30,29 +30,30 @@ fn frame_bytes(x: &Tensor) -> usize {
     x.bytes() / x.thw().t
 }
 
-/// Queues the copies of a tensor's last `keep` frames to the host.
-fn leave(cuda: &CudaOps, x: &Tensor, keep: usize) -> Result<Vec<Arc<Pinned>>> {
-    let (bytes, frames) = (frame_bytes(x), x.thw().t);
+/// Queues the copies of a tensor's frames to the host.
+pub fn offload(cuda: &CudaOps, x: &Tensor) -> Result<Tensor> {
+    let bytes = frame_bytes(x);
     let frame = |frame: usize| {
         // SAFETY: a frame of the tensor.
         let (pinned, copy) = unsafe { cuda.store.leave(Lane::Out, ptr(x).plus(frame * bytes), bytes) }?;
         x.storage::<ArenaBuffer>().read_by(copy);
         Ok(Arc::new(pinned))
     };
-    (frames.saturating_sub(keep)..frames).map(frame).collect()
+    let frames = (0..x.thw().t).map(frame).collect::<Result<_>>()?;
+    Ok(Tensor::new(x.shape(), x.dtype(), Arc::new(Offloaded(frames))))
 }
 
-pub fn offload(cuda: &CudaOps, cache: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
-    let left = leave(cuda, x, keep)?;
+/// The last `count` frames of an offloaded cache followed by `x`, offloaded; nothing is copied.
+pub fn tail(cache: Option<Tensor>, x: &Tensor, count: usize) -> Tensor {
+    let new = &x.storage::<Offloaded>().0;
     let mut frames = match cache {
         Some(cache) => cache.storage::<Offloaded>().0.clone(),
-        // At a clip's start its first frame stands for all before it.
-        None => vec![left[0].clone(); keep - left.len()],
+        // At the start of a clip its first frame stands for the frames before it.
+        None => vec![new[0].clone(); count.saturating_sub(new.len())],
     };
-    frames.extend(left);
-    let kept = frames.split_off(frames.len() - keep);
-    let shape = Shape::clip(Thw { t: keep, ..x.thw() }, x.channels());
-    Ok(Tensor::new(shape, x.dtype(), Arc::new(Offloaded(kept))))
+    frames.extend_from_slice(new);
+    let shape = Shape::clip(Thw { t: count, ..x.thw() }, x.channels());
+    Tensor::new(shape, x.dtype(), Arc::new(Offloaded(frames.split_off(frames.len() - count))))
 }
 
 pub fn prefetch(cuda: &CudaOps, offloaded: &Tensor) -> Result<Tensor> {

@@ -55,7 +55,7 @@ impl PendingDownload<Pixels> for Sent {
     }
 }
 
-pub fn send_pixels(cuda: &CudaOps, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
+pub fn start_download_pixels(cuda: &CudaOps, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
     let x = transfer::here(cuda, x)?;
     let bytes = x.count() * depth.bytes();
     let codes = cuda.lend(Lane::Compute, "send_pixels", x.shape(), bytes)?;

@@ -1,10 +1,9 @@
-//! Ops that only move or mix values: the tail of a slice, the diagonal Gaussian, tiles on a canvas.
+//! Ops that only move or mix values: the tail of a slice, tiles on a canvas.
 
 use reseed_ops::{DType, Placement, Result, Shape, Tensor, Thw};
 
 use super::CudaOps;
 use super::memory::ptr;
-use crate::driver::Ptr;
 use crate::event::Lane;
 use crate::launch::{Grid, args};
 use crate::params::int;
@@ -39,23 +38,6 @@ pub fn tail(cuda: &CudaOps, mut cache: Option<Tensor>, mut x: Tensor, keep: usiz
         unsafe { cuda.driver.copy(Lane::Compute, ptr(&kept).plus(i * frame), from, frame) }?;
     }
     Ok(kept)
-}
-
-pub fn gaussian(cuda: &CudaOps, moments: &Tensor, noise: Option<&Tensor>, scale: f32) -> Result<Tensor> {
-    let (thw, channels) = (moments.thw(), moments.channels() / 2);
-    let shape = Shape::clip(thw, channels);
-    if let Some(noise) = noise {
-        assert_eq!((noise.shape(), noise.dtype()), (shape, moments.dtype()), "gaussian: noise for {moments:?}");
-    }
-    let y = cuda.room("gaussian", shape, moments.dtype())?;
-    let grid = Grid::new([shape.count().div_ceil(256), 1, 1], 256);
-    let noise = noise.map_or(Ptr::NULL, ptr);
-    let name = format!("gaussian_{}", moments.dtype());
-    // SAFETY: arguments follow kernels/small.cu in order and type; shapes were checked above.
-    unsafe {
-        cuda.driver.launch(&name, grid, args![ptr(&y), ptr(moments), noise, int(thw.count()), int(channels), scale])
-    }?;
-    Ok(y)
 }
 
 pub fn blend_add(cuda: &CudaOps, canvas: Tensor, tile: &Tensor, at: &Placement) -> Result<Tensor> {

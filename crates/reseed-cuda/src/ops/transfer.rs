@@ -137,7 +137,7 @@ pub fn here(cuda: &CudaOps, x: &Tensor) -> Result<Tensor> {
     if x.is_on::<Offloaded>() { offloaded::prefetch(cuda, x) } else { Ok(x.clone()) }
 }
 
-pub fn send(cuda: &CudaOps, x: &Tensor) -> Result<Box<dyn PendingDownload>> {
+pub fn start_download(cuda: &CudaOps, x: &Tensor) -> Result<Box<dyn PendingDownload>> {
     let (x, dtype) = (here(cuda, x)?, x.dtype());
     let (guard, part) = (Guard::new(cuda, dtype)?, PART * dtype.bytes());
     let parts = leave(cuda, x.storage(), ptr(&x), x.bytes(), part)?;

@@ -87,7 +87,7 @@ pub fn run(
     assert_eq!(x.channels(), spec.channels, "upsample: input {x:?}, weights {spec:?}");
     assert_eq!(x.dtype(), cuda.dtype, "upsample: input {x:?}");
     if let Some(frames) = cache.frames() {
-        assert_eq!(frames.thw().t, spec.keeps(), "upsample: cache {frames:?}, weights {spec:?}");
+        assert_eq!(frames.thw().t, spec.cached_frames(), "upsample: cache {frames:?}, weights {spec:?}");
         assert_eq!((frames.thw().h, frames.thw().w), (x.thw().h, x.thw().w), "upsample: cache {frames:?}, input {x:?}");
         assert_eq!((frames.channels(), frames.dtype()), (spec.channels, x.dtype()), "upsample: cache {frames:?}");
     }
@@ -200,7 +200,7 @@ impl Layer<'_> {
 mod tests {
     use reseed_cpu::CpuOps;
     use reseed_ops::reference::low_frame;
-    use reseed_ops::{DType, Ops};
+    use reseed_ops::{DType, Transfer};
 
     use super::*;
 

@@ -16,7 +16,7 @@ pub fn of(dtype: DType, hopper: bool, library: bool) -> Workspace {
             let taps = (0..folded).map(|t| spec.taps.t + 1 - spec.folded(t)).max().unwrap_or(0);
             taps * spec.taps.h * spec.taps.w * spec.c_in * spec.c_out * dtype.bytes()
         }
-        Work::Rearranged(spec) => pairs::bytes(dtype, hopper, spec),
+        Work::Repacked(spec) => pairs::bytes(dtype, hopper, spec),
         Work::Upsample(spec, frames) => {
             let taps = frames.min(if spec.time { 1 } else { 2 });
             taps * 16 * spec.channels * spec.channels * dtype.bytes()

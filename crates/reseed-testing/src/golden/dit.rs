@@ -7,7 +7,7 @@ use reseed_model::dit::{B3, B7, Config};
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_ops::{Ops, Precision, Shape, Tensor, Thw};
+use reseed_ops::{Device, Precision, Shape, Tensor, Thw};
 
 use super::{Clip, golden_path};
 
@@ -71,7 +71,7 @@ impl Golden {
         Formula::plain(self.config.tensors(), self.seed)
     }
 
-    pub fn run(&self, ops: &dyn Ops, dit: &Dit) -> Vec<f32> {
+    pub fn run(&self, ops: &dyn Device, dit: &Dit) -> Vec<f32> {
         let latents = self.latents.upload(ops, 0..self.latents.t);
         let text = text(ops, &dit.config, &self.text);
         let latent = Thw::new(self.output.t, self.output.plane.h, self.output.plane.w);
@@ -95,7 +95,7 @@ pub fn allowed(precision: Precision) -> f64 {
     }
 }
 
-pub fn text(ops: &dyn Ops, config: &Config, values: &[f32]) -> Tensor {
+pub fn text(ops: &dyn Device, config: &Config, values: &[f32]) -> Tensor {
     ops.upload(Shape::from([values.len() / config.text_width, config.text_width]), values).unwrap()
 }
 

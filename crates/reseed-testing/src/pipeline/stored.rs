@@ -10,8 +10,8 @@ use reseed::{Checkpoint, Color, Latent, Model, Settings, Step, Target, Transform
 use reseed_media::{Frame, Samples};
 use reseed_model::dit::{B3, B7};
 use reseed_model::weights::formula::Formula;
-use reseed_model::{Config, Dit, Text, Vae, dit};
-use reseed_ops::{Ops, Precision, Shape, Thw, relative_error};
+use reseed_model::{Config, Dit, TextEmbedding, Vae, dit};
+use reseed_ops::{Device, Precision, Shape, Thw, relative_error};
 
 use super::job::{Film, show};
 use super::{Golden, distance, golden_path, number, numbers};
@@ -21,8 +21,8 @@ use crate::golden::{allowed as vae_allowed, roundings};
 /// Where the networks of a job run.
 #[derive(Clone, Copy)]
 pub struct Devices<'a> {
-    pub vae: &'a dyn Ops,
-    pub transformer: &'a dyn Ops,
+    pub vae: &'a dyn Device,
+    pub transformer: &'a dyn Device,
 }
 
 impl Devices<'_> {
@@ -95,18 +95,18 @@ impl Job {
         self.golden.case["seed"].as_u64().unwrap()
     }
 
-    fn vae(&self, ops: &dyn Ops) -> Vae {
+    fn vae(&self, ops: &dyn Device) -> Vae {
         let config = self.vae_config();
         Vae::load(ops, &Formula::new(config.tensors(), config.groups, self.seed())).unwrap()
     }
 
-    fn transformer<'a>(&self, ops: &'a dyn Ops) -> Transformer<'a> {
+    fn transformer<'a>(&self, ops: &'a dyn Device) -> Transformer<'a> {
         let sizes = &self.golden.case["dit"];
         let layout = if sizes["kind"] == "3b" { B3 } else { B7 };
         let config = dit::Config::tiny(layout, number(&sizes["layers"]));
         let dit = Dit::load(ops, &Formula::plain(config.tensors(), self.seed())).unwrap();
         let text = self.golden.tensor("text");
-        Transformer::new(ops, dit, Text { shape: Shape::from(&text.dims[..]), values: text.values.clone() })
+        Transformer::new(ops, dit, TextEmbedding { shape: Shape::from(&text.dims[..]), values: text.values.clone() })
     }
 
     /// What the job makes of `frames`, and how far the latents on the way are off.
