@@ -185,7 +185,7 @@ fn frames_at_once_and_parking_change_nothing_but_rounding() {
                 });
                 let mut parts = Vec::new();
                 for slice in side.slices(&vae.config, latents) {
-                    parts.extend(step(&ops, side.half(&vae), &clip, slice, &mut state));
+                    parts.extend(step(&ops, side.coder(&vae), &clip, slice, &mut state));
                 }
                 let error = relative_error(&whole, &parts);
                 assert!(error <= 1e-5, "{side:?} {latents:?}, {at_once} at once, abreast {abreast}: {error:.2e}");

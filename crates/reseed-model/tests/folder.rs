@@ -9,7 +9,7 @@ use reseed_model::weights::safetensors::{header, write_values};
 use reseed_model::weights::torch;
 use reseed_model::{Folder, Result, Text};
 use reseed_ops::Shape;
-use reseed_testing::dit::Held;
+use reseed_testing::dit::MemoryWeights;
 use tempfile::TempDir;
 
 const VALUES: [f32; 6] = [0.5, -1.25, 3.0, 0.0, -0.0078125, 96.0];
@@ -127,7 +127,7 @@ fn text_of(file: Option<(&str, &[u8])>, beside: &[(&str, Shape, Vec<f32>)], widt
     if let Some((name, bytes)) = file {
         std::fs::write(folder.path().join(name), bytes).unwrap();
     }
-    let mut held = Held::new(&Config::tiny(B3, 3), |_, values| values);
+    let mut held = MemoryWeights::new(&Config::tiny(B3, 3), |_, values| values);
     held.path = PathBuf::from("dit.safetensors");
     for (name, shape, values) in beside {
         held.shapes.insert(name.to_string(), *shape);

@@ -13,7 +13,7 @@ use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_model::{Config, Result, Vae};
 use reseed_ops::{DType, Hw, Shape, TraceOps};
-use reseed_testing::files::{Draft, smallest, write, write_bytes};
+use reseed_testing::files::{SafetensorsBuilder, smallest, write, write_bytes};
 use reseed_testing::{Side, formula, run_slices};
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ impl Source for Watched {
 }
 
 /// An f32 draft with every value stored in two bytes instead.
-fn narrowed(mut draft: Draft, dtype: &str, narrow: fn(f32) -> [u8; 2]) -> Draft {
+fn narrowed(mut draft: SafetensorsBuilder, dtype: &str, narrow: fn(f32) -> [u8; 2]) -> SafetensorsBuilder {
     let values = draft.data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
     draft.data = values.flat_map(narrow).collect();
     for (_, tensor) in draft.header.iter_mut().filter(|(name, _)| *name != "__metadata__") {
@@ -70,13 +70,13 @@ fn narrowed(mut draft: Draft, dtype: &str, narrow: fn(f32) -> [u8; 2]) -> Draft 
 fn a_file_of_any_type_is_the_model_with_its_values_rounded() {
     let (ops, config) = (cpu(), Config::tiny());
     let files = [
-        (Draft::of(&config), Watched::new(&config, |v| v)),
+        (SafetensorsBuilder::new(&config), Watched::new(&config, |v| v)),
         (
-            narrowed(Draft::of(&config), "F16", |v| f16::from_f32(v).to_le_bytes()),
+            narrowed(SafetensorsBuilder::new(&config), "F16", |v| f16::from_f32(v).to_le_bytes()),
             Watched::new(&config, |v| f16::from_f32(v).to_f32()),
         ),
         (
-            narrowed(Draft::of(&config), "BF16", |v| bf16::from_f32(v).to_le_bytes()),
+            narrowed(SafetensorsBuilder::new(&config), "BF16", |v| bf16::from_f32(v).to_le_bytes()),
             Watched::new(&config, |v| bf16::from_f32(v).to_f32()),
         ),
     ];
@@ -128,7 +128,7 @@ fn a_device_that_computes_nothing_reads_nothing() {
 
 #[test]
 fn a_range_of_a_tensor_is_that_part_of_it() {
-    let file = Draft::of(&smallest()).write();
+    let file = SafetensorsBuilder::new(&smallest()).write();
     let source = Safetensors::open(file.path()).unwrap();
     let whole = source.read(FIRST).unwrap();
     assert_eq!(whole, formula(&smallest()).read(FIRST).unwrap());
@@ -163,7 +163,7 @@ fn arbitrary_bytes_do_no_harm() {
 #[test]
 fn a_header_with_damaged_bytes_does_no_harm() {
     let ops = cpu();
-    let draft = Draft::of(&smallest());
+    let draft = SafetensorsBuilder::new(&smallest());
     let text = Value::Object(draft.header.clone()).to_string().into_bytes();
     let edit = (0..text.len(), prop::sample::select(b"0123456789,:[]{}\"-.eE\\ \xff".to_vec()));
     proptest!(cases(500), |(edits in prop::collection::vec(edit, 1..4), cut in 0usize..8)| {
@@ -196,11 +196,12 @@ fn anything() -> impl Strategy<Value = Value> {
 #[test]
 fn a_header_that_says_anything_does_no_harm() {
     let ops = cpu();
-    let names: Vec<String> = Draft::of(&smallest()).header.keys().cloned().collect();
+    let names: Vec<String> = SafetensorsBuilder::new(&smallest()).header.keys().cloned().collect();
     let field = prop::sample::select(vec!["dtype", "shape", "data_offsets", "groups", "scaling_factor"]);
     let edit = (prop::sample::select(names), field, anything());
     proptest!(cases(500), |(edits in prop::collection::vec(edit, 1..3))| {
-        let draft = edits.into_iter().fold(Draft::of(&smallest()), |d, (name, field, value)| d.set(&name, field, value));
+        let whole = SafetensorsBuilder::new(&smallest());
+        let draft = edits.into_iter().fold(whole, |d, (name, field, value)| d.set(&name, field, value));
         survive(draft.write().path(), &ops);
     });
 }

@@ -13,7 +13,7 @@ fn trace() -> TraceOps {
 /// Shape of every slice's output.
 fn shapes(ops: &dyn Ops, vae: &Vae, side: Side, clip: &Clip, latents: &[usize]) -> Vec<Shape> {
     let mut state = State::new();
-    let run = |slice| side.half(vae).run(ops, clip.upload(ops, slice), &mut state).unwrap().shape();
+    let run = |slice| side.coder(vae).run(ops, clip.upload(ops, slice), &mut state).unwrap().shape();
     side.slices(&vae.config, latents).into_iter().map(run).collect()
 }
 
@@ -29,8 +29,8 @@ fn shapes_are_those_of_a_device_that_computes() {
                 assert_eq!(got, shapes(&cpu, &computed, side, &clip, latents), "{side:?} {plane} {latents:?}");
                 // T = 1, 5, 9, 13: what comes out is what the halves promise.
                 let frames: usize = got.iter().map(|shape| shape.dims()[0]).sum();
-                let out = side.half(&traced).plane_out(clip.plane);
-                assert_eq!(frames, side.half(&traced).frames_out(clip.t, true));
+                let out = side.coder(&traced).plane_out(clip.plane);
+                assert_eq!(frames, side.coder(&traced).frames_out(clip.t, true));
                 assert!(got.iter().all(|shape| shape.dims()[1..3] == [out.h, out.w]));
             }
         }
@@ -52,7 +52,7 @@ fn multiplications(side: Side, latents: &[usize]) -> (f64, f64) {
     for slice in side.slices(&config, latents) {
         before = (weighted(), attention());
         pictures = slice.len();
-        let out = side.half(&vae).run(&ops, clip.upload(&ops, slice), &mut state).unwrap();
+        let out = side.coder(&vae).run(&ops, clip.upload(&ops, slice), &mut state).unwrap();
         if side == Side::Decode {
             pictures = out.thw().t;
         }
@@ -115,7 +115,7 @@ fn memory_does_not_grow_with_the_clip_and_is_given_back() {
         let (mut state, mut after) = (State::new(), Vec::new());
         let latents = [&[2][..], &[1; 29]].concat();
         for slice in side.slices(&vae.config, &latents) {
-            side.half(&vae).run(&ops, clip.upload(&ops, slice), &mut state).unwrap();
+            side.coder(&vae).run(&ops, clip.upload(&ops, slice), &mut state).unwrap();
             let report = ops.report();
             assert_eq!(report.live, state.bytes(), "{side:?}: between slices only the cache is alive");
             after.push((report.live, report.peak));
@@ -140,7 +140,7 @@ fn a_picture_that_nothing_follows_takes_less_memory() {
                 state.end_with_next();
             }
             let clip = side.input(&vae.config, 1, Hw::new(8, 8));
-            side.half(&vae).run(&ops, clip.upload(&ops, 0..1), &mut state).unwrap();
+            side.coder(&vae).run(&ops, clip.upload(&ops, 0..1), &mut state).unwrap();
             ops.report().peak
         };
         assert!(2 * peak(true) < peak(false), "{side:?}: {} of {}", peak(true), peak(false));
@@ -157,7 +157,7 @@ fn norms_on_load_spare_a_picture_ops_and_leave_clips_alone() {
         if ends {
             state.end_with_next();
         }
-        side.half(&vae).run(&trace, clip.upload(&trace, 0..clip.t), &mut state).unwrap();
+        side.coder(&vae).run(&trace, clip.upload(&trace, 0..clip.t), &mut state).unwrap();
         trace.report()
     };
     for side in Side::BOTH {
