@@ -7,9 +7,9 @@ use reseed_model::Dit;
 use reseed_model::weights::Source;
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_ops::{Device, Error, Precision, Result, relative_error};
-use reseed_testing::golden::{Golden, dit, run_all};
-pub use reseed_testing::pipeline::stored::Devices;
-use reseed_testing::pipeline::stored::{Job, Off};
+use reseed_testing::golden::{VaeGolden, dit, run_all};
+pub use reseed_testing::pipeline::golden_jobs::Devices;
+use reseed_testing::pipeline::golden_jobs::{GoldenError, GoldenJob};
 
 /// Stored cases, each with what it is a case of, in the order of their names.
 pub struct Cases(Vec<(PathBuf, String)>);
@@ -42,13 +42,13 @@ impl Cases {
         let (precision, mut wrong) = (ops.precision(), 0);
         let mut compare = |network: &str, name: &str, (want, got): (&[f32], &[f32]), allowed: f64| {
             assert_eq!(want.len(), got.len(), "{name}");
-            let off = Off { what: name.into(), error: relative_error(want, got), allowed };
+            let off = GoldenError { name: name.into(), error: relative_error(want, got), allowed };
             wrong += tell(network, precision, &off);
         };
-        run_all(ops, self.of(&["encode", "decode"]).map(Golden::read).collect(), |golden, result| {
+        run_all(ops, self.of(&["encode", "decode"]).map(VaeGolden::read).collect(), |golden, result| {
             compare("autoencoder", &golden.name, (&golden.output.values, &result), golden.allowed(precision));
         });
-        for golden in self.of(&["velocity", "sample"]).map(dit::Golden::read) {
+        for golden in self.of(&["velocity", "sample"]).map(dit::DitGolden::read) {
             let result = golden.run(ops, &Dit::load(ops, &golden.source()).map_err(refused)?);
             compare("transformer", &golden.name, (&golden.output.values, &result), dit::allowed(precision));
         }
@@ -57,15 +57,15 @@ impl Cases {
 
     /// The same with whole jobs, for all that is stored of each.
     pub fn jobs(&self, devices: Devices) -> usize {
-        let seen = self.of(&["pipeline"]).map(Job::read).flat_map(|job| job.check(devices));
+        let seen = self.of(&["pipeline"]).map(GoldenJob::read).flat_map(|job| job.check(devices));
         seen.map(|off| tell("pipeline", devices.vae.precision(), &off)).sum()
     }
 }
 
 /// One when it is too far off.
-fn tell(what: &str, precision: Precision, off: &Off) -> usize {
-    println!("golden {what} {precision} {}: {:.1e}, allowed {:.1e}", off.what, off.error, off.allowed);
-    usize::from(!off.is_near())
+fn tell(what: &str, precision: Precision, off: &GoldenError) -> usize {
+    println!("golden {what} {precision} {}: {:.1e}, allowed {:.1e}", off.name, off.error, off.allowed);
+    usize::from(!off.is_allowed())
 }
 
 /// What a file is a case of; nothing where it does not say.

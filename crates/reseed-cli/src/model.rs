@@ -116,7 +116,7 @@ impl Weights {
 
     /// How much of what the input holds the model wants given back to its results.
     pub fn low_band(&self) -> Result<f32> {
-        Ok(low_band::of(&*self.dit)?)
+        Ok(low_band::default_strength(&*self.dit)?)
     }
 
     /// Whether the model's file asks for a decoder in f32: one that rounds to bf16 would make clips flicker more than their

@@ -6,8 +6,8 @@ use reseed_model::Dit;
 use reseed_model::dit::{B3, B7, Config, Layout};
 use reseed_model::weights::formula::Formula;
 use reseed_ops::{CheckOps, DType, Precision, ProfileOps, Thw, TraceOps, relative_error};
-use reseed_testing::dit::{Held, velocity};
-use reseed_testing::golden::dit::{Golden, allowed};
+use reseed_testing::dit::{MemoryWeights, velocity};
+use reseed_testing::golden::dit::{DitGolden, allowed};
 
 const LAYOUTS: [Layout; 2] = [B3, B7];
 /// Split into windows on every axis; no window size divides its axis.
@@ -41,7 +41,7 @@ fn best_level_agrees_with_the_reference_op_by_op() {
 #[test]
 fn error_in_bf16_is_within_its_bound() {
     for name in ["3b_clip_5", "7b_clip_5"] {
-        let (golden, ops) = (Golden::open(name), best(DType::Bf16));
+        let (golden, ops) = (DitGolden::open(name), best(DType::Bf16));
         let dit = Dit::load(&ops, &golden.source()).unwrap();
         let error = relative_error(&golden.output.values, &golden.run(&ops, &dit));
         assert!(error <= allowed(Precision::Bf16) && error > 1e-4, "{name}: {error:.2e}");
@@ -64,7 +64,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
 #[test]
 fn tracing_reads_no_weights_and_counts_the_same_flops() {
     for layout in LAYOUTS {
-        let mut source = Held::new(&Config::tiny(layout, 4), |_, values| values);
+        let mut source = MemoryWeights::new(&Config::tiny(layout, 4), |_, values| values);
         let cpu = best(DType::F32);
         let profile = ProfileOps::new(&cpu);
         velocity(&profile, &Dit::load(&profile, &source).unwrap(), LATENT);
@@ -99,7 +99,7 @@ fn flops_per_token_match_the_published_count() {
 
 /// Tensors that loading does not read.
 fn unread(config: &Config) -> Vec<String> {
-    let source = Held::new(config, |_, values| values);
+    let source = MemoryWeights::new(config, |_, values| values);
     Dit::load(&best(DType::F32), &source).unwrap();
     let reads = source.reads.into_inner().unwrap();
     assert!(reads.values().all(|&count| count == 1), "{reads:?}");
@@ -132,7 +132,7 @@ fn loading_reads_every_required_tensor_once() {
 fn unread_tensors_do_not_affect_the_output() {
     let (ops, config) = (best(DType::F32), Config::tiny(B7, 3));
     let unread = unread(&config);
-    let with_nan = Held::new(&config, |name, mut values| {
+    let with_nan = MemoryWeights::new(&config, |name, mut values| {
         if unread.iter().any(|other| other == name) {
             values.fill(f32::NAN);
         }

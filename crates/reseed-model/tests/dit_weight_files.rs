@@ -13,9 +13,9 @@ use reseed_model::weights::gguf::Gguf;
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_model::{Dit, Result};
 use reseed_ops::{DType, Shape, Thw};
-use reseed_testing::dit::{Held, velocity};
+use reseed_testing::dit::{MemoryWeights, velocity};
 use reseed_testing::files::write_bytes;
-use reseed_testing::gguf::{Draft, Kind, Tensor};
+use reseed_testing::gguf::{GgufBuilder, GgufTensor, GgufType};
 use serde_json::{Map, Value, json};
 
 const LATENT: Thw = Thw::new(1, 4, 6);
@@ -35,22 +35,22 @@ fn is_layer_matrix(name: &str, shape: Shape) -> bool {
 }
 
 /// A file with layer matrices of type `kind`, and a source with the same values.
-fn quantised(layout: Layout, kind: Kind) -> (Draft, Held) {
+fn quantised(layout: Layout, kind: GgufType) -> (GgufBuilder, MemoryWeights) {
     let config = Config::tiny(layout, 3);
     let shapes: std::collections::BTreeMap<String, Shape> = config.tensors().into_iter().collect();
-    let kind_of = |name: &str| if is_layer_matrix(name, shapes[name]) { kind } else { Kind::F16 };
-    let held = Held::new(&config, |name, values| kind_of(name).store(&values).1);
+    let kind_of = |name: &str| if is_layer_matrix(name, shapes[name]) { kind } else { GgufType::F16 };
+    let held = MemoryWeights::new(&config, |name, values| kind_of(name).store(&values).1);
     let source = Formula::plain(config.tensors(), 1);
-    let tensor = |(name, shape): (String, Shape)| Tensor {
+    let tensor = |(name, shape): (String, Shape)| GgufTensor {
         kind: kind_of(&name).number(),
         bytes: kind_of(&name).store(&source.read(&name).unwrap()).0,
         dims: shape.dims().iter().map(|&dim| dim as u64).collect(),
         name,
     };
-    (Draft::new(config.tensors().into_iter().map(tensor).collect()), held)
+    (GgufBuilder::new(config.tensors().into_iter().map(tensor).collect()), held)
 }
 
-fn open(draft: &Draft) -> Result<Gguf> {
+fn open(draft: &GgufBuilder) -> Result<Gguf> {
     Gguf::open(write_bytes(&draft.bytes()).path())
 }
 
@@ -58,7 +58,7 @@ fn open(draft: &Draft) -> Result<Gguf> {
 fn gguf_files_of_any_type_load_their_rounded_values() {
     for layout in [B3, B7] {
         let mut results = Vec::new();
-        for kind in [Kind::F32, Kind::F16, Kind::Q8_0, Kind::Q4K] {
+        for kind in [GgufType::F32, GgufType::F16, GgufType::Q8_0, GgufType::Q4K] {
             let (draft, held) = quantised(layout, kind);
             let file = write_bytes(&draft.bytes());
             let gguf = Gguf::open(file.path()).unwrap();
@@ -75,7 +75,7 @@ fn gguf_files_of_any_type_load_their_rounded_values() {
 
 #[test]
 fn gguf_files_may_have_a_prefix_original_shapes_and_an_alignment() {
-    let (mut draft, held) = quantised(B3, Kind::Q8_0);
+    let (mut draft, held) = quantised(B3, GgufType::Q8_0);
     draft.version = 2;
     draft.alignment = Some(128);
     for tensor in &mut draft.tensors {
@@ -97,8 +97,8 @@ fn assert_error<T>(opened: Result<T>, parts: &[&str]) {
 
 #[test]
 fn gguf_errors_name_the_cause() {
-    let (draft, _) = quantised(B7, Kind::Q8_0);
-    let changed = |change: &dyn Fn(&mut Draft)| {
+    let (draft, _) = quantised(B7, GgufType::Q8_0);
+    let changed = |change: &dyn Fn(&mut GgufBuilder)| {
         let mut draft = draft.clone();
         change(&mut draft);
         open(&draft)
@@ -107,14 +107,14 @@ fn gguf_errors_name_the_cause() {
     assert_error(changed(&|d| d.version = 1), &["version 1", "2 or 3"]);
     assert_error(changed(&|d| d.alignment = Some(24)), &["alignment"]);
     let other = changed(&|d| {
-        d.words[0].1 = "llama".into();
+        d.strings[0].1 = "llama".into();
         d.tensors.retain(|t| !t.name.starts_with("vid_in"));
     });
     assert_error(other, &["architecture `llama`", "SeedVR2 transformer"]);
     let name = draft.tensors.iter().find(|t| t.kind == 8).unwrap().name.clone();
     let quoted = format!("`{name}`");
     let tensor =
-        |change: &dyn Fn(&mut Tensor)| changed(&|d| change(d.tensors.iter_mut().find(|t| t.name == name).unwrap()));
+        |change: &dyn Fn(&mut GgufTensor)| changed(&|d| change(d.tensors.iter_mut().find(|t| t.name == name).unwrap()));
     assert_error(tensor(&|t| t.kind = 13), &[&quoted, "is Q5_K", "Q8_0 or Q4_K"]);
     assert_error(tensor(&|t| t.kind = 99), &[&quoted, "of type 99"]);
     assert_error(tensor(&|t| t.dims = vec![256, 255]), &[&quoted, "whole blocks"]);
@@ -135,7 +135,7 @@ fn gguf_errors_name_the_cause() {
 
 #[test]
 fn a_missing_tensor_in_a_gguf_file_is_an_error() {
-    let (mut draft, _) = quantised(B7, Kind::F16);
+    let (mut draft, _) = quantised(B7, GgufType::F16);
     draft.tensors.retain(|t| t.name != "blocks.1.mlp.txt.proj_out.bias");
     let gguf = open(&draft).unwrap();
     assert_error(Dit::load(&cpu(), &gguf), &["`blocks.1.mlp.txt.proj_out.bias` is missing", "SeedVR2 transformer"]);
@@ -143,8 +143,8 @@ fn a_missing_tensor_in_a_gguf_file_is_an_error() {
 
 #[test]
 fn damaged_gguf_headers_do_not_panic() {
-    let tensor = Tensor { name: "vid_in.proj.weight".into(), dims: vec![2, 32], kind: 8, bytes: vec![7; 68] };
-    let bytes = Draft::new(vec![tensor]).bytes();
+    let tensor = GgufTensor { name: "vid_in.proj.weight".into(), dims: vec![2, 32], kind: 8, bytes: vec![7; 68] };
+    let bytes = GgufBuilder::new(vec![tensor]).bytes();
     let config = ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(edits in prop::collection::vec((0..bytes.len(), any::<u8>()), 1..4))| {
         let mut bytes = bytes.clone();
@@ -202,7 +202,7 @@ fn fp8_files_load_exactly_their_values() {
             }
         });
         let stored: Vec<_> = stored.collect();
-        let held = Held::new(&config, |name, values| match name.starts_with("blocks.2.") {
+        let held = MemoryWeights::new(&config, |name, values| match name.starts_with("blocks.2.") {
             true => values.iter().map(|v| f16::from_f32(*v).to_f32()).collect(),
             false => values.iter().map(|v| e4m3(to_e4m3(*v))).collect(),
         });

@@ -8,7 +8,7 @@ use reseed_model::dit::{B3, Config};
 use reseed_model::weights::safetensors::{header, write_values};
 use reseed_model::{ModelFolder, Result, TextEmbedding};
 use reseed_ops::Shape;
-use reseed_testing::dit::Held;
+use reseed_testing::dit::MemoryWeights;
 use tempfile::TempDir;
 
 const VALUES: [f32; 6] = [0.5, -1.25, 3.0, 0.0, -0.0078125, 96.0];
@@ -133,7 +133,7 @@ fn read_text(
     if let Some((name, bytes)) = file {
         std::fs::write(folder.path().join(name), bytes).unwrap();
     }
-    let mut held = Held::new(&Config::tiny(B3, 3), |_, values| values);
+    let mut held = MemoryWeights::new(&Config::tiny(B3, 3), |_, values| values);
     held.path = PathBuf::from("dit.safetensors");
     for (name, shape, values) in additional {
         held.shapes.insert(name.to_string(), *shape);
@@ -187,7 +187,7 @@ fn text_embedding_errors_name_the_cause() {
 #[test]
 fn damaged_pytorch_files_do_not_panic() {
     let (bytes, folder) = (saved(), folder(&["vae.safetensors", "dit.safetensors", "pos_emb.pt"]));
-    let (path, dit) = (folder.path().join("pos_emb.pt"), Held::new(&Config::tiny(B3, 3), |_, values| values));
+    let (path, dit) = (folder.path().join("pos_emb.pt"), MemoryWeights::new(&Config::tiny(B3, 3), |_, values| values));
     let model = ModelFolder::open(folder.path()).unwrap();
     for at in 0..bytes.len() {
         for value in [0, 1, 0x7F, 0x80, 0xFF, b'(', b't', b'X', b'R'] {

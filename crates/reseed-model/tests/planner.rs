@@ -187,7 +187,7 @@ fn chunks_and_offloading_change_only_rounding() {
                 });
                 let mut parts = Vec::new();
                 for slice in side.slices(&vae.config, latents) {
-                    parts.extend(step(&ops, side.half(&vae), &clip, slice, &mut state));
+                    parts.extend(step(&ops, side.coder(&vae), &clip, slice, &mut state));
                 }
                 let error = relative_error(&whole, &parts);
                 let case = format!("{side:?} {latents:?}, chunks of {chunk_frames}, breadth-first {breadth_first}");

@@ -54,10 +54,10 @@ fn a_restored_state_continues_bit_exactly() {
             let clip = side.input(&vae.config, 5, Hw::new(3, 5));
             let (mut kept, mut restored) = (State::new(), State::new());
             for slice in side.slices(&vae.config, &[1, 1, 2, 1]) {
-                let want = step(&ops, side.half(&vae), &clip, slice.clone(), &mut kept);
+                let want = step(&ops, side.coder(&vae), &clip, slice.clone(), &mut kept);
                 // A new device stands for another process. All devices of one type can use the same weights.
                 let fresh = cpu(dtype);
-                let got = step(&fresh, side.half(&vae), &clip, slice.clone(), &mut restored);
+                let got = step(&fresh, side.coder(&vae), &clip, slice.clone(), &mut restored);
                 assert!(got == want, "{dtype} {side:?}, frames {slice:?}");
                 let file = save(&fresh, &restored);
                 restored = State::restore(&cpu(dtype), file.path(), CachePlan::default()).unwrap();

@@ -99,10 +99,10 @@ fn a_new_state_starts_a_new_clip() {
         let (shot, next) = (side.input(&vae.config, 3, Hw::new(3, 5)), side.input(&vae.config, 2, Hw::new(3, 5)));
         let fresh = run_slices(&cpu(2), &vae, side, &next, &[2]);
         let mut state = State::new();
-        step(&ops, side.half(&vae), &shot, 0..shot.t, &mut state);
-        let continued = step(&ops, side.half(&vae), &next, 0..next.t - 1, &mut state);
+        step(&ops, side.coder(&vae), &shot, 0..shot.t, &mut state);
+        let continued = step(&ops, side.coder(&vae), &next, 0..next.t - 1, &mut state);
         state = State::new();
-        assert_eq!(step(&ops, side.half(&vae), &next, 0..next.t, &mut state), fresh, "{side:?}");
+        assert_eq!(step(&ops, side.coder(&vae), &next, 0..next.t, &mut state), fresh, "{side:?}");
         assert_ne!(continued[..], fresh[..continued.len()], "{side:?}: the cache must change the result");
     }
 }
@@ -140,7 +140,7 @@ fn tiled(ops: &CpuOps, vae: &Vae, side: Side, clip: &Clip, workers: usize) -> Ve
     let tiling = Tiling { tile: Hw::new(32, 24), overlap: Hw::new(8, 8) };
     let tiles = tiling.tiles(side.cut(), clip.plane, vae.config.spatial_factor()).unwrap();
     assert!(!tiles.len().is_multiple_of(3), "the last tiles must not fill all workers");
-    let mut stream = Stream::new(ops, side.half(vae), clip.plane, &CachePlan::default()).tiled(Some(tiles), workers);
+    let mut stream = Stream::new(ops, side.coder(vae), clip.plane, &CachePlan::default()).tiled(Some(tiles), workers);
     let slices = side.slices(&vae.config, &[1, 2]);
     slices.into_iter().flat_map(|s| stream.step(clip.frames(s.clone()), s.end == clip.t).unwrap()).collect()
 }
@@ -171,7 +171,7 @@ fn marking_the_last_slice_frees_the_caches_and_keeps_the_result() {
                 if slice.end == clip.t {
                     state.end_with_next();
                 }
-                ended.extend(step(&ops, side.half(&vae), &clip, slice, &mut state));
+                ended.extend(step(&ops, side.coder(&vae), &clip, slice, &mut state));
             }
             assert_eq!(ended, run_slices(&ops, &vae, side, &clip, latents), "{side:?} {latents:?}");
             assert_eq!(state.bytes(), 0, "{side:?} {latents:?}");

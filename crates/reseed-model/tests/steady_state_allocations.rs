@@ -45,7 +45,7 @@ fn steady_allocations(ops: &CpuOps, side: Side, plane: Hw) -> [usize; 3] {
     for slice in side.slices(&vae.config, &[2, 1, 1, 1]) {
         let x = clip.upload(ops, slice);
         [&COUNT, &BYTES, &LARGEST].iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
-        side.half(&vae).run(ops, x, &mut state).unwrap();
+        side.coder(&vae).run(ops, x, &mut state).unwrap();
         counted = [&COUNT, &BYTES, &LARGEST].map(|counter| counter.load(Ordering::Relaxed));
     }
     counted

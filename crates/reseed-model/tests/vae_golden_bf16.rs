@@ -3,12 +3,12 @@
 
 use reseed_cpu::CpuOps;
 use reseed_ops::{DType, Precision, relative_error};
-use reseed_testing::golden::{Golden, SMALL, run_all};
+use reseed_testing::golden::{SMALL, VaeGolden, run_all};
 
 #[test]
 fn error_in_bf16_matches_the_rounding_of_bf16() {
     let ops = CpuOps::new(DType::Bf16, Some(2)).unwrap();
-    run_all(&ops, SMALL.iter().map(|name| Golden::open(name)).collect(), |golden, result| {
+    run_all(&ops, SMALL.iter().map(|name| VaeGolden::open(name)).collect(), |golden, result| {
         let (name, error) = (&golden.name, relative_error(&golden.output.values, &result));
         let allowed = golden.allowed(Precision::Bf16);
         assert!(error <= allowed, "{name}: relative error {error:.2e}, allowed {allowed:.2e}");

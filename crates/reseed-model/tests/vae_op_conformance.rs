@@ -50,7 +50,7 @@ fn best_level_agrees_with_the_reference_in_tiles() {
         let clip = side.input(&vae.config, 2, Hw::new(3, 5));
         let tiles = tiling.tiles(side.cut(), clip.plane, vae.config.spatial_factor());
         assert!(tiles.as_ref().is_some_and(|tiles| tiles.len() > 1));
-        let mut stream = Stream::new(&ops, side.half(&vae), clip.plane, &CachePlan::default()).tiled(tiles, 1);
+        let mut stream = Stream::new(&ops, side.coder(&vae), clip.plane, &CachePlan::default()).tiled(tiles, 1);
         for slice in side.slices(&vae.config, &[1, 1]) {
             stream.step(clip.frames(slice.clone()), slice.end == clip.t).unwrap();
         }

@@ -13,7 +13,7 @@ fn trace() -> TraceOps {
 /// Output shape of every slice.
 fn shapes(ops: &dyn Device, vae: &Vae, side: Side, clip: &Clip, latents: &[usize]) -> Vec<Shape> {
     let mut state = State::new();
-    let run = |slice| side.half(vae).run(ops, clip.upload(ops, slice), &mut state).unwrap().shape();
+    let run = |slice| side.coder(vae).run(ops, clip.upload(ops, slice), &mut state).unwrap().shape();
     side.slices(&vae.config, latents).into_iter().map(run).collect()
 }
 
@@ -29,8 +29,8 @@ fn traced_shapes_equal_computed_shapes() {
                 assert_eq!(got, shapes(&cpu, &computed, side, &clip, latents), "{side:?} {plane} {latents:?}");
                 // The output has the size that the coder declares.
                 let frames: usize = got.iter().map(|shape| shape.dims()[0]).sum();
-                let out = side.half(&traced).plane_out(clip.plane);
-                assert_eq!(frames, side.half(&traced).frames_out(clip.t, true));
+                let out = side.coder(&traced).plane_out(clip.plane);
+                assert_eq!(frames, side.coder(&traced).frames_out(clip.t, true));
                 assert!(got.iter().all(|shape| shape.dims()[1..3] == [out.h, out.w]));
             }
         }
@@ -52,7 +52,7 @@ fn multiplications(side: Side, latents: &[usize]) -> (f64, f64) {
     for slice in side.slices(&config, latents) {
         before = (weighted(), attention());
         frames = slice.len();
-        let out = side.half(&vae).run(&ops, clip.upload(&ops, slice), &mut state).unwrap();
+        let out = side.coder(&vae).run(&ops, clip.upload(&ops, slice), &mut state).unwrap();
         if side == Side::Decode {
             frames = out.thw().t;
         }
@@ -114,7 +114,7 @@ fn memory_is_constant_over_the_clip_and_freed() {
         let (mut state, mut after) = (State::new(), Vec::new());
         let latents = [&[2][..], &[1; 29]].concat();
         for slice in side.slices(&vae.config, &latents) {
-            side.half(&vae).run(&ops, clip.upload(&ops, slice), &mut state).unwrap();
+            side.coder(&vae).run(&ops, clip.upload(&ops, slice), &mut state).unwrap();
             let report = ops.report();
             assert_eq!(report.live, state.bytes(), "{side:?}: between slices only the caches are allocated");
             after.push((report.live, report.peak));
@@ -139,7 +139,7 @@ fn an_image_uses_less_memory_than_the_first_frame_of_a_clip() {
                 state.end_with_next();
             }
             let clip = side.input(&vae.config, 1, Hw::new(8, 8));
-            side.half(&vae).run(&ops, clip.upload(&ops, 0..1), &mut state).unwrap();
+            side.coder(&vae).run(&ops, clip.upload(&ops, 0..1), &mut state).unwrap();
             ops.report().peak
         };
         assert!(2 * peak(true) < peak(false), "{side:?}: {} of {}", peak(true), peak(false));
@@ -156,7 +156,7 @@ fn norms_fused_into_convolutions_save_ops_for_images_only() {
         if ends {
             state.end_with_next();
         }
-        side.half(&vae).run(&trace, clip.upload(&trace, 0..clip.t), &mut state).unwrap();
+        side.coder(&vae).run(&trace, clip.upload(&trace, 0..clip.t), &mut state).unwrap();
         trace.report()
     };
     for side in Side::BOTH {

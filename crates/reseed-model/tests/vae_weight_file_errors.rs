@@ -7,7 +7,7 @@ use reseed_model::Vae;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_ops::{DType, Shape, TraceOps};
-use reseed_testing::files::{Draft, smallest, write, write_bytes};
+use reseed_testing::files::{SafetensorsBuilder, smallest, write, write_bytes};
 use reseed_testing::formula;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
@@ -16,8 +16,8 @@ const CONV: &str = "encoder.conv_out.weight";
 const GAIN: &str = "encoder.conv_norm_out.weight";
 const SHIFT: &str = "encoder.conv_norm_out.bias";
 
-fn draft() -> Draft {
-    Draft::of(&smallest())
+fn draft() -> SafetensorsBuilder {
+    SafetensorsBuilder::new(&smallest())
 }
 
 /// The error of loading a file. The tracing device reads no weights, so the error comes from the header.

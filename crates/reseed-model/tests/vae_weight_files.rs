@@ -13,7 +13,7 @@ use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_model::{Config, Result, Vae};
 use reseed_ops::{DType, Hw, Shape, TraceOps};
-use reseed_testing::files::{Draft, smallest, write, write_bytes};
+use reseed_testing::files::{SafetensorsBuilder, smallest, write, write_bytes};
 use reseed_testing::{Side, formula, run_slices};
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ impl Source for CountingSource {
 }
 
 /// An f32 draft with its values converted to a type of two bytes.
-fn narrowed(mut draft: Draft, dtype: &str, narrow: fn(f32) -> [u8; 2]) -> Draft {
+fn narrowed(mut draft: SafetensorsBuilder, dtype: &str, narrow: fn(f32) -> [u8; 2]) -> SafetensorsBuilder {
     let values = draft.data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
     draft.data = values.flat_map(narrow).collect();
     for (_, tensor) in draft.header.iter_mut().filter(|(name, _)| *name != "__metadata__") {
@@ -70,13 +70,13 @@ fn narrowed(mut draft: Draft, dtype: &str, narrow: fn(f32) -> [u8; 2]) -> Draft 
 fn files_of_any_type_load_their_rounded_values() {
     let (ops, config) = (cpu(), Config::tiny());
     let files = [
-        (Draft::of(&config), CountingSource::new(&config, |v| v)),
+        (SafetensorsBuilder::new(&config), CountingSource::new(&config, |v| v)),
         (
-            narrowed(Draft::of(&config), "F16", |v| f16::from_f32(v).to_le_bytes()),
+            narrowed(SafetensorsBuilder::new(&config), "F16", |v| f16::from_f32(v).to_le_bytes()),
             CountingSource::new(&config, |v| f16::from_f32(v).to_f32()),
         ),
         (
-            narrowed(Draft::of(&config), "BF16", |v| bf16::from_f32(v).to_le_bytes()),
+            narrowed(SafetensorsBuilder::new(&config), "BF16", |v| bf16::from_f32(v).to_le_bytes()),
             CountingSource::new(&config, |v| bf16::from_f32(v).to_f32()),
         ),
     ];
@@ -128,7 +128,7 @@ fn tracing_reads_no_weights() {
 
 #[test]
 fn read_range_returns_part_of_a_tensor() {
-    let file = Draft::of(&smallest()).write();
+    let file = SafetensorsBuilder::new(&smallest()).write();
     let source = Safetensors::open(file.path()).unwrap();
     let whole = source.read(FIRST).unwrap();
     assert_eq!(whole, formula(&smallest()).read(FIRST).unwrap());
@@ -163,7 +163,7 @@ fn arbitrary_bytes_do_not_panic() {
 #[test]
 fn damaged_header_bytes_do_not_panic() {
     let ops = cpu();
-    let draft = Draft::of(&smallest());
+    let draft = SafetensorsBuilder::new(&smallest());
     let text = Value::Object(draft.header.clone()).to_string().into_bytes();
     let edit = (0..text.len(), prop::sample::select(b"0123456789,:[]{}\"-.eE\\ \xff".to_vec()));
     proptest!(cases(500), |(edits in prop::collection::vec(edit, 1..4), cut in 0usize..8)| {
@@ -196,12 +196,12 @@ fn any_json() -> impl Strategy<Value = Value> {
 #[test]
 fn arbitrary_header_values_do_not_panic() {
     let ops = cpu();
-    let names: Vec<String> = Draft::of(&smallest()).header.keys().cloned().collect();
+    let names: Vec<String> = SafetensorsBuilder::new(&smallest()).header.keys().cloned().collect();
     let field = prop::sample::select(vec!["dtype", "shape", "data_offsets", "groups", "scaling_factor"]);
     let edit = (prop::sample::select(names), field, any_json());
     proptest!(cases(500), |(edits in prop::collection::vec(edit, 1..3))| {
-        let set = |draft: Draft, (name, field, value): (String, &str, Value)| draft.set(&name, field, value);
-        let draft = edits.into_iter().fold(Draft::of(&smallest()), set);
+        let set = |draft: SafetensorsBuilder, (name, field, value): (String, &str, Value)| draft.set(&name, field, value);
+        let draft = edits.into_iter().fold(SafetensorsBuilder::new(&smallest()), set);
         load_without_panic(draft.write().path(), &ops);
     });
 }

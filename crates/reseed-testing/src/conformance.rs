@@ -1,5 +1,5 @@
-//! Shapes that the awkward ones of [`reseed_ops::conformance`] leave out: channels that the tensor-core kernels take
-//! whole, planes that do not fill their tiles, and more keys than one chunk of queries.
+//! Conformance cases beyond those of [`reseed_ops::conformance`]: channel counts that select the tensor-core kernels,
+//! planes that do not fill a tile, and attention with more keys than one chunk of queries.
 
 use reseed_cpu::{CpuOps, Level};
 use reseed_ops::conformance::{self, Values};
@@ -8,7 +8,7 @@ use reseed_ops::{
     Timing, Transfer, UpsampleData, UpsampleSpec,
 };
 
-/// Everything that `device` computes differently from the definition.
+/// Every disagreement of `device` with the reference level.
 pub fn disagreements(device: &dyn Device) -> Result<Vec<Disagreement>> {
     let reference = CpuOps::at(Level::Reference, device.dtype(), None)?;
     let mut found = conformance::run(&reference, device)?;
@@ -38,7 +38,7 @@ pub fn disagreements(device: &dyn Device) -> Result<Vec<Disagreement>> {
 const ATTENTION: &[(usize, &[usize])] = &[(64, &[1100]), (512, &[300]), (512, &[1, 1]), (512, &[129, 129, 129, 64])];
 
 const CONV: &[(Thw, usize, usize, usize)] = &[
-    // input               in  out  taps of time
+    // (input, input channels, output channels, temporal taps)
     (Thw::new(1, 1, 1), 64, 128, 3),
     (Thw::new(4, 7, 35), 64, 128, 3),
     (Thw::new(3, 17, 16), 128, 256, 3),
@@ -46,7 +46,7 @@ const CONV: &[(Thw, usize, usize, usize)] = &[
     (Thw::new(3, 19, 21), 64, 3, 3),
     (Thw::new(2, 16, 16), 128, 16, 3),
     (Thw::new(3, 18, 37), 64, 512, 3),
-    (Thw::new(3, 18, 37), 96, 136, 3), // one eight beyond a tile
+    (Thw::new(3, 18, 37), 96, 136, 3), // eight channels more than a tile
     (Thw::new(4, 21, 35), 3, 128, 3),
     (Thw::new(1, 5, 17), 4, 64, 1),
 ];
@@ -80,7 +80,7 @@ fn conv(ops: &dyn Device, &(input, c_in, c_out, taps_t): &(Thw, usize, usize, us
     Ok(())
 }
 
-/// Strided convolutions, and pictures: frames, in, out, taps of time, stride.
+/// Strided convolutions: (input, input channels, output channels, temporal taps, stride).
 const DOWN: &[(Thw, usize, usize, usize, Thw)] = &[
     (Thw::new(3, 34, 70), 64, 128, 3, Thw::new(2, 2, 2)),
     (Thw::new(2, 16, 18), 128, 128, 1, Thw::new(1, 2, 2)),

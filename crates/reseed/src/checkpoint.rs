@@ -1,6 +1,6 @@
 //! Points between batches, from which a job can go on.
 
-use crate::batch::Start;
+use crate::batch::ShotStart;
 
 /// Where a job stands between two batches: all that it takes to go on from there, beside its source and what it has
 /// written. The default is the start of a job.
@@ -16,7 +16,7 @@ pub struct Checkpoint {
     /// cross-faded as far as they are. Empty where batches share no frames.
     pub held: Vec<Vec<Vec<f32>>>,
     /// The shot that the source has to be read from, so that what follows is cut as it was.
-    pub shot: Start,
+    pub shot: ShotStart,
 }
 
 impl Checkpoint {

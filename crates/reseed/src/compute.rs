@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::latent::Latent;
 use crate::noise::noised_condition;
 use crate::phase::{Phase, PhaseCell};
-use crate::prepare::{Slice, pictures};
+use crate::prepare::{Slice, padded_pixels};
 use crate::read::FrameBatch;
 use crate::report::timed;
 use crate::settings::Settings;
@@ -153,10 +153,10 @@ impl Compute<'_> {
             let slice = &mut encoding.slices[next];
             next += 1;
             let last = slice.batch.is_some();
-            let made = std::mem::take(&mut slice.pictures);
-            let pictures = if made.is_empty() { pictures(self.view, &slice.frames) } else { made };
-            let started = timed(&mut times.encode, || encoder.start(&pictures, last))?;
-            self.view.pool().give(pictures);
+            let made = std::mem::take(&mut slice.pixels);
+            let pixels = if made.is_empty() { padded_pixels(self.view, &slice.frames) } else { made };
+            let started = timed(&mut times.encode, || encoder.start(&pixels, last))?;
+            self.view.pixel_pool().recycle(pixels);
             if let Some(before) = running.replace(started) {
                 latent.extend(timed(&mut times.encode, || self.means(before))?);
             }
@@ -178,8 +178,8 @@ impl Compute<'_> {
             return false;
         };
         while self.read(encoding, from, to) {
-            let Slice { pictures, batch, .. } = encoding.slices.pop().expect("a slice was just read");
-            self.view.pool().give(pictures);
+            let Slice { pixels, batch, .. } = encoding.slices.pop().expect("a slice was just read");
+            self.view.pixel_pool().recycle(pixels);
             if let Some(batch) = batch {
                 encoding.push(batch, self.latent(latent));
                 return true;
@@ -249,13 +249,13 @@ impl Compute<'_> {
                 };
                 let started = ranges.get(i).map(start).transpose()?;
                 let Some(before) = std::mem::replace(&mut running, started) else { continue };
-                let mut pictures = Vec::new();
-                timed(&mut times.decode, || before.wait(&mut pictures)).map_err(reseed_model::Error::from)?;
+                let mut pixels = Vec::new();
+                timed(&mut times.decode, || before.wait(&mut pixels)).map_err(reseed_model::Error::from)?;
                 if i <= decoding.sent {
                     continue;
                 }
                 let batch = (i == ranges.len()).then(|| batch.clone());
-                if to.send(Slice { pictures, frames: Vec::new(), batch }).is_err() {
+                if to.send(Slice { pixels, frames: Vec::new(), batch }).is_err() {
                     return Ok(false);
                 }
                 decoding.sent += 1;

@@ -3,7 +3,7 @@
 use reseed_media::Info;
 use reseed_model::plan::{CachePlan, Tiling};
 
-use crate::alpha::Range;
+use crate::alpha::AlphaRange;
 use crate::batch::Batching;
 use crate::color::Color;
 use crate::error::Result;
@@ -34,7 +34,7 @@ pub struct Settings {
     /// How colours are corrected.
     pub color: Color,
     /// How alpha takes the restored picture.
-    pub alpha_range: Range,
+    pub alpha_range: AlphaRange,
     /// How the VAE computes.
     pub vae: VaePlan,
     /// How the networks take turns.
@@ -98,7 +98,7 @@ impl Default for Settings {
             latent_noise: 0.0,
             low_band: 0.0,
             color: Color::default(),
-            alpha_range: Range::default(),
+            alpha_range: AlphaRange::default(),
             vae: VaePlan {
                 slice: 1,
                 encode: CachePlan::default(),

@@ -17,9 +17,9 @@ use crate::error::{Error, Result};
 use crate::latent::Latent;
 use crate::memory;
 use crate::phase::{Phase, PhaseCell};
-use crate::post::{Done, Post};
+use crate::post::{Post, PostOutput};
 use crate::prepare::Prepare;
-use crate::read::{Read, Reader};
+use crate::read::{ReadReport, Reader};
 use crate::report::{Report, timed};
 use crate::settings::{Settings, VaePlan};
 use crate::view::View;
@@ -185,8 +185,8 @@ impl<'a> Upscaler<'a> {
         let computed = done + made.len();
         let reader = Reader { settings, done: computed, first, shot, view: &view, stop: &stop };
         let latents = self.networks.map(|_| settings.vae.slice);
-        let draws = self.networks.is_some() || !settings.hands_on(&info);
-        let prepare = Prepare { view: &view, latents, draws, done: computed };
+        let needs_pixels = self.networks.is_some() || !settings.hands_on(&info);
+        let prepare = Prepare { view: &view, latents, needs_pixels, done: computed };
         let (view, phase, stop) = (&view, &phase, &stop);
         let (vae, layers) = (settings.vae.clone(), settings.turns.layers);
         let turns = Replan { vae, layers };
@@ -196,7 +196,7 @@ impl<'a> Upscaler<'a> {
             let keep = keep.filter(|_| settings.turns.window > 1);
             Compute { ops, encoder_ops, model, settings, view, done, phase, stop, turns, fit, keep }
         });
-        let post = Post::new(settings, view, info.depth, stop).from(from, progress.wants_points());
+        let post = Post::new(settings, view, info.depth, stop).resume_from(from, progress.wants_points());
         let (batches, batches_in) = sync_channel(1);
         let (slices, slices_in) = sync_channel(SLICES_AHEAD);
         let (decoded, decoded_in) = sync_channel(SLICES_AHEAD);
@@ -216,7 +216,7 @@ impl<'a> Upscaler<'a> {
             drop(frames_in);
             let (read, resize, compute, post) = (join(read), join(resize), join(compute), join(post));
             // A stage that fails ends the others quietly, so that at most one of the three has a reason to tell.
-            let (Read { shots, batches, time }, computed, mut report) = (read?, compute?, written?);
+            let (ReadReport { shots, batches, time }, computed, mut report) = (read?, compute?, written?);
             if before + report.frames == 0 {
                 return Err(Error::NoFrames);
             }
@@ -245,7 +245,7 @@ struct Write<'a> {
 
 impl Write<'_> {
     /// Writes what comes. A job that is cancelled computes nothing more, but what is computed is still written.
-    fn run(self, from: &Receiver<Done>) -> Result<Report> {
+    fn run(self, from: &Receiver<PostOutput>) -> Result<Report> {
         let (mut report, mut cancelled) = (Report::default(), false);
         loop {
             let done = from.recv_timeout(PATIENCE);
@@ -254,11 +254,11 @@ impl Write<'_> {
             self.stop.fetch_or(cancelled, Ordering::Relaxed);
             let write = &mut report.times.write;
             match done {
-                Ok(Done::Batch(point)) => timed(write, || self.progress.batch_done(&point, self.sink)),
-                Ok(Done::Frame(frame)) => {
+                Ok(PostOutput::Checkpoint(point)) => timed(write, || self.progress.batch_done(&point, self.sink)),
+                Ok(PostOutput::Frame(frame)) => {
                     report.frames += 1;
                     let written = timed(write, || self.sink.write(&frame)).inspect(|()| self.progress.advance(1));
-                    self.view.frames().give(frame.samples);
+                    self.view.sample_pool().recycle(frame.samples);
                     written
                 }
                 Err(RecvTimeoutError::Timeout) => Ok(()),

@@ -1,4 +1,4 @@
-//! A job that goes on from a point writes what an uninterrupted one would have written, and computes nothing again.
+//! A resumed job writes the same frames as an uninterrupted one and computes no batch twice.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -10,18 +10,18 @@ use reseed::join::Overlap;
 use reseed::{BatchStore, Checkpoint, Latent, Progress, Settings, Target, Turn};
 use reseed_media::{Depth, Frame, Samples, Sink, Size};
 use reseed_testing::pipeline::job;
-use reseed_testing::pipeline::job::{Film, SmallVae};
+use reseed_testing::pipeline::job::{MemorySource, TinyVae};
 
 const SIZE: Size = Size { h: 18, w: 26 };
 
-/// Remembers where a job stood behind every batch, and how many frames were written by then.
+/// Records the checkpoint of every batch and counts the written frames.
 #[derive(Default)]
-struct Points {
+struct Checkpoints {
     written: usize,
-    points: Vec<Checkpoint>,
+    checkpoints: Vec<Checkpoint>,
 }
 
-impl Progress for Points {
+impl Progress for Checkpoints {
     fn advance(&mut self, frames: usize) {
         self.written += frames;
     }
@@ -30,15 +30,15 @@ impl Progress for Points {
         true
     }
 
-    fn batch_done(&mut self, point: &Checkpoint, _sink: &mut dyn Sink) -> reseed_media::Result<()> {
-        assert_eq!(point.frames, self.written, "a point counts what is written");
-        self.points.push(point.clone());
+    fn batch_done(&mut self, checkpoint: &Checkpoint, _sink: &mut dyn Sink) -> reseed_media::Result<()> {
+        assert_eq!(checkpoint.frames, self.written, "a checkpoint counts the written frames");
+        self.checkpoints.push(checkpoint.clone());
         Ok(())
     }
 }
 
 /// Three shots of 12, 1 and 9 frames, the second with alpha.
-fn film() -> Vec<Frame> {
+fn clip() -> Vec<Frame> {
     let frame = |i: usize| {
         let shot = [0, 1, 2][usize::from(i >= 12) + usize::from(i >= 13)];
         let value = |k: usize| {
@@ -64,8 +64,8 @@ fn settings(overlap: usize, mode: Overlap, lead_in: usize) -> Settings {
 }
 
 #[test]
-fn a_job_goes_on_from_every_batch() {
-    let networks = SmallVae::new();
+fn a_job_resumes_from_the_checkpoint_of_every_batch() {
+    let networks = TinyVae::new();
     let steps = AtomicUsize::new(0);
     let step = |condition: &Latent, noise: &Latent| {
         steps.fetch_add(1, Ordering::SeqCst);
@@ -76,86 +76,91 @@ fn a_job_goes_on_from_every_batch() {
         [(0, Overlap::Smooth, 0), (0, Overlap::Smooth, 3), (2, Overlap::Smooth, 2), (3, Overlap::Reference, 0)]
     {
         let settings = || settings(overlap, mode, lead_in);
-        let mut points = Points::default();
-        let (report, whole) = networks.run_with(settings(), &step, Film::new(&film()), &mut points);
+        let mut recorded = Checkpoints::default();
+        let (report, whole) = networks.run_with(settings(), &step, MemorySource::new(&clip()), &mut recorded);
         let batches = report.unwrap().batches;
-        assert_eq!((whole.len(), points.points.len()), (22, batches), "{overlap}");
-        assert_eq!(points.points.iter().any(|point| !point.held.is_empty()), overlap > 0);
-        for point in points.points {
-            let (done, written) = (point.batches, point.frames);
+        assert_eq!((whole.len(), recorded.checkpoints.len()), (22, batches), "{overlap}");
+        assert_eq!(recorded.checkpoints.iter().any(|checkpoint| !checkpoint.held.is_empty()), overlap > 0);
+        for checkpoint in recorded.checkpoints {
+            let (done, written) = (checkpoint.batches, checkpoint.frames);
             steps.store(0, Ordering::SeqCst);
-            let (report, rest) = networks.resume(point, settings(), &step, Film::new(&film()), &mut ());
+            let (report, rest) = networks.resume(checkpoint, settings(), &step, MemorySource::new(&clip()), &mut ());
             let report = report.unwrap();
-            assert!(rest[..] == whole[written..], "overlap {overlap}, from batch {done}: other frames");
+            assert!(rest[..] == whole[written..], "overlap {overlap}, from batch {done}: frames differ");
             assert_eq!((report.batches, report.frames), (batches - done, 22 - written));
             assert_eq!(steps.load(Ordering::SeqCst), batches - done, "batches computed again");
         }
     }
 }
 
-/// Cancels a job from the second batch on.
-struct Impatient(Points);
+/// Cancels the job after the second batch.
+struct CancelAfterTwo(Checkpoints);
 
-impl Progress for Impatient {
+impl Progress for CancelAfterTwo {
     fn advance(&mut self, frames: usize) {
         self.0.advance(frames);
     }
 
     fn cancelled(&mut self) -> bool {
-        self.0.points.len() >= 2
+        self.0.checkpoints.len() >= 2
     }
 
     fn wants_points(&self) -> bool {
         true
     }
 
-    fn batch_done(&mut self, point: &Checkpoint, sink: &mut dyn Sink) -> reseed_media::Result<()> {
-        self.0.batch_done(point, sink)
+    fn batch_done(&mut self, checkpoint: &Checkpoint, sink: &mut dyn Sink) -> reseed_media::Result<()> {
+        self.0.batch_done(checkpoint, sink)
     }
 }
 
 #[test]
-fn a_cancelled_job_writes_no_frame_that_is_not_final() {
-    let networks = SmallVae::new();
-    let (_, whole) = networks.run(settings(2, Overlap::Smooth, 0), &job::identity, &film());
-    let mut impatient = Impatient(Points::default());
-    let film_again = Film::new(&film());
-    let (report, _) = networks.run_with(settings(2, Overlap::Smooth, 0), &job::identity, film_again, &mut impatient);
+fn a_cancelled_job_writes_final_frames_only() {
+    let networks = TinyVae::new();
+    let (_, whole) = networks.run(settings(2, Overlap::Smooth, 0), &job::identity, &clip());
+    let mut progress = CancelAfterTwo(Checkpoints::default());
+    let source = MemorySource::new(&clip());
+    let (report, _) = networks.run_with(settings(2, Overlap::Smooth, 0), &job::identity, source, &mut progress);
     assert!(report.is_err());
-    let Points { written, points } = impatient.0;
-    let point = points.into_iter().next_back().unwrap();
-    assert_eq!(point.frames, written, "frames behind the last point");
-    let (_, rest) =
-        networks.resume(point, settings(2, Overlap::Smooth, 0), &job::identity, Film::new(&film()), &mut ());
+    let Checkpoints { written, checkpoints } = progress.0;
+    let checkpoint = checkpoints.into_iter().next_back().unwrap();
+    assert_eq!(checkpoint.frames, written, "frames were written after the last checkpoint");
+    let (_, rest) = networks.resume(
+        checkpoint,
+        settings(2, Overlap::Smooth, 0),
+        &job::identity,
+        MemorySource::new(&clip()),
+        &mut (),
+    );
     assert!(rest[..] == whole[written..]);
 }
 
-/// Keeps everything, and for each batch whether it is whole.
+/// Stores the frames of every batch and whether the batch is complete.
 #[derive(Default)]
-struct Memory(Mutex<BTreeMap<usize, (Vec<f32>, bool)>>);
+struct MemoryStore(Mutex<BTreeMap<usize, (Vec<f32>, bool)>>);
 
-impl Memory {
-    fn whole(&self) -> usize {
-        self.0.lock().unwrap().values().filter(|(_, whole)| *whole).count()
+impl MemoryStore {
+    fn complete(&self) -> usize {
+        self.0.lock().unwrap().values().filter(|(_, complete)| *complete).count()
     }
 }
 
-impl BatchStore for Memory {
-    fn put(&self, batch: usize, pictures: &[f32], last: bool) {
-        let mut kept = self.0.lock().unwrap();
-        let (all, whole) = kept.entry(batch).or_default();
-        assert!(!*whole, "batch {batch} is made once");
-        all.extend_from_slice(pictures);
-        *whole = last;
+impl BatchStore for MemoryStore {
+    fn put(&self, batch: usize, frames: &[f32], last: bool) {
+        let mut batches = self.0.lock().unwrap();
+        let (all, complete) = batches.entry(batch).or_default();
+        assert!(!*complete, "batch {batch} is stored twice");
+        all.extend_from_slice(frames);
+        *complete = last;
     }
 
     fn get(&self, batch: usize) -> Option<Vec<f32>> {
-        let kept = self.0.lock().unwrap();
-        kept.get(&batch).filter(|(_, whole)| *whole).map(|(pictures, _)| pictures.clone())
+        let batches = self.0.lock().unwrap();
+        batches.get(&batch).filter(|(_, complete)| *complete).map(|(frames, _)| frames.clone())
     }
 
     fn put_latent(&self, turn: Turn, _: usize, _: &[f32]) {
-        panic!("{turn:?}: no latent waits where every batch is decoded at once");
+        panic!("{turn:?}: a job with windows of one batch stores no latents");
     }
 
     fn get_latent(&self, _: Turn, _: usize) -> Option<Vec<f32>> {
@@ -163,43 +168,45 @@ impl BatchStore for Memory {
     }
 }
 
-/// Whenever a job is killed, all batches but the one in work are kept, and only that one is computed again.
+/// A job that is killed at any time loses only the batch that it computes.
 #[test]
-fn what_was_made_is_kept_before_the_next_batch_begins() {
-    let networks = SmallVae::new();
+fn a_batch_is_stored_before_the_next_one_starts() {
+    let networks = TinyVae::new();
     for (overlap, lead_in) in [(0, 0), (2, 3)] {
         let settings = || settings(overlap, Overlap::Smooth, lead_in);
-        let (memory, steps) = (Memory::default(), AtomicUsize::new(0));
+        let (store, steps) = (MemoryStore::default(), AtomicUsize::new(0));
         let step = |condition: &Latent, noise: &Latent| {
-            let begun = steps.fetch_add(1, Ordering::SeqCst);
-            assert_eq!(memory.whole(), begun, "batches kept when batch {begun} is in work");
+            let started = steps.fetch_add(1, Ordering::SeqCst);
+            assert_eq!(store.complete(), started, "batches stored when batch {started} starts");
             let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
             Ok(Latent { thw: condition.thw, values: mixed })
         };
-        let mut points = Points::default();
-        let (report, whole) = networks.keeping(
-            (Some(&memory), Checkpoint::default()),
+        let mut recorded = Checkpoints::default();
+        let (report, whole) = networks.resume_with_store(
+            (Some(&store), Checkpoint::default()),
             settings(),
             &step,
-            Film::new(&film()),
-            &mut points,
+            MemorySource::new(&clip()),
+            &mut recorded,
         );
         let batches = report.unwrap().batches;
-        for point in points.points {
-            for made in point.batches..=batches {
-                let kept = |(batch, pictures): (&usize, &(Vec<f32>, bool))| (*batch, pictures.clone());
-                let left = memory.0.lock().unwrap().range(point.batches..made).map(kept).collect();
-                let left = Memory(Mutex::new(left));
-                let (written, again) = (point.frames, AtomicUsize::new(0));
+        for checkpoint in recorded.checkpoints {
+            for computed in checkpoint.batches..=batches {
+                let entry = |(batch, frames): (&usize, &(Vec<f32>, bool))| (*batch, frames.clone());
+                let left = store.0.lock().unwrap().range(checkpoint.batches..computed).map(entry).collect();
+                let left = MemoryStore(Mutex::new(left));
+                let (written, repeated) = (checkpoint.frames, AtomicUsize::new(0));
                 let step = |condition: &Latent, noise: &Latent| {
-                    again.fetch_add(1, Ordering::SeqCst);
+                    repeated.fetch_add(1, Ordering::SeqCst);
                     let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
                     Ok(Latent { thw: condition.thw, values: mixed })
                 };
-                let (report, rest) =
-                    networks.keeping((Some(&left), point.clone()), settings(), &step, Film::new(&film()), &mut ());
-                assert!(rest[..] == whole[written..], "{} done, {made} made: other frames", point.batches);
-                assert_eq!((again.into_inner(), report.unwrap().batches), (batches - made, batches - made));
+                let (from, done) = ((Some(&left as &dyn BatchStore), checkpoint.clone()), checkpoint.batches);
+                let source = MemorySource::new(&clip());
+                let (report, rest) = networks.resume_with_store(from, settings(), &step, source, &mut ());
+                assert!(rest[..] == whole[written..], "{done} done, {computed} computed: frames differ");
+                let remaining = batches - computed;
+                assert_eq!((repeated.into_inner(), report.unwrap().batches), (remaining, remaining));
             }
         }
     }

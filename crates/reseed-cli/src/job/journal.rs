@@ -9,7 +9,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use reseed::Checkpoint;
-use reseed::batch::Start;
+use reseed::batch::ShotStart;
 pub use reseed_media::video::work_folder as folder;
 use reseed_media::video::{JOB_FILE as NAME, discard_work};
 use serde_json::{Value, json};
@@ -79,7 +79,7 @@ impl EarlierRun {
                 held.push((0..count).map(|_| read()).collect::<io::Result<Vec<_>>>().map_err(|_| damaged())?);
             }
         }
-        let shot = Start { batch: get("shot_batch")?, frame: get("shot_frame")? };
+        let shot = ShotStart { batch: get("shot_batch")?, frame: get("shot_frame")? };
         Ok(Checkpoint { batches, frames, lead_in, held, shot })
     }
 }

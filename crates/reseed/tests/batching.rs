@@ -1,15 +1,15 @@
-//! Batches, joints and conditions against stored results.
+//! Golden tests of batching, cross-fades and noised conditions, and properties of batching and joining.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
 use reseed::Latent;
 use reseed::batch::{Batch, Batcher, Batching, End, extend};
-use reseed::join::{Joiner, Overlap, Slice};
+use reseed::join::{JoinedSlice, Joiner, Overlap};
 use reseed::noise::noised_condition;
 use reseed_ops::Thw;
-use reseed_testing::pipeline::{Golden, distance, json, number, numbers};
+use reseed_testing::pipeline::{PipelineGolden, distance, json, number, numbers};
 
-/// The batches of shots of these lengths, frames numbered through.
+/// The batches of these shots.
 fn batches(plan: Batching, shots: &[Vec<usize>]) -> Vec<Batch<usize>> {
     let mut batcher = Batcher::new(plan);
     let mut batches = Vec::new();
@@ -21,7 +21,7 @@ fn batches(plan: Batching, shots: &[Vec<usize>]) -> Vec<Batch<usize>> {
 }
 
 #[test]
-fn clips_are_extended_as_stored() {
+fn padding_of_clips_matches_the_golden_file() {
     let cases = json("plans.json");
     for case in cases["padding"].as_array().unwrap() {
         let clip: Vec<usize> = (0..number(&case["t"])).collect();
@@ -31,7 +31,7 @@ fn clips_are_extended_as_stored() {
 }
 
 #[test]
-fn clips_are_cut_into_the_stored_batches() {
+fn batches_of_clips_match_the_golden_file() {
     let cases = json("plans.json");
     let cases = cases["plans"].as_array().unwrap();
     assert!(cases.len() > 20);
@@ -56,7 +56,7 @@ fn clips_are_cut_into_the_stored_batches() {
 }
 
 #[test]
-fn weights_are_the_stored_ones() {
+fn cross_fade_weights_match_the_golden_file() {
     let cases = json("plans.json");
     for (name, mode) in [("smooth", Overlap::Smooth), ("reference", Overlap::Reference)] {
         for (shared, want) in cases["weights"][name].as_object().unwrap() {
@@ -69,46 +69,46 @@ fn weights_are_the_stored_ones() {
 }
 
 #[test]
-fn batches_are_joined_as_stored() {
+fn joined_batches_match_the_golden_files() {
     for name in ["cut", "smooth_1", "smooth_2", "smooth_5", "reference_1", "reference_2", "reference_3", "reference_8"]
     {
-        let golden = Golden::open(&format!("join_{name}"));
+        let golden = PipelineGolden::open(&format!("join_{name}"));
         let shared = number(&golden.case["overlap"]);
         let mode = if golden.case["mode"] == "smooth" { Overlap::Smooth } else { Overlap::Reference };
         let mut joiner = Joiner::new(mode, shared);
         let parts = (0..).map(|k| format!("part{k}")).take_while(|part| golden.tensors.contains_key(part));
-        let mut slices: Vec<Slice<()>> = Vec::new();
+        let mut slices: Vec<JoinedSlice<()>> = Vec::new();
         for (k, part) in parts.enumerate() {
-            slices.extend(joiner.add(golden.pictures(&part), if k == 0 { 0 } else { shared }, ()));
+            slices.extend(joiner.add(golden.frame_values(&part), if k == 0 { 0 } else { shared }, ()));
         }
         slices.extend(joiner.finish());
         let got: Vec<Vec<f32>> = slices.into_iter().flat_map(|slice| slice.frames).collect();
-        // Values up to 1.8: two products, their sum and the weights are rounded, here and there.
-        let off = distance(&got, &golden.pictures("output")).max;
-        assert!(off <= 2.0 * 4.0 * 1.8 * f64::from(f32::EPSILON) / 2.0, "{name}: {off:.2e}");
+        // Values are up to 1.8. Both implementations round two products, their sum and the weights.
+        let error = distance(&got, &golden.frame_values("output")).max;
+        assert!(error <= 2.0 * 4.0 * 1.8 * f64::from(f32::EPSILON) / 2.0, "{name}: {error:.2e}");
     }
 }
 
 #[test]
-fn conditions_are_noised_as_stored() {
+fn noised_conditions_match_the_golden_files() {
     for name in ["image", "clip"] {
-        let golden = Golden::open(&format!("condition_{name}"));
+        let golden = PipelineGolden::open(&format!("condition_{name}"));
         let latent = |name: &str| {
             let dims = &golden.tensor(name).dims;
-            Latent { thw: Thw::new(dims[0], dims[2], dims[3]), values: golden.pictures(name).concat() }
+            Latent { thw: Thw::new(dims[0], dims[2], dims[3]), values: golden.frame_values(name).concat() }
         };
         let mut got = latent("latent");
         let scale = golden.case["scale"].as_f64().unwrap() as f32;
         noised_condition(&mut got, &latent("noise"), &latent("second_noise"), scale);
-        let off = distance(&[got.values], &[latent("output").values]).max;
-        // Values up to 1.8; the share, three products and two sums are rounded, here and there.
-        assert!(off <= 2.0 * 6.0 * 1.8 * f64::from(f32::EPSILON) / 2.0, "{name}: {off:.2e}");
+        let error = distance(&[got.values], &[latent("output").values]).max;
+        // Values are up to 1.8. Both implementations round the timestep, three products and two sums.
+        assert!(error <= 2.0 * 6.0 * 1.8 * f64::from(f32::EPSILON) / 2.0, "{name}: {error:.2e}");
     }
 }
 
 proptest! {
     #[test]
-    fn every_frame_is_written_once_and_no_batch_reaches_across_a_cut(
+    fn every_frame_is_written_once_and_no_batch_crosses_a_cut(
         lengths in prop::collection::vec(1usize..30, 1..5),
         size in 1usize..14,
         overlap in 0usize..15,
@@ -128,28 +128,32 @@ proptest! {
         prop_assert_eq!(written, shots.concat());
     }
 
-    /// However the shared frames reach over several batches, a joiner gives every frame once, and holds few.
+    /// Also with an overlap that spans several batches.
     #[test]
-    fn joined_slices_are_the_batches_frames(length in 1usize..40, size in 1usize..14, overlap in 0usize..14) {
+    fn a_joiner_returns_every_frame_once_and_holds_less_than_two_batches(
+        length in 1usize..40,
+        size in 1usize..14,
+        overlap in 0usize..14,
+    ) {
         let plan = Batching { size, overlap, uniform: false };
         let mut joiner = Joiner::new(Overlap::Smooth, plan.shared());
-        let (mut written, mut taken, mut given) = (Vec::new(), 0, 0);
+        let (mut written, mut added, mut returned) = (Vec::new(), 0, 0);
         for batch in batches(plan, &[(0..length).collect()]) {
             let fresh = batch.frames[batch.shared..].to_vec();
-            taken += fresh.len();
-            let pictures = batch.frames.iter().map(|frame| vec![*frame as f32]).collect();
-            let slices = joiner.add(pictures, batch.shared, fresh);
-            given += slices.iter().map(|slice| slice.frames.len()).sum::<usize>();
-            prop_assert!(taken - given < 2 * size);
+            added += fresh.len();
+            let frames = batch.frames.iter().map(|frame| vec![*frame as f32]).collect();
+            let slices = joiner.add(frames, batch.shared, fresh);
+            returned += slices.iter().map(|slice| slice.frames.len()).sum::<usize>();
+            prop_assert!(added - returned < 2 * size);
             written.extend(slices);
         }
         written.extend(joiner.finish());
         let mut next = 0;
         for slice in written {
-            for (picture, frame) in slice.frames.iter().zip(&slice.payload) {
+            for (values, frame) in slice.frames.iter().zip(&slice.payload) {
                 prop_assert_eq!(*frame, next);
-                // The same value from every batch stays what it is, but for rounding.
-                prop_assert!((picture[0] - *frame as f32).abs() <= 1e-5);
+                // A cross-fade of equal values changes them by rounding only.
+                prop_assert!((values[0] - *frame as f32).abs() <= 1e-5);
                 next += 1;
             }
         }

@@ -1,19 +1,22 @@
-//! Lab matches ranks, and rounding may swap two pixels whose values differ by no more than it: each then takes what stands
-//! at the other's rank. How far a pixel may be off follows from its neighbours in rank, and is worked out here in double
-//! precision, pixel by pixel.
+//! Error bound of the Lab rank matching, pixel by pixel.
+//!
+//! Rounding can swap the ranks of two pixels whose values differ by no more than the rounding error; each then gets the
+//! target value of the other. This test derives the bound of each pixel from its neighbours in rank, in double
+//! precision.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "errors are worth seeing")]
 
 use reseed::Color;
-use reseed_testing::pipeline::Golden;
+use reseed_testing::pipeline::PipelineGolden;
 
-/// Relative error of a cube root's result, in two computations together. Ours: 6 units for the power, 3 for the sums, a third
-/// of that and 2 for the root; the stored one's power and root are good to one unit.
+/// Sum of the relative errors of a cube root in this implementation and in the golden one. This one has 6 ulp of the
+/// power and 3 of the sums, of which the root takes a third, and 2 of the root itself; the golden power and root have 1
+/// ulp.
 const ROOT: f64 = 8.0 * f32::EPSILON as f64;
-/// What that makes of L*, a* and b*, whose roots are at most one.
+/// The resulting errors of L*, a* and b*; the roots are at most 1.
 const ROUNDING: [f64; 3] = [116.0 * ROOT, 500.0 * 2.0 * ROOT, 200.0 * 2.0 * ROOT];
-/// Of the way back, for values in [-1, 1].
-const BACK: f64 = 4e-5;
-const LIGHTNESS_SHARE: f64 = 0.2;
+/// Error of the conversion from Lab to RGB in [-1, 1].
+const LAB_TO_RGB_ERROR: f64 = 4e-5;
+const LIGHTNESS_WEIGHT: f64 = 0.2;
 
 const TO_XYZ: [[f64; 3]; 3] =
     [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.072175], [0.0193339, 0.119192, 0.9503041]];
@@ -49,9 +52,9 @@ fn from_lab([l, a, b]: [f64; 3]) -> [f64; 3] {
     })
 }
 
-/// One channel of every pixel of a slice.
-fn channel(pictures: &[Vec<f32>], channel: usize) -> Vec<f64> {
-    pictures.iter().flat_map(|picture| picture.chunks_exact(3)).map(|pixel| to_lab(pixel)[channel]).collect()
+/// One Lab channel of every pixel of a slice.
+fn channel(frames: &[Vec<f32>], channel: usize) -> Vec<f64> {
+    frames.iter().flat_map(|frame| frame.chunks_exact(3)).map(|pixel| to_lab(pixel)[channel]).collect()
 }
 
 fn sorted(mut values: Vec<f64>) -> Vec<f64> {
@@ -59,18 +62,18 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// The lowest and the highest value that each pixel may take from the style.
-fn reach(content: &[f64], style: Vec<f64>, rounding: f64) -> Vec<(f64, f64)> {
+/// The smallest and the largest style value that each pixel can get.
+fn target_ranges(content: &[f64], style: Vec<f64>, rounding: f64) -> Vec<(f64, f64)> {
     let (ranked, style) = (sorted(content.to_vec()), sorted(style));
-    let reach = |value: &f64| {
+    let range = |value: &f64| {
         let first = ranked.partition_point(|v| *v < value - 2.0 * rounding);
         let last = ranked.partition_point(|v| *v <= value + 2.0 * rounding) - 1;
         (style[first] - rounding, style[last] + rounding)
     };
-    content.iter().map(reach).collect()
+    content.iter().map(range).collect()
 }
 
-/// How far apart two results of a pixel may be whose Lab lies in these ranges.
+/// Largest difference per channel of two RGB results whose Lab values are in these ranges.
 fn spread(ranges: [(f64, f64); 3]) -> [f64; 3] {
     let (mut low, mut high) = ([f64::INFINITY; 3], [f64::NEG_INFINITY; 3]);
     for corner in 0..8 {
@@ -79,38 +82,38 @@ fn spread(ranges: [(f64, f64); 3]) -> [f64; 3] {
             (low[c], high[c]) = (low[c].min(value), high[c].max(value));
         }
     }
-    [0, 1, 2].map(|c| high[c] - low[c] + BACK)
+    [0, 1, 2].map(|c| high[c] - low[c] + LAB_TO_RGB_ERROR)
 }
 
 #[test]
-fn every_pixel_is_as_near_as_its_neighbours_in_rank_allow() {
+fn every_pixel_is_within_the_bound_of_its_neighbours_in_rank() {
     for name in ["color_slice_3", "color_image"] {
-        let golden = Golden::open(name);
-        let (wavelet, style) = (golden.pictures("wavelet"), golden.pictures("style"));
+        let golden = PipelineGolden::open(name);
+        let (wavelet, style) = (golden.frame_values("wavelet"), golden.frame_values("style"));
         let [l, a, b] = [0, 1, 2].map(|c| {
             let content = channel(&wavelet, c);
-            let reach = reach(&content, channel(&style, c), ROUNDING[c]);
-            let share = if c == 0 { LIGHTNESS_SHARE } else { 1.0 };
-            let moved = |value: f64, to: f64| (1.0 - share) * value + share * to;
-            let pairs = content.into_iter().zip(reach);
-            pairs.map(|(v, (low, high))| (moved(v, low), moved(v, high))).collect::<Vec<_>>()
+            let ranges = target_ranges(&content, channel(&style, c), ROUNDING[c]);
+            let weight = if c == 0 { LIGHTNESS_WEIGHT } else { 1.0 };
+            let blended = |value: f64, to: f64| (1.0 - weight) * value + weight * to;
+            let pairs = content.into_iter().zip(ranges);
+            pairs.map(|(v, (low, high))| (blended(v, low), blended(v, high))).collect::<Vec<_>>()
         });
-        let mut got = golden.pictures("content");
+        let mut got = golden.frame_values("content");
         Color::Lab.apply(&mut got, style, golden.plane("content"));
-        let want = golden.pictures("lab");
-        let values = |pictures: Vec<Vec<f32>>| pictures.into_iter().flatten().map(f64::from).collect::<Vec<_>>();
+        let want = golden.frame_values("lab");
+        let values = |frames: Vec<Vec<f32>>| frames.into_iter().flatten().map(f64::from).collect::<Vec<_>>();
         let (got, want) = (values(got), values(want));
-        let (mut total, mut most) = (0.0, 0.0f64);
+        let (mut total, mut max_used) = (0.0, 0.0f64);
         for (i, (got, want)) in got.chunks_exact(3).zip(want.chunks_exact(3)).enumerate() {
             let allowed = spread([l[i], a[i], b[i]]);
             for c in 0..3 {
-                let off = (got[c] - want[c]).abs();
-                assert!(off <= allowed[c], "{name}, pixel {i}: {off:.1e}, allowed {:.1e}", allowed[c]);
-                (total, most) = (total + allowed[c], most.max(off / allowed[c]));
+                let error = (got[c] - want[c]).abs();
+                assert!(error <= allowed[c], "{name}, pixel {i}: {error:.1e}, allowed {:.1e}", allowed[c]);
+                (total, max_used) = (total + allowed[c], max_used.max(error / allowed[c]));
             }
         }
         let mean = total / got.len() as f64;
-        println!("{name}: allowed {mean:.1e} on average, at most {most:.2} of it used");
-        assert!(mean < 5e-3, "a bound that says nothing: {mean:.1e}");
+        println!("{name}: mean bound {mean:.1e}, largest error {max_used:.2} of its bound");
+        assert!(mean < 5e-3, "the bound is too loose to be useful: {mean:.1e}");
     }
 }

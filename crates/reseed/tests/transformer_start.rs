@@ -1,4 +1,4 @@
-//! What the one step starts from is the model's to say.
+//! The metadata of a model selects the start of the transformer step: noise or the condition.
 #![allow(clippy::unwrap_used, reason = "errors are worth seeing")]
 
 use reseed::{Latent, Step, Transformer};
@@ -15,7 +15,7 @@ fn values(name: &str, count: usize) -> Vec<f32> {
 }
 
 #[test]
-fn a_step_from_the_condition_is_a_step_whose_noise_is_the_condition() {
+fn a_step_from_the_condition_equals_a_step_whose_noise_is_the_condition() {
     let (ops, config) = (CpuOps::new(DType::F32, Some(1)).unwrap(), Config::tiny(B3, 3));
     let transformer = |start| {
         let source = Formula::plain(config.tensors(), 1).with_metadata("start", start);

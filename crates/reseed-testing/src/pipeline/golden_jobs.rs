@@ -1,4 +1,4 @@
-//! Stored whole jobs, run again on any devices: how far each is from what is stored, and how far a correct one may be.
+//! Golden tests of whole jobs on any device: the error of each intermediate and final result, and its bound.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -13,12 +13,12 @@ use reseed_model::weights::formula::Formula;
 use reseed_model::{Config, Dit, TextEmbedding, Vae, dit};
 use reseed_ops::{Device, Precision, Shape, Thw, relative_error};
 
-use super::job::{Film, show};
-use super::{Golden, distance, golden_path, number, numbers};
+use super::job::{MemorySource, run_job};
+use super::{PipelineGolden, distance, golden_path, number, numbers};
 use crate::golden::dit::allowed as transformer_allowed;
 use crate::golden::{allowed as vae_allowed, roundings};
 
-/// Where the networks of a job run.
+/// The devices of the networks of a job.
 #[derive(Clone, Copy)]
 pub struct Devices<'a> {
     pub vae: &'a dyn Device,
@@ -31,41 +31,41 @@ impl Devices<'_> {
     }
 }
 
-/// How far something is from what is stored, and how far a correct run may be.
+/// The error of a result against its golden, and the bound for a correct run.
 #[derive(Debug)]
-pub struct Off {
-    pub what: String,
+pub struct GoldenError {
+    pub name: String,
     pub error: f64,
     pub allowed: f64,
 }
 
-impl Off {
-    /// What is not a number is too far.
-    pub fn is_near(&self) -> bool {
+impl GoldenError {
+    /// Whether the error is within its bound; false for NaN.
+    pub fn is_allowed(&self) -> bool {
         self.error <= self.allowed
     }
 }
 
-/// A stored job: a case and, in a file beside it, what passed between its networks.
-pub struct Job {
+/// A golden job: its inputs and outputs, and the latents between its networks in the file `NAME_taps.safetensors`.
+pub struct GoldenJob {
     pub name: String,
-    pub golden: Golden,
-    taps: Golden,
+    pub golden: PipelineGolden,
+    taps: PipelineGolden,
     path: PathBuf,
 }
 
-impl Job {
-    pub fn open(name: &str) -> Job {
-        Job::read(&golden_path(&format!("{name}.safetensors")))
+impl GoldenJob {
+    pub fn open(name: &str) -> GoldenJob {
+        GoldenJob::read(&golden_path(&format!("{name}.safetensors")))
     }
 
-    pub fn read(path: &Path) -> Job {
+    pub fn read(path: &Path) -> GoldenJob {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let taps = Golden::read(&path.with_file_name(format!("{name}_taps.safetensors")));
-        Job { golden: Golden::read(path), taps, path: path.into(), name }
+        let taps = PipelineGolden::read(&path.with_file_name(format!("{name}_taps.safetensors")));
+        GoldenJob { golden: PipelineGolden::read(path), taps, path: path.into(), name }
     }
 
-    /// A case is its own file of noise.
+    /// The settings of the job. Its noise is in the golden file.
     pub fn settings(&self) -> Settings {
         let options = &self.golden.case["options"];
         let flag = |key: &str| options[key].as_bool().unwrap();
@@ -109,97 +109,98 @@ impl Job {
         Transformer::new(ops, dit, TextEmbedding { shape: Shape::from(&text.dims[..]), values: text.values.clone() })
     }
 
-    /// What the job makes of `frames`, and how far the latents on the way are off.
-    pub fn run(&self, devices: Devices, frames: &[Frame]) -> (Vec<Off>, Vec<Frame>) {
+    /// Runs the job on `frames`; returns the errors of its latents and its output frames.
+    pub fn run(&self, devices: Devices, frames: &[Frame]) -> (Vec<GoldenError>, Vec<Frame>) {
         let (vae, transformer) = (self.vae(devices.vae), self.transformer(devices.transformer));
-        let ([shown, made, _], seen) = (self.allowed(devices), Mutex::new(Vec::new()));
+        let ([encoded_bound, restored_bound, _], errors) = (self.allowed(devices), Mutex::new(Vec::new()));
         let step = |condition: &Latent, noise: &Latent| {
-            let mut seen = seen.lock().unwrap();
-            let k = seen.len() / 2;
+            let mut errors = errors.lock().unwrap();
+            let k = errors.len() / 2;
             assert_eq!(noise, &latent(&self.golden, &format!("noise{k}")), "{}", self.name);
-            seen.push(self.off(&format!("condition{k}"), condition, shown));
+            errors.push(self.latent_error(&format!("condition{k}"), condition, encoded_bound));
             let restored = transformer.run(condition, noise)?;
-            seen.push(self.off(&format!("x0_{k}"), &restored, made));
+            errors.push(self.latent_error(&format!("x0_{k}"), &restored, restored_bound));
             Ok(restored)
         };
-        let (settings, film) = (self.settings(), Film::new(frames));
+        let (settings, source) = (self.settings(), MemorySource::new(frames));
         let size = self.golden.frames("output")[0].size;
         let upscaler = Upscaler::new(devices.vae, Model { vae: &vae, step: &step }, settings);
-        let (report, frames) = show(&upscaler, size, film, (Checkpoint::default(), &mut ()));
+        let (report, frames) = run_job(&upscaler, size, source, (Checkpoint::default(), &mut ()));
         let report = report.unwrap();
         assert_eq!(report.batches, self.golden.case["batches"].as_array().unwrap().len());
         assert_eq!((report.frames, report.shots), (frames.len(), 1));
-        (seen.into_inner().unwrap(), frames)
+        (errors.into_inner().unwrap(), frames)
     }
 
-    /// How far a latent is from the stored one.
-    fn off(&self, tap: &str, got: &Latent, allowed: f64) -> Off {
+    /// The relative error of a latent.
+    fn latent_error(&self, tap: &str, got: &Latent, allowed: f64) -> GoldenError {
         let want = latent(&self.taps, tap);
         assert_eq!(got.thw, want.thw, "{} {tap}", self.name);
         let error = relative_error(&want.values, &got.values);
-        Off { what: format!("{}_{tap}", self.name), error, allowed }
+        GoldenError { name: format!("{}_{tap}", self.name), error, allowed }
     }
 
-    /// Runs the job on its own frames; everything that is stored of it.
-    pub fn check(&self, devices: Devices) -> Vec<Off> {
-        let (mut seen, frames) = self.run(devices, &self.golden.frames("frames"));
-        seen.extend(self.frames_off(devices, &frames));
-        seen
+    /// Runs the job on its golden input; returns the errors of its latents and frames.
+    pub fn check(&self, devices: Devices) -> Vec<GoldenError> {
+        let (mut errors, frames) = self.run(devices, &self.golden.frames("frames"));
+        errors.extend(self.frame_errors(devices, &frames));
+        errors
     }
 
-    fn frames_off(&self, devices: Devices, frames: &[Frame]) -> Vec<Off> {
+    fn frame_errors(&self, devices: Devices, frames: &[Frame]) -> Vec<GoldenError> {
         let (got, want) = (codes(frames), codes(&self.golden.frames("output")));
         let distance = distance(&got, &want);
-        let off = |what: &str, error, allowed| Off { what: format!("{}_{what}", self.name), error, allowed };
+        let entry = |part: &str, error, allowed| GoldenError { name: format!("{}_{part}", self.name), error, allowed };
         if !devices.are_f32() {
-            return vec![off("output", distance.mean / 255.0, self.frames_allowed(devices))];
+            return vec![entry("output", distance.mean / 255.0, self.frames_allowed(devices))];
         }
         let differ = got.iter().flatten().zip(want.iter().flatten()).filter(|(got, want)| got != want).count();
         let count = want.iter().map(Vec::len).sum::<usize>();
-        // Values that lie on the border of two codes to within rounding: a mean error of 2e-6 puts 1 in 1000 there. A
-        // swap of neighbours in rank moves single pixels; in double precision the stored case moves one by 0.019.
-        vec![off("codes", differ as f64 / count as f64, 1e-3), off("furthest", distance.max, 5.0)]
+        // A mean error of 2e-6 puts 1 value in 1000 within rounding of the border between two codes. Two pixels of
+        // adjacent rank that swap move single pixels far: evaluated in double precision, one pixel moves by 0.019.
+        vec![entry("codes", differ as f64 / count as f64, 1e-3), entry("furthest", distance.max, 5.0)]
     }
 
-    /// Relative errors of a correct run: of what the transformer is shown, of what it makes of that, and of the pictures that
-    /// are made of that.
+    /// Bounds on the relative errors of the condition, the restored latent and the decoded frames of a correct run.
     fn allowed(&self, devices: Devices) -> [f64; 3] {
         if devices.are_f32() {
-            // Sums alone are rounded, and a job keeps to the bound that its widest network has by itself.
+            // Only sums are rounded; the bound of the widest network holds for the whole job.
             return [transformer_allowed(Precision::F32); 3];
         }
-        // A network hands on the relative error that it is given, since its norms keep that from growing, and adds its own.
-        // Roundings of one are independent of another's: squares add up.
+        // A network passes on the relative error of its input, because its normalisation keeps errors from growing, and
+        // adds its own. Rounding errors of two networks are independent: their squares add up.
         let config = self.vae_config();
-        let half = |layers| vae_allowed(roundings(&config, layers), devices.vae.precision());
-        let condition = half(config.layers);
+        let coder = |layers| vae_allowed(roundings(&config, layers), devices.vae.precision());
+        let condition = coder(config.layers);
         let restored = condition.hypot(transformer_allowed(devices.transformer.precision()));
-        [condition, restored, restored.hypot(half(config.decoder_layers))]
+        [condition, restored, restored.hypot(coder(config.decoder_layers))]
     }
 
-    /// The mean distance from stored frames where networks compute in few bits. Relative errors are of a root of a mean
-    /// square, which no mean exceeds and the mean of a normal error is 0.8 of. Ranks that swap throw single pixels far, yet
-    /// matching colours has moved this mean by a twentieth at most, and rounding to codes leaves it where it is: as many
-    /// differences grow as shrink. Pictures are in [-1, 1], frames in [0, 1].
+    /// Bound on the mean absolute error of the frames of networks that compute below f32.
+    ///
+    /// Relative errors are root mean squares, which a mean absolute error never exceeds; for a normal distribution the
+    /// mean is 0.8 of the root mean square. Pixels that swap ranks move far, but colour transfer changes this mean by
+    /// at most 5%. Rounding to codes does not change it: as many differences grow as shrink. Decoded values are in
+    /// [-1, 1], frames in [0, 1], hence the division by 2.
     fn frames_allowed(&self, devices: Devices) -> f64 {
-        let [.., pictures] = self.allowed(devices);
+        let [.., decoded] = self.allowed(devices);
         let joined = &self.taps.tensor("joined").values;
         let square = joined.iter().map(|v| f64::from(v * v)).sum::<f64>() / joined.len() as f64;
-        pictures * square.sqrt() / 2.0
+        decoded * square.sqrt() / 2.0
     }
 }
 
-fn latent(golden: &Golden, name: &str) -> Latent {
+fn latent(golden: &PipelineGolden, name: &str) -> Latent {
     let dims = &golden.tensor(name).dims;
-    Latent { thw: Thw::new(dims[0], dims[2], dims[3]), values: golden.pictures(name).concat() }
+    Latent { thw: Thw::new(dims[0], dims[2], dims[3]), values: golden.frame_values(name).concat() }
 }
 
-/// Eight-bit codes of colours and alphas.
+/// The 8-bit samples of colour and alpha.
 fn codes(frames: &[Frame]) -> Vec<Vec<f32>> {
     let samples = frames.iter().flat_map(|frame| std::iter::once(&frame.samples).chain(&frame.alpha));
     let codes = |samples: &Samples| match samples {
         Samples::U8(codes) => codes.iter().map(|code| f32::from(*code)).collect(),
-        Samples::U16(_) => panic!("sixteen bits"),
+        Samples::U16(_) => panic!("golden frames have 8 bits"),
     };
     samples.map(codes).collect()
 }

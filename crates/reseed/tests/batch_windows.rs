@@ -1,4 +1,5 @@
-//! Networks that take turns over windows of batches make the frames that resident ones make, also where memory runs out.
+//! Windows of batches: networks that are prefetched one after the other give the same frames as resident networks, also
+//! when the device runs out of memory.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -16,14 +17,14 @@ use reseed_model::weights::formula::{Formula, uniform};
 use reseed_model::{Config, TextEmbedding};
 use reseed_ops::Shape;
 use reseed_testing::pipeline::job;
-use reseed_testing::pipeline::job::Film;
+use reseed_testing::pipeline::job::MemorySource;
 use reseed_testing::scarce::Scarce;
 
 const SIZE: Size = Size { h: 18, w: 26 };
 const LAYERS: usize = 4;
 
 /// Two shots of 12 and 9 frames.
-fn film() -> Vec<Frame> {
+fn clip() -> Vec<Frame> {
     let frame = |i: usize| {
         let shot = usize::from(i >= 12);
         let value = |k: usize| {
@@ -35,14 +36,14 @@ fn film() -> Vec<Frame> {
     (0..21).map(frame).collect()
 }
 
-fn networks(ops: &Scarce, between: NetworkResidency) -> Networks {
+fn networks(ops: &Scarce, residency: NetworkResidency) -> Networks {
     let (vae, dit) = (Config::tiny(), DitConfig::tiny(B3, LAYERS));
     let text = |width: usize| {
         let values = uniform("text", 3 * width, 1).into_iter().map(|v| v as f32).collect();
         Ok(TextEmbedding { shape: Shape::from([3, width]), values })
     };
     let vae = Formula::new(vae.tensors(), vae.groups, 1);
-    Networks::load(([ops; 2], &vae), (ops, &Formula::plain(dit.tensors(), 1)), between, text).unwrap()
+    Networks::load(([ops; 2], &vae), (ops, &Formula::plain(dit.tensors(), 1)), residency, text).unwrap()
 }
 
 fn settings(window: usize, layers: usize) -> Settings {
@@ -58,38 +59,39 @@ fn run(
     ops: &Scarce,
     networks: &Networks,
     settings: Settings,
-    fit: Option<&dyn Replanner>,
+    replanner: Option<&dyn Replanner>,
 ) -> Result<Vec<Frame>, String> {
-    run_keeping(ops, networks, settings, (fit, None))
+    run_with_store(ops, networks, settings, (replanner, None))
 }
 
-fn run_keeping(
+fn run_with_store(
     ops: &Scarce,
     networks: &Networks,
     settings: Settings,
-    (fit, keep): (Option<&dyn Replanner>, Option<&dyn BatchStore>),
+    (replanner, store): (Option<&dyn Replanner>, Option<&dyn BatchStore>),
 ) -> Result<Vec<Frame>, String> {
-    let mut film = Film::new(&film());
-    let (screen, finished) = job::screen(&film, settings.output(film.info()).unwrap().size);
+    let mut source = MemorySource::new(&clip());
+    let (sink, finished) = job::memory_sink(&source, settings.output(source.info()).unwrap().size);
     let step = networks.transformer(ops);
-    let upscaler = Upscaler::new(ops, Model { vae: networks.vae(), step: &step }, settings).fitting(fit).keeping(keep);
-    upscaler.run(&mut film, screen, &mut ()).map_err(|error| error.to_string())?;
+    let model = Model { vae: networks.vae(), step: &step };
+    let upscaler = Upscaler::new(ops, model, settings).fitting(replanner).keeping(store);
+    upscaler.run(&mut source, sink, &mut ()).map_err(|error| error.to_string())?;
     Ok(finished.lock().unwrap().take().unwrap())
 }
 
 #[test]
-fn windows_of_any_width_make_the_same_frames() {
+fn windows_of_any_width_give_the_same_frames() {
     let ops = Scarce::new();
     let resident = networks(&ops, NetworkResidency::Device(usize::MAX));
     let want = run(&ops, &resident, settings(1, 0), None).unwrap();
     assert_eq!((want.len(), ops.prefetched.load(Ordering::SeqCst)), (21, 0));
-    let waiting = networks(&ops, NetworkResidency::Host);
+    let offloaded = networks(&ops, NetworkResidency::Host);
     let mut before = usize::MAX;
     for (window, layers) in [(1, 0), (1, LAYERS), (2, LAYERS), (3, 2), (64, LAYERS)] {
         ops.prefetched.store(0, Ordering::SeqCst);
-        let got = run(&ops, &waiting, settings(window, layers), None).unwrap();
-        assert!(got == want, "windows of {window} with {layers} layers: other frames");
-        // What comes for a window comes once for all of it.
+        let got = run(&ops, &offloaded, settings(window, layers), None).unwrap();
+        assert!(got == want, "windows of {window} with {layers} layers: frames differ");
+        // A layer is prefetched once per window.
         let prefetched = ops.prefetched.load(Ordering::SeqCst);
         assert!(
             prefetched > 0 && (layers < LAYERS || prefetched < before),
@@ -99,50 +101,50 @@ fn windows_of_any_width_make_the_same_frames() {
     }
 }
 
-/// Always knows a smaller plan.
-struct Giving(AtomicUsize);
+/// Returns the same smaller plan every time and counts the calls.
+struct CountingReplanner(AtomicUsize);
 
-impl Replanner for Giving {
+impl Replanner for CountingReplanner {
     fn smaller(&self) -> Option<Replan> {
         self.0.fetch_add(1, Ordering::SeqCst);
         Some(Replan { vae: VaePlan { ..Settings::default().vae }, layers: 1 })
     }
 }
 
-/// Never does.
-struct Poor;
+/// Has no smaller plan.
+struct NoReplan;
 
-impl Replanner for Poor {
+impl Replanner for NoReplan {
     fn smaller(&self) -> Option<Replan> {
         None
     }
 }
 
 #[test]
-fn a_job_whose_memory_is_taken_goes_on_from_any_slice() {
+fn a_job_that_runs_out_of_memory_in_any_slice_replans_and_continues() {
     let ops = Scarce::new();
-    let waiting = networks(&ops, NetworkResidency::Host);
-    let want = run(&ops, &waiting, settings(2, LAYERS), None).unwrap();
+    let offloaded = networks(&ops, NetworkResidency::Host);
+    let want = run(&ops, &offloaded, settings(2, LAYERS), None).unwrap();
     let convs = ops.convs.load(Ordering::SeqCst);
     for nth in (1..=convs).step_by(convs / 10) {
         ops.failing(nth);
-        let fit = Giving(AtomicUsize::new(0));
-        let got = run(&ops, &waiting, settings(2, LAYERS), Some(&fit)).unwrap();
-        assert!(got == want, "convolution {nth} of {convs}: other frames");
-        assert_eq!(fit.0.load(Ordering::SeqCst), 1, "convolution {nth} of {convs}");
+        let replanner = CountingReplanner(AtomicUsize::new(0));
+        let got = run(&ops, &offloaded, settings(2, LAYERS), Some(&replanner)).unwrap();
+        assert!(got == want, "convolution {nth} of {convs}: frames differ");
+        assert_eq!(replanner.0.load(Ordering::SeqCst), 1, "convolution {nth} of {convs}");
     }
     ops.failing(convs / 2);
-    let refused = run(&ops, &waiting, settings(2, LAYERS), Some(&Poor)).unwrap_err();
-    assert!(refused.contains("could not get"), "{refused}");
+    let error = run(&ops, &offloaded, settings(2, LAYERS), Some(&NoReplan)).unwrap_err();
+    assert!(error.contains("could not get"), "{error}");
     ops.failing(convs / 2);
-    assert!(run(&ops, &waiting, settings(2, LAYERS), None).is_err());
+    assert!(run(&ops, &offloaded, settings(2, LAYERS), None).is_err());
 }
 
-/// Keeps latents, each of which may come once.
+/// Stores latents; fails when a latent is stored twice.
 #[derive(Default)]
-struct Latents(Mutex<BTreeMap<(Turn, usize), Vec<f32>>>);
+struct LatentStore(Mutex<BTreeMap<(Turn, usize), Vec<f32>>>);
 
-impl BatchStore for Latents {
+impl BatchStore for LatentStore {
     fn put(&self, _: usize, _: &[f32], _: bool) {}
 
     fn get(&self, _: usize) -> Option<Vec<f32>> {
@@ -151,7 +153,7 @@ impl BatchStore for Latents {
 
     fn put_latent(&self, turn: Turn, batch: usize, latent: &[f32]) {
         let before = self.0.lock().unwrap().insert((turn, batch), latent.to_vec());
-        assert!(before.is_none(), "{turn:?} of batch {batch} again");
+        assert!(before.is_none(), "{turn:?} of batch {batch} is stored twice");
     }
 
     fn get_latent(&self, turn: Turn, batch: usize) -> Option<Vec<f32>> {
@@ -160,21 +162,21 @@ impl BatchStore for Latents {
 }
 
 #[test]
-fn a_job_that_dies_within_a_window_computes_none_of_its_latents_again() {
+fn a_job_that_fails_within_a_window_computes_no_latent_twice() {
     let ops = Scarce::new();
-    let waiting = networks(&ops, NetworkResidency::Host);
-    let want = run(&ops, &waiting, settings(2, LAYERS), None).unwrap();
+    let offloaded = networks(&ops, NetworkResidency::Host);
+    let want = run(&ops, &offloaded, settings(2, LAYERS), None).unwrap();
     let convs = ops.convs.load(Ordering::SeqCst);
     let mut computed = Vec::new();
     for nth in (1..=convs).step_by(convs / 4) {
-        let latents = Latents::default();
+        let latents = LatentStore::default();
         ops.failing(nth);
-        run_keeping(&ops, &waiting, settings(2, LAYERS), (None, Some(&latents))).unwrap_err();
+        run_with_store(&ops, &offloaded, settings(2, LAYERS), (None, Some(&latents))).unwrap_err();
         ops.failing(0);
-        let got = run_keeping(&ops, &waiting, settings(2, LAYERS), (None, Some(&latents))).unwrap();
-        assert!(got == want, "convolution {nth} of {convs}: other frames");
+        let got = run_with_store(&ops, &offloaded, settings(2, LAYERS), (None, Some(&latents))).unwrap();
+        assert!(got == want, "convolution {nth} of {convs}: frames differ");
         computed.push(ops.convs.load(Ordering::SeqCst));
     }
-    // The later it dies, the less is left to encode.
+    // The later the failure, the fewer batches remain to encode.
     assert!(computed.is_sorted_by(|a, b| a >= b) && computed.last() < computed.first(), "{computed:?} of {convs}");
 }
