@@ -128,6 +128,8 @@ pub struct Driver {
     device: sys::CUdevice,
     context: sys::CUcontext,
     streams: [sys::CUstream; Lane::COUNT],
+    /// Events recorded so far on each stream.
+    pub(crate) recorded: [Mutex<u64>; Lane::COUNT],
     /// Bytes that the context and its kernels take.
     pub overhead: usize,
     pub(crate) module: sys::CUmodule,
@@ -171,6 +173,7 @@ impl Driver {
             device,
             context,
             streams: [ptr::null_mut(); Lane::COUNT],
+            recorded: Default::default(),
             overhead: 0,
             module: ptr::null_mut(),
             functions: Mutex::default(),

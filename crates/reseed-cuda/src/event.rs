@@ -1,7 +1,7 @@
 //! Streams and the moments that one of them waits for in another.
 
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::{result, sys};
 use reseed_ops::Result;
@@ -30,6 +30,9 @@ impl Lane {
 pub struct Event {
     handle: sys::CUevent,
     driver: Arc<Driver>,
+    lane: Lane,
+    /// Which event of its stream it is; later ones have larger numbers.
+    number: u64,
 }
 
 // SAFETY: the driver's handles belong to the process, not to a thread.
@@ -44,10 +47,15 @@ impl Event {
         let mut handle = ptr::null_mut();
         // SAFETY: writes one handle.
         driver.check("cuEventCreate", unsafe { sys::cuEventCreate(&mut handle, 0) })?;
-        let event = Arc::new(Event { handle, driver: driver.clone() });
+        let mut event = Event { handle, driver: driver.clone(), lane, number: 0 };
+        // Numbers follow the order on the stream: no other thread records between the two.
+        let mut recorded = driver.recorded[lane as usize].lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: both are ours and of one context.
         driver.check("cuEventRecord", unsafe { sys::cuEventRecord(handle, driver.stream(lane)) })?;
-        Ok(event)
+        *recorded += 1;
+        event.number = *recorded;
+        drop(recorded);
+        Ok(Arc::new(event))
     }
 
     /// Makes what is queued on `lane` from now on wait for this moment.
@@ -86,5 +94,25 @@ impl Drop for Event {
         let _ = self.driver.enter();
         // SAFETY: ours; the driver lets what is queued go on.
         let _ = unsafe { result::event::destroy(self.handle) };
+    }
+}
+
+/// Copies that use a piece of memory: the last one of each stream. When that has ended, those before it have too.
+#[derive(Default)]
+pub struct LastCopies(Mutex<[Option<Arc<Event>>; Lane::COUNT]>);
+
+impl LastCopies {
+    /// Adds a copy. Copies of other streams stay.
+    pub fn add(&self, copy: Arc<Event>) {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = &mut last[copy.lane as usize];
+        if slot.as_ref().is_none_or(|other| other.number < copy.number) {
+            *slot = Some(copy);
+        }
+    }
+
+    /// All copies, none of which is remembered any more.
+    pub fn take(&self) -> impl Iterator<Item = Arc<Event>> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_iter().flatten()
     }
 }

@@ -8,7 +8,7 @@ use reseed_ops::{Arena, Result, Storage};
 
 use crate::copies::Copies;
 use crate::driver::{Driver, Ptr};
-use crate::event::{Event, Lane};
+use crate::event::{Event, Lane, LastCopies};
 use crate::pinned::{Pinned, Pins};
 
 /// What is taken from the driver at the least where nothing was reserved.
@@ -137,7 +137,7 @@ impl Store {
             at,
             bytes,
             ready: Mutex::default(),
-            leaving: Mutex::default(),
+            readers: LastCopies::default(),
         }))
     }
 
@@ -192,8 +192,8 @@ pub struct ArenaBuffer {
     bytes: usize,
     /// The copy that is filling it.
     ready: Mutex<Option<Arc<Event>>>,
-    /// The copy that is reading it.
-    leaving: Mutex<Option<Arc<Event>>>,
+    /// Copies that read it.
+    readers: LastCopies,
 }
 
 impl ArenaBuffer {
@@ -207,21 +207,26 @@ impl ArenaBuffer {
         self.at
     }
 
-    /// Says which copy reads it, so that the next owner waits for that.
+    /// Adds a copy that reads it. The next owner waits for all of them.
     pub fn read_by(&self, copy: Arc<Event>) {
-        *self.leaving.lock().unwrap_or_else(PoisonError::into_inner) = Some(copy);
+        self.readers.add(copy);
+    }
+
+    /// Makes kernels that are queued from now on wait for the copies that read it, so that they may overwrite it.
+    pub fn wait_for_readers(&self) -> Result<()> {
+        self.readers.take().try_for_each(|copy| self.store.copies.hold(&self.store.driver, &copy))
     }
 }
 
 impl Drop for ArenaBuffer {
     fn drop(&mut self) {
         let start = (self.at.0 - self.base.0) as usize;
-        let take = |slot: &mut Mutex<Option<Arc<Event>>>| slot.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let copies = [take(&mut self.ready), take(&mut self.leaving)];
+        let ready = self.ready.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let copies = ready.into_iter().chain(self.readers.take());
         let mut shelf = self.store.shelf();
         let chunk = shelf.chunks.iter_mut().find(|chunk| chunk.at == self.base).expect("a chunk outlives its parts");
         chunk.arena.give(start, self.bytes);
-        let busy = copies.into_iter().flatten().filter(|copy| !copy.passed());
+        let busy = copies.filter(|copy| !copy.passed());
         chunk.busy.extend(busy.map(|copy| (start..start + self.bytes, copy)));
     }
 }

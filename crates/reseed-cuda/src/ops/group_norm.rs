@@ -113,7 +113,7 @@ pub fn stats_of(cuda: &CudaOps, op: &'static str, x: &Tensor, given: Option<Stat
 pub fn run(cuda: &CudaOps, mut x: Tensor, given: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
     let (thw, channels) = (x.thw(), x.channels());
     let stats = stats_of(cuda, "group_norm", &x, given, norm)?;
-    let y = match x.is_unique() {
+    let y = match cuda.is_writable(&mut x)? {
         true => x.clone(),
         false => cuda.room("group_norm", x.shape(), x.dtype())?,
     };

@@ -50,9 +50,18 @@ impl CudaOps {
         self.store.keep(bytes)?.ok_or_else(|| self.out_of_memory("load", Shape::from([bytes]), bytes))
     }
 
+    /// Whether nobody else holds the memory of `x`. Kernels queued from now on may overwrite it then.
+    pub fn is_writable(&self, x: &mut Tensor) -> Result<bool> {
+        let unique = x.is_unique();
+        if unique {
+            x.storage::<ArenaBuffer>().wait_for_readers()?;
+        }
+        Ok(unique)
+    }
+
     /// `x` itself when its memory may be overwritten, else a copy.
     pub fn writable(&self, op: &'static str, mut x: Tensor) -> Result<Tensor> {
-        if x.is_unique() {
+        if self.is_writable(&mut x)? {
             return Ok(x);
         }
         let copy = self.room(op, x.shape(), x.dtype())?;

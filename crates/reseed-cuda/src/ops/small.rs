@@ -19,7 +19,10 @@ pub fn tail(cuda: &CudaOps, mut cache: Option<Tensor>, mut x: Tensor, keep: usiz
         assert_eq!(plane(cache), plane(&x), "tail: cache {cache:?}, input {x:?}");
     }
     // Frames move towards the front, one by one, so that a cache may make room for itself.
-    let in_place = cache.as_mut().is_some_and(|cache| cache.thw().t == keep && cache.is_unique());
+    let in_place = match &mut cache {
+        Some(cache) if cache.thw().t == keep => cuda.is_writable(cache)?,
+        _ => false,
+    };
     let kept = match &cache {
         Some(cache) if in_place => cache.clone(),
         _ => cuda.room("tail", Shape::clip(Thw { t: keep, ..thw }, x.channels()), x.dtype())?,
