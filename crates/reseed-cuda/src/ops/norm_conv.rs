@@ -18,5 +18,5 @@ pub fn run(cuda: &CudaOps, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Ep
     let stats = stats_of(cuda, "norm_conv", &x, stats, norm)?;
     let (gain, shift) = gain_and_shift(cuda, norm);
     let norm = NormArgs { stats: ptr(&stats), gain, shift, groups: int(norm.groups), eps: norm.eps };
-    conv::behind(cuda, Some(norm), TemporalCache::Start, &x, conv, epilogue)
+    conv::run_normed(cuda, Some(norm), TemporalCache::Start, &x, conv, epilogue)
 }
