@@ -7,15 +7,15 @@ use reseed_ops::{Conv, Linear, Result, Shape, Upsample};
 use super::CudaOps;
 use super::conv::Weights;
 use super::upsample::Weights as Kernels;
+use crate::device_memory::{Allocation, ArenaBuffer};
 use crate::driver::Ptr;
-use crate::event::Lane;
 use crate::pinned::Pinned;
-use crate::store::{ArenaBuffer, Memory};
+use crate::stream::Stream;
 
 /// Where a layer's matrix is.
 pub enum Matrix {
     /// On the card, to stay.
-    Kept(Memory),
+    Kept(Allocation),
     /// On the card, for a while.
     ArenaBuffer(ArenaBuffer),
     /// In the host's memory.
@@ -35,7 +35,7 @@ impl Matrix {
     /// The same `bytes` bytes in the host's memory.
     fn offload(&self, cuda: &CudaOps, bytes: usize) -> Result<Matrix> {
         // SAFETY: the matrix has as many bytes, as its owner says.
-        let (pinned, copy) = unsafe { cuda.store.leave(Lane::Out, self.ptr(), bytes) }?;
+        let (pinned, copy) = unsafe { cuda.memory.download(Stream::Offload, self.ptr(), bytes) }?;
         // What it is copied from goes with the layer.
         copy.wait()?;
         Ok(Matrix::Offloaded(pinned))
@@ -44,8 +44,8 @@ impl Matrix {
     /// The same on its way back, if it is offloaded.
     fn prefetch(&self, cuda: &CudaOps) -> Result<Option<Matrix>> {
         let Matrix::Offloaded(pinned) = self else { return Ok(None) };
-        let lent = cuda.lend(Lane::In, "prefetch", Shape::from([pinned.len()]), pinned.len())?;
-        cuda.store.bring(&lent, 0, pinned, 0, pinned.len())?;
+        let lent = cuda.buffer(Stream::Upload, "prefetch", Shape::from([pinned.len()]), pinned.len())?;
+        cuda.memory.upload(&lent, 0, pinned, 0, pinned.len())?;
         Ok(Some(Matrix::ArenaBuffer(lent)))
     }
 }
@@ -56,9 +56,9 @@ pub struct Layer {
     /// `[d_out, d_in]` of the device's type, or in the few bits that the layer says.
     pub weight: Arc<Matrix>,
     /// `[d_out]` of f32.
-    pub bias: Arc<Memory>,
+    pub bias: Arc<Allocation>,
     /// The same in the device's type, which is what libraries add; absent where it is zero.
-    pub rounded: Option<Arc<Memory>>,
+    pub rounded: Option<Arc<Allocation>>,
 }
 
 impl Layer {

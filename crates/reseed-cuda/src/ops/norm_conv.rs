@@ -4,7 +4,7 @@ use reseed_ops::{Activation, Conv, ConvOutput, Epilogue, Norm, Result, TemporalC
 
 use super::CudaOps;
 use super::conv;
-use super::convolve::norms_on_load;
+use super::conv_hopper::norms_on_load;
 use super::group_norm::{self, gain_and_shift, stats_of};
 use super::memory::ptr;
 use crate::params::{NormArgs, int};
@@ -12,12 +12,12 @@ use crate::params::{NormArgs, int};
 pub fn run(cuda: &CudaOps, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
     let ConvOutput { tensor: x, stats } = x;
     assert_eq!(x.thw().t, 1, "norm_conv: {x:?} is no picture");
-    if !norms_on_load(cuda.dtype, cuda.driver.kernels.halo, &conv.spec) {
+    if !norms_on_load(cuda.dtype, cuda.driver.kernels.hopper, &conv.spec) {
         let h = group_norm::run(cuda, x, stats, norm, Activation::Silu)?;
         return conv::run(cuda, TemporalCache::Start, &h, conv, epilogue);
     }
     let stats = stats_of(cuda, "norm_conv", &x, stats, norm)?;
     let (gain, shift) = gain_and_shift(cuda, norm);
     let norm = NormArgs { stats: ptr(&stats), gain, shift, groups: int(norm.groups), eps: norm.eps };
-    conv::behind(cuda, Some(norm), TemporalCache::Start, &x, conv, epilogue)
+    conv::run_normed(cuda, Some(norm), TemporalCache::Start, &x, conv, epilogue)
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use reseed_ops::{ConvSpec, Result, Shape, Storage, Tensor, Thw, strip_rows};
 
 use super::CudaOps;
-use super::convolve::Convolution;
+use super::convolution::Convolution;
 use super::memory::ptr;
-use crate::event::Lane;
+use crate::device_memory::ArenaBuffer;
 use crate::params::{ConvArgs, int};
 use crate::pinned::Pinned;
-use crate::store::ArenaBuffer;
+use crate::stream::Stream;
 
 /// Frames in pinned memory, each by itself, so that a cache moves on by dropping its oldest.
 pub struct Offloaded(Vec<Arc<Pinned>>);
@@ -35,7 +35,7 @@ pub fn offload(cuda: &CudaOps, x: &Tensor) -> Result<Tensor> {
     let bytes = frame_bytes(x);
     let frame = |frame: usize| {
         // SAFETY: a frame of the tensor.
-        let (pinned, copy) = unsafe { cuda.store.leave(Lane::Out, ptr(x).plus(frame * bytes), bytes) }?;
+        let (pinned, copy) = unsafe { cuda.memory.download(Stream::Offload, ptr(x).plus(frame * bytes), bytes) }?;
         x.storage::<ArenaBuffer>().read_by(copy);
         Ok(Arc::new(pinned))
     };
@@ -57,7 +57,7 @@ pub fn tail(cache: Option<Tensor>, x: &Tensor, count: usize) -> Tensor {
 }
 
 pub fn prefetch(cuda: &CudaOps, offloaded: &Tensor) -> Result<Tensor> {
-    let x = cuda.room_on(Lane::In, "prefetch", offloaded.shape(), offloaded.dtype())?;
+    let x = cuda.empty_on(Stream::Upload, "prefetch", offloaded.shape(), offloaded.dtype())?;
     bring(cuda, x.storage::<ArenaBuffer>(), offloaded, 0, offloaded.thw().h)?;
     Ok(x)
 }
@@ -69,8 +69,8 @@ fn bring(cuda: &CudaOps, to: &ArenaBuffer, offloaded: &Tensor, start: usize, end
     let bytes = (end - start) * line;
     let frames = &offloaded.storage::<Offloaded>().0;
     let frame = |i: usize| match i.checked_sub(1).filter(|&before| Arc::ptr_eq(&frames[before], &frames[i])) {
-        Some(before) => cuda.store.repeat(to, i * bytes, before * bytes, bytes),
-        None => cuda.store.bring(to, i * bytes, &frames[i], start * line, bytes),
+        Some(before) => cuda.memory.copy_within(to, i * bytes, before * bytes, bytes),
+        None => cuda.memory.upload(to, i * bytes, &frames[i], start * line, bytes),
     };
     (0..frames.len()).try_for_each(frame)
 }
@@ -104,7 +104,7 @@ pub fn conv(cuda: &CudaOps, whole: &Convolution, offloaded: &Tensor) -> Result<(
             in_h: int(below - above),
             out_h: int(end - start),
             pad_h: int(1 - (start - above)),
-            past_frames: int(keep),
+            cache_frames: int(keep),
             ..whole.args
         };
         let y = whole.y.plus(to);

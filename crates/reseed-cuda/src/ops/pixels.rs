@@ -6,10 +6,10 @@ use super::CudaOps;
 use super::memory::{ptr, stride_grid};
 use super::transfer::{self, Guard};
 use crate::driver::Ptr;
-use crate::event::Lane;
 use crate::launch::args;
 use crate::params::long;
 use crate::pinned::Pinned;
+use crate::stream::Stream;
 
 /// Bytes of a part: some parts, so that several threads copy, and few, since each costs the driver as much time as half a
 /// megabyte on the bus.
@@ -30,8 +30,8 @@ fn launch(cuda: &CudaOps, op: &str, x: &Tensor, codes: Ptr, depth: Depth) -> Res
 pub fn upload_pixels(cuda: &CudaOps, shape: Shape, pixels: &Pixels) -> Result<Tensor> {
     assert_eq!(shape.count(), pixels.len(), "upload of {shape}");
     // The tensor first: once the codes have gone, memory is as if they had never been there.
-    let x = cuda.room("upload_pixels", shape, cuda.dtype)?;
-    let codes = cuda.lend(Lane::In, "upload_pixels", shape, pixels.bytes().len())?;
+    let x = cuda.empty("upload_pixels", shape, cuda.dtype)?;
+    let codes = cuda.buffer(Stream::Upload, "upload_pixels", shape, pixels.bytes().len())?;
     let bytes = pixels.bytes();
     transfer::bring(cuda, &codes, bytes, part(bytes.len()), 1, <[u8]>::copy_from_slice)?;
     launch(cuda, "upload_pixels", &x, codes.ptr(), pixels.depth())?;
@@ -58,7 +58,7 @@ impl PendingDownload<Pixels> for Sent {
 pub fn start_download_pixels(cuda: &CudaOps, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
     let x = transfer::here(cuda, x)?;
     let bytes = x.count() * depth.bytes();
-    let codes = cuda.lend(Lane::Compute, "send_pixels", x.shape(), bytes)?;
+    let codes = cuda.buffer(Stream::Compute, "send_pixels", x.shape(), bytes)?;
     launch(cuda, "send_pixels", &x, codes.ptr(), depth)?;
     let (guard, parts) =
         (Guard::new(cuda, x.dtype())?, transfer::leave(cuda, &codes, codes.ptr(), bytes, part(bytes))?);

@@ -11,10 +11,10 @@ use super::CudaOps;
 use super::memory::ptr;
 use super::offloaded::{self, Offloaded};
 use super::weights::Element;
+use crate::device_memory::ArenaBuffer;
 use crate::driver::Ptr;
-use crate::event::Lane;
 use crate::pinned::Pinned;
-use crate::store::ArenaBuffer;
+use crate::stream::Stream;
 
 /// Values of a part.
 const PART: usize = 1 << 18;
@@ -30,12 +30,12 @@ pub fn bring<T: Sync>(
     fill: impl Fn(&mut [u8], &[T]) + Sync,
 ) -> Result<()> {
     let (fill, mut parts) = (&fill, values.chunks(part).enumerate());
-    let send = |i: usize, pinned: &Pinned| cuda.store.bring(to, i * part * size, pinned, 0, pinned.len());
+    let send = |i: usize, pinned: &Pinned| cuda.memory.upload(to, i * part * size, pinned, 0, pinned.len());
     let Some((_, first)) = parts.next() else { return Ok(()) };
     rayon::in_place_scope(|scope| {
         let (sender, filled) = mpsc::channel();
         for (i, values) in parts {
-            let (mut pinned, sender) = (Pinned::new(&cuda.store, values.len() * size)?, sender.clone());
+            let (mut pinned, sender) = (Pinned::new(&cuda.memory, values.len() * size)?, sender.clone());
             pinned.bytes_mut()?; // threads that are shared wait for no copy
             scope.spawn(move |_| {
                 let done = pinned.bytes_mut().map(|bytes| fill(bytes, values));
@@ -44,7 +44,7 @@ pub fn bring<T: Sync>(
             });
         }
         drop(sender);
-        let mut pinned = Pinned::new(&cuda.store, first.len() * size)?;
+        let mut pinned = Pinned::new(&cuda.memory, first.len() * size)?;
         fill(pinned.bytes_mut()?, first);
         send(0, &pinned)?;
         filled.into_iter().try_for_each(|filled| filled.and_then(|(i, pinned)| send(i, &pinned)))
@@ -55,7 +55,8 @@ pub fn bring<T: Sync>(
 pub fn leave(cuda: &CudaOps, lent: &ArenaBuffer, at: Ptr, bytes: usize, part: usize) -> Result<Vec<Pinned>> {
     let parts = (0..bytes).step_by(part).map(|start| {
         // SAFETY: a part of the owner's own bytes.
-        let (pinned, copy) = unsafe { cuda.store.leave(Lane::Results, at.plus(start), part.min(bytes - start)) }?;
+        let (pinned, copy) =
+            unsafe { cuda.memory.download(Stream::Download, at.plus(start), part.min(bytes - start)) }?;
         lent.read_by(copy);
         Ok(pinned)
     });
@@ -95,7 +96,7 @@ impl Guard {
         let mark = || {
             let mark = cuda.driver.global("not_finite")?;
             // SAFETY: the mark is one integer.
-            Ok(unsafe { cuda.store.leave(Lane::Results, mark, size_of::<i32>()) }?.0)
+            Ok(unsafe { cuda.memory.download(Stream::Download, mark, size_of::<i32>()) }?.0)
         };
         Ok(Guard { overflow: (dtype == DType::F16).then(mark).transpose()?, dtype })
     }
@@ -111,7 +112,7 @@ impl Guard {
 
 pub fn upload(cuda: &CudaOps, shape: Shape, values: &[f32]) -> Result<Tensor> {
     assert_eq!(shape.count(), values.len(), "upload of {shape}");
-    let (x, dtype) = (cuda.room("upload", shape, cuda.dtype)?, cuda.dtype);
+    let (x, dtype) = (cuda.empty("upload", shape, cuda.dtype)?, cuda.dtype);
     bring(cuda, x.storage(), values, PART, dtype.bytes(), |to, part| narrow(to, part, dtype))?;
     Ok(x)
 }

@@ -1,30 +1,30 @@
-// conv_halo: causal convolution on Hopper. The pixels that a tile reads are brought to shared memory once, with their
-// border, and every spatial tap multiplies the same pixels at another address.
+// conv_hopper: causal convolution on Hopper, implicit GEMM with wgmma. A tile's input pixels are copied to shared
+// memory once, with their halo, and every spatial tap multiplies the same pixels at another address.
 //
-//   x, past  (frames, H, W, C) E through tensor maps, zero outside        w  [phase][tap][Co][C] E        bias f32
-//   y        through a tensor map for each phase, and as it is for few channels; with `add` what is there is added
-//   partial  [frame][group][slot] (sum, sum of squares) of 2 x 16 pixels and a group's channels each, or null
-//   norm     for kernels of that name: what becomes of x first
-//   grid     as many blocks as multiprocessors, each walks over tiles of 16 x 16 pixels by BN channels; where 8 rows or fewer are
-//            left over, over tiles of 8 x 32
-//   block    two warpgroups multiply, 8 rows of 16 pixels each; one thread of a third one copies; with `norm` warps of
-//            that and of a fourth one normalise what has come before it is multiplied
-//   needs    C a multiple of 8, stride S in space, Co a multiple of 8 or (few) at most 16; groups of 4, 8 or 16 channels;
-//            channels beyond C are zeros, weights beyond Co are read and dropped; with `norm` one frame, no past, C at most 1024
-//   differs  from the reference by the order of the sums and one rounding; with `norm` also by that of `tanh_fast`
+//   x, cache (frames, H, W, C) E through tensor maps, zero outside        w  [phase][tap][Co][C] E        bias  f32
+//   y        through a tensor map per phase; directly for few channels; `add` adds the result to its contents
+//   partial  [frame][group][slot] (sum, sum of squares) of 2 x 16 pixels and the channels of a group, or null
+//   norm     of kernels with that suffix: a group norm and SiLU that x passes first
+//   grid     a block per multiprocessor, each loops over tiles of 16 x 16 pixels by BN channels; a last row of tiles
+//            that is at most 8 pixels high has tiles of 8 x 32
+//   block    two warpgroups multiply, 8 rows of 16 pixels each; one thread of a third one copies; with `norm` the other
+//            warps of the third and a fourth one normalise pixels in shared memory
+//   needs    C a multiple of 8, stride S in space, Co a multiple of 8 or (few) at most 16; groups of 4, 8 or 16
+//            channels; with `norm` one frame, no cache, C at most 1024
+//   differs  from the reference by the order of the sums and one rounding; with `norm` also by the error of `tanh_fast`
 //
-// A pixel's 64 channels are one 128-byte row of the swizzle, and the swizzle follows the address alone. So a tap that
-// moves the tile by (dy, dx) moves the start address by whole rows and nothing else: groups of 8 pixels stay one row of
-// pixels apart, whatever the border's width. With stride 2 the pixels come in four planes, even and odd rows and columns,
-// each with the taps that read it.
-#include "norming.cuh"
-#include "sums.cuh"
+// Channels beyond C are zeros; weights beyond Co are read and ignored. The 64 channels of a pixel are one 128-byte row
+// of the swizzle pattern, which depends on the address alone. A tap (dy, dx) therefore only moves the start address by
+// whole rows: groups of 8 pixels stay one row of pixels apart, whatever the width of the halo. With stride 2 the pixels
+// come in four planes, even and odd rows and columns, each with the taps that read it.
+#include "group_sums.cuh"
+#include "norm_on_load.cuh"
 #include "tiles.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-constexpr int HALO_BK = 64;
-constexpr int OUT_WARP = 8192, OUT_HALF = 4096;                         // bytes of a warp's output, and of 64 channels of it
+constexpr int HOPPER_BK = 64;
+constexpr int OUT_WARP = 8192, OUT_HALF = 4096;  // bytes of a warp's output, and of 64 of its channels
 
 struct Phases { TensorMap of[4]; };
 
@@ -40,24 +40,27 @@ struct Plane {
     __device__ __forceinline__ int tap(int s) const { return (row(s) * S + y) * K + column(s) * S + x; }
 };
 
-__device__ __forceinline__ int halo_class(int i, int n) { return i == 0 ? 0 : i == n - 1 ? 3 : 1 + (i & 1); }
+__device__ __forceinline__ int border_class_of(int i, int n) { return i == 0 ? 0 : i == n - 1 ? 3 : 1 + (i & 1); }
 
-// The bias of a pixel: one for all, or one of a table where an upsampler meets the border.
+// The bias of a pixel: the same for all pixels, or for upsamplers one of a table indexed by the distance to the border.
 template <int K>
-__device__ __forceinline__ const float* bias_of(const ConvArgs& c, const Tile& tile, int row, int column, const float* bias) {
+__device__ __forceinline__ const float* bias_of(const ConvArgs& c, const Tile& tile, int row, int column,
+                                                const float* bias) {
     if (K == 2) {
-        row = min(2 * row + (tile.phase >> 1), 2 * c.out_h - 1), column = min(2 * column + (tile.phase & 1), 2 * c.out_w - 1);
-        bias += (halo_class(row, 2 * c.out_h) * 4 + halo_class(column, 2 * c.out_w)) * c.c_out;
+        row = min(2 * row + (tile.phase >> 1), 2 * c.out_h - 1),
+        column = min(2 * column + (tile.phase & 1), 2 * c.out_w - 1);
+        bias += (border_class_of(row, 2 * c.out_h) * 4 + border_class_of(column, 2 * c.out_w)) * c.c_out;
     }
     return bias + tile.channel;
 }
 
-// Sums begin with the bias of their channels; those of channels that are not there with zero.
+// Initialises sums with the bias of their channels; those of channels beyond Co with zero.
 template <int K>
-__device__ __forceinline__ void begin(float (&sums)[2][64], const ConvArgs& c, const Tile& tile, int row, int column, const float* bias, int lane) {
+__device__ __forceinline__ void begin(float (&sums)[2][64], const ConvArgs& c, const Tile& tile, int row, int column,
+                                      const float* bias, int lane) {
     #pragma unroll
     for (int s = 0; s < 4; s++) {                                      // pixels (s % 2, s / 2 * 8) from row, column
-        if (K != 2 && s > 0) break;                                    // the same for all
+        if (K != 2 && s > 0) break;                                    // the same for all pixels
         const float* shift = bias_of<K>(c, tile, row + s % 2, column + s / 2 * 8, bias) + lane % 4 * 2;
         #pragma unroll
         for (int j = 0; j < 16; j++) {
@@ -69,7 +72,7 @@ __device__ __forceinline__ void begin(float (&sums)[2][64], const ConvArgs& c, c
     }
 }
 
-// Rounds what a warp has made into shared memory, where with ADD lies what is added first.
+// Rounds the results of a warp into shared memory; with ADD, adds them to its contents.
 template <class E, bool ADD>
 __device__ __forceinline__ void round_out(float (&sums)[2][64], u32 output, int lane) {
     #pragma unroll
@@ -77,7 +80,8 @@ __device__ __forceinline__ void round_out(float (&sums)[2][64], u32 output, int 
         const u32 pixels = output + (s % 2 * 16 + s / 2 * 8 + lane % 8) * ROW;
         u32 v[4][4];
         #pragma unroll
-        for (int n = 0; n < 4 && ADD; n++) load_matrices(v[n], pixels + n / 2 * OUT_HALF + (((n % 2 * 4 + lane / 8) ^ (lane % 8)) << 4));
+        for (int n = 0; n < 4 && ADD; n++)
+            load_matrices(v[n], pixels + n / 2 * OUT_HALF + (((n % 2 * 4 + lane / 8) ^ (lane % 8)) << 4));
         #pragma unroll
         for (int n = 0; n < 4; n++) {                                  // chunks of eight channels, four at a time
             #pragma unroll
@@ -92,20 +96,22 @@ __device__ __forceinline__ void round_out(float (&sums)[2][64], u32 output, int 
 }
 
 template <class E, int K, int S, int BN, bool NORM>
-__device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phases& maps_y, E* y, const float* bias, int add, float2* partial, int groups,
-                          const ConvArgs& c, const NormArgs& norm) {
-    // Weights of many channels come tap by tap; those of few for all taps at once, since their products take no longer than
-    // the waiting.
+__device__ void conv_hopper(const Inputs& maps, const TensorMap& map_w, const Phases& maps_y, E* y, const float* bias,
+                            int add, float2* partial, int groups, const ConvArgs& c, const NormArgs& norm) {
+    // Weights of many channels are copied tap by tap. Those of few channels are copied for all taps at once, since a
+    // tap's products would take less time than a wait at a barrier.
     constexpr int TOGETHER = BN < 128 ? K * K : 1, A_STAGES = BN < 128 ? 4 : 2, B_STAGES = BN < 128 ? 2 : 4;
     constexpr int B_TAP = BN * ROW, B_BYTES = TOGETHER * B_TAP, PLANES = S * S;
     constexpr int BORDER = (K - 1) / S, HALO = TILE + BORDER, WIDE = 2 * TILE + BORDER;
     constexpr int A_BYTES = HALO * HALO * ROW, WIDE_BYTES = WIDE * (TILE / 2 + BORDER) * ROW;
     constexpr int A_STAGE = ((WIDE_BYTES > A_BYTES ? WIDE_BYTES : A_BYTES) + 1023) / 1024 * 1024;
     extern __shared__ unsigned char memory[];
-    const u32 a_tiles = (shared_address(memory) + 1023) & ~1023u, b_tiles = a_tiles + A_STAGES * A_STAGE, outputs = b_tiles + B_STAGES * B_BYTES;
+    const u32 a_tiles = (shared_address(memory) + 1023) & ~1023u, b_tiles = a_tiles + A_STAGES * A_STAGE,
+              outputs = b_tiles + B_STAGES * B_BYTES;
     const u32 a_full = outputs + (BN == 128 ? 8 * OUT_WARP : 0), a_empty = a_full + 8 * A_STAGES;
-    const u32 b_full = a_empty + 8 * A_STAGES, b_empty = b_full + 8 * B_STAGES, y_full = b_empty + 8 * B_STAGES, y_empty = y_full + 8;
-    const u32 a_ready = NORM ? y_empty + 8 : a_full;                    // to be multiplied
+    const u32 b_full = a_empty + 8 * A_STAGES, b_empty = b_full + 8 * B_STAGES, y_full = b_empty + 8 * B_STAGES,
+              y_empty = y_full + 8;
+    const u32 a_ready = NORM ? y_empty + 8 : a_full;                    // pixels may be multiplied
     const u32 table = (a_ready + 8 * A_STAGES + 15) & ~15u;
     const int group = threadIdx.x / 128;
     if (threadIdx.x == 0) {
@@ -117,7 +123,7 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
     }
     if (NORM) tabulate(table, norm, c);
     __syncthreads();
-    const int slabs = (c.c_in + HALO_BK - 1) / HALO_BK, taps = c.taps_t * K * K, steps = c.taps_t * slabs * PLANES;
+    const int slabs = (c.c_in + HOPPER_BK - 1) / HOPPER_BK, taps = c.taps_t * K * K, steps = c.taps_t * slabs * PLANES;
     const Cut cut(c, K > 1 && S == 1);
     const int blocks = (c.c_out + BN - 1) / BN, tiles = cut.tiles * blocks * c.phases * c.out_frames;
     auto tile_of = [&](int i) { return cut.tile(i / blocks / c.phases, i % blocks * BN, i / blocks % c.phases); };
@@ -125,16 +131,16 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
     Ring<B_STAGES> b;
     if (group >= 2) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(NORM ? 56 : 40));
-        const int first = ((int)threadIdx.x - 288) / 8;                // pixel of those that normalise
+        const int first = ((int)threadIdx.x - 288) / 8;                // first pixel that a normalising thread owns
         const bool normalises = NORM && threadIdx.x >= 288 && first < NORM_STEP;
         for (int i = blockIdx.x; normalises && i < tiles; i += gridDim.x) {
             const Tile tile = tile_of(i);
             for (int k = 0; k < slabs; k++) {
-                const int channel = k * HALO_BK + threadIdx.x % 8 * 8, width = tile.wide ? WIDE : HALO;
-                const Norming norming(table, channel);
+                const int channel = k * HOPPER_BK + threadIdx.x % 8 * 8, width = tile.wide ? WIDE : HALO;
+                const OnLoadNorm on_load(table, channel);
                 barrier_wait(a_full + 8 * a.at, a.parity);
                 if (channel < c.c_in)
-                    normalise<E>(norming, a_tiles + a.at * A_STAGE, c, tile.row - c.pad_h, tile.column - c.pad_w, width,
+                    normalise<E>(on_load, a_tiles + a.at * A_STAGE, c, tile.row - c.pad_h, tile.column - c.pad_w, width,
                                  tile.wide ? TILE / 2 + BORDER : HALO, first);
                 asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
                 __syncwarp();
@@ -144,22 +150,24 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
         }
         if (threadIdx.x != 256) return;
         int old = 0;
-        auto bring = [&](const Tile& tile, int k) {
+        auto load_pixels = [&](const Tile& tile, int k) {
             const Plane<K, S> plane(k % PLANES);
-            const int channel = k / PLANES % slabs * HALO_BK, frame = tile.t * c.stride_t + k / PLANES / slabs + c.first;
-            const int row = tile.row * S - c.pad_h + (tile.phase >> 1) + plane.y, column = tile.column * S - c.pad_w + (tile.phase & 1) + plane.x;
+            const int channel = k / PLANES % slabs * HOPPER_BK,
+                      frame = tile.t * c.stride_t + k / PLANES / slabs + c.first;
+            const int row = tile.row * S - c.pad_h + (tile.phase >> 1) + plane.y,
+                      column = tile.column * S - c.pad_w + (tile.phase & 1) + plane.x;
             barrier_wait(a_empty + 8 * a.at, a.parity ^ 1);
             barrier_expect(a_full + 8 * a.at, tile.wide ? WIDE_BYTES : A_BYTES);
-            copy_4d(a_tiles + a.at * A_STAGE, frame < 0 ? &maps.past[tile.wide] : &maps.x[tile.wide], a_full + 8 * a.at, channel, column, row,
-                    frame < 0 ? frame + c.past_frames : frame);
+            copy_4d(a_tiles + a.at * A_STAGE, frame < 0 ? &maps.cache[tile.wide] : &maps.x[tile.wide],
+                    a_full + 8 * a.at, channel, column, row, frame < 0 ? frame + c.cache_frames : frame);
             a.next();
         };
-        if (blockIdx.x < tiles) bring(tile_of(blockIdx.x), 0);
+        if (blockIdx.x < tiles) load_pixels(tile_of(blockIdx.x), 0);
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
             const Tile tile = tile_of(i);
             for (int k = 0; k < steps; k++) {
                 const Plane<K, S> plane(k % PLANES);
-                const int dt = k / PLANES / slabs, channel = k / PLANES % slabs * HALO_BK;
+                const int dt = k / PLANES / slabs, channel = k / PLANES % slabs * HOPPER_BK;
                 for (int s = 0; s < plane.count; s += TOGETHER) {
                     barrier_wait(b_empty + 8 * b.at, b.parity ^ 1);
                     barrier_expect(b_full + 8 * b.at, B_BYTES);
@@ -167,20 +175,21 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
                         copy_2d(b_tiles + b.at * B_BYTES + j * B_TAP, &map_w, b_full + 8 * b.at, channel,
                                 (tile.phase * taps + dt * K * K + plane.tap(s + j)) * c.c_out + tile.channel);
                     b.next();
-                    // The pixels of the next step, as soon as the multipliers have left those of the one before.
+                    // Pixels of the next step, once the multipliers have released those of the previous one.
                     if (s != min(B_STAGES, plane.count - TOGETHER)) continue;
-                    if (k + 1 < steps) bring(tile, k + 1);
-                    else if (i + gridDim.x < tiles) bring(tile_of(i + gridDim.x), 0);
+                    if (k + 1 < steps) load_pixels(tile, k + 1);
+                    else if (i + gridDim.x < tiles) load_pixels(tile_of(i + gridDim.x), 0);
                 }
             }
-            if (BN == 128 && add) {                                    // by now the multipliers have begun with this tile
+            if (BN == 128 && add) {                                    // the multipliers have started this tile
                 const int halves = c.c_out - tile.channel > 64 ? 2 : 1;
                 barrier_wait(y_empty, old ^ 1);
                 barrier_expect(y_full, 8 * halves * OUT_HALF);
                 for (int i = 0; i < 8 * halves; i++) {
                     const int warp = i / halves, right = tile.wide ? warp / 4 : 0;
-                    copy_4d(outputs + warp * OUT_WARP + i % halves * OUT_HALF, &maps_y.of[0], y_full, tile.channel + i % halves * 64,
-                            tile.column + right * TILE, tile.row + (warp - right * 4) * 2, tile.t * c.frame_step + c.frame_start);
+                    copy_4d(outputs + warp * OUT_WARP + i % halves * OUT_HALF, &maps_y.of[0], y_full,
+                            tile.channel + i % halves * 64, tile.column + right * TILE,
+                            tile.row + (warp - right * 4) * 2, tile.t * c.frame_step + c.frame_start);
                 }
                 old ^= 1;
             }
@@ -188,14 +197,16 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
         return;
     }
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(NORM ? 200 : 232));
-    const bool speaks = threadIdx.x % 128 == 0;
+    const bool elected = threadIdx.x % 128 == 0;
     const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
     const u32 output = outputs + (group * 4 + warp) * OUT_WARP;
     int made = 0;
     for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
         const Tile tile = tile_of(i);
-        const int pitch = tile.wide ? WIDE : HALO, part = tile.wide ? TILE : (TILE / 2) * HALO;         // from the one warpgroup's pixels to the other's
-        const int row = tile.row + (tile.wide ? 0 : group * 8) + warp * 2, left = tile.column + (tile.wide ? group * TILE : 0), column = left + lane / 4;
+        const int pitch = tile.wide ? WIDE : HALO,
+                  part = tile.wide ? TILE : (TILE / 2) * HALO;  // offset of the second warpgroup's pixels
+        const int row = tile.row + (tile.wide ? 0 : group * 8) + warp * 2,
+                  left = tile.column + (tile.wide ? group * TILE : 0), column = left + lane / 4;
         float sums[2][BN / 2];                                         // 8 x 8 pixels each, left and right
         if constexpr (BN == 128) {
             begin<K>(sums, c, tile, row, column, bias, lane);
@@ -213,7 +224,8 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
                 wgmma_fence();
                 #pragma unroll
                 for (int i = 0; i < TOGETHER; i++) {
-                    const u32 at = pixels + (plane.row(s + i) * pitch + plane.column(s + i)) * ROW, weights = b_tiles + b.at * B_BYTES + i * B_TAP;
+                    const u32 at = pixels + (plane.row(s + i) * pitch + plane.column(s + i)) * ROW,
+                              weights = b_tiles + b.at * B_BYTES + i * B_TAP;
                     #pragma unroll
                     for (int q = 0; q < ROW; q += 32) {
                         const u64 w = descriptor(weights + q, 8 * ROW);
@@ -222,14 +234,14 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
                     }
                 }
                 wgmma_commit();
-                if (BN == 128 && made > 0 && k == 0 && s == 0 && lane == 0) {  // the output before this one has left
+                if (BN == 128 && made > 0 && k == 0 && s == 0 && lane == 0) {  // the previous output has been read
                     store_wait_read();
                     barrier_arrive(y_empty);
                 }
                 wgmma_wait<1>();
-                // What the product before this one read is free now.
-                if (speaks && used_b >= 0) barrier_arrive(b_empty + 8 * used_b);
-                if (speaks && used_a >= 0) barrier_arrive(a_empty + 8 * used_a);
+                // The operands of the previous product are free.
+                if (elected && used_b >= 0) barrier_arrive(b_empty + 8 * used_b);
+                if (elected && used_a >= 0) barrier_arrive(a_empty + 8 * used_a);
                 used_a = -1, used_b = b.at;
                 b.next();
             }
@@ -237,9 +249,9 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
             a.next();
         }
         wgmma_wait<0>();
-        if (speaks) barrier_arrive(b_empty + 8 * used_b), barrier_arrive(a_empty + 8 * used_a);
+        if (elected) barrier_arrive(b_empty + 8 * used_b), barrier_arrive(a_empty + 8 * used_a);
         const i64 frame = tile.t * c.frame_step + c.frame_start;
-        if constexpr (BN < 128) {                                      // channels that fill no chunk, let alone a tile
+        if constexpr (BN < 128) {                                      // too few channels for a chunk of eight
             #pragma unroll
             for (int s = 0; s < 4; s++) {
                 const int r = row + s % 2, q = column + s / 2 * 8;
@@ -261,7 +273,8 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
             __syncwarp();
             if (lane == 0) {
                 for (int h = 0; h < 2 && tile.channel + h * 64 < c.c_out; h++)
-                    store_4d(&maps_y.of[tile.phase], output + h * OUT_HALF, tile.channel + h * 64, left, row, (int)frame);
+                    store_4d(&maps_y.of[tile.phase], output + h * OUT_HALF, tile.channel + h * 64, left, row,
+                             (int)frame);
                 store_commit();
             }
             if (partial && left < c.out_w) {
@@ -281,21 +294,21 @@ __device__ void conv_halo(const Inputs& maps, const TensorMap& map_w, const Phas
     if (BN == 128 && lane == 0) store_wait();
 }
 
-#define CONV_HALO(name, E, K, S, BN, NORM)                                                                              \
-    extern "C" __global__ void __launch_bounds__(NORM ? 512 : 384, 1)                                                   \
-    name(const __grid_constant__ Inputs inputs, const __grid_constant__ TensorMap w, const __grid_constant__ Phases phases, E* y, \
-         const float* bias, int add, float2* partial, int groups, const __grid_constant__ ConvArgs c,                   \
-         const __grid_constant__ NormArgs norm) {                                                                       \
-        conv_halo<E, K, S, BN, NORM>(inputs, w, phases, y, bias, add, partial, groups, c, norm);                        \
+#define CONV_HOPPER(name, E, K, S, BN, NORM)                                                                       \
+    extern "C" __global__ void __launch_bounds__(NORM ? 512 : 384, 1)                                              \
+        name(const __grid_constant__ Inputs inputs, const __grid_constant__ TensorMap w,                           \
+             const __grid_constant__ Phases phases, E* y, const float* bias, int add, float2* partial, int groups, \
+             const __grid_constant__ ConvArgs c, const __grid_constant__ NormArgs norm) {                          \
+        conv_hopper<E, K, S, BN, NORM>(inputs, w, phases, y, bias, add, partial, groups, c, norm);                 \
     }
-#define CONV_HALOS(E)                                                                                                   \
-    CONV_HALO(conv_halo_3x3_##E, E, 3, 1, 128, false)                                                                   \
-    CONV_HALO(conv_halo_3x3_norm_##E, E, 3, 1, 128, true)                                                               \
-    CONV_HALO(conv_halo_3x3_by2_##E, E, 3, 2, 128, false)                                                               \
-    CONV_HALO(conv_halo_3x3_few_##E, E, 3, 1, 16, false)                                                                \
-    CONV_HALO(conv_halo_2x2_##E, E, 2, 1, 128, false)                                                                   \
-    CONV_HALO(conv_halo_1x1_##E, E, 1, 1, 128, false)
-CONV_HALOS(f16)
-CONV_HALOS(bf16)
+#define CONV_HOPPERS(E) \
+    CONV_HOPPER(conv_hopper_3x3_##E, E, 3, 1, 128, false) \
+    CONV_HOPPER(conv_hopper_3x3_norm_##E, E, 3, 1, 128, true) \
+    CONV_HOPPER(conv_hopper_3x3_by2_##E, E, 3, 2, 128, false) \
+    CONV_HOPPER(conv_hopper_3x3_few_##E, E, 3, 1, 16, false) \
+    CONV_HOPPER(conv_hopper_2x2_##E, E, 2, 1, 128, false) \
+    CONV_HOPPER(conv_hopper_1x1_##E, E, 1, 1, 128, false)
+CONV_HOPPERS(f16)
+CONV_HOPPERS(bf16)
 
 #endif

@@ -1,14 +1,14 @@
-// widen: matrices stored in few bits to the type that products read
+// dequantize: a quantised matrix to the type that products read
 //
-//   y        (count) E               stored  whole blocks, as files hold them: reseed-ops/src/quant.rs says what they mean
-//   grid     eight values a thread
-//   differs  from the definition in nothing: products are exact in f32, and every value is rounded once
+//   stored   whole blocks, as files hold them; reseed-ops/src/quant.rs defines them        y  (count) E
+//   grid     eight values per thread, 256 threads per block
+//   differs  from the reference in nothing: products are exact in f32, and every value is rounded once
 #include "element.cuh"
 
 __device__ __forceinline__ float half_at(const u8* at) { return wide(f16{*(const u16*)at}); }
 __device__ __forceinline__ u32 byte_of(uint2 eight, int i) { return (i < 4 ? eight.x : eight.y) >> 8 * (i % 4) & 255; }
 
-// Blocks of 32 bytes behind their scale, so that nothing starts on more than two bytes.
+// Blocks of an f16 scale and 32 bytes; a block is aligned to two bytes.
 struct Q8_0 {
     __device__ static void eight(float (&v)[8], const u8* stored, i64 first, int) {
         const u8* block = stored + first / 32 * 34;
@@ -22,7 +22,7 @@ struct Q8_0 {
     }
 };
 
-// Blocks of 256: scale, minimum, those of eight sub-blocks in 12 bytes, nibbles.
+// Blocks of 256: scale, minimum, those of eight sub-blocks in 12 bytes, then nibbles.
 struct Q4K {
     __device__ static void eight(float (&v)[8], const u8* stored, i64 first, int) {
         const u8* block = stored + first / 256 * 144;
@@ -37,7 +37,7 @@ struct Q4K {
     }
 };
 
-// Bytes with the exponent of f16, less eight, and its first bits of mantissa.
+// Bytes with a sign, an exponent of 4 bits and a mantissa of 3; read as f16, the exponent is eight too small.
 struct E4m3 {
     __device__ static void eight(float (&v)[8], const u8* stored, i64 first, int count) {
         uint2 bytes = {0, 0};
@@ -52,13 +52,13 @@ struct E4m3 {
 };
 
 template <class Q, class E>
-__device__ void widen(E* y, const u8* stored, i64 count) {
+__device__ void dequantize(E* y, const u8* stored, i64 count) {
     const i64 first = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 8;
     if (first >= count) return;
     const int left = count - first < 8 ? (int)(count - first) : 8;
     float v[8];
     Q::eight(v, stored, first, left);
-    Some<E, 8> out;
+    Vec<E, 8> out;
     #pragma unroll
     for (int i = 0; i < 8; i++) out.at[i] = narrow<E>(v[i]);
     if (left == 8) return out.store(y + first);
@@ -66,10 +66,16 @@ __device__ void widen(E* y, const u8* stored, i64 count) {
     for (int i = 0; i < 8; i++) if (i < left) y[first + i] = out.at[i];
 }
 
-#define WIDEN(E, suffix)                                                                                                \
-    extern "C" __global__ void __launch_bounds__(256) widen_q8_0_##suffix(E* y, const u8* stored, i64 count) { widen<Q8_0, E>(y, stored, count); } \
-    extern "C" __global__ void __launch_bounds__(256) widen_q4_k_##suffix(E* y, const u8* stored, i64 count) { widen<Q4K, E>(y, stored, count); } \
-    extern "C" __global__ void __launch_bounds__(256) widen_e4m3_##suffix(E* y, const u8* stored, i64 count) { widen<E4m3, E>(y, stored, count); }
-WIDEN(f16, f16)
-WIDEN(bf16, bf16)
-WIDEN(float, f32)
+#define DEQUANTIZE(E, suffix)                                                                                       \
+    extern "C" __global__ void __launch_bounds__(256) dequantize_q8_0_##suffix(E* y, const u8* stored, i64 count) { \
+        dequantize<Q8_0, E>(y, stored, count);                                                                      \
+    }                                                                                                               \
+    extern "C" __global__ void __launch_bounds__(256) dequantize_q4_k_##suffix(E* y, const u8* stored, i64 count) { \
+        dequantize<Q4K, E>(y, stored, count);                                                                       \
+    }                                                                                                               \
+    extern "C" __global__ void __launch_bounds__(256) dequantize_e4m3_##suffix(E* y, const u8* stored, i64 count) { \
+        dequantize<E4m3, E>(y, stored, count);                                                                      \
+    }
+DEQUANTIZE(f16, f16)
+DEQUANTIZE(bf16, bf16)
+DEQUANTIZE(float, f32)

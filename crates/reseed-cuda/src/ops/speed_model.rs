@@ -1,15 +1,16 @@
-//! How fast a card is, as far as plans depend on it.
+//! The speed of a GPU as the planner models it.
 
 use reseed_ops::{Precision, SpeedModel};
 
 use crate::driver::Driver;
 
-/// What kernels of ours reach on one H200, and about that share of what others are said to reach.
+/// Measured rates of one H200, and estimates for other GPUs from their published figures.
 pub fn of(driver: &Driver, precision: Precision) -> SpeedModel {
     let large = matches!(driver.info.capability, (8, 0) | (9, 0) | (10, _));
-    // Of a multiprocessor in a nanosecond; the bus is one generation older on most other cards.
-    let (flops, bytes, bus) = match (driver.kernels.halo, large) {
-        // Convolutions that compute two columns at a time with fewer products.
+    // Effective FLOP per multiprocessor and nanosecond; bytes of device memory and of the bus per nanosecond. Most GPUs
+    // other than Hopper have a bus of the previous generation.
+    let (flops, bytes, bus) = match (driver.kernels.hopper, large) {
+        // Winograd F(2,3) executes fewer products than it counts.
         (true, _) if precision == Precision::F16 => (5_600, 3_300, 48),
         (true, _) => (5_000, 3_300, 48),
         (false, true) => (2_500, 1_600, 22),
