@@ -244,8 +244,8 @@ impl CublasLt {
     /// Queues y = x wᵀ + bias; `false` where the library does not support the product, and then nothing is queued.
     ///
     /// # Safety
-    /// The pointers hold the operands of `product`, the workspace holds [`WORKSPACE`] bytes, and the context of `stream`
-    /// is current.
+    /// The pointers hold the operands of `product`, the workspace holds [`WORKSPACE`] bytes, and the context of
+    /// `stream` is current.
     pub unsafe fn multiply(&self, product: &Product, at: Operands, algorithm: &Algorithm, stream: CUstream) -> bool {
         let Some(described) = Described::new(self, product, at.bias) else { return false };
         let [w, x, y] = described.layouts;

@@ -1,8 +1,8 @@
 //! The CUDA device of the Reseed engine: [`CudaOps`] implements [`reseed_ops::Device`] on one NVIDIA GPU.
 //!
-//! The kernels are CUDA C++ in `kernels/`, compiled ahead of time and embedded: a user needs only the driver, and a build
-//! needs only Rust. This crate knows no model and no video. [`reseed_ops::reference`] defines the ops; conformance tests
-//! compare this device with it on a machine with a GPU.
+//! The kernels are CUDA C++ in `kernels/`, compiled ahead of time and embedded: a user needs only the driver, and a
+//! build needs only Rust. This crate knows no model and no video. [`reseed_ops::reference`] defines the ops;
+//! conformance tests compare this device with it on a machine with a GPU.
 //!
 //! ```
 //! use reseed_cuda::CudaOps;

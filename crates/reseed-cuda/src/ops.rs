@@ -53,7 +53,7 @@ use crate::device_memory::DeviceMemory;
 use crate::driver::{DeviceInfo, Driver};
 use crate::kernels::Kernels;
 use crate::stream::{Event, Stream};
-use conv_hopper::norms_on_load;
+use conv_hopper::fuses_norm;
 use conv_winograd::WinogradWeights;
 use margin::free_memory_margin;
 use offloaded::Offloaded;
@@ -155,7 +155,7 @@ impl CudaOps {
         let (dtype, hopper, library) = (self.dtype, self.driver.kernels.hopper, self.tuner.is_some());
         let (speed, wide) = (speed_model::of(&self.driver, self.precision()), self.memory.wide);
         let new = move || TraceOps::new(dtype, dtype, workspace::of(dtype, hopper, library));
-        let on_load = move |spec: &ConvSpec| norms_on_load(dtype, hopper, spec);
+        let on_load = move |spec: &ConvSpec| fuses_norm(dtype, hopper, spec);
         Box::new(move || {
             new().with_quantized_weights().with_fused_norms(on_load).with_speed(speed).with_large_buffers(wide)
         })

@@ -1,5 +1,5 @@
-//! The record of measured matrix products: for each one whether Reseed's kernel or one of cuBLASLt is faster. It is a file,
-//! so that nothing is measured twice.
+//! The record of measured matrix products: for each one whether Reseed's kernel or one of cuBLASLt is faster. It is a
+//! file, so that nothing is measured twice.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,18 +34,18 @@ impl fmt::Display for Product {
 
 /// The faster kernel for a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub enum KernelChoice {
     /// Reseed's.
     Own,
     /// One of cuBLASLt.
     Library(Algorithm),
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for KernelChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Choice::Own => f.write_str("own"),
-            Choice::Library(Algorithm(words)) => {
+            KernelChoice::Own => f.write_str("own"),
+            KernelChoice::Library(Algorithm(words)) => {
                 f.write_str("cublaslt ")?;
                 words.iter().try_for_each(|word| write!(f, "{word:016x}"))
             }
@@ -53,17 +53,17 @@ impl fmt::Display for Choice {
     }
 }
 
-impl Choice {
-    fn parse(text: &str) -> Option<Choice> {
+impl KernelChoice {
+    fn parse(text: &str) -> Option<KernelChoice> {
         if text == "own" {
-            return Some(Choice::Own);
+            return Some(KernelChoice::Own);
         }
         let digits = text.strip_prefix("cublaslt ").filter(|digits| digits.len() == 128 && digits.is_ascii())?;
         let mut words = [0; 8];
         for (i, word) in words.iter_mut().enumerate() {
             *word = u64::from_str_radix(&digits[16 * i..][..16], 16).ok()?;
         }
-        Some(Choice::Library(Algorithm(words)))
+        Some(KernelChoice::Library(Algorithm(words)))
     }
 }
 
@@ -81,7 +81,7 @@ fn gpu_and_driver(gpu: &str, (major, minor): (usize, usize)) -> String {
 pub struct Record {
     path: PathBuf,
     /// By machine and product.
-    choices: BTreeMap<(String, String), Choice>,
+    choices: BTreeMap<(String, String), KernelChoice>,
 }
 
 impl Record {
@@ -113,14 +113,14 @@ impl Record {
     pub fn wants_library(&self, gpu: &str, driver: (usize, usize)) -> bool {
         let start = format!("{}\t", gpu_and_driver(gpu, driver));
         let ours = |machine: &str| machine.starts_with(&start) && machine.ends_with(STAMP.trim());
-        self.choices.iter().any(|((machine, _), choice)| ours(machine) && *choice != Choice::Own)
+        self.choices.iter().any(|((machine, _), choice)| ours(machine) && *choice != KernelChoice::Own)
     }
 
-    pub fn get(&self, machine: &str, product: &Product) -> Option<Choice> {
+    pub fn get(&self, machine: &str, product: &Product) -> Option<KernelChoice> {
         self.choices.get(&(machine.to_string(), product.to_string())).copied()
     }
 
-    pub fn add(&mut self, machine: &str, product: &Product, choice: Choice) {
+    pub fn add(&mut self, machine: &str, product: &Product, choice: KernelChoice) {
         self.choices.insert((machine.to_string(), product.to_string()), choice);
     }
 
@@ -129,8 +129,9 @@ impl Record {
         for (key, choice) in Record::read(&self.path).0.choices {
             self.choices.entry(key).or_insert(choice);
         }
-        let line =
-            |((machine, product), choice): (&(String, String), &Choice)| format!("{machine}\t{product}\t{choice}\n");
+        let line = |((machine, product), choice): (&(String, String), &KernelChoice)| {
+            format!("{machine}\t{product}\t{choice}\n")
+        };
         let text: String = [format!("{TITLE}\n")].into_iter().chain(self.choices.iter().map(line)).collect();
         if let Some(folder) = self.path.parent() {
             fs::create_dir_all(folder)?;
@@ -149,11 +150,11 @@ fn damaged(path: &Path, line: usize) -> String {
 }
 
 /// Parses GPU, driver, library, kernels; product; choice.
-fn parse(line: &str) -> Option<((String, String), Choice)> {
+fn parse(line: &str) -> Option<((String, String), KernelChoice)> {
     let (rest, choice) = line.rsplit_once('\t')?;
     let (machine, product) = rest.rsplit_once('\t')?;
     (machine.split('\t').count() == 4).then_some(())?;
-    Some(((machine.into(), product.into()), Choice::parse(choice)?))
+    Some(((machine.into(), product.into()), KernelChoice::parse(choice)?))
 }
 
 #[cfg(test)]
@@ -173,15 +174,15 @@ mod tests {
         let (_folder, path) = missing_record();
         let (mut record, warning) = Record::read(&path);
         assert!(warning.is_none() && record.counts() == (0, 0));
-        let choice = Choice::Library(Algorithm([1, 2, 3, u64::MAX, 5, 6, 7, 8]));
+        let choice = KernelChoice::Library(Algorithm([1, 2, 3, u64::MAX, 5, 6, 7, 8]));
         let here = machine("NVIDIA\tH200", (12, 8), 120_804);
         let other = Product { biased: false, ..PRODUCT };
         record.add(&here, &PRODUCT, choice);
-        record.add(&here, &other, Choice::Own);
+        record.add(&here, &other, KernelChoice::Own);
         record.write().unwrap();
         let (record, warning) = Record::read(&path);
         assert_eq!((warning, record.counts()), (None, (2, 1)));
-        assert_eq!([record.get(&here, &PRODUCT), record.get(&here, &other)], [Some(choice), Some(Choice::Own)]);
+        assert_eq!([record.get(&here, &PRODUCT), record.get(&here, &other)], [Some(choice), Some(KernelChoice::Own)]);
         assert_eq!(record.get(&here, &Product { rows: 58, ..PRODUCT }), None);
         for elsewhere in
             [("NVIDIA H100", (12, 8), 120_804), ("NVIDIA H200", (13, 0), 120_804), ("NVIDIA H200", (12, 8), 130_000)]
@@ -197,9 +198,9 @@ mod tests {
         let (_folder, path) = missing_record();
         let (mut first, mut second) = (Record::read(&path).0, Record::read(&path).0);
         let here = machine("GPU", (12, 8), 1);
-        first.add(&here, &PRODUCT, Choice::Own);
+        first.add(&here, &PRODUCT, KernelChoice::Own);
         first.write().unwrap();
-        second.add(&here, &Product { rows: 1, ..PRODUCT }, Choice::Own);
+        second.add(&here, &Product { rows: 1, ..PRODUCT }, KernelChoice::Own);
         second.write().unwrap();
         assert_eq!(Record::read(&path).0.counts(), (2, 1));
     }
@@ -208,7 +209,7 @@ mod tests {
     fn a_damaged_record_is_reported_and_ignored() {
         let (_folder, path) = missing_record();
         let (mut record, _) = Record::read(&path);
-        record.add(&machine("GPU", (12, 8), 1), &PRODUCT, Choice::Library(Algorithm::default()));
+        record.add(&machine("GPU", (12, 8), 1), &PRODUCT, KernelChoice::Library(Algorithm::default()));
         record.write().unwrap();
         let good = fs::read_to_string(&path).unwrap();
         let end = good.trim_end().len();

@@ -1,5 +1,5 @@
-//! Attention: a fused kernel where one fits the head; otherwise the scores of a chunk of queries, their softmax, and its
-//! product with the values.
+//! Attention: a fused kernel where one fits the head; otherwise the scores of a chunk of queries, their softmax, and
+//! its product with the values.
 
 use reseed_ops::{DType, Result, Shape, Tensor};
 
@@ -173,8 +173,8 @@ impl Head<'_> {
         }
     }
 
-    /// out = weights v / total. The sums before the division may exceed the range of f16; they are written to the memory
-    /// of the scores in f32.
+    /// out = weights v / total. The sums before the division may exceed the range of f16; they are written to the
+    /// memory of the scores in f32.
     fn weigh_values(&self, scratch: &Scratch, first: usize, rows: usize) -> Result<()> {
         let pitch = pitch(self.keys);
         let y = self.out.plus(first * self.width * self.dtype.bytes());
@@ -182,8 +182,8 @@ impl Head<'_> {
         let Scratch { scores, weights, values, bias, .. } = scratch;
         let product = Convolution::product(self.dtype, weights.ptr(), values.ptr(), bias.ptr(), scores.ptr(), args);
         let name = format!("divide_rows_{}", self.dtype);
-        // SAFETY: both factors hold rows of `pitch` values, zero after the keys; `y` is rows of the result. The arguments
-        // of the division follow kernels/attention.cu in order and type.
+        // SAFETY: both factors hold rows of `pitch` values, zero after the keys; `y` is rows of the result. The
+        // arguments of the division follow kernels/attention.cu in order and type.
         unsafe {
             product.launch(self.cuda)?;
             self.cuda.driver.launch(

@@ -36,7 +36,7 @@ pub fn pack(cuda: &CudaOps, spec: &ConvSpec, data: &ConvData) -> Result<Packed> 
     let weight = taps_first(&pad_channels(&data.weight, c_in, padded, taps.count()), order, cuda.dtype);
     let weight = cuda.upload_weights(weight.bytes())?;
     Ok(Arc::new(Weights {
-        weight: Matrix::Kept(weight),
+        weight: Matrix::Resident(weight),
         bias: Arc::new(cuda.upload_weights(&data.bias)?),
         c_in: padded,
     }))

@@ -32,7 +32,7 @@ const NORM_IN: usize = 1024;
 const NORM_OUT: usize = 256;
 
 /// Whether a convolution of one frame can apply the norm before it as it loads its input.
-pub fn norms_on_load(dtype: DType, hopper: bool, spec: &ConvSpec) -> bool {
+pub fn fuses_norm(dtype: DType, hopper: bool, spec: &ConvSpec) -> bool {
     let ConvSpec { c_in, c_out, taps, stride, pad_before, pad_after } = *spec;
     let cube = (taps, stride, pad_before, pad_after) == (Thw::new(3, 3, 3), Thw::new(1, 1, 1), 1, 1);
     let fits = |channels: usize, most| channels.is_multiple_of(8) && channels <= most;
@@ -238,12 +238,12 @@ mod tests {
     #[test]
     fn norms_are_applied_on_load_where_that_is_faster() {
         let cube = |c_in, c_out| ConvSpec::same(c_in, c_out, Thw::new(3, 3, 3));
-        let fits = |spec: ConvSpec| norms_on_load(DType::F16, true, &spec);
+        let fits = |spec: ConvSpec| fuses_norm(DType::F16, true, &spec);
         assert!(fits(cube(128, 128)) && fits(cube(512, 256)) && fits(cube(72, 24)));
         for no in [cube(256, 512), cube(128, 3), cube(100, 128), ConvSpec::same(128, 128, Thw::new(1, 1, 1))] {
             assert!(!fits(no), "{no:?}");
         }
-        assert!(!norms_on_load(DType::F32, true, &cube(128, 128)));
-        assert!(!norms_on_load(DType::F16, false, &cube(128, 128)));
+        assert!(!fuses_norm(DType::F32, true, &cube(128, 128)));
+        assert!(!fuses_norm(DType::F16, false, &cube(128, 128)));
     }
 }

@@ -37,7 +37,8 @@ fn fits(dtype: DType, c_in: usize, c_out: usize) -> bool {
     dtype == DType::F16 && c_in.is_multiple_of(CHANNELS) && c_out.is_multiple_of(CHANNELS)
 }
 
-/// Multiplications and additions that kernels execute for `pixels` output pixels of a convolution that has a full cache.
+/// Multiplications and additions that kernels execute for `pixels` output pixels of a convolution that has a full
+/// cache.
 fn executed_flops(dtype: DType, hopper: bool, spec: &ConvSpec, pixels: usize) -> usize {
     let direct = 2 * spec.c_in * spec.c_out * spec.taps.count() * pixels;
     if bytes(dtype, hopper, spec) > 0 { direct / 6 * 4 } else { direct }

@@ -25,7 +25,7 @@ pub struct Convolution {
     /// Destination of the output's statistics and their groups; only where [`Convolution::slots`] returns a number.
     pub partial: Ptr,
     pub groups: usize,
-    /// Applied to x as it is loaded; only where [`super::conv_hopper::norms_on_load`] allows it.
+    /// Applied to x as it is loaded; only where [`super::conv_hopper::fuses_norm`] allows it.
     pub norm: Option<NormArgs>,
     pub args: ConvArgs,
 }

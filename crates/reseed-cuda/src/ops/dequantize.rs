@@ -30,7 +30,8 @@ pub unsafe fn run(cuda: &CudaOps, quant: Quant, from: Ptr, count: usize) -> Resu
     };
     let grid = Grid::new([count.div_ceil(VALUES), 1, 1], THREADS);
     let name = format!("dequantize_{kind}_{}", cuda.dtype);
-    // SAFETY: arguments follow kernels/dequantize.cu in order and type; the caller's promise; `to` holds `count` values.
+    // SAFETY: arguments follow kernels/dequantize.cu in order and type; the caller's promise; `to` holds `count`
+    // values.
     unsafe { cuda.driver.launch(&name, grid, args![to.ptr(), from, long(count)]) }?;
     Ok(to)
 }

@@ -92,7 +92,8 @@ impl<'a> OutputStats<'a> {
         let stats = cuda.empty(self.op, Shape::from([frames, self.groups, 2]), DType::F32)?;
         let grid = Grid::new([self.groups, frames, 1], 1024);
         let count = long(self.y.count() / (frames * self.groups));
-        // SAFETY: arguments follow kernels/group_norm.cu in order and type; the launches write every slot of every frame.
+        // SAFETY: arguments follow kernels/group_norm.cu in order and type; the launches write every slot of every
+        // frame.
         unsafe { cuda.driver.launch("group_stats_join", grid, args![ptr(&stats), partial.ptr(), int(slots), count]) }?;
         Ok(stats)
     }
@@ -124,7 +125,8 @@ pub fn run(cuda: &CudaOps, mut x: Tensor, given: Option<Stats>, norm: &Norm, act
     let (pixels, channels, groups) = (int(pixels), int(channels), int(norm.groups));
     let silu = i32::from(act == Activation::Silu);
     let name = format!("group_norm_{}", x.dtype());
-    // SAFETY: arguments follow kernels/group_norm.cu in order and type; x and y have the same shape and are identical or disjoint.
+    // SAFETY: arguments follow kernels/group_norm.cu in order and type; x and y have the same shape and are identical
+    // or disjoint.
     unsafe {
         cuda.driver.launch(
             &name,

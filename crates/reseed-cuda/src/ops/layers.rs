@@ -1,4 +1,4 @@
-//! Layers that wait in the host's memory and come when they are wanted.
+//! Layers whose weights are offloaded to host memory and prefetched.
 
 use std::sync::Arc;
 
@@ -6,58 +6,58 @@ use reseed_ops::{Conv, Linear, Result, Shape, Upsample};
 
 use super::CudaOps;
 use super::conv::Weights;
-use super::upsample::Weights as Kernels;
+use super::upsample::Weights as UpsampleWeights;
 use crate::device_memory::{Allocation, ArenaBuffer};
 use crate::driver::Ptr;
 use crate::pinned::Pinned;
 use crate::stream::Stream;
 
-/// Where a layer's matrix is.
+/// The matrix of a layer.
 pub enum Matrix {
-    /// On the card, to stay.
-    Kept(Allocation),
-    /// On the card, for a while.
-    ArenaBuffer(ArenaBuffer),
-    /// In the host's memory.
+    /// In device memory of its own.
+    Resident(Allocation),
+    /// In device memory that tensors share.
+    Prefetched(ArenaBuffer),
+    /// In host memory.
     Offloaded(Pinned),
 }
 
 impl Matrix {
-    /// Where kernels that are queued from now on find it.
+    /// Its address, for kernels that are queued from now on.
     pub fn ptr(&self) -> Ptr {
         match self {
-            Matrix::Kept(memory) => memory.ptr(),
-            Matrix::ArenaBuffer(lent) => lent.ptr(),
-            Matrix::Offloaded(_) => panic!("a offloaded layer must be prefetched before it is used"),
+            Matrix::Resident(memory) => memory.ptr(),
+            Matrix::Prefetched(buffer) => buffer.ptr(),
+            Matrix::Offloaded(_) => panic!("an offloaded layer must be prefetched before use"),
         }
     }
 
-    /// The same `bytes` bytes in the host's memory.
+    /// A copy of its `bytes` bytes in host memory.
     fn offload(&self, cuda: &CudaOps, bytes: usize) -> Result<Matrix> {
-        // SAFETY: the matrix has as many bytes, as its owner says.
+        // SAFETY: the owner passes the size of the matrix, and the wait below keeps it alive during the copy.
         let (pinned, copy) = unsafe { cuda.memory.download(Stream::Offload, self.ptr(), bytes) }?;
-        // What it is copied from goes with the layer.
+        // The caller may drop the source with the layer.
         copy.wait()?;
         Ok(Matrix::Offloaded(pinned))
     }
 
-    /// The same on its way back, if it is offloaded.
+    /// A copy in device memory, if it is offloaded.
     fn prefetch(&self, cuda: &CudaOps) -> Result<Option<Matrix>> {
         let Matrix::Offloaded(pinned) = self else { return Ok(None) };
-        let lent = cuda.buffer(Stream::Upload, "prefetch", Shape::from([pinned.len()]), pinned.len())?;
-        cuda.memory.upload(&lent, 0, pinned, 0, pinned.len())?;
-        Ok(Some(Matrix::ArenaBuffer(lent)))
+        let buffer = cuda.buffer(Stream::Upload, "prefetch", Shape::from([pinned.len()]), pinned.len())?;
+        cuda.memory.upload(&buffer, 0, pinned, 0, pinned.len())?;
+        Ok(Some(Matrix::Prefetched(buffer)))
     }
 }
 
 /// A linear layer.
 #[derive(Clone)]
 pub struct Layer {
-    /// `[d_out, d_in]` of the device's type, or in the few bits that the layer says.
+    /// `[d_out, d_in]` of the device's type, or quantised as the layer says.
     pub weight: Arc<Matrix>,
     /// `[d_out]` of f32.
     pub bias: Arc<Allocation>,
-    /// The same in the device's type, which is what libraries add; absent where it is zero.
+    /// The bias in the device's type, for cuBLASLt; absent where it is zero.
     pub rounded: Option<Arc<Allocation>>,
 }
 
@@ -97,17 +97,17 @@ pub fn prefetch_conv(cuda: &CudaOps, offloaded: Conv) -> Result<Conv> {
 }
 
 pub fn offload_upsample(cuda: &CudaOps, upsample: Upsample) -> Result<Upsample> {
-    let Kernels { later, second, bias } = cuda.unpack(&upsample.packed);
+    let UpsampleWeights { later, second, bias } = cuda.unpack(&upsample.packed);
     let spec = &upsample.spec;
     let bytes = spec.weights() / (1 + usize::from(spec.time)) * cuda.dtype.bytes();
     let second = second.as_ref().map(|second| second.offload(cuda, bytes)).transpose()?;
-    let kernels = Kernels { later: later.offload(cuda, bytes)?, second, bias: bias.clone() };
-    Ok(Upsample { packed: Arc::new(kernels), ..upsample })
+    let weights = UpsampleWeights { later: later.offload(cuda, bytes)?, second, bias: bias.clone() };
+    Ok(Upsample { packed: Arc::new(weights), ..upsample })
 }
 
 pub fn prefetch_upsample(cuda: &CudaOps, offloaded: Upsample) -> Result<Upsample> {
-    let Kernels { later, second, bias } = cuda.unpack(&offloaded.packed);
+    let UpsampleWeights { later, second, bias } = cuda.unpack(&offloaded.packed);
     let Some(later) = later.prefetch(cuda)? else { return Ok(offloaded) };
     let second = second.as_ref().map(|second| second.prefetch(cuda)).transpose()?.flatten();
-    Ok(Upsample { packed: Arc::new(Kernels { later, second, bias: bias.clone() }), ..offloaded })
+    Ok(Upsample { packed: Arc::new(UpsampleWeights { later, second, bias: bias.clone() }), ..offloaded })
 }

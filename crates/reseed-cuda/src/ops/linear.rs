@@ -42,7 +42,11 @@ pub fn pack(cuda: &CudaOps, spec: &LinearSpec, data: LinearData) -> Result<Packe
         cuda.upload_weights(taps_first(&bias, Order { phases: 1, c_out: d_out, c_in: 1, taps: 1 }, cuda.dtype).bytes())
     };
     let rounded = biased.then(rounded).transpose()?.map(Arc::new);
-    Ok(Arc::new(Layer { weight: Arc::new(Matrix::Kept(weight)), bias: Arc::new(cuda.upload_weights(&bias)?), rounded }))
+    Ok(Arc::new(Layer {
+        weight: Arc::new(Matrix::Resident(weight)),
+        bias: Arc::new(cuda.upload_weights(&bias)?),
+        rounded,
+    }))
 }
 
 pub fn run(cuda: &CudaOps, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {

@@ -1,18 +1,18 @@
-//! A convolution of a picture that applies the norm before it to what it reads.
+//! Group norm, SiLU and convolution of one frame, in one kernel where that is faster.
 
 use reseed_ops::{Activation, Conv, ConvOutput, Epilogue, Norm, Result, TemporalCache};
 
 use super::CudaOps;
 use super::conv;
-use super::conv_hopper::norms_on_load;
+use super::conv_hopper::fuses_norm;
 use super::group_norm::{self, gain_and_shift, stats_of};
 use super::memory::ptr;
 use crate::params::{NormArgs, int};
 
 pub fn run(cuda: &CudaOps, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
     let ConvOutput { tensor: x, stats } = x;
-    assert_eq!(x.thw().t, 1, "norm_conv: {x:?} is no picture");
-    if !norms_on_load(cuda.dtype, cuda.driver.kernels.hopper, &conv.spec) {
+    assert_eq!(x.thw().t, 1, "norm_conv: {x:?} has more than one frame");
+    if !fuses_norm(cuda.dtype, cuda.driver.kernels.hopper, &conv.spec) {
         let h = group_norm::run(cuda, x, stats, norm, Activation::Silu)?;
         return conv::run(cuda, TemporalCache::Start, &h, conv, epilogue);
     }

@@ -29,7 +29,8 @@ pub fn run(cuda: &CudaOps, streams: [Qkv; 2], rows: &Rows, rotary: &Rotary, eps:
     let (first, second, turns, places) = (ptr(a.qkv), ptr(b.qkv), turns.ptr(), places.ptr());
     let (heads, d, frequencies) = (int(heads), int(d), int(rotary.frequencies));
     let name = format!("qk_norm_rope_{}", y.dtype());
-    // SAFETY: arguments follow kernels/qk_norm_rope.cu in order and type; the constructors of rows and places have checked them.
+    // SAFETY: arguments follow kernels/qk_norm_rope.cu in order and type; the constructors of rows and places have
+    // checked them.
     unsafe {
         cuda.driver.launch(
             &name,

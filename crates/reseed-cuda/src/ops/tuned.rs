@@ -10,7 +10,7 @@ use super::{CudaOps, Timestamp};
 use crate::cublaslt::{ALIGNMENT, Algorithm, CublasLt, Operands, WORKSPACE};
 use crate::driver::Ptr;
 use crate::stream::Stream;
-use crate::tune::{self, Choice, Product, Record};
+use crate::tune::{self, KernelChoice, Product, Record};
 
 /// Most device memory that the library's kernels need when they are loaded.
 const LOADED: usize = 64 << 20;
@@ -29,12 +29,12 @@ pub struct Tuner {
 }
 
 impl Tuner {
-    fn choice(&self, product: &Product) -> Option<Choice> {
+    fn choice(&self, product: &Product) -> Option<KernelChoice> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner).get(&self.machine, product)
     }
 
     /// Adds a choice to the record and writes it.
-    fn keep(&self, product: &Product, choice: Choice) {
+    fn keep(&self, product: &Product, choice: KernelChoice) {
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         record.add(&self.machine, product, choice);
         // `tune` has reported a record that cannot be written; it serves this run.
@@ -43,8 +43,8 @@ impl Tuner {
 }
 
 impl CudaOps {
-    /// Uses the record at `path` for linear layers; with `measure`, measures products that it lacks. Returns warnings for
-    /// the user, one line each.
+    /// Uses the record at `path` for linear layers; with `measure`, measures products that it lacks. Returns warnings
+    /// for the user, one line each.
     pub fn tune(&mut self, path: &Path, measure: bool) -> Result<Vec<String>> {
         let (mut record, warning) = Record::read(path);
         let mut warnings: Vec<String> = warning.into_iter().collect();
@@ -130,10 +130,10 @@ pub unsafe fn launch(cuda: &CudaOps, product: &Convolution, rounded: Option<Ptr>
             tuner.keep(&case, choice);
             choice
         }
-        None => Choice::Own,
+        None => KernelChoice::Own,
     };
     match choice {
-        Choice::Library(algorithm) if library(&algorithm)? => Ok(()),
+        KernelChoice::Library(algorithm) if library(&algorithm)? => Ok(()),
         _ => own(),
     }
 }
@@ -144,13 +144,13 @@ fn measure(
     algorithms: &[Algorithm],
     own: &dyn Fn() -> Result<()>,
     library: &dyn Fn(&Algorithm) -> Result<bool>,
-) -> Result<Choice> {
-    let mut best = (Choice::Own, WORTH * fastest(cuda, own)?);
+) -> Result<KernelChoice> {
+    let mut best = (KernelChoice::Own, WORTH * fastest(cuda, own)?);
     for algorithm in algorithms {
         if library(algorithm)? {
             let seconds = fastest(cuda, &|| library(algorithm).map(|_| ()))?;
             if seconds < best.1 {
-                best = (Choice::Library(*algorithm), seconds);
+                best = (KernelChoice::Library(*algorithm), seconds);
             }
         }
     }

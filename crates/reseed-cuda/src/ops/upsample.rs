@@ -45,8 +45,8 @@ pub fn pack(cuda: &CudaOps, spec: &UpsampleSpec, data: &Merged) -> Result<Packed
         let phases = previous.bytes().chunks_exact(tap).zip(later.bytes().chunks_exact(2 * tap));
         phases.flat_map(|(previous, later)| [previous, &later[tap..]]).collect::<Vec<_>>().concat()
     });
-    let second = second.map(|values| cuda.upload_weights(&values).map(Matrix::Kept)).transpose()?;
-    let later = Matrix::Kept(cuda.upload_weights(later.bytes())?);
+    let second = second.map(|values| cuda.upload_weights(&values).map(Matrix::Resident)).transpose()?;
+    let later = Matrix::Resident(cuda.upload_weights(later.bytes())?);
     Ok(Arc::new(Weights { later, second, bias: Arc::new(cuda.upload_weights(&data.bias)?) }))
 }
 

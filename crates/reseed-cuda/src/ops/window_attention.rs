@@ -45,8 +45,8 @@ pub fn run(cuda: &CudaOps, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Res
     let table = cuda.scratch("attention", blocks.len() * 3, DType::F32)?;
     let grid = Grid { blocks: [blocks.len(), heads, 1], threads: [THREADS, 1], shared: if wide { SHARED } else { 0 } };
     let (scale, heads) = (std::f32::consts::LOG2_E / (d as f32).sqrt(), int(heads));
-    // SAFETY: arguments follow kernels/window_attention.cu in order and type; the table holds the blocks, and no sequence
-    // exceeds the tokens.
+    // SAFETY: arguments follow kernels/window_attention.cu in order and type; the table holds the blocks, and no
+    // sequence exceeds the tokens.
     unsafe {
         cuda.driver.copy_in(table.ptr(), bytemuck::cast_slice(&blocks))?;
         match wide {

@@ -66,7 +66,7 @@ impl TraceOps {
         let mut state = lock(&self.state);
         state.offload(bytes);
         let ready = state.copy_out(bytes);
-        x.storage::<TracedBuffer>().leaving.store(ready, Ordering::Relaxed);
+        x.storage::<TracedBuffer>().leaving.fetch_max(ready, Ordering::Relaxed);
         let offloaded = Offloaded { bytes, copied: bytes, ready, state: self.state.clone() };
         Tensor::new(x.shape(), x.dtype(), Arc::new(offloaded))
     }
