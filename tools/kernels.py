@@ -34,11 +34,16 @@ def sources():
     return sorted((p for p in (ROOT / "kernels").iterdir() if p.suffix in (".cu", ".cuh")), key=lambda p: p.name)
 
 
+def code(text):
+    """Source text without comments and with single spaces between words, so that neither changes the stamp."""
+    return " ".join(" ".join(line.split("//")[0] for line in text.splitlines()).split())
+
+
 def stamp():
-    """FNV-1a 64 over names and contents, as kernels.rs computes it."""
+    """FNV-1a 64 over the name and the code of every source, as kernels.rs computes it."""
     h = 0xCBF29CE484222325
     for path in sources():
-        for byte in path.name.encode() + path.read_bytes():
+        for byte in (path.name + code(path.read_text())).encode():
             h = ((h ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
     return f"{h:016x}\n"
 

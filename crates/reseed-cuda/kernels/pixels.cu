@@ -1,5 +1,5 @@
 // upload_pixels: y = 2 c / max - 1
-// send_pixels: c = floor((y + 1) / 2 · max + 1/2) with y clamped to -1 .. 1; NaN becomes 0
+// download_pixels: c = floor((y + 1) / 2 · max + 1/2) with y clamped to -1 .. 1; NaN becomes 0
 //
 //   c        (count) u8 or u16 pixel codes        y  (count) E, -1 black, 1 white
 //   grid     threads stride over 16 bytes of codes each, then over the rest one by one
@@ -35,7 +35,7 @@ __device__ __forceinline__ void convert(To* to, const From* from, i64 count, One
     extern "C" __global__ void upload_pixels_##C##_##suffix(E* y, const C* codes, i64 count) { \
         convert<16 / sizeof(C)>(y, codes, count, [](C code) { return value_of<E>(code); }); \
     } \
-    extern "C" __global__ void send_pixels_##C##_##suffix(C* codes, const E* x, i64 count) { \
+    extern "C" __global__ void download_pixels_##C##_##suffix(C* codes, const E* x, i64 count) { \
         convert<16 / sizeof(C)>(codes, x, count, [](E value) { return code_of<C>(value); }); \
     }
 PIXELS(f16, f16, u8)
