@@ -1,68 +1,68 @@
-//! `reseed estimate vae`: the model runs on a device that computes nothing, and says what it would have taken.
+//! `reseed estimate vae`: the VAE runs on a tracing device, which computes nothing and counts.
 
-mod disk;
 pub mod upscale;
 
-use reseed_model::plan::slices;
-use reseed_model::{Coder, Config};
-use reseed_ops::{Cost, Hw, Precision, TraceReport};
+use reseed::internals::model::plan::slices;
+use reseed::internals::model::{Coder, Config};
+use reseed::internals::ops::{Cost, TraceReport};
+use reseed::internals::{self, Clip, ClipPlan, Device, MARGIN, load_coder, vae_weights};
+use reseed::{Error, Hw, Precision};
 use serde_json::json;
 
 use crate::args::{Direction, EstimateArgs};
-use crate::budget::{self, Clip, Planned};
-use crate::engine::{self, Device};
-use crate::failure::{Failure, Result};
-use crate::report::bytes;
+use crate::failure::Result;
+use crate::report::{bytes, warn};
 
-/// What a run would take.
-pub struct Needs {
+/// What a run would need.
+struct DitRequirements {
     /// Of the traced run.
     report: TraceReport,
     /// Bytes of the weights.
     weights: usize,
     /// Type of the activations.
     dtype: Precision,
-    /// Most bytes of the device's memory beside the weights.
+    /// Most bytes of device memory beside the weights.
     peak: usize,
-    /// Most bytes of a card's memory, with what its driver needs.
-    card: Option<usize>,
-    /// Slices.
+    /// Most bytes of GPU memory, with the driver's own.
+    gpu: Option<usize>,
+    /// Number of slices.
     slices: usize,
-    planned: Planned,
+    plan: ClipPlan,
 }
 
 pub fn run(args: &EstimateArgs) -> Result<()> {
-    let mut device = engine::device(&args.run.compute, args.run.plan.max_vram)?;
-    let source = engine::weights(&args.weights)?;
+    let mut device = internals::open(&args.run.compute.options(args.run.plan.max_vram)?)?;
+    let source = vae_weights(&args.weights)?;
     let trace = (device.trace)();
-    let (config, half) = engine::half(&trace, &*source, args.direction)?;
+    let (config, coder) = load_coder(&trace, &*source, args.direction.into())?;
     let weights = trace.report().weights;
-    // They are not on the card now, but a run's would be.
+    // They are not on the GPU now, but those of a run would be.
     let room = device.room;
     device.room = Box::new(move || Ok(room()?.map(|room| room.saturating_sub(weights))));
-    tell(args, &trace_clip(&device, &*half, &config, args, weights)?);
+    print(args, &trace_clip(&device, &*coder, &config, args, weights)?);
     Ok(())
 }
 
-/// Runs a clip on the tracing device. All slices between the third and the last are alike, so one stands for them.
+/// Runs a clip on the tracing device. All slices between the third and the last are alike, so that one stands for them.
 fn trace_clip(
     device: &Device,
-    half: &dyn Coder,
+    coder: &dyn Coder,
     config: &Config,
     args: &EstimateArgs,
     weights: usize,
-) -> Result<Needs> {
-    let clip = Clip::of(args.direction, half, config, args.size, args.frames as usize);
+) -> Result<DitRequirements> {
+    let clip = Clip::new(args.direction.into(), coder, config, args.size, args.frames as usize);
     let (plane, total) = (clip.plane, clip.frames);
-    let planned = budget::plan(device, &args.run.plan, &[clip])?.swap_remove(0);
-    let plan = slices(total, planned.step());
-    reserve(half, plane, plan[0].len())?;
+    let plan = internals::plan(device, &args.run.plan.settings(), &[clip])?.swap_remove(0);
+    plan.warning().iter().for_each(|warning| warn(warning));
+    let parts = slices(total, plan.step());
+    check_host_memory(coder, plane, parts[0].len())?;
     let trace = (device.trace)();
-    let mut stream = planned.stream(&trace, half, plane);
+    let mut stream = plan.stream(&trace, coder, plane);
     let (mut host, mut alike) = (0, Cost::default());
-    for (i, slice) in plan.iter().enumerate().filter(|(i, _)| *i < 4 || i + 1 == plan.len()) {
+    for (i, slice) in parts.iter().enumerate().filter(|(i, _)| *i < 4 || i + 1 == parts.len()) {
         let before = trace.report().cost;
-        let values = vec![0.0; slice.len() * plane.count() * half.channels_in()];
+        let values = vec![0.0; slice.len() * plane.count() * coder.channels_in()];
         let result = stream.step(&values, slice.end == total)?;
         // The slice in hand, the one read ahead, and the result.
         host = host.max((2 * values.len() + result.len()) * size_of::<f32>());
@@ -72,30 +72,28 @@ fn trace_clip(
         }
     }
     let mut report = trace.report();
-    let left_out = plan.len().saturating_sub(5) as u64;
+    let left_out = parts.len().saturating_sub(5) as u64;
     report.cost += Cost { flops: left_out * alike.flops, bytes: left_out * alike.bytes };
     let dtype = device.ops.precision();
-    // A card keeps its tensors in one piece; a CPU shares its memory with the host's buffers.
-    let peak = if device.card.is_some() { planned.plan.report.arena + budget::SPARE } else { report.peak + host };
-    let card = device.card.as_ref().map(|card| card.peak_bytes() + weights + peak);
-    Ok(Needs { report, weights, dtype, peak, card, slices: plan.len(), planned })
+    // A GPU has its tensors in one arena; a CPU shares its memory with the host's buffers.
+    let peak = if device.gpu.is_some() { plan.plan.report.arena + MARGIN } else { report.peak + host };
+    let gpu = device.gpu.as_ref().map(|gpu| gpu.peak_bytes() + weights + peak);
+    Ok(DitRequirements { report, weights, dtype, peak, gpu, slices: parts.len(), plan })
 }
 
-/// An error where even the pictures of the first slice, the longest, find no place on the host: they are the one thing
-/// that a traced run asks for.
-fn reserve(half: &dyn Coder, plane: Hw, frames: usize) -> Result<()> {
-    let values = frames * plane.count() * half.channels_in();
-    let result = half.frames_out(frames, true) * half.plane_out(plane).count() * half.channels_out();
+/// An error where the host cannot hold the frames of the first slice, which is the longest: a traced run allocates them.
+fn check_host_memory(coder: &dyn Coder, plane: Hw, frames: usize) -> Result<()> {
+    let values = frames * plane.count() * coder.channels_in();
+    let result = coder.frames_out(frames, true) * coder.plane_out(plane).count() * coder.channels_out();
     // Tiles are cut from the values and blended into a second result.
     let most = 2 * (values + result) * size_of::<f32>();
-    Vec::<u8>::new().try_reserve_exact(most).map_err(|_| {
-        let slice = bytes((values + result) * size_of::<f32>());
-        Failure::Memory(format!("a slice takes {slice} on the host alone; use shorter slices (--slice)"))
-    })
+    let reserved = Vec::<u8>::new().try_reserve_exact(most);
+    reserved.map_err(|_| Error::SliceTooLarge { bytes: (values + result) * size_of::<f32>() }.into())
 }
 
-fn tell(args: &EstimateArgs, needs: &Needs) {
-    let Needs { report, weights, dtype, peak, card, slices, planned: Planned { plan, tiles, workers, .. } } = needs;
+fn print(args: &EstimateArgs, needs: &DitRequirements) {
+    let DitRequirements { report, weights, dtype, peak, gpu, slices, plan } = needs;
+    let ClipPlan { plan, tiles, workers, .. } = plan;
     let tiles = tiles.as_ref().map_or(1, Vec::len);
     let name = if args.direction == Direction::Encode { "encode" } else { "decode" };
     if args.run.compute.json {
@@ -106,8 +104,9 @@ fn tell(args: &EstimateArgs, needs: &Needs) {
                 "width": args.size.w, "height": args.size.h, "dtype": dtype.to_string(),
                 "weights_bytes": weights, "peak_above_weights_bytes": peak, "flops": report.cost.flops,
                 "traffic_bytes": report.cost.bytes, "ops": report.ops,
-                "parked_bytes": report.offloaded, "frames_at_once": plan.cache_plan.chunk_frames,
-                "card_peak_bytes": card, "slices": slices, "slice_latents": plan.slice, "tiles": tiles, "tiles_at_once": workers,
+                "offloaded_bytes": report.offloaded, "frames_at_once": plan.cache_plan.chunk_frames,
+                "gpu_peak_bytes": gpu, "slices": slices, "slice_latents": plan.slice, "tiles": tiles,
+                "tiles_at_once": workers,
             })
         );
         return;
@@ -115,15 +114,15 @@ fn tell(args: &EstimateArgs, needs: &Needs) {
     say!("vae {name}, {} frames of {}x{}, {}", args.frames, args.size.w, args.size.h, dtype);
     say!("weights     {}", bytes(*weights));
     say!("activations {} at most", bytes(*peak));
-    if let Some(card) = card {
-        say!("card        {} of its memory in all", bytes(*card));
+    if let Some(gpu) = gpu {
+        say!("GPU         {} in all", bytes(*gpu));
     }
     say!("arithmetic  {:.3} TFLOP", report.cost.flops as f64 / 1e12);
     say!("traffic     {}", bytes(report.cost.bytes as usize));
     if report.offloaded > 0 {
-        say!("offloaded      {} in the host's memory", bytes(report.offloaded));
+        say!("offloaded   {} in host memory", bytes(report.offloaded));
     }
     let tiled = if tiles > 1 { format!(", {tiles} tiles each, {workers} at the same time") } else { String::new() };
     let (slice, at_once) = (plan.slice, plan.cache_plan.chunk_frames);
-    say!("plan        {slices} slices of {slice} latent frames, {at_once} pictures at once{tiled}");
+    say!("plan        {slices} slices of {slice} latent frames, {at_once} frames at once{tiled}");
 }

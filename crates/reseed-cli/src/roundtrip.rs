@@ -1,29 +1,29 @@
-//! `reseed vae roundtrip`: pictures through encoder and decoder, and what is lost.
+//! `reseed vae roundtrip`: frames through encoder and decoder, and the loss.
 
 use std::collections::VecDeque;
 use std::path::Path;
 
-use reseed_media::{Depth, Frame, Info, Samples, Sink, Size, Source, metrics};
-use reseed_model::plan::{TileInput, padded_frames};
-use reseed_model::{Coder, SliceData, Vae};
-use reseed_ops::{Hw, Pixels, ProfileOps};
+use reseed::internals::memory::Watch;
+use reseed::internals::model::plan::{TileInput, padded_frames};
+use reseed::internals::model::{Coder, SliceData, Vae};
+use reseed::internals::ops::{Pixels, ProfileOps};
+use reseed::internals::{self, Clip, Device, Extended, crop, refuse_same_file, vae_weights};
+use reseed::media::{Depth, Frame, Info, Samples, Sink, Size, Source, metrics};
+use reseed::{Error, Hw, Profile};
 use serde_json::json;
 
 use crate::args::{RoundtripArgs, RunArgs};
-use crate::budget::{self, Clip};
-use crate::clip::{Extended, crop};
-use crate::ending;
-use crate::engine::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
-use crate::report::{self, MemoryWatch};
-use crate::vae::refuse_same_file;
+use crate::report::{self, HostMemory, merged};
+use crate::shutdown;
+use crate::vae::{in_range, open_device};
 
-/// Pictures that a clip of unknown length is planned for: more would not change the plan.
+/// Frames that a clip of unknown length is planned for: more would not change the plan.
 const UNKNOWN: usize = 33;
 
 pub fn run(args: &RoundtripArgs) -> Result<()> {
-    engine::in_range(args, &args.input, |args| &mut args.run.compute.dtype, run_once)
+    in_range(args, &args.input, |args| &mut args.run.compute.dtype, run_once)
 }
 
 fn run_once(args: &RoundtripArgs) -> Result<()> {
@@ -31,8 +31,8 @@ fn run_once(args: &RoundtripArgs) -> Result<()> {
     if args.input != Path::new("-") {
         refuse_same_file(&args.input, &args.output)?;
     }
-    let source = reseed_media::open(&args.input).map_err(Failure::input)?;
-    roundtrip(source, &args.input, &args.output, &args.weights, &args.run)
+    let source = reseed::media::open(&args.input).map_err(Failure::input)?;
+    roundtrip(source, args)
 }
 
 /// Sums over frames.
@@ -46,7 +46,7 @@ struct Quality {
 impl Quality {
     fn add(&mut self, before: &Frame, after: &Frame) {
         self.frames += 1;
-        // Identical frames have no finite PSNR; 100 dB is beyond what 16 bits can show.
+        // Identical frames have no finite PSNR; 100 dB is more than 16 bits can show.
         self.psnr += metrics::psnr(before, after).min(100.0);
         self.ssim += metrics::ssim(before, after);
     }
@@ -56,33 +56,34 @@ impl Quality {
     }
 }
 
-fn roundtrip(mut source: Box<dyn Source>, input: &Path, output: &Path, weights: &str, args: &RunArgs) -> Result<()> {
-    ending::catch_ctrl_c();
-    let device = engine::device(&args.compute, args.plan.max_vram)?;
-    let vae = Vae::load(&*device.ops, &*engine::weights(weights)?)?;
-    let profiler = args.compute.profile.then(|| ProfileOps::new(&*device.ops));
-    let ops: &dyn reseed_ops::Device = profiler.as_ref().map_or(&*device.ops, |p| p);
+fn roundtrip(mut source: Box<dyn Source>, args: &RoundtripArgs) -> Result<()> {
+    shutdown::catch_ctrl_c();
+    let (output, run) = (&args.output, &args.run);
+    let device = open_device(run)?;
+    let vae = Vae::load(&*device.ops, &*vae_weights(&args.weights)?)?;
+    let profiler = run.compute.profile.then(|| ProfileOps::new(&*device.ops));
+    let ops: &dyn reseed::internals::ops::Device = profiler.as_ref().map_or(&*device.ops, |profiler| profiler);
     let info = source.info().clone();
-    let mut sink = reseed_media::create(output, &info).map_err(Failure::output)?;
-    let watch = MemoryWatch::start();
-    let mut progress = Progress::new("vae roundtrip", info.frames, args.compute.json);
-    let quality = pump(&vae, ops, &device, &mut *source, &mut *sink, &mut progress, args)?;
+    let mut sink = reseed::media::create(output, &info).map_err(Failure::output)?;
+    let watch = Watch::start();
+    let mut progress = Progress::new("vae roundtrip", info.frames, run.compute.json);
+    let quality = pump(&vae, ops, &device, &mut *source, &mut *sink, &mut progress, run)?;
     if quality.frames == 0 {
-        return Err(Failure::Input(format!("{}: there are no frames in it", input.display())));
+        return Err(Error::NoFrames { path: Some(args.input.clone()) }.into());
     }
     sink.finish().map_err(Failure::output)?;
     progress.finish();
-    if let Some((profiler, ceiling)) = profiler.as_ref().zip(device.ceiling.as_ref()) {
-        report::profile(&profiler.records()?, ceiling, args.compute.json);
+    if let Some((profiler, ceiling)) = profiler.as_ref().zip(device.ceiling) {
+        report::profile(&Profile { records: profiler.records()?, ceiling }, run.compute.json);
     }
-    tell(&quality, &progress, &watch, output, args, &*device.ops);
+    print(&quality, &progress, HostMemory::since(&watch), output, run, &*device.ops);
     Ok(())
 }
 
-#[expect(clippy::too_many_arguments, reason = "both ends of the pipe and all that works between them")]
+#[expect(clippy::too_many_arguments, reason = "both ends of the pipe and all between them")]
 fn pump(
     vae: &Vae,
-    ops: &dyn reseed_ops::Device,
+    ops: &dyn reseed::internals::ops::Device,
     device: &Device,
     source: &mut dyn Source,
     sink: &mut dyn Sink,
@@ -102,30 +103,32 @@ fn pump(
     let mut clip = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
     let padded = clip.padded();
     let latent = vae.encoder.plane_out(padded);
-    let pictures = padded_frames(info.frames.unwrap_or(UNKNOWN).max(1), config.temporal_factor());
-    let latents = vae.encoder.frames_out(pictures, true);
-    let encode = Clip { half: &vae.encoder, config, cut: TileInput::Frames, plane: padded, frames: pictures };
-    let decode = Clip { half: &vae.decoder, config, cut: TileInput::Latents, plane: latent, frames: latents };
-    let [encode, decode] = &budget::reserve(device, &args.plan, &[encode, decode])?[..] else {
-        unreachable!("two plans")
-    };
+    let frames = padded_frames(info.frames.unwrap_or(UNKNOWN).max(1), config.temporal_factor());
+    let latents = vae.encoder.frames_out(frames, true);
+    let encode = Clip { coder: &vae.encoder, config, cut: TileInput::Frames, plane: padded, frames };
+    let decode = Clip { coder: &vae.decoder, config, cut: TileInput::Latents, plane: latent, frames: latents };
+    let plans = internals::reserve(device, &args.plan.settings(), &[encode, decode])?;
+    plans.iter().filter_map(|plan| plan.warning()).for_each(|warning| report::warn(warning));
+    let [encode, decode] = &plans[..] else { unreachable!("two plans") };
     let mut encoder = encode.stream(ops, &vae.encoder, padded);
     let mut decoder = decode.stream(ops, &vae.decoder, latent);
     let step = encode.step();
-    let (mut quality, mut pictures) = (Quality::default(), Pixels::default());
+    let (mut quality, mut decoded) = (Quality::default(), Pixels::default());
     let mut slice = clip.slice(step + 1)?;
     while !slice.is_empty() {
-        ending::check_cancelled()?;
+        if shutdown::is_cancelled() {
+            return Err(Error::Cancelled.into());
+        }
         let ahead = clip.slice(step)?;
         let last = ahead.is_empty();
         let moments = ops.download(&encoder.run(SliceData::Pixels(&slice), last)?)?;
         let mean: Vec<f32> =
             moments.chunks_exact(2 * config.latent).flat_map(|m| &m[..config.latent]).copied().collect();
-        ops.start_download_pixels(&decoder.run(SliceData::Values(&mean), last)?, slice.depth())?.wait(&mut pictures)?;
-        for i in 0..pictures.len() / (padded.count() * config.image) {
-            // Pictures that only extend the clip have no original and end here.
+        ops.start_download_pixels(&decoder.run(SliceData::Values(&mean), last)?, slice.depth())?.wait(&mut decoded)?;
+        for i in 0..decoded.len() / (padded.count() * config.image) {
+            // Frames that only extend the clip have no original.
             let Some(before) = originals.borrow_mut().pop_front() else { break };
-            let after = frame(&pictures, i, padded, info.size);
+            let after = frame(&decoded, i, padded, info.size);
             sink.write(&after).map_err(Failure::output)?;
             quality.add(&before, &after);
             progress.advance(1);
@@ -135,7 +138,7 @@ fn pump(
     Ok(quality)
 }
 
-/// A frame's colours, in the depth of its clip: pictures of a folder need not have it.
+/// The samples of a frame in the depth of its clip; images of a folder may have another depth.
 fn pixels(frame: &Frame, depth: Depth) -> Pixels {
     let samples = match frame.depth() == depth {
         true => frame.samples.clone(),
@@ -147,35 +150,34 @@ fn pixels(frame: &Frame, depth: Depth) -> Pixels {
     }
 }
 
-/// Picture `i` of a slice without its padding.
-fn frame(pictures: &Pixels, i: usize, padded: Hw, size: Size) -> Frame {
+/// Frame `i` of a slice without its padding.
+fn frame(decoded: &Pixels, i: usize, padded: Hw, size: Size) -> Frame {
     let (plane, whole) = (Hw::new(size.h, size.w), 3 * padded.count());
-    let samples = match pictures {
+    let samples = match decoded {
         Pixels::U8(codes) => Samples::U8(crop(&codes[i * whole..][..whole], padded, plane)),
         Pixels::U16(codes) => Samples::U16(crop(&codes[i * whole..][..whole], padded, plane)),
     };
     Frame { size, samples, alpha: None }
 }
 
-fn tell(
+fn print(
     quality: &Quality,
     progress: &Progress,
-    watch: &MemoryWatch,
+    memory: HostMemory,
     output: &Path,
     args: &RunArgs,
-    ops: &dyn reseed_ops::Device,
+    ops: &dyn reseed::internals::ops::Device,
 ) {
     let (psnr, ssim) = quality.mean();
     let seconds = progress.elapsed().as_secs_f64();
     if args.compute.json {
-        let mut done = json!({
+        let done = json!({
             "event": "done", "command": "vae roundtrip", "device": ops.name(), "dtype": ops.precision().to_string(),
             "frames": quality.frames, "seconds": seconds, "fps": progress.fps(), "psnr": psnr, "ssim": ssim,
             "output": output.to_string_lossy(),
         });
-        done.as_object_mut().expect("an object").extend(watch.json().as_object().expect("an object").clone());
-        say!("{done}");
-    } else {
+        say!("{}", merged(done, memory.json()));
+    } else if !report::is_quiet() {
         say!(
             "{}: {} frames in {seconds:.2} s ({:.2} fps) on {}",
             output.display(),
@@ -184,6 +186,6 @@ fn tell(
             ops.name()
         );
         say!("PSNR {psnr:.2} dB, SSIM {ssim:.4}");
-        say!("{}", watch.line());
+        say!("{}", memory.line());
     }
 }

@@ -1,31 +1,32 @@
-//! Clips as tensors `[T, C, H, W]` in safetensors files, read and written picture by picture.
+//! Clips as tensors `[T, C, H, W]` in safetensors files, read and written frame by frame.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use reseed_model::weights::Source;
-use reseed_model::weights::safetensors::{Safetensors, header, write_values};
-use reseed_ops::{Hw, Shape};
+use reseed::Hw;
+use reseed::internals::model::weights::Source;
+use reseed::internals::model::weights::safetensors::{Safetensors, header, write_values};
+use reseed::internals::ops::Shape;
 
-use crate::ending;
 use crate::failure::{Failure, Result};
+use crate::shutdown::{self, Guard};
 
 /// A clip in a file.
 pub struct TensorInput {
     file: Safetensors,
     name: String,
-    /// Pictures.
+    /// Frames.
     pub frames: usize,
-    /// Channels of a picture.
+    /// Channels of a frame.
     pub channels: usize,
-    /// Size of a picture.
+    /// Size of a frame.
     pub plane: Hw,
 }
 
 impl TensorInput {
-    /// Finds the tensor `input`, or the only one.
+    /// Opens the tensor `input`, or the only one.
     pub fn open(path: &Path) -> Result<TensorInput> {
         let file = Safetensors::open(path).map_err(Failure::input)?;
         let names: Vec<&String> = file.shapes().keys().collect();
@@ -65,16 +66,16 @@ impl TensorInput {
         )))
     }
 
-    /// Picture `i` as `[H, W, C]`, of which only the first `channels` channels.
-    pub fn picture(&self, i: usize, channels: usize) -> Result<Vec<f32>> {
+    /// Frame `i` as `[H, W, C]` with its first `channels` channels.
+    pub fn frame(&self, i: usize, channels: usize) -> Result<Vec<f32>> {
         let size = self.plane.count();
         let values =
             self.file.read_range(&self.name, i * size * self.channels, size * channels).map_err(Failure::input)?;
-        let mut picture = vec![0.0; values.len()];
+        let mut frame = vec![0.0; values.len()];
         for (c, plane) in values.chunks_exact(size).enumerate() {
-            plane.iter().enumerate().for_each(|(p, v)| picture[p * channels + c] = *v);
+            plane.iter().enumerate().for_each(|(p, v)| frame[p * channels + c] = *v);
         }
-        Ok(picture)
+        Ok(frame)
     }
 
     /// A whole number from the file's metadata.
@@ -83,11 +84,12 @@ impl TensorInput {
     }
 }
 
-/// A file that gets its name when it is complete.
+/// A file that gets its final name when it is complete.
 pub struct TensorOutput {
     path: PathBuf,
     partial: PathBuf,
     file: Option<BufWriter<File>>,
+    _guard: Guard,
 }
 
 impl TensorOutput {
@@ -107,26 +109,26 @@ impl TensorOutput {
         hidden.push(name);
         hidden.push(".partial");
         let partial = path.with_file_name(hidden);
-        ending::remove(&partial);
+        let guard = shutdown::guard_file(&partial);
         let mut file = BufWriter::new(File::create(&partial).map_err(|e| Failure::write(path, e))?);
         let written = file.write_all(&header(&[("output", shape)], metadata));
-        let output = TensorOutput { path: path.into(), partial, file: Some(file) };
+        let output = TensorOutput { path: path.into(), partial, file: Some(file), _guard: guard };
         written.map_err(|e| Failure::write(path, e))?;
         Ok(output)
     }
 
-    /// Appends a picture `[H, W, C]` as `[C, H, W]`.
-    pub fn picture(&mut self, picture: &[f32], channels: usize) -> Result<()> {
-        let size = picture.len() / channels;
-        let mut planes = vec![0.0; picture.len()];
-        for (p, pixel) in picture.chunks_exact(channels).enumerate() {
+    /// Appends a frame `[H, W, C]` as `[C, H, W]`.
+    pub fn frame(&mut self, frame: &[f32], channels: usize) -> Result<()> {
+        let size = frame.len() / channels;
+        let mut planes = vec![0.0; frame.len()];
+        for (p, pixel) in frame.chunks_exact(channels).enumerate() {
             pixel.iter().enumerate().for_each(|(c, v)| planes[c * size + p] = *v);
         }
         let file = self.file.as_mut().expect("an output is written before it is finished");
         write_values(file, &planes).map_err(|e| Failure::write(&self.path, e))
     }
 
-    /// Gives the file its name.
+    /// Gives the file its final name.
     pub fn finish(mut self) -> Result<()> {
         let file = self.file.take().expect("an output is finished once");
         let closed = file.into_inner().map_err(|e| e.into_error()).and_then(|file| file.sync_all());
@@ -137,9 +139,8 @@ impl TensorOutput {
 
 impl Drop for TensorOutput {
     fn drop(&mut self) {
-        // Nothing is left behind when a run ends early; after `finish` there is nothing to remove.
+        // After `finish` there is nothing to remove.
         self.file = None;
         let _ = std::fs::remove_file(&self.partial);
-        ending::spare(&self.partial);
     }
 }

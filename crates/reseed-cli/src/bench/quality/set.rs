@@ -5,13 +5,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use reseed_media::Frame;
+use reseed::media::Frame;
 
 use crate::failure::{Failure, Result};
 
-/// A tar file comes in blocks of so many bytes.
+/// Bytes of a block of a tar file.
 const BLOCK: usize = 512;
-/// Pixels that the shorter side of a picture has at least.
+/// Pixels of the shorter side at least.
 const LEAST: usize = 16;
 
 /// A photograph, or a clip.
@@ -26,7 +26,7 @@ pub struct Set {
 }
 
 impl Set {
-    /// Opens a set, or the first so many photographs and clips of it.
+    /// Opens a set, or its first photographs and clips up to a limit.
     pub fn open(path: &Path, limit: Option<usize>) -> Result<Set> {
         let wrong = |why: &dyn std::fmt::Display| Failure::Input(format!("{}: {why}", path.display()));
         let files = if path.is_dir() { folder(path) } else { fs::read(path).and_then(|bytes| tar(&bytes)) };
@@ -35,7 +35,7 @@ impl Set {
         let limit = limit.unwrap_or(usize::MAX);
         let set = Set { photographs: items(&files, "img", limit)?, clips: items(&files, "vid", limit)? };
         match set.photographs.is_empty() && set.clips.is_empty() {
-            true => Err(wrong(&format_args!("no pictures in it; {hint}"))),
+            true => Err(wrong(&format_args!("no images in it; {hint}"))),
             false => Ok(set),
         }
     }
@@ -44,7 +44,7 @@ impl Set {
 /// Names and contents.
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// The items under `root`: a file directly there is one picture, the files of a folder there are a clip.
+/// The items under `root`: a file is one image, the files of a folder are a clip.
 fn items(files: &Files, root: &str, limit: usize) -> Result<Vec<Item>> {
     let mut found: BTreeMap<&str, Vec<(&str, &Vec<u8>)>> = BTreeMap::new();
     for (path, bytes) in files {
@@ -53,12 +53,13 @@ fn items(files: &Files, root: &str, limit: usize) -> Result<Vec<Item>> {
         found.entry(name).or_default().push((path, bytes));
     }
     let decode =
-        |(path, bytes): &(&str, &Vec<u8>)| reseed_media::decode(bytes, Path::new(path)).map_err(Failure::input);
+        |(path, bytes): &(&str, &Vec<u8>)| reseed::media::decode(bytes, Path::new(path)).map_err(Failure::input);
     let item = |(name, frames): (&str, Vec<(&str, &Vec<u8>)>)| {
         let frames: Vec<Frame> = frames.iter().map(decode).collect::<Result<_>>()?;
         let size = frames[0].size;
         if let Some(other) = frames.iter().find(|frame| frame.size != size) {
-            let line = format!("{root}/{name}: frames of {size} and of {}; those of a clip have one size", other.size);
+            let line =
+                format!("{root}/{name}: frames of {size} and of {}; frames of a clip must have one size", other.size);
             return Err(Failure::Input(line));
         }
         if size.h.min(size.w) < LEAST {
@@ -71,12 +72,12 @@ fn items(files: &Files, root: &str, limit: usize) -> Result<Vec<Item>> {
     found.into_iter().take(limit).map(item).collect()
 }
 
-/// Whether a file's name is that of a picture.
-fn is_picture(name: &str) -> bool {
+/// Whether a file has the name of an image.
+fn is_image(name: &str) -> bool {
     [".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff"].iter().any(|end| name.to_ascii_lowercase().ends_with(end))
 }
 
-/// The pictures of a folder and of those in it.
+/// The images of a folder and its subfolders.
 fn folder(root: &Path) -> io::Result<Files> {
     let (mut files, mut open) = (Files::new(), vec![PathBuf::new()]);
     while let Some(inside) = open.pop() {
@@ -86,7 +87,7 @@ fn folder(root: &Path) -> io::Result<Files> {
             let name = path.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/");
             if entry.file_type()?.is_dir() {
                 open.push(path);
-            } else if is_picture(&name) {
+            } else if is_image(&name) {
                 files.insert(name, fs::read(root.join(&path))?);
             }
         }
@@ -94,7 +95,7 @@ fn folder(root: &Path) -> io::Result<Files> {
     Ok(files)
 }
 
-/// The pictures of a tar file: a block with name and length, then the bytes, filled up to whole blocks.
+/// The images of a tar file: a block with name and length, then the bytes, padded to whole blocks.
 fn tar(mut bytes: &[u8]) -> io::Result<Files> {
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, "not a tar file, or a damaged one");
     let mut files = Files::new();
@@ -110,7 +111,7 @@ fn tar(mut bytes: &[u8]) -> io::Result<Files> {
         let (name, before) = (field(0..100)?, field(345..500)?);
         let name = if before.is_empty() { name.to_owned() } else { format!("{before}/{name}") };
         let content = rest.get(..length).ok_or_else(damaged)?;
-        if is_picture(&name) {
+        if is_image(&name) {
             files.insert(name.trim_start_matches("./").to_owned(), content.to_vec());
         }
         bytes = rest.get(length.next_multiple_of(BLOCK)..).unwrap_or_default();
