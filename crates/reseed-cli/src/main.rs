@@ -19,7 +19,6 @@ mod progress;
 mod report;
 mod roundtrip;
 mod shutdown;
-mod tensor_file;
 mod upscale;
 mod vae;
 

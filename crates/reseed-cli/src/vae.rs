@@ -7,7 +7,9 @@ use reseed::internals::memory::Watch;
 use reseed::internals::model::plan::{TileInput, padded_frames, padded_plane};
 use reseed::internals::model::{Coder, Config, Vae};
 use reseed::internals::ops::{CopyTime, ProfileOps, Shape};
-use reseed::internals::{self, Clip, CoderRun, Device, Extended, crop, refuse_same_file, vae_weights};
+use reseed::internals::{
+    self, Clip, CoderRun, Device, Extended, TensorInput, TensorOutput, crop, refuse_same_file, vae_weights,
+};
 use reseed::{Hw, Precision, Profile, Thw};
 use serde_json::json;
 
@@ -16,7 +18,6 @@ use crate::failure::Result;
 use crate::progress::Progress;
 use crate::report::{self, HostMemory, bytes, merged};
 use crate::shutdown;
-use crate::tensor_file::{TensorInput, TensorOutput};
 
 pub fn encode(args: &TensorArgs) -> Result<()> {
     in_range(args, &args.input, |args| &mut args.run.compute.dtype, encode_once)
@@ -74,9 +75,10 @@ fn encode_once(args: &TensorArgs) -> Result<()> {
     let metadata = metadata.into_iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
     let shape = chw(shape, encoder.channels_out());
     let mut output = TensorOutput::create(&args.output, shape, &metadata)?;
+    let _guard = shutdown::guard_file(output.partial());
 
     let mut i = 0;
-    let next = || -> Result<Option<Vec<f32>>> {
+    let next = || -> reseed::Result<Option<Vec<f32>>> {
         i += 1;
         (i <= frames).then(|| input.frame(i - 1, config.image)).transpose()
     };
@@ -110,11 +112,12 @@ fn decode_once(args: &TensorArgs) -> Result<()> {
     let (frames, plane) = original(&input, &config, total, whole);
     let shape = chw(Thw { t: frames, h: plane.h, w: plane.w }, config.image);
     let mut output = TensorOutput::create(&args.output, shape, &BTreeMap::new())?;
+    let _guard = shutdown::guard_file(output.partial());
 
     let (mut i, mut left) = (0, frames);
-    let next = |count: usize| -> Result<Vec<f32>> {
+    let next = |count: usize| -> reseed::Result<Vec<f32>> {
         let end = (i + count).min(input.frames);
-        let latents: Result<Vec<Vec<f32>>> = (i..end).map(|i| input.frame(i, config.latent)).collect();
+        let latents: reseed::Result<Vec<Vec<f32>>> = (i..end).map(|i| input.frame(i, config.latent)).collect();
         i = end;
         Ok(latents?.concat())
     };
@@ -163,8 +166,8 @@ struct Run<'a> {
 impl Run<'_> {
     fn run(
         &self,
-        next: impl FnMut(usize) -> Result<Vec<f32>>,
-        write: impl FnMut(&[f32]) -> Result<()>,
+        next: impl FnMut(usize) -> reseed::Result<Vec<f32>>,
+        write: impl FnMut(&[f32]) -> reseed::Result<()>,
     ) -> Result<Done<'_>> {
         let watch = Watch::start();
         let device = self.device;

@@ -1,5 +1,7 @@
 //! Why something could not be done: errors with data, and the kind that a front end maps to an exit code or a status.
 
+mod kind;
+
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,25 +10,7 @@ use reseed_media::Size;
 use reseed_ops::{Hw, Shape};
 
 use crate::bytes::Bytes;
-
-/// What an error is about, for front ends that map errors to exit codes or HTTP status codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The system failed, or this library did.
-    Failed,
-    /// The settings contradict each other or the files at hand.
-    Usage,
-    /// The input cannot be used.
-    Input,
-    /// The model cannot be used.
-    Model,
-    /// There is not enough memory.
-    Memory,
-    /// The device is not available or failed.
-    Device,
-    /// The observer cancelled the job.
-    Cancelled,
-}
+pub use kind::Kind;
 
 /// Why something could not be done. Each is one line: what failed, why, what to do.
 #[derive(Debug, thiserror::Error)]
@@ -134,6 +118,17 @@ pub enum Error {
         found: Shape,
         /// The shape that the batch needs.
         needed: Shape,
+    },
+    /// A tensor file could not be read.
+    #[error(transparent)]
+    Tensor(reseed_model::Error),
+    /// A file is not what it should be.
+    #[error("{}: {reason}", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
     },
     /// A setting is outside of 0 to 1.
     #[error("{setting} {value}: must be between 0 and 1")]
@@ -367,67 +362,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// What the error is about.
-    pub fn kind(&self) -> Kind {
-        use reseed_media::Error as Media;
-        match self {
-            Error::Kept { error, .. } => error.kind(),
-            Error::Cancelled => Kind::Cancelled,
-            Error::Model(reseed_model::Error::Device(error)) => match error {
-                reseed_ops::Error::OutOfMemory { .. } | reseed_ops::Error::HostMemory { .. } => Kind::Memory,
-                reseed_ops::Error::UnknownLevel { .. } => Kind::Usage,
-                _ => Kind::Device,
-            },
-            Error::Output(
-                Media::UnknownOutput { .. }
-                | Media::WrongContainer { .. }
-                | Media::OddSize { .. }
-                | Media::NoEncoder { .. },
-            ) => Kind::Usage,
-            Error::Output(_) | Error::Write { .. } | Error::DownloadBusy { .. } | Error::JournalDamaged { .. } => {
-                Kind::Failed
-            }
-            Error::Input(_)
-            | Error::Read { .. }
-            | Error::NoFrames { .. }
-            | Error::Noise(_)
-            | Error::NoNoise { .. }
-            | Error::NoiseShape { .. } => Kind::Input,
-            Error::Model(_)
-            | Error::OtherVae { .. }
-            | Error::Mismatch { .. }
-            | Error::UnknownModel { .. }
-            | Error::EmbeddedModel { .. }
-            | Error::UnknownFormula { .. }
-            | Error::ModelMissing { .. }
-            | Error::ModelFile { .. }
-            | Error::Download { .. }
-            | Error::WrongHash { .. } => Kind::Model,
-            Error::OverBudget { .. } | Error::Contended { .. } | Error::SliceTooLarge { .. } => Kind::Memory,
-            Error::NotBuilt { .. } => Kind::Device,
-            _ => Kind::Usage,
-        }
-    }
-
-    /// Whether values left the range of the device's type, which a wider type cures.
-    pub fn is_out_of_range(&self) -> bool {
-        match self {
-            Error::Kept { error, .. } => error.is_out_of_range(),
-            Error::Model(reseed_model::Error::Device(reseed_ops::Error::OutOfRange { .. })) => true,
-            _ => false,
-        }
-    }
-
-    /// The error that stopped a job, without the note on kept frames.
-    pub(crate) fn without_kept(&self) -> &Error {
-        if let Error::Kept { error, .. } = self { error } else { self }
-    }
-
-    /// The same error of a job of which so many frames are safe on disk.
-    pub(crate) fn keeping(self, frames: usize) -> Error {
-        if frames == 0 { self } else { Error::Kept { frames, error: Box::new(self) } }
-    }
-
     pub(crate) fn write(path: &Path, cause: io::Error) -> Error {
         Error::Write { path: path.into(), cause }
     }

@@ -23,8 +23,8 @@ pub use crate::devices::{
 };
 pub use crate::job::refuse_same_file;
 pub use crate::models::weights::{Weights, vae_weights};
-pub use crate::planner::clip::{Clip, ClipPlan, Direction, MARGIN, plan, reserve};
-pub use crate::session::{CoderRun, Extended, crop, load_coder};
+pub use crate::planner::clip::{Clip, ClipPlan, Direction, MARGIN, reserve};
+pub use crate::session::{ClipEstimate, CoderRun, Extended, Roundtrip, TensorInput, TensorOutput, crop, load_coder};
 
 // Modules of stages, by their names.
 /// The alpha channel.

@@ -1,17 +1,30 @@
 //! Measures how close restored frames come to their originals, for the benchmark and the demo of the command line.
 
-pub mod degrade;
+mod degrade;
+pub mod set;
 
 use rayon::prelude::*;
 use reseed_media::{Depth, Frame, Size, metrics};
 
+use crate::batch::Batching;
+use crate::color::Color;
 use crate::error::Result;
+use crate::low_band;
 use crate::observer::Observer;
 use crate::report::Report;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::size::{Geometry, Target};
 use crate::view::View;
+
+/// Frames of a batch.
+const BATCH: usize = 5;
+/// Factors of downscaling.
+const SCALES: [usize; 2] = [2, 4];
+/// All sides are multiples of it, so that every factor divides them.
+const SIDE: usize = 4;
+/// Depth of results, so that rounding costs nothing.
+const DEPTH: Depth = Depth::Sixteen;
 
 /// Restores frames with results of another depth.
 pub fn upscale(
@@ -24,13 +37,8 @@ pub fn upscale(
     session.upscale_to_depth(frames, depth, settings, observer)
 }
 
-/// Frames through the VAE alone.
-pub fn reconstruct(session: &Session, frames: &[Frame], depth: Depth, settings: &Settings) -> Result<Vec<Frame>> {
-    session.reconstruct_frames(frames, depth, settings)
-}
-
 /// The low band that the model of a session asks for.
-pub fn low_band(session: &Session) -> Result<f32> {
+pub fn own_low_band(session: &Session) -> Result<f32> {
     session.low_band()
 }
 
@@ -87,4 +95,81 @@ impl Figures {
             flicker: mean(|f| f.flicker),
         }
     }
+}
+
+/// What restores frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Bicubic resampling.
+    Bicubic,
+    /// The model.
+    Model,
+    /// The model and the low band of the input.
+    WithLowBand,
+}
+
+/// The measurement of clips and photographs with one model.
+pub struct Measurement<'a> {
+    /// The model.
+    pub session: &'a Session,
+    /// Strength of the low band.
+    pub band: f32,
+    /// Colour correction.
+    pub color: Color,
+}
+
+impl Measurement<'_> {
+    /// Restores a clip from every kind of input: the case, the method and its figures.
+    pub fn run(&self, frames: &[Frame]) -> Result<Vec<(String, Method, Figures)>> {
+        let originals = frames.iter().map(cropped).collect::<Vec<Frame>>();
+        let size = originals[0].size;
+        let settings = self.settings(size, originals.len());
+        let reconstructed = self.session.reconstruct_frames(&originals, DEPTH, &settings)?;
+        let mut rows = vec![("reconstruction".into(), Method::Model, Figures::of(&reconstructed, &originals))];
+        for scale in SCALES {
+            let small = Size { h: size.h / scale, w: size.w / scale };
+            let clean = resized(&originals, small, Depth::Eight)?;
+            let degraded = degrade::frames(&originals, scale);
+            for (case, inputs) in [(format!("{scale}x"), clean), (format!("{scale}x degraded"), degraded)] {
+                let figures = self.restore(&settings, &inputs, &originals)?;
+                rows.extend(figures.into_iter().map(|(method, figures)| (case.clone(), method, figures)));
+            }
+        }
+        Ok(rows)
+    }
+
+    fn restore(&self, settings: &Settings, inputs: &[Frame], originals: &[Frame]) -> Result<[(Method, Figures); 3]> {
+        let bicubic = resized(inputs, originals[0].size, DEPTH)?;
+        let (restored, _) = upscale(self.session, inputs, DEPTH, settings, &mut ())?;
+        let blended = self.with_low_band(&restored, inputs)?;
+        let results = [(Method::Bicubic, bicubic), (Method::Model, restored), (Method::WithLowBand, blended)];
+        Ok(results.map(|(method, frames)| (method, Figures::of(&frames, originals))))
+    }
+
+    /// Results with the low band of their inputs, as the pipeline makes them.
+    fn with_low_band(&self, restored: &[Frame], inputs: &[Frame]) -> Result<Vec<Frame>> {
+        let size = restored[0].size;
+        let geometry = Geometry::new(inputs[0].size, Target::Exact(size), None)?;
+        let signed = |frame: &Frame| frame.to_unit().iter().map(|value| 2.0 * value - 1.0).collect();
+        let mut frames: Vec<Vec<f32>> = restored.iter().map(signed).collect();
+        low_band::apply(self.band, &mut frames, inputs, &geometry);
+        let unit = |frame: &Vec<f32>| frame.iter().map(|value| 0.5 * value + 0.5).collect::<Vec<f32>>();
+        Ok(frames.iter().map(|frame| Frame::from_unit(size, &unit(frame), DEPTH)).collect())
+    }
+
+    /// For results of a size.
+    fn settings(&self, size: Size, frames: usize) -> Settings {
+        let batching = Batching { size: BATCH.min(frames), overlap: 0, uniform: false };
+        let (target, color, low_band) = (Target::Exact(size), Some(self.color), Some(0.0));
+        Settings { target, batching, color, low_band, detect_shots: false, ..Settings::default() }
+    }
+}
+
+/// A frame cropped to sides that are multiples.
+fn cropped(frame: &Frame) -> Frame {
+    let Size { h, w } = frame.size;
+    let size = Size { h: h / SIDE * SIDE, w: w / SIDE * SIDE };
+    let unit = frame.to_unit();
+    let rows = unit.chunks_exact(3 * w).take(size.h).flat_map(|row| &row[..3 * size.w]);
+    Frame::from_unit(size, &rows.copied().collect::<Vec<f32>>(), frame.depth())
 }

@@ -1,10 +1,13 @@
 //! A model on its devices, from one job to the next.
 
 mod builder;
+mod clip_estimate;
 mod coder;
 mod estimate;
 mod extend;
 mod frames;
+mod roundtrip;
+mod tensor_file;
 mod vae;
 
 use std::path::PathBuf;
@@ -29,9 +32,12 @@ use crate::settings::Settings;
 use crate::step::{Model, Step};
 use crate::upscaler::Upscaler;
 pub use builder::{Budget, Builder};
+pub use clip_estimate::ClipEstimate;
 pub use coder::{CoderRun, load_coder};
 pub use estimate::Estimate;
 pub use extend::{Extended, crop};
+pub use roundtrip::Roundtrip;
+pub use tensor_file::{TensorInput, TensorOutput};
 pub use vae::{EncodedClip, Vae};
 
 /// The model without networks: frames are resized and keep their content.

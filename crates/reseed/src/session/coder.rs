@@ -46,12 +46,12 @@ pub struct CoderRun<'a> {
 impl CoderRun<'_> {
     /// Reads values with `next`, which gets a number of frames, until it has none, and gives results to `write`. The
     /// observer hears of frames, in pixels, not latents.
-    pub fn run<E: From<Error>>(
+    pub fn run(
         &self,
-        mut next: impl FnMut(usize) -> Result<Vec<f32>, E>,
-        mut write: impl FnMut(&[f32]) -> Result<(), E>,
+        mut next: impl FnMut(usize) -> Result<Vec<f32>>,
+        mut write: impl FnMut(&[f32]) -> Result<()>,
         observer: &mut dyn Observer,
-    ) -> Result<(), E> {
+    ) -> Result<()> {
         let Clip { coder, cut, plane, .. } = self.clip;
         let plans = clip::reserve(self.device, &self.settings, &[self.clip])?;
         let warnings = plans.iter().filter_map(|plan| plan.warning().cloned());
@@ -73,7 +73,7 @@ impl CoderRun<'_> {
         let mut running: Option<(Box<dyn PendingDownload>, usize)> = None;
         while !slice.is_empty() {
             if observer.cancelled() {
-                return Err(Error::Cancelled.into());
+                return Err(Error::Cancelled);
             }
             let ahead = next(step)?;
             let frames = slice.len() / (plane.count() * coder.channels_in());
@@ -83,7 +83,7 @@ impl CoderRun<'_> {
                 Some(_) => stream.start_or_replan(&slice, ahead.is_empty(), &mut smaller),
                 None => stream.start(&slice, ahead.is_empty()),
             };
-            let started = (started.map_err(Error::from)?, frames);
+            let started = (started?, frames);
             if let Some(bytes) = replanned.take() {
                 observer.event(&Event::Replanned { device: self.device.ops.name(), bytes });
             }
@@ -97,13 +97,13 @@ impl CoderRun<'_> {
     }
 }
 
-fn finish<E: From<Error>>(
+fn finish(
     (result, frames): (Box<dyn PendingDownload>, usize),
     values: &mut Vec<f32>,
-    write: &mut impl FnMut(&[f32]) -> Result<(), E>,
+    write: &mut impl FnMut(&[f32]) -> Result<()>,
     observer: &mut dyn Observer,
-) -> Result<(), E> {
-    result.wait(values).map_err(Error::from)?;
+) -> Result<()> {
+    result.wait(values)?;
     write(values)?;
     observer.event(&Event::Frames(frames));
     Ok(())

@@ -5,9 +5,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use reseed::media::Frame;
+use reseed_media::Frame;
 
-use crate::failure::{Failure, Result};
+use crate::error::{Error, Result};
 
 /// Bytes of a block of a tar file.
 const BLOCK: usize = 512;
@@ -16,26 +16,31 @@ const LEAST: usize = 16;
 
 /// A photograph, or a clip.
 pub struct Item {
+    /// The name of its file or folder.
     pub name: String,
+    /// One frame of a photograph.
     pub frames: Vec<Frame>,
 }
 
+/// A test set.
 pub struct Set {
+    /// Photographs.
     pub photographs: Vec<Item>,
+    /// Clips.
     pub clips: Vec<Item>,
 }
 
 impl Set {
     /// Opens a set, or its first photographs and clips up to a limit.
     pub fn open(path: &Path, limit: Option<usize>) -> Result<Set> {
-        let wrong = |why: &dyn std::fmt::Display| Failure::Input(format!("{}: {why}", path.display()));
+        let wrong = |reason: String| Error::Unusable { path: path.into(), reason };
         let files = if path.is_dir() { folder(path) } else { fs::read(path).and_then(|bytes| tar(&bytes)) };
-        let hint = "give --data a tar file or a folder with img/ and vid/";
-        let files = files.map_err(|error| wrong(&format_args!("{error}; {hint}")))?;
+        let hint = "use a tar file or a folder with img/ and vid/";
+        let files = files.map_err(|error| wrong(format!("{error}; {hint}")))?;
         let limit = limit.unwrap_or(usize::MAX);
         let set = Set { photographs: items(&files, "img", limit)?, clips: items(&files, "vid", limit)? };
         match set.photographs.is_empty() && set.clips.is_empty() {
-            true => Err(wrong(&format_args!("no images in it; {hint}"))),
+            true => Err(wrong(format!("no images in it; {hint}"))),
             false => Ok(set),
         }
     }
@@ -52,20 +57,17 @@ fn items(files: &Files, root: &str, limit: usize) -> Result<Vec<Item>> {
         let name = rest.split('/').next().unwrap_or(rest);
         found.entry(name).or_default().push((path, bytes));
     }
-    let decode =
-        |(path, bytes): &(&str, &Vec<u8>)| reseed::media::decode(bytes, Path::new(path)).map_err(Failure::input);
+    let decode = |(path, bytes): &(&str, &Vec<u8>)| reseed_media::decode(bytes, Path::new(path)).map_err(Error::Input);
     let item = |(name, frames): (&str, Vec<(&str, &Vec<u8>)>)| {
         let frames: Vec<Frame> = frames.iter().map(decode).collect::<Result<_>>()?;
         let size = frames[0].size;
+        let wrong = |reason: String| Error::Unusable { path: Path::new(root).join(name), reason };
         if let Some(other) = frames.iter().find(|frame| frame.size != size) {
-            let line =
-                format!("{root}/{name}: frames of {size} and of {}; frames of a clip must have one size", other.size);
-            return Err(Failure::Input(line));
+            let reason = format!("frames of {size} and of {}; frames of a clip must have one size", other.size);
+            return Err(wrong(reason));
         }
         if size.h.min(size.w) < LEAST {
-            return Err(Failure::Input(format!(
-                "{root}/{name}: {size} is too small; sides have at least {LEAST} pixels"
-            )));
+            return Err(wrong(format!("{size} is too small; sides have at least {LEAST} pixels")));
         }
         Ok(Item { name: name.into(), frames })
     };

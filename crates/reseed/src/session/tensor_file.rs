@@ -5,13 +5,12 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use reseed::Hw;
-use reseed::internals::model::weights::Source;
-use reseed::internals::model::weights::safetensors::{Safetensors, header, write_values};
-use reseed::internals::ops::Shape;
+use reseed_media::Error as Media;
+use reseed_model::weights::Source;
+use reseed_model::weights::safetensors::{Safetensors, header, write_values};
+use reseed_ops::{Hw, Shape};
 
-use crate::failure::{Failure, Result};
-use crate::shutdown::{self, Guard};
+use crate::error::{Error, Result};
 
 /// A clip in a file.
 pub struct TensorInput {
@@ -28,25 +27,22 @@ pub struct TensorInput {
 impl TensorInput {
     /// Opens the tensor `input`, or the only one.
     pub fn open(path: &Path) -> Result<TensorInput> {
-        let file = Safetensors::open(path).map_err(Failure::input)?;
+        let file = Safetensors::open(path).map_err(Error::Tensor)?;
         let names: Vec<&String> = file.shapes().keys().collect();
         let name = match names[..] {
             [only] => only.clone(),
             _ if file.shapes().contains_key("input") => "input".to_string(),
             _ => {
-                let path = path.display();
-                return Err(Failure::Input(format!("{path}: none of its {} tensors is called `input`", names.len())));
+                return Err(unusable(path, format!("none of its {} tensors is called `input`", names.len())));
             }
         };
         let shape = file.shapes()[&name];
         let &[frames, channels, h, w] = shape.dims() else {
-            let path = path.display();
-            return Err(Failure::Input(format!(
-                "{path}: `{name}` is {shape}; it must be [frames, channels, height, width]"
-            )));
+            let reason = format!("`{name}` is {shape}; it must be [frames, channels, height, width]");
+            return Err(unusable(path, reason));
         };
         if shape.count() == 0 {
-            return Err(Failure::Input(format!("{}: `{name}` is {shape}: there is nothing in it", path.display())));
+            return Err(unusable(path, format!("`{name}` is {shape}: there is nothing in it")));
         }
         Ok(TensorInput { file, name, frames, channels, plane: Hw::new(h, w) })
     }
@@ -57,20 +53,15 @@ impl TensorInput {
             return Ok(());
         }
         let allowed: Vec<String> = allowed.iter().map(usize::to_string).collect();
-        Err(Failure::Input(format!(
-            "{}: `{}` has {} channels; {what} have {}",
-            self.file.path().display(),
-            self.name,
-            self.channels,
-            allowed.join(" or ")
-        )))
+        let (allowed, name, channels) = (allowed.join(" or "), &self.name, self.channels);
+        Err(unusable(self.file.path(), format!("`{name}` has {channels} channels; {what} have {allowed}")))
     }
 
     /// Frame `i` as `[H, W, C]` with its first `channels` channels.
     pub fn frame(&self, i: usize, channels: usize) -> Result<Vec<f32>> {
         let size = self.plane.count();
         let values =
-            self.file.read_range(&self.name, i * size * self.channels, size * channels).map_err(Failure::input)?;
+            self.file.read_range(&self.name, i * size * self.channels, size * channels).map_err(Error::Tensor)?;
         let mut frame = vec![0.0; values.len()];
         for (c, plane) in values.chunks_exact(size).enumerate() {
             plane.iter().enumerate().for_each(|(p, v)| frame[p * channels + c] = *v);
@@ -84,37 +75,43 @@ impl TensorInput {
     }
 }
 
+fn unusable(path: &Path, reason: String) -> Error {
+    Error::Unusable { path: path.into(), reason }
+}
+
 /// A file that gets its final name when it is complete.
 pub struct TensorOutput {
     path: PathBuf,
     partial: PathBuf,
     file: Option<BufWriter<File>>,
-    _guard: Guard,
 }
 
 impl TensorOutput {
     /// Starts a file with the one tensor `output`.
     pub fn create(path: &Path, shape: Shape, metadata: &BTreeMap<String, String>) -> Result<TensorOutput> {
         if path.is_dir() {
-            return Err(Failure::Failed(format!("{}: is a folder; give the name of a file", path.display())));
+            return Err(Error::Output(Media::IsFolder { path: path.into() }));
         }
         let Some(name) = path.file_name() else {
-            return Err(Failure::Usage(format!("{}: not a name for a file", path.display())));
+            return Err(Error::Output(Media::UnknownOutput { path: path.into(), expected: "the name of a file" }));
         };
         if let Some(parent) = path.parent().filter(|parent| *parent != Path::new("") && !parent.is_dir()) {
-            let (path, parent) = (path.display(), parent.display());
-            return Err(Failure::Failed(format!("{path}: the folder {parent} does not exist; create it first")));
+            return Err(Error::Output(Media::NoParent { path: path.into(), parent: parent.into() }));
         }
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(name);
         hidden.push(".partial");
         let partial = path.with_file_name(hidden);
-        let guard = shutdown::guard_file(&partial);
-        let mut file = BufWriter::new(File::create(&partial).map_err(|e| Failure::write(path, e))?);
+        let mut file = BufWriter::new(File::create(&partial).map_err(|e| Error::write(path, e))?);
         let written = file.write_all(&header(&[("output", shape)], metadata));
-        let output = TensorOutput { path: path.into(), partial, file: Some(file), _guard: guard };
-        written.map_err(|e| Failure::write(path, e))?;
+        let output = TensorOutput { path: path.into(), partial, file: Some(file) };
+        written.map_err(|e| Error::write(path, e))?;
         Ok(output)
+    }
+
+    /// The file until it is complete, which is removed on drop.
+    pub fn partial(&self) -> &Path {
+        &self.partial
     }
 
     /// Appends a frame `[H, W, C]` as `[C, H, W]`.
@@ -125,7 +122,7 @@ impl TensorOutput {
             pixel.iter().enumerate().for_each(|(c, v)| planes[c * size + p] = *v);
         }
         let file = self.file.as_mut().expect("an output is written before it is finished");
-        write_values(file, &planes).map_err(|e| Failure::write(&self.path, e))
+        write_values(file, &planes).map_err(|e| Error::write(&self.path, e))
     }
 
     /// Gives the file its final name.
@@ -133,7 +130,7 @@ impl TensorOutput {
         let file = self.file.take().expect("an output is finished once");
         let closed = file.into_inner().map_err(|e| e.into_error()).and_then(|file| file.sync_all());
         let named = closed.and_then(|()| std::fs::rename(&self.partial, &self.path));
-        named.map_err(|e| Failure::write(&self.path, e))
+        named.map_err(|e| Error::write(&self.path, e))
     }
 }
 
