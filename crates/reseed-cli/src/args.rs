@@ -1,4 +1,4 @@
-//! What can be typed.
+//! The command line.
 #![allow(rustdoc::broken_intra_doc_links, reason = "doc comments are the help texts, where brackets are shapes")]
 
 pub mod bench;
@@ -7,29 +7,46 @@ pub mod models;
 pub mod upscale;
 pub mod video;
 
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::sync::{Arc, LazyLock};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use reseed_ops::{Hw, Precision};
+use clap_complete::Shell;
+use reseed::internals::{AUTO, ComputeOptions};
+use reseed::{Budget, Builder, Hw, Precision, Session, VaeSettings};
 
+use crate::failure::{Failure, Result as CommandResult};
 pub use bench::{Bench, BenchArgs};
 pub use estimate::{Estimate, EstimateArgs};
 pub use upscale::{ImageArgs, JobArgs, UpscaleArgs};
 
 /// Restores and upscales video with SeedVR2-family models.
 #[derive(Parser)]
-#[command(version, max_term_width = 100)]
+#[command(name = "reseed", version = version(), max_term_width = 100)]
 pub struct Cli {
+    /// No progress, notes, warnings and summaries; errors and requested JSON still appear.
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
     #[command(subcommand)]
     pub command: Command,
 }
 
+/// Version, commit and kernels.
+fn version() -> &'static str {
+    static VERSION: LazyLock<String> = LazyLock::new(|| {
+        let kernels = reseed::internals::kernel_stamp().unwrap_or("none");
+        format!("{} (commit {}, kernels {kernels})", env!("CARGO_PKG_VERSION"), env!("RESEED_COMMIT"))
+    });
+    &VERSION
+}
+
 #[derive(Subcommand)]
 pub enum Command {
-    /// Run the video autoencoder by itself.
+    /// Run the video VAE by itself.
     #[command(subcommand)]
     Vae(VaeCommand),
-    /// Say what a run would need, before it starts.
+    /// Estimate time and memory before a run.
     #[command(subcommand)]
     Estimate(Estimate),
     /// Measure this machine.
@@ -39,30 +56,49 @@ pub enum Command {
     Upscale(Box<UpscaleArgs>),
     /// Restore and upscale one image.
     Image(Box<ImageArgs>),
-    /// Find, download and check the public models.
+    /// Find, download and verify the public models.
     #[command(subcommand)]
     Models(models::ModelsCommand),
     /// Upscale an embedded clip and an embedded photograph with the embedded model, beside bicubic and the originals.
     Demo(DemoArgs),
-    /// Show what this machine offers.
+    /// Show the devices and tools of this machine.
     Doctor,
+    /// Print completions for a shell.
+    Completions(CompletionArgs),
+    /// Print the manual page.
+    Man,
+}
+
+#[derive(Args)]
+pub struct CompletionArgs {
+    /// The shell.
+    pub shell: Shell,
 }
 
 #[derive(Subcommand)]
 pub enum VaeCommand {
-    /// Pictures [T,3,H,W] in [-1,1] to moments [L,32,H/8,W/8]: mean, then log-variance.
+    /// Frames [T,3,H,W] in [-1,1] to moments [L,32,H/8,W/8]: mean, then log-variance.
     Encode(TensorArgs),
-    /// Latents [L,16,h,w], or moments, to pictures [T,3,8h,8w].
+    /// Latents [L,16,h,w], or moments, to frames [T,3,8h,8w].
     Decode(TensorArgs),
-    /// Encode and decode an image, a y4m video or a folder of images, and measure what is lost.
+    /// Encode and decode an image, a y4m video or a folder of images, and measure the loss.
     Roundtrip(RoundtripArgs),
 }
 
-/// Which half of the autoencoder.
+/// Encoder or decoder.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Direction {
     Encode,
     Decode,
+}
+
+impl From<Direction> for reseed::internals::Direction {
+    fn from(direction: Direction) -> reseed::internals::Direction {
+        match direction {
+            Direction::Encode => reseed::internals::Direction::Encode,
+            Direction::Decode => reseed::internals::Direction::Decode,
+        }
+    }
 }
 
 #[derive(Args, Clone)]
@@ -82,7 +118,7 @@ pub struct TensorArgs {
 pub struct RoundtripArgs {
     /// Image, y4m video (- for stdin) or folder of images.
     pub input: PathBuf,
-    /// What to write, of the same kind.
+    /// Output of the same kind.
     pub output: PathBuf,
     /// The VAE: a safetensors file such as ema_vae_fp16.safetensors, or formula:tiny, formula:full.
     #[arg(long, value_name = "FILE")]
@@ -91,24 +127,21 @@ pub struct RoundtripArgs {
     pub run: RunArgs,
 }
 
-/// A card where there is one, and else the processor.
-pub const AUTO: &str = "auto";
-
 #[derive(Args, Clone)]
 pub struct DemoArgs {
-    /// Folder that the results go to.
+    /// ModelFolder for the results.
     #[arg(default_value = "reseed-demo")]
     pub output: PathBuf,
-    /// Where to compute: cpu, cuda or cuda:N; auto is a card where there is one, and else the processor.
+    /// Device: cpu, cuda or cuda:N; auto is a GPU if there is one, else the CPU.
     #[arg(long, default_value = AUTO, value_parser = device)]
     pub device: String,
-    /// Type of the activations; what suits the device unless given.
+    /// Type of the activations. Default: what suits the device.
     #[arg(long, value_parser = precision, value_name = "f32|tf32|f16|bf16")]
     pub dtype: Option<Precision>,
-    /// Threads; all cores unless given.
+    /// CPU threads. Default: one per core.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
-    /// One JSON object a line on stdout instead of text.
+    /// One JSON object per line on stdout instead of text.
     #[arg(long)]
     pub json: bool,
 }
@@ -124,45 +157,93 @@ pub struct RunArgs {
 
 #[derive(Args, Clone)]
 pub struct ComputeArgs {
-    /// Where to compute: cpu, cuda or cuda:N; auto is a card where there is one, and else the processor.
+    /// Device: cpu, cuda or cuda:N; auto is a GPU if there is one, else the CPU.
     #[arg(long, alias = "cuda_device", default_value = AUTO, value_parser = device)]
     pub device: String,
-    /// Type of the activations; sums are always f32. Unless given: f16 on cuda, and bf16 where values leave the range of
-    /// f16; bf16 on a cpu with AMX, for nano f32 in its decoder; f32 on any other.
+    /// Type of the activations; sums are always f32. Default: f16 on cuda, and bf16 if values leave the range of f16; bf16
+    /// on a CPU with AMX, with an f32 decoder for nano; f32 on any other CPU.
     #[arg(long, value_parser = precision, value_name = "f32|tf32|f16|bf16")]
     pub dtype: Option<Precision>,
-    /// Threads; all cores unless given.
+    /// CPU threads. Default: one per core.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
-    /// One JSON object a line on stdout instead of text.
+    /// One JSON object per line on stdout instead of text.
     #[arg(long)]
     pub json: bool,
-    /// Time per op and per stage at the end.
+    /// Print the time per op and per stage at the end.
     #[arg(long)]
     pub profile: bool,
-    /// On a card that has cuBLASLt: on measures it against Reseed's own kernel for every linear layer that is new, and keeps
-    /// the faster one in a record; off goes by the record and measures nothing.
+    /// On a GPU with cuBLASLt: on measures it against Reseed's own kernel for every new linear layer and records the
+    /// faster one; off uses the record and measures nothing.
     #[arg(long, action = ArgAction::Set, value_parser = switch, value_name = "off|on", default_value = "off")]
     pub tune: bool,
 }
 
+impl ComputeArgs {
+    /// The options of a device with a memory budget.
+    pub fn options(&self, max_vram: Option<usize>) -> CommandResult<ComputeOptions> {
+        Ok(ComputeOptions {
+            device: self.device.clone(),
+            dtype: self.dtype,
+            threads: self.threads.map(usize::from),
+            budget: max_vram,
+            tune: self.tune,
+            profile: self.profile,
+            check: if checks_ops()? { Some(Arc::new(report_check)) } else { None },
+        })
+    }
+
+    /// A session with a memory budget.
+    pub fn builder(&self, model: &str, max_vram: Option<usize>) -> CommandResult<Builder> {
+        let builder = Session::builder().model(model).device(&self.device).dtype(self.dtype).tune(self.tune);
+        let builder = builder.threads(self.threads.map(usize::from)).profile(self.profile);
+        let builder = builder.budget(max_vram.map(Budget::bytes));
+        Ok(if checks_ops()? { builder.check(report_check) } else { builder })
+    }
+}
+
+/// Whether `RESEED_CHECK` asks to compare every op with the reference.
+fn checks_ops() -> CommandResult<bool> {
+    match std::env::var("RESEED_CHECK").as_deref() {
+        Err(_) | Ok("" | "0") => Ok(false),
+        Ok("1") => Ok(true),
+        Ok(word) => Err(Failure::Usage(format!("RESEED_CHECK={word}: 1 compares every op with the CPU's"))),
+    }
+}
+
+fn report_check(found: &dyn Display) {
+    eprintln!("reseed: check: {found}");
+}
+
 #[derive(Args, Clone)]
 pub struct PlanArgs {
-    /// Spatial tiles in pixels, compatible with the public implementations; off unless given, and approximate.
+    /// Spatial tiles in pixels, as in the public implementations; approximate. Default: none.
     #[arg(long, value_parser = plane, value_name = "HxW")]
     pub tile: Option<Hw>,
-    /// Overlap of tiles in pixels; an eighth of the tile unless given.
+    /// Overlap of tiles in pixels. Default: an eighth of the tile.
     #[arg(long, value_parser = plane, value_name = "HxW", requires = "tile")]
     pub overlap: Option<Hw>,
-    /// Latent frames a slice; the result is the same, long slices take more memory. Chosen by the budget unless given.
+    /// Latent frames per slice; the result is the same, long slices need more memory. Default: chosen by the budget.
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
     pub slice: Option<u16>,
-    /// Memory of the card that may be taken, such as 6G; what is free, less a margin, unless given.
+    /// GPU memory budget, such as 6G. Default: what is free, less a margin.
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub max_vram: Option<usize>,
 }
 
-/// A bare number is that of a card.
+impl PlanArgs {
+    pub fn settings(&self) -> VaeSettings {
+        vae_settings(self.tile, self.overlap, self.slice)
+    }
+}
+
+/// The tiles and slices of the VAE.
+fn vae_settings(tile: Option<Hw>, overlap: Option<Hw>, slice: Option<u16>) -> VaeSettings {
+    let tiled = tile.map(|tile| VaeSettings::tiled(tile, overlap)).unwrap_or_default();
+    VaeSettings { slice: slice.map(usize::from), ..tiled }
+}
+
+/// A bare number is the number of a GPU.
 fn device(text: &str) -> Result<String, String> {
     let number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     Ok(if number { format!("cuda:{text}") } else { text.to_owned() })

@@ -1,4 +1,4 @@
-//! `reseed bench vae`: how fast this machine is, from pictures of 8 bits to latents and back to pictures of 8 bits.
+//! `reseed bench vae`: the speed of the VAE from 8-bit frames to latents, and from latents to 8-bit frames.
 
 pub mod color;
 pub mod conv;
@@ -9,52 +9,56 @@ pub mod upscale;
 use std::ops::Range;
 use std::time::Instant;
 
-use reseed_model::plan::{TileInput, padded_frames, slices};
-use reseed_model::weights::formula::uniform;
-use reseed_model::{SliceData, Stream};
-use reseed_ops::{Code, CopyTime, Cost, Depth, PendingDownload, Pixels, ProfileOps, Record};
+use reseed::Profile;
+use reseed::internals::memory::Watch;
+use reseed::internals::model::plan::{TileInput, padded_frames, slices};
+use reseed::internals::model::weights::formula::uniform;
+use reseed::internals::model::{SliceData, Stream};
+use reseed::internals::ops::{Code, CopyTime, Cost, Depth, PendingDownload, Pixels, ProfileOps, Record};
+use reseed::internals::{self, Clip, ClipPlan, Device, load_coder, vae_weights};
 use serde_json::json;
 
 use crate::args::{BenchArgs, Direction};
-use crate::budget::{self, Clip, Planned};
-use crate::engine::{self, Device};
 use crate::failure::Result;
-use crate::report::{self, MemoryWatch, bytes};
+use crate::report::{self, HostMemory, bytes};
+use crate::vae::open_device;
 
 pub fn run(args: &BenchArgs) -> Result<()> {
-    let device = &engine::device(&args.run.compute, args.run.plan.max_vram)?;
-    let source = engine::weights(&args.weights)?;
-    // Each alone on the device, as commands load them.
+    let device = &open_device(&args.run)?;
+    let source = vae_weights(&args.weights)?;
+    // Each alone on the device, as the commands load them.
     for direction in args.direction.map_or(vec![Direction::Encode, Direction::Decode], |only| vec![only]) {
-        let (config, half) = engine::half(&*device.ops, &*source, direction)?;
-        let clip = Clip::of(direction, &*half, &config, args.size, args.frames as usize);
-        Case { device, args, clip, pictures: padded_frames(args.frames as usize, config.temporal_factor()) }.time()?;
+        let (config, coder) = load_coder(&*device.ops, &*source, direction.into())?;
+        let clip = Clip::new(direction.into(), &*coder, &config, args.size, args.frames as usize);
+        Case { device, args, clip, frames: padded_frames(args.frames as usize, config.temporal_factor()) }.time()?;
     }
     Ok(())
 }
 
-/// What a card says of a run.
-struct Card {
+/// Figures of a GPU.
+struct GpuFigures {
     /// From its first kernel to its last.
     seconds: f64,
     copies: CopyTime,
     peak: usize,
 }
 
-/// Seconds by the clock and by the card's.
+/// Seconds by the wall clock and by the GPU's clock.
 type Seconds = (f64, Option<f64>);
 
-/// One half of the VAE over a clip.
+/// Encoder or decoder over a clip.
 struct Case<'a> {
     device: &'a Device,
     args: &'a BenchArgs,
     clip: Clip<'a>,
-    pictures: usize,
+    /// Frames of pixels.
+    frames: usize,
 }
 
 impl Case<'_> {
     fn time(&self) -> Result<()> {
-        let planned = budget::reserve(self.device, &self.args.run.plan, &[self.clip])?.swap_remove(0);
+        let planned = internals::reserve(self.device, &self.args.run.plan.settings(), &[self.clip])?.swap_remove(0);
+        planned.warning().iter().for_each(|warning| report::warn(warning));
         let parts = slices(self.clip.frames, planned.step());
         if self.clip.cut == TileInput::Frames {
             let input = self.draw(&parts, |drawn| Pixels::U8(drawn.iter().map(|&v| u8::nearest(v as f32)).collect()));
@@ -71,25 +75,25 @@ impl Case<'_> {
         }
     }
 
-    /// Each slice of a clip, made of numbers in [-1, 1); never zeros, which are faster than real data.
+    /// The slices of a clip of numbers in [-1, 1); zeros would be faster than real data.
     fn draw<S>(&self, parts: &[Range<usize>], slice: impl Fn(&[f64]) -> S) -> Vec<S> {
-        let frame = self.clip.plane.count() * self.clip.half.channels_in();
+        let frame = self.clip.plane.count() * self.clip.coder.channels_in();
         let drawn = uniform("bench", self.clip.frames * frame, 1);
         parts.iter().map(|part| slice(&drawn[part.start * frame..part.end * frame])).collect()
     }
 
-    /// Times runs in which `start` starts each slice and gives what is to be waited for.
+    /// Times runs in which `start` starts each slice and gives its pending result.
     fn measure<S, T: Default>(
         &self,
-        planned: &Planned,
+        planned: &ClipPlan,
         input: &[S],
-        start: impl Fn(&dyn reseed_ops::Device, &mut Stream, &S, bool) -> Result<Box<dyn PendingDownload<T>>>,
+        start: impl Fn(&dyn reseed::internals::ops::Device, &mut Stream, &S, bool) -> Result<Box<dyn PendingDownload<T>>>,
     ) -> Result<()> {
         let mut result = T::default();
-        let mut once = |ops: &dyn reseed_ops::Device| -> Result<Seconds> {
-            let moment = || self.device.card.as_ref().map(|card| card.timestamp()).transpose();
+        let mut once = |ops: &dyn reseed::internals::ops::Device| -> Result<Seconds> {
+            let moment = || self.device.gpu.as_ref().map(|gpu| gpu.timestamp()).transpose();
             let (first, clock) = (moment()?, Instant::now());
-            let mut stream = planned.stream(ops, self.clip.half, self.clip.plane);
+            let mut stream = planned.stream(ops, self.clip.coder, self.clip.plane);
             let mut running: Option<Box<dyn PendingDownload<T>>> = None;
             for (i, slice) in input.iter().enumerate() {
                 let started = start(ops, &mut stream, slice, i + 1 == input.len())?;
@@ -100,32 +104,32 @@ impl Case<'_> {
             let wall = clock.elapsed().as_secs_f64();
             Ok((wall, first.zip(last).map(|(first, last)| first.seconds_to(&last)).transpose()?))
         };
-        let (watch, ops) = (MemoryWatch::start(), &*self.device.ops);
+        let (watch, ops) = (Watch::start(), &*self.device.ops);
         let profiler = ProfileOps::new(ops);
         if self.device.ceiling.is_some() {
-            once(ops)?; // a profile is of kernels that are loaded
+            once(ops)?; // loads the kernels before they are profiled
         }
         once(&profiler)?;
-        let copy_time = || self.device.card.as_ref().map(|card| reseed_ops::Timing::copy_time(&**card)).transpose();
+        let copy_time = || self.device.gpu.as_ref().map(|_| ops.copy_time()).transpose();
         copy_time()?;
         let mut times = (0..self.args.repeat).map(|_| once(ops)).collect::<Result<Vec<_>>>()?;
         times.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let card = copy_time()?.map(|copies| self.card(&times, copies));
+        let gpu = copy_time()?.map(|copies| self.gpu_figures(&times, copies));
         let walls: Vec<f64> = times.into_iter().map(|(wall, _)| wall).collect();
-        self.tell(&walls, &profiler.records()?, &watch, card);
+        self.print(&walls, profiler.records()?, HostMemory::since(&watch), gpu);
         Ok(())
     }
 
-    fn card(&self, times: &[Seconds], copies: CopyTime) -> Card {
-        Card {
+    fn gpu_figures(&self, times: &[Seconds], copies: CopyTime) -> GpuFigures {
+        GpuFigures {
             seconds: times[times.len() / 2].1.unwrap_or_default(),
             copies: copies.of_one(times.len()),
-            peak: self.device.card.as_ref().map_or(0, |card| card.peak_bytes()),
+            peak: self.device.gpu.as_ref().map_or(0, |gpu| gpu.peak_bytes()),
         }
     }
 
-    fn tell(&self, times: &[f64], records: &[Record], watch: &MemoryWatch, card: Option<Card>) {
-        let (median, pictures, ops) = (times[times.len() / 2], self.pictures, &self.device.ops);
+    fn print(&self, times: &[f64], records: Vec<Record>, memory: HostMemory, gpu: Option<GpuFigures>) {
+        let (median, frames, ops) = (times[times.len() / 2], self.frames, &self.device.ops);
         let name = if self.clip.cut == TileInput::Frames { "encode" } else { "decode" };
         let mut cost = Cost::default();
         records.iter().for_each(|r| cost += r.cost);
@@ -136,30 +140,30 @@ impl Case<'_> {
                 "{}",
                 json!({
                     "event": "bench", "command": format!("vae {name}"), "device": ops.name(), "size": size,
-                    "dtype": ops.precision().to_string(), "frames": pictures, "picture_bits": 8, "seconds": times, "median": median,
-                    "fps": pictures as f64 / median, "gflops_per_second": gflops,
-                    "peak_above_weights_bytes": watch.above_weights(),
-                    "card_seconds": card.as_ref().map(|card| card.seconds),
-                    "card_peak_bytes": card.as_ref().map(|card| card.peak),
-                    "copy_in_seconds": card.as_ref().map(|card| card.copies.inward),
-                    "copy_out_seconds": card.as_ref().map(|card| card.copies.outward),
-                    "copy_seconds": card.as_ref().map(|card| card.copies.copying),
-                    "copy_waiting_seconds": card.as_ref().map(|card| card.copies.waiting),
+                    "dtype": ops.precision().to_string(), "frames": frames, "picture_bits": 8,
+                    "seconds": times, "median": median, "fps": frames as f64 / median,
+                    "gflops_per_second": gflops, "peak_above_weights_bytes": memory.above_weights(),
+                    "gpu_seconds": gpu.as_ref().map(|gpu| gpu.seconds),
+                    "gpu_peak_bytes": gpu.as_ref().map(|gpu| gpu.peak),
+                    "copy_in_seconds": gpu.as_ref().map(|gpu| gpu.copies.inward),
+                    "copy_out_seconds": gpu.as_ref().map(|gpu| gpu.copies.outward),
+                    "copy_seconds": gpu.as_ref().map(|gpu| gpu.copies.copying),
+                    "copy_waiting_seconds": gpu.as_ref().map(|gpu| gpu.copies.waiting),
                 })
             );
         } else {
             let (first, last) = (times[0], times[times.len() - 1]);
             say!(
-                "vae {name} {pictures} frames {size} of 8 bits, {} on {}: median {median:.3} s ({first:.3} to {last:.3}), {:.3} fps, \
-                 {gflops:.1} GFLOP/s",
+                "vae {name} {frames} frames {size} of 8 bits, {} on {}: median {median:.3} s ({first:.3} to {last:.3}), \
+                 {:.3} fps, {gflops:.1} effective GFLOP/s",
                 ops.precision(),
                 ops.name(),
-                pictures as f64 / median,
+                frames as f64 / median,
             );
-            say!("{}", watch.line());
-            if let Some(Card { seconds, copies, peak }) = card {
+            say!("{}", memory.line());
+            if let Some(GpuFigures { seconds, copies, peak }) = gpu {
                 say!(
-                    "card: {seconds:.3} s, {} of its memory; copies {:.3} s ({:.3} in, {:.3} out), of which {:.0}% hidden",
+                    "GPU: {seconds:.3} s, {} of memory; copies {:.3} s ({:.3} in, {:.3} out), {:.0}% hidden",
                     bytes(peak),
                     copies.copying,
                     copies.inward,
@@ -168,8 +172,8 @@ impl Case<'_> {
                 );
             }
         }
-        if let Some(ceiling) = &self.device.ceiling {
-            report::profile(records, ceiling, self.args.run.compute.json);
+        if let Some(ceiling) = self.device.ceiling {
+            report::profile(&Profile { records, ceiling }, self.args.run.compute.json);
         }
     }
 }

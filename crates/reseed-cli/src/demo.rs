@@ -1,65 +1,66 @@
-//! `reseed demo`: an embedded clip and an embedded photograph, made four times smaller and brought back by the embedded model,
-//! beside bicubic and the originals.
+//! `reseed demo`: an embedded clip and an embedded photograph, downscaled by four and restored by the embedded model, beside
+//! bicubic and the originals.
 
 use std::path::{Path, PathBuf};
 
-use reseed::{Color, Report, Settings, memory};
-use reseed_media::{Depth, Frame, Info, Kind, Samples, Size, Source};
-use reseed_model::nano;
+use reseed::internals::memory;
+use reseed::internals::quality::{self, Figures, resized};
+use reseed::media::{Depth, Frame, Info, Kind, Samples, Size, Source};
+use reseed::{Batching, Report, Session, Settings, Target, models};
 use serde_json::json;
 
 use crate::args::{ComputeArgs, DemoArgs};
-use crate::ending;
-use crate::engine;
+use crate::bench::quality::figures_json;
 use crate::failure::{Failure, Result};
-use crate::job::Watch;
 use crate::progress::Progress;
 use crate::report::bytes;
-use crate::trial::{Engine, Figures, resized};
+use crate::shutdown;
+use crate::vae::in_range;
 
-/// How much smaller the originals are made.
+/// The factor of downscaling.
 const SCALE: usize = 4;
 /// Frames of a batch.
 const BATCH: usize = 5;
-/// White pixels between pictures side by side.
+/// White pixels between frames side by side.
 const GAP: usize = 8;
 
 pub fn run(args: &DemoArgs) -> Result<()> {
     let output = &args.output;
     std::fs::create_dir_all(output).map_err(|e| Failure::Usage(format!("{}: {e}", output.display())))?;
-    engine::in_range(args, Path::new("embedded"), |args| &mut args.dtype, once)
+    in_range(args, Path::new("embedded"), |args| &mut args.dtype, run_once)
 }
 
-fn once(args: &DemoArgs) -> Result<()> {
-    ending::catch_ctrl_c();
-    let engine = engine(args)?;
-    // What needs ffmpeg, and an encoder in it, has something that does not behind it.
-    let (photo, clip) = (reseed_media::demo::photo(), reseed_media::demo::clip());
+fn run_once(args: &DemoArgs) -> Result<()> {
+    shutdown::catch_ctrl_c();
+    let session = open_session(args)?;
+    // Y4M is for machines without ffmpeg or without its encoder.
+    let (photo, clip) = (reseed::media::demo::photo(), reseed::media::demo::clip());
     let shows = [("photo", photo, &["png"][..]), ("clip", clip, &["mp4", "y4m"])];
     for (name, source, extensions) in shows {
-        let show = Show::new(&engine, name, source, args.json)?;
+        let show = Show::new(&session, name, source, args.json)?;
         let written = show.write(&args.output, extensions)?;
-        show.tell(&engine, &written, args.json);
+        show.print(&session, &written, args.json)?;
     }
     let peak = memory::peak();
-    let card = engine.devices.device.card.as_ref().map(|card| card.peak_bytes());
+    let gpu = session.gpu_bytes();
     match args.json {
-        true => say!("{}", json!({"event": "done", "command": "demo", "peak_bytes": peak, "card_peak_bytes": card})),
+        true => say!("{}", json!({"event": "done", "command": "demo", "peak_bytes": peak, "gpu_peak_bytes": gpu})),
         false => {
             peak.iter().for_each(|peak| say!("peak memory {}", bytes(*peak)));
-            card.iter().for_each(|peak| say!("card: {} of its memory", bytes(*peak)));
-            say!("nano is small; `reseed models pull 3b` gets a model that makes far more of a picture");
+            gpu.iter().for_each(|peak| say!("peak GPU memory {}", bytes(*peak)));
+            say!("nano is small; `reseed models pull 3b` downloads a much better model");
         }
     }
     Ok(())
 }
 
-fn engine(args: &DemoArgs) -> Result<Engine> {
+fn open_session(args: &DemoArgs) -> Result<Session> {
     let DemoArgs { device, dtype, threads, json, .. } = args.clone();
-    Engine::new(nano::NAME, &ComputeArgs { device, dtype, threads, json, profile: false, tune: false })
+    let compute = ComputeArgs { device, dtype, threads, json, profile: false, tune: false };
+    Ok(compute.builder(models::EMBEDDED, None)?.open()?)
 }
 
-/// One of the two, restored.
+/// A restored clip or photograph.
 struct Show {
     name: &'static str,
     info: Info,
@@ -71,7 +72,7 @@ struct Show {
 }
 
 impl Show {
-    fn new(engine: &Engine, name: &'static str, mut source: Box<dyn Source>, json: bool) -> Result<Show> {
+    fn new(session: &Session, name: &'static str, mut source: Box<dyn Source>, json: bool) -> Result<Show> {
         let info = source.info().clone();
         let mut originals = Vec::new();
         while let Some(frame) = source.next().map_err(Failure::input)? {
@@ -80,14 +81,14 @@ impl Show {
         let small = Size { h: info.size.h / SCALE, w: info.size.w / SCALE };
         let inputs = resized(&originals, small, Depth::Eight)?;
         let bicubic = resized(&inputs, info.size, Depth::Eight)?;
-        let settings = Settings { low_band: engine.weights.low_band()?, color: Color::None, ..Settings::default() };
-        let progress = Progress::new(name, info.frames, json).on(engine.devices.device.card.clone());
-        let ready = engine.ready(info.size, BATCH.min(originals.len()))?;
-        let (restored, report) = ready.restore(&inputs, Depth::Eight, settings, &mut Watch::plain(progress))?;
+        let batching = Batching { size: BATCH.min(originals.len()), overlap: 0, uniform: false };
+        let settings = Settings { target: Target::Exact(info.size), batching, ..Settings::default() };
+        let mut progress = Progress::new(name, info.frames, json).of_session(session);
+        let (restored, report) = quality::upscale(session, &inputs, Depth::Eight, &settings, &mut progress)?;
         Ok(Show { name, info, small, originals, bicubic, restored, report })
     }
 
-    /// Writes the result, and it between what it is to be compared with; gives their names.
+    /// Writes the result, and a comparison with bicubic and the original; gives their paths.
     fn write(&self, folder: &Path, extensions: &[&str]) -> Result<[PathBuf; 2]> {
         let compared = self.bicubic.iter().zip(&self.restored).zip(&self.originals);
         let compared: Vec<Frame> = compared.map(|((a, b), c)| side_by_side(&[a, b, c])).collect();
@@ -96,12 +97,12 @@ impl Show {
         Ok([result, compare])
     }
 
-    /// Writes frames under the first of these extensions that can be written.
+    /// Writes frames with the first extension that can be written.
     fn write_as(&self, stem: &Path, extensions: &[&str], frames: &[Frame]) -> Result<PathBuf> {
         let info = Info { size: frames[0].size, ..self.info.clone() };
         let create = |extension: &&str| {
             let path = stem.with_extension(extension);
-            reseed_media::create(&path, &info).map(|sink| (path, sink))
+            reseed::media::create(&path, &info).map(|sink| (path, sink))
         };
         let (last, others) = extensions.split_last().expect("an extension");
         let first = others.iter().find_map(|extension| create(extension).ok());
@@ -111,23 +112,23 @@ impl Show {
         Ok(path)
     }
 
-    fn tell(&self, engine: &Engine, [result, compare]: &[PathBuf; 2], as_json: bool) {
+    fn print(&self, session: &Session, [result, compare]: &[PathBuf; 2], as_json: bool) -> Result<()> {
         let [bicubic, restored] = [&self.bicubic, &self.restored].map(|frames| Figures::of(frames, &self.originals));
         let (moving, seconds) = (self.info.kind != Kind::Image, self.report.times.total.as_secs_f64());
         let (size, small, frames) = (self.info.size, self.small, self.report.frames);
         if as_json {
             say!(
                 "{}",
-                json!({"event": "demo", "name": self.name, "device": engine.devices.device.ops.name(), "frames": frames,
+                json!({"event": "demo", "name": self.name, "device": session.device()?, "frames": frames,
                        "width": size.w, "height": size.h, "seconds": seconds, "fps": self.report.fps(),
-                       "bicubic": bicubic.json(moving), "nano": restored.json(moving),
+                       "bicubic": figures_json(&bicubic, moving), "nano": figures_json(&restored, moving),
                        "output": result.to_string_lossy(), "compare": compare.to_string_lossy()})
             );
-            return;
+            return Ok(());
         }
         let pace = if moving { format!(", {:.2} fps", self.report.fps()) } else { String::new() };
         let count = if moving { format!("{frames} frames ") } else { String::new() };
-        let device = engine.devices.device.ops.name();
+        let device = session.device()?;
         say!("{}: {count}{small} to {size} in {seconds:.1} s{pace} on {device}", self.name);
         for (name, figures) in [("bicubic", &bicubic), ("nano", &restored)] {
             let flicker = if moving { format!(", flicker {:.2}", figures.flicker) } else { String::new() };
@@ -136,16 +137,17 @@ impl Show {
         }
         say!("  {}", result.display());
         say!("  {}: bicubic, nano, original", compare.display());
+        Ok(())
     }
 }
 
-/// Pictures of one size from left to right.
-fn side_by_side(pictures: &[&Frame]) -> Frame {
-    let Size { h, w } = pictures[0].size;
-    let size = Size { h, w: pictures.len() * (w + GAP) - GAP };
+/// Frames of one size from left to right.
+fn side_by_side(frames: &[&Frame]) -> Frame {
+    let Size { h, w } = frames[0].size;
+    let size = Size { h, w: frames.len() * (w + GAP) - GAP };
     let mut samples = vec![u8::MAX; 3 * size.pixels()];
-    for (i, picture) in pictures.iter().enumerate() {
-        let Samples::U8(from) = &picture.samples else { unreachable!("pictures of eight bits") };
+    for (i, frame) in frames.iter().enumerate() {
+        let Samples::U8(from) = &frame.samples else { unreachable!("frames of eight bits") };
         for (to, from) in samples.chunks_exact_mut(3 * size.w).zip(from.chunks_exact(3 * w)) {
             to[3 * i * (w + GAP)..][..3 * w].copy_from_slice(from);
         }

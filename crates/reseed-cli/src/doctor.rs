@@ -1,29 +1,28 @@
-//! `reseed doctor`: what this machine offers.
+//! `reseed doctor`: the devices and tools of this machine.
 
-use reseed_cpu::{CpuOps, Level};
-use reseed_cuda::DeviceInfo;
-use reseed_ops::Device;
+use reseed::internals::cpu::{CpuOps, Level};
+use reseed::internals::ops::Device;
+use reseed::internals::{GpuInfo, Tuning, auto, gpus, kernel_stamp, memory, tuning};
+use reseed::media::ffmpeg_path;
 
-use crate::engine;
 use crate::failure::Result;
 use crate::report::bytes;
-use crate::tuning;
-use reseed::memory;
 
 pub fn run() -> Result<()> {
     let dtype = Level::detect()?.dtype();
     let cpu = CpuOps::new(dtype, None)?;
     let levels: Vec<String> = Level::available().map(|level| level.to_string()).collect();
-    say!("reseed  {}", env!("CARGO_PKG_VERSION"));
-    say!("device  {} unless told otherwise (--device)", engine::auto());
-    say!("cpu     {}, {dtype} unless told otherwise", cpu.name());
+    let kernels = kernel_stamp().unwrap_or("none");
+    say!("reseed  {}, commit {}, kernels {kernels}", env!("CARGO_PKG_VERSION"), env!("RESEED_COMMIT"));
+    say!("device  {} by default (--device)", auto());
+    say!("cpu     {}, {dtype} by default", cpu.name());
     say!("levels  {} (cap with RESEED_CPU)", levels.join(", "));
-    match reseed_cuda::devices() {
-        Ok(cards) => cards.iter().for_each(card),
+    match gpus() {
+        Ok(gpus) => gpus.iter().for_each(gpu),
         Err(error) => say!("cuda    {error}"),
     }
-    say!("tuning  {}", tuning::summary());
-    match reseed_media::ffmpeg_path() {
+    say!("tuning  {}", tuning_line(&tuning()));
+    match ffmpeg_path() {
         Ok(path) => say!("ffmpeg  {}", path.display()),
         Err(error) => say!("ffmpeg  {error}"),
     }
@@ -31,8 +30,19 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-fn card(card: &DeviceInfo) {
-    let DeviceInfo { ordinal, name, capability, memory, driver } = card;
+fn gpu(gpu: &GpuInfo) {
+    let GpuInfo { ordinal, name, capability, memory, driver } = gpu;
     let (capability, driver) = (format!("{}.{}", capability.0, capability.1), format!("{}.{}", driver.0, driver.1));
     say!("cuda:{ordinal}  {name}, compute capability {capability}, {}, driver for CUDA {driver}", bytes(*memory));
+}
+
+/// cuBLASLt and the record of measured kernels.
+fn tuning_line(Tuning { library, measured, record }: &Tuning) -> String {
+    let measured = match measured {
+        Ok((0, _)) => "nothing measured yet (--tune on)".to_string(),
+        Ok((products, 1)) => format!("{products} products measured on one GPU, {}", record.display()),
+        Ok((products, gpus)) => format!("{products} products measured on {gpus} GPUs, {}", record.display()),
+        Err(reason) => reason.clone(),
+    };
+    format!("{}; {measured}", library.as_ref().unwrap_or_else(|reason| reason))
 }

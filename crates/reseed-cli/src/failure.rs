@@ -1,132 +1,146 @@
-//! Every way to fail, with the exit code that scripts see.
+//! Errors as one line for the user, with the flags that help, and their exit codes.
 
 use std::fmt;
 use std::path::Path;
 
-use crate::ending;
+use reseed::internals::Bytes;
+use reseed::{Error, Kind};
 
-/// A clear line and a code.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// Nobody's fault but ours, or the system's.
+    /// The library's reason.
+    Library(Error),
+    /// The system failed.
     Failed(String),
-    /// Options that contradict each other.
+    /// Options contradict each other or the files at hand.
     Usage(String),
     /// The input cannot be used.
     Input(String),
-    /// The model cannot be used.
+    /// A model file is not what it should be.
     Model(String),
-    /// Not enough memory.
-    Memory(String),
-    /// Values left the range of the device's type.
-    OutOfRange(String),
-    /// The device is not there.
-    Device(String),
-    /// Ctrl-C; so many frames stay for a later run.
-    Cancelled { kept: usize },
 }
 
 impl Failure {
-    /// The exit code.
-    pub fn code(&self) -> u8 {
+    fn kind(&self) -> Kind {
         match self {
-            Failure::Failed(_) => 1,
-            Failure::Usage(_) => 2,
-            Failure::Input(_) => 3,
-            Failure::Model(_) => 4,
-            Failure::Memory(_) => 5,
-            Failure::Device(_) | Failure::OutOfRange(_) => 6,
-            Failure::Cancelled { .. } => 130,
+            Failure::Library(error) => error.kind(),
+            Failure::Failed(_) => Kind::Failed,
+            Failure::Usage(_) => Kind::Usage,
+            Failure::Input(_) => Kind::Input,
+            Failure::Model(_) => Kind::Model,
         }
     }
 
-    /// An error that the input is to blame for.
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self.kind() {
+            Kind::Failed => 1,
+            Kind::Usage => 2,
+            Kind::Input => 3,
+            Kind::Model => 4,
+            Kind::Memory => 5,
+            Kind::Device => 6,
+            Kind::Cancelled => 130,
+        }
+    }
+
+    /// An error of the input.
     pub fn input(error: impl fmt::Display) -> Failure {
         Failure::Input(error.to_string())
     }
 
-    /// Pictures that could not be written; a name, a codec or a size that does not fit them is a slip of the pen.
-    pub fn output(error: reseed_media::Error) -> Failure {
-        use reseed_media::Error;
-        match error {
-            Error::UnknownOutput { .. }
-            | Error::WrongContainer { .. }
-            | Error::OddSize { .. }
-            | Error::NoEncoder { .. } => Failure::Usage(error.to_string()),
-            error => Failure::Failed(error.to_string()),
-        }
-    }
-
-    /// The same failure of a job of which so many frames stay for a later run.
-    pub fn keeping(self, frames: usize) -> Failure {
-        let note = |line: String| match frames {
-            0 => line,
-            _ => format!("{line}; {frames} finished frames are kept: --resume goes on"),
-        };
-        match self {
-            Failure::Failed(line) => Failure::Failed(note(line)),
-            Failure::Input(line) => Failure::Input(note(line)),
-            Failure::Memory(line) => Failure::Memory(note(line)),
-            Failure::Device(line) => Failure::Device(note(line)),
-            other => other,
-        }
+    /// An error of the output.
+    pub fn output(error: reseed::media::Error) -> Failure {
+        Failure::Library(Error::Output(error))
     }
 
     /// A file that could not be written.
     pub fn write(path: &Path, error: std::io::Error) -> Failure {
         Failure::Failed(format!("{}: {error}", path.display()))
     }
+
+    pub fn is_cancelled(&self) -> bool {
+        self.kind() == Kind::Cancelled
+    }
+
+    /// Whether values left the range of the device's type.
+    pub fn is_out_of_range(&self) -> bool {
+        matches!(self, Failure::Library(error) if error.is_out_of_range())
+    }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Failed(line)
-            | Failure::Usage(line)
-            | Failure::Input(line)
-            | Failure::Model(line)
-            | Failure::Memory(line)
-            | Failure::OutOfRange(line)
-            | Failure::Device(line) => f.write_str(line),
-            Failure::Cancelled { kept: 0 } => f.write_str("cancelled; nothing was written"),
-            Failure::Cancelled { kept } => write!(f, "cancelled; {kept} finished frames are kept: --resume goes on"),
-        }
-    }
-}
-
-impl From<reseed_ops::Error> for Failure {
-    fn from(error: reseed_ops::Error) -> Failure {
-        match &error {
-            reseed_ops::Error::OutOfMemory { .. } | reseed_ops::Error::HostMemory { .. } => {
-                Failure::Memory(error.to_string())
+            Failure::Library(error) => f.write_str(&with_flags(error)),
+            Failure::Failed(line) | Failure::Usage(line) | Failure::Input(line) | Failure::Model(line) => {
+                f.write_str(line)
             }
-            reseed_ops::Error::OutOfRange { .. } => Failure::OutOfRange(error.to_string()),
-            reseed_ops::Error::UnknownLevel { .. } => Failure::Usage(error.to_string()),
-            _ => Failure::Device(error.to_string()),
         }
     }
 }
 
-impl From<reseed_model::Error> for Failure {
-    fn from(error: reseed_model::Error) -> Failure {
-        match error {
-            reseed_model::Error::Device(error) => error.into(),
-            error => Failure::Model(error.to_string()),
+/// The message of an error with the flags of this command line.
+fn with_flags(error: &Error) -> String {
+    match error {
+        Error::Kept { frames, error } if matches!(**error, Error::Cancelled) => {
+            format!("cancelled; {frames} finished frames are kept: --resume continues")
         }
+        Error::Kept { frames, error } => {
+            format!("{}; {frames} finished frames are kept: --resume continues", with_flags(error))
+        }
+        Error::Cancelled => "cancelled; nothing was written".into(),
+        Error::OutputExists { .. } => format!("{error}; --overwrite replaces it"),
+        Error::Unfinished { .. } => format!("{error}; --resume continues, --overwrite starts again"),
+        Error::SettingChanged { .. } => {
+            format!("{error}; resume with the same settings, or start again with --overwrite")
+        }
+        Error::JournalDamaged { .. } => format!("{error} with --overwrite"),
+        Error::PipeNotResumable => format!("--resume: {error}"),
+        Error::UnknownDevice { .. } => format!("--device {error}"),
+        Error::BudgetOnCpu => "--max-vram is for --device cuda; on the CPU --slice and --tile save memory".into(),
+        Error::Tf32OnCpu => "--dtype tf32 needs tensor cores; use --device cuda, or --dtype f32, f16 or bf16".into(),
+        Error::TileTooSmall { .. } => format!("--{error}"),
+        Error::TileOverlap { overlap, tile } => format!("overlap {overlap} must be smaller than --tile {tile}"),
+        Error::OutOfUnit { setting, value } => {
+            format!("--{} {value}: must be between 0 and 1", setting.replace(' ', "-"))
+        }
+        Error::OverlapTooLong { overlap, batch } => {
+            format!("--overlap {overlap} must be smaller than --batch-size {batch}")
+        }
+        Error::OverBudget { device, what, available, needed } => format!(
+            "{device}: {} available for {what}, at least {} needed; raise --max-vram, or use smaller frames or batches",
+            Bytes(*available),
+            Bytes(*needed),
+        ),
+        Error::SliceTooLarge { .. } => format!("{error} (--slice)"),
+        Error::FrameCountUnknown => "frame count unknown; pass --frames".into(),
+        Error::ModelMissing { file, model, folder } => format!(
+            "{file}: not on this machine; run `reseed models pull {model}`, or put the file into {}",
+            folder.display()
+        ),
+        Error::EmbeddedModel { name } => format!("{error}; --model {name} uses it"),
+        Error::FixedLayers { name } => format!("--layers is for formula models; {name} has its own"),
+        error => error.to_string(),
     }
 }
 
-impl From<reseed::Error> for Failure {
-    fn from(error: reseed::Error) -> Failure {
-        use reseed::Error;
-        match error {
-            Error::Output(error) => Failure::output(error),
-            Error::Model(error) => error.into(),
-            Error::OtherVae { .. } | Error::Strangers { .. } => Failure::Model(error.to_string()),
-            Error::NoPixels { .. } | Error::TooLarge { .. } => Failure::Usage(error.to_string()),
-            Error::Cancelled => ending::cancelled(),
-            error => Failure::Input(error.to_string()),
-        }
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Library(error)
+    }
+}
+
+impl From<reseed::internals::ops::Error> for Failure {
+    fn from(error: reseed::internals::ops::Error) -> Failure {
+        Failure::Library(error.into())
+    }
+}
+
+impl From<reseed::internals::model::Error> for Failure {
+    fn from(error: reseed::internals::model::Error) -> Failure {
+        Failure::Library(error.into())
     }
 }
 

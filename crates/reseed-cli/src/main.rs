@@ -1,48 +1,55 @@
 //! The command `reseed`.
-#![allow(clippy::print_stderr, reason = "a command line talks")]
+#![allow(clippy::print_stderr, reason = "a command line prints")]
 
-/// A line of results.
+/// Prints a line of results.
 macro_rules! say {
     ($($what:tt)*) => { crate::report::line(format_args!($($what)*)) };
 }
 
 mod args;
-mod batch;
 mod bench;
-mod budget;
-mod clip;
-mod crew;
 mod demo;
 mod doctor;
-mod ending;
-mod engine;
 mod estimate;
 mod failure;
-mod job;
-mod model;
+mod folder;
+mod manual;
 mod models;
-mod outline;
 mod progress;
 mod report;
 mod roundtrip;
-mod tensor_file;
-mod trial;
-mod tuning;
+mod shutdown;
 mod upscale;
-mod user;
 mod vae;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
 
 use args::{Bench, Cli, Command, Estimate, VaeCommand};
-use job::settings::Settings;
+
+/// The variable that turns diagnostics on, such as `reseed=debug`.
+const LOG: &str = "RESEED_LOG";
 
 fn main() -> ExitCode {
-    let matches = Cli::command().get_matches();
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let result = match cli.command {
+    let cli = Cli::parse();
+    report::set_quiet(cli.quiet);
+    if let Ok(filter) = EnvFilter::try_from_env(LOG) {
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    }
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            shutdown::claim();
+            eprintln!("reseed: {failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn run(command: Command) -> failure::Result<()> {
+    match command {
         Command::Vae(VaeCommand::Encode(args)) => vae::encode(&args),
         Command::Vae(VaeCommand::Decode(args)) => vae::decode(&args),
         Command::Vae(VaeCommand::Roundtrip(args)) => roundtrip::run(&args),
@@ -54,18 +61,12 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Quality(args)) => bench::quality::run(&args),
         Command::Bench(Bench::Conv(args)) => bench::conv::run(&args),
         Command::Bench(Bench::Dit(args)) => bench::dit::run(&args),
-        Command::Upscale(args) => upscale::run(&args, Settings::typed(&Cli::command(), &matches)),
+        Command::Upscale(args) => upscale::run(&args),
         Command::Image(args) => upscale::image(&args),
         Command::Models(command) => models::run(&command),
         Command::Demo(args) => demo::run(&args),
         Command::Doctor => doctor::run(),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            ending::claim();
-            eprintln!("reseed: {failure}");
-            ExitCode::from(failure.code())
-        }
+        Command::Completions(args) => manual::completions(args.shell),
+        Command::Man => manual::page(),
     }
 }

@@ -1,16 +1,16 @@
-//! How far a run has come: a live line on a terminal, JSON lines on request, nothing otherwise.
+//! The progress of a run: a live line on a terminal, JSON lines on request, nothing otherwise.
 
 use std::io::{IsTerminal, Write};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use reseed::memory;
-use reseed_cuda::CudaOps;
+use reseed::internals::memory;
+use reseed::{Event, Observer, Phase, Session};
 use serde_json::{Value, json};
 
-use crate::report::bytes;
+use crate::report::{self, bytes};
+use crate::shutdown;
 
-/// NetworkResidency two lines on a terminal.
+/// Time between two lines on a terminal.
 const PAUSE: Duration = Duration::from_millis(100);
 
 enum Mode {
@@ -29,18 +29,18 @@ impl Screen {
     fn new(json: bool) -> Screen {
         let mode = match json {
             true => Mode::Json,
-            false if std::io::stderr().is_terminal() => Mode::Terminal,
+            false if std::io::stderr().is_terminal() && !report::is_quiet() => Mode::Terminal,
             false => Mode::Silent,
         };
         Screen { mode, shown: None }
     }
 
-    /// Whether the last line was long enough ago for another.
+    /// Whether it is time for another line.
     fn due(&self) -> bool {
         self.shown.is_none_or(|at| at.elapsed() >= PAUSE)
     }
 
-    /// A line instead of the last one.
+    /// Replaces the line.
     fn show(&mut self, line: &str) {
         self.shown = Some(Instant::now());
         eprint!("\r\x1b[K{line}");
@@ -57,35 +57,54 @@ impl Drop for Screen {
     }
 }
 
-/// Counts frames.
-pub struct Progress {
-    phase: &'static str,
-    /// What is being done within the phase, where that is known.
+/// Counts frames and shows events.
+pub struct Progress<'a> {
+    command: &'static str,
+    /// What the networks are doing, where it is known.
     step: Option<&'static str>,
     total: Option<usize>,
-    /// Frames that were done before this run.
+    /// Frames of an earlier run.
     before: usize,
     done: usize,
     start: Instant,
-    card: Option<Arc<CudaOps>>,
+    /// For its GPU memory.
+    session: Option<&'a Session>,
     screen: Screen,
 }
 
-impl Progress {
+impl Observer for Progress<'_> {
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Started { frames, done } => {
+                (self.total, self.before, self.start) = (*frames, *done, Instant::now());
+                shutdown::set_kept(*done);
+            }
+            Event::Phase(phase) => self.step(phase),
+            Event::Frames(frames) => self.advance(*frames),
+            Event::Saved { frames } => shutdown::set_kept(*frames),
+            Event::Replanned { device, bytes: count } => {
+                report::warn(&format!("{device}: another process allocated memory: continuing with {}", bytes(*count)));
+            }
+            Event::Warning(warning) => report::warn(warning),
+            _ => {}
+        }
+    }
+
+    fn cancelled(&mut self) -> bool {
+        shutdown::is_cancelled()
+    }
+}
+
+impl<'a> Progress<'a> {
     /// Starts counting towards `total` frames, where that is known.
-    pub fn new(phase: &'static str, total: Option<usize>, json: bool) -> Progress {
+    pub fn new(command: &'static str, total: Option<usize>, json: bool) -> Progress<'a> {
         let (start, screen) = (Instant::now(), Screen::new(json));
-        Progress { phase, step: None, total, before: 0, done: 0, start, card: None, screen }
+        Progress { command, step: None, total, before: 0, done: 0, start, session: None, screen }
     }
 
-    /// With so many frames done before.
-    pub fn going_on_from(self, frames: usize) -> Progress {
-        Progress { before: frames, ..self }
-    }
-
-    /// With the memory of a card shown beside the host's.
-    pub fn on(self, card: Option<Arc<CudaOps>>) -> Progress {
-        Progress { card, ..self }
+    /// With the GPU memory of a session.
+    pub fn of_session(self, session: &'a Session) -> Progress<'a> {
+        Progress { session: Some(session), ..self }
     }
 
     /// `frames` more are done.
@@ -97,9 +116,13 @@ impl Progress {
         self.refresh();
     }
 
-    /// What is being done now.
-    pub fn step(&mut self, step: &'static str) {
-        self.step = Some(step);
+    fn step(&mut self, phase: &Phase) {
+        self.step = Some(match phase {
+            Phase::Wait => "reading",
+            Phase::Encode => "encoding",
+            Phase::Upscale => "restoring",
+            Phase::Decode => "decoding",
+        });
         self.refresh();
     }
 
@@ -108,7 +131,7 @@ impl Progress {
         self.start.elapsed()
     }
 
-    /// Frames a second so far.
+    /// Frames per second so far.
     pub fn fps(&self) -> f64 {
         self.done as f64 / self.elapsed().as_secs_f64().max(1e-9)
     }
@@ -125,6 +148,10 @@ impl Progress {
         }
     }
 
+    fn gpu_bytes(&self) -> Option<usize> {
+        self.session.and_then(Session::gpu_bytes)
+    }
+
     fn eta(&self) -> Option<f64> {
         let left = self.total?.saturating_sub(self.before + self.done);
         (self.done > 0).then(|| left as f64 / self.fps())
@@ -135,16 +162,16 @@ impl Progress {
         let of = self.total.map_or(String::new(), |total| format!("/{total}"));
         let eta = self.eta().map_or(String::new(), |seconds| format!(", {} left", clock(seconds)));
         let memory = memory::resident().map_or(String::new(), |count| format!(", {}", bytes(count)));
-        let card = self.card.as_ref().map_or(String::new(), |card| format!(", card {}", bytes(card.peak_bytes())));
+        let gpu = self.gpu_bytes().map_or(String::new(), |count| format!(", GPU {}", bytes(count)));
         let frame = self.before + self.done;
-        format!("{}{step} frame {frame}{of}, {:.2} fps{eta}{memory}{card}", self.phase, self.fps())
+        format!("{}{step} frame {frame}{of}, {:.2} fps{eta}{memory}{gpu}", self.command, self.fps())
     }
 
     fn json(&self) -> Value {
         json!({
-            "event": "progress", "phase": self.phase, "step": self.step, "frame": self.before + self.done,
+            "event": "progress", "phase": self.command, "step": self.step, "frame": self.before + self.done,
             "frames": self.total, "fps": self.fps(), "eta_seconds": self.eta(),
-            "memory_bytes": memory::resident(), "card_bytes": self.card.as_ref().map(|card| card.peak_bytes()),
+            "memory_bytes": memory::resident(), "gpu_bytes": self.gpu_bytes(),
         })
     }
 }
@@ -153,7 +180,7 @@ impl Progress {
 pub struct Meter<'a> {
     name: &'a str,
     total: u64,
-    /// Bytes that were there when it started, which nobody waited for.
+    /// Bytes that existed at the start.
     before: Option<u64>,
     start: Instant,
     screen: Screen,
@@ -165,7 +192,7 @@ impl<'a> Meter<'a> {
         Meter { name, total, before: None, start: Instant::now(), screen: Screen::new(json) }
     }
 
-    /// So many bytes are there.
+    /// So many bytes are done.
     pub fn at(&mut self, have: u64) {
         let before = *self.before.get_or_insert(have);
         if !self.screen.due() && have < self.total {

@@ -1,25 +1,35 @@
 //! What a run prints at its end: figures, and where the time went.
 
 use std::collections::BTreeMap;
-use std::fmt::Arguments;
+use std::fmt::{Arguments, Display};
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use reseed_ops::{Ceiling, Cost, Record};
+use reseed::Profile;
+use reseed::internals::memory::{self, Watch};
+use reseed::internals::ops::{Ceiling, Cost};
 use serde_json::{Value, json};
 
-use reseed::memory;
-
 static STDOUT_IS_TAKEN: AtomicBool = AtomicBool::new(false);
+static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Where pictures go to stdout, results go to stderr from here on.
+/// Where frames go to standard output, results go to standard error from here on.
 pub fn make_way_for(output: &Path) {
     STDOUT_IS_TAKEN.store(output == Path::new("-"), Ordering::SeqCst);
 }
 
-/// A line of results. A reader who has gone away is no reason to stop a run or to panic.
+/// Whether notes, warnings, progress and summaries are left out.
+pub fn set_quiet(quiet: bool) {
+    QUIET.store(quiet, Ordering::SeqCst);
+}
+
+pub fn is_quiet() -> bool {
+    QUIET.load(Ordering::SeqCst)
+}
+
+/// A line of results. A reader who has closed the pipe is no reason to stop a run.
 pub fn line(what: Arguments) {
     let _ = match STDOUT_IS_TAKEN.load(Ordering::SeqCst) {
         true => writeln!(std::io::stderr(), "{what}"),
@@ -27,41 +37,57 @@ pub fn line(what: Arguments) {
     };
 }
 
-/// A line that a user should see whatever becomes of the run.
-pub fn warn(what: &str) {
-    let _ = writeln!(std::io::stderr(), "warning: {what}");
+/// A warning on standard error.
+pub fn warn(what: &dyn Display) {
+    if !is_quiet() {
+        let _ = writeln!(std::io::stderr(), "warning: {what}");
+    }
 }
 
-/// 1536 as 1.5 KiB.
+/// A note on standard error.
+pub fn note(what: &str) {
+    if !is_quiet() {
+        let _ = writeln!(std::io::stderr(), "reseed: {what}");
+    }
+}
+
+/// 1536 as 1.50 KiB.
 pub fn bytes(count: usize) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let power = (0..units.len() - 1).take_while(|&p| count >> (10 * (p + 1)) > 0).count();
-    match power {
-        0 => format!("{count} B"),
-        _ => format!("{:.2} {}", count as f64 / (1u64 << (10 * power)) as f64, units[power]),
-    }
+    reseed::internals::Bytes(count).to_string()
 }
 
-/// Memory of a run: what was resident when the weights were in, and the most behind that.
-pub struct MemoryWatch {
-    weights: Option<usize>,
+/// A JSON object with the fields of another.
+pub fn merged(mut object: Value, more: Value) -> Value {
+    if let (Value::Object(object), Value::Object(more)) = (&mut object, more) {
+        object.extend(more);
+    }
+    object
 }
 
-impl MemoryWatch {
-    /// Call when the weights are loaded.
-    pub fn start() -> MemoryWatch {
-        memory::forget_peak();
-        MemoryWatch { weights: memory::resident() }
+/// Host memory of a run: the peak, and the part above the weights.
+#[derive(Clone, Copy)]
+pub struct HostMemory {
+    peak: Option<usize>,
+    above: Option<usize>,
+}
+
+impl HostMemory {
+    pub fn new(peak: Option<usize>, above: Option<usize>) -> HostMemory {
+        HostMemory { peak, above }
     }
 
-    /// Most bytes since then beyond what the weights took.
+    /// Since `watch` started.
+    pub fn since(watch: &Watch) -> HostMemory {
+        HostMemory { peak: memory::peak(), above: watch.peak_above() }
+    }
+
     pub fn above_weights(&self) -> Option<usize> {
-        Some(memory::peak()?.saturating_sub(self.weights?))
+        self.above
     }
 
     /// One line of text.
     pub fn line(&self) -> String {
-        match (memory::peak(), self.above_weights()) {
+        match (self.peak, self.above) {
             (Some(peak), Some(above)) => {
                 format!("peak memory {}, {} of it above the weights", bytes(peak), bytes(above))
             }
@@ -69,14 +95,14 @@ impl MemoryWatch {
         }
     }
 
-    /// The same for JSON.
+    /// The same as JSON.
     pub fn json(&self) -> Value {
-        json!({"peak_bytes": memory::peak(), "peak_above_weights_bytes": self.above_weights()})
+        json!({"peak_bytes": self.peak, "peak_above_weights_bytes": self.above})
     }
 }
 
-/// Time per op family, then per stage and op, longest first, and what part that is of what the device can do.
-pub fn profile(records: &[Record], ceiling: &Ceiling, as_json: bool) {
+/// Time per op, then per stage and op, longest first, and the fraction of the device's peak rates.
+pub fn profile(Profile { records, ceiling }: &Profile, as_json: bool) {
     if as_json {
         for r in records {
             let (flops, bytes) = (r.cost.flops, r.cost.bytes);
@@ -140,14 +166,4 @@ fn row(name: &str, calls: usize, time: Duration, cost: Cost, total: Duration, ce
         rate(cost.bytes, time),
         100.0 * ceiling.share(cost, time),
     );
-}
-
-#[cfg(test)]
-mod tests {
-    use super::bytes;
-
-    #[test]
-    fn bytes_read_like_a_file_manager() {
-        assert_eq!([0, 1023, 1536, 5 << 30].map(bytes), ["0 B", "1023 B", "1.50 KiB", "5.00 GiB"]);
-    }
 }

@@ -49,3 +49,8 @@ pub fn recorded(path: &Path) -> Result<(usize, usize), String> {
     let (record, warning) = tune::Record::read(path);
     warning.map_or(Ok(record.counts()), Err)
 }
+
+/// Identifies the embedded kernels: a digest of their sources and compiler.
+pub fn kernel_stamp() -> &'static str {
+    include_str!("../cubin/STAMP").trim()
+}

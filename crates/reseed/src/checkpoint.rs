@@ -1,21 +1,23 @@
-//! Points between batches, from which a job can go on.
+//! Checkpoints between batches, from which a job can be resumed.
+
+use reseed_media::Sink;
 
 use crate::batch::ShotStart;
 
-/// Where a job stands between two batches: all that it takes to go on from there, beside its source and what it has
-/// written. The default is the start of a job.
+/// The state of a job between two batches. With its source and its written frames it is all that a resumed job needs. The
+/// default is the start of a job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Checkpoint {
-    /// Batches done.
+    /// Finished batches.
     pub batches: usize,
     /// Frames given to the sink.
     pub frames: usize,
-    /// Frames of the lead-in that have come off.
+    /// Frames of the lead-in that are removed.
     pub lead_in: usize,
-    /// What the last of these batches brought and later ones may still change: for each batch its pictures `[H, W, 3]`,
-    /// cross-faded as far as they are. Empty where batches share no frames.
+    /// Frames of the last batches that later ones may still change: for each batch `[H, W, 3]` values, cross-faded so far.
+    /// Empty where batches share no frames.
     pub held: Vec<Vec<Vec<f32>>>,
-    /// The shot that the source has to be read from, so that what follows is cut as it was.
+    /// The shot from which the source is read again, so that the rest is cut as before.
     pub shot: ShotStart,
 }
 
@@ -24,4 +26,10 @@ impl Checkpoint {
     pub(crate) fn first_held(&self) -> usize {
         self.batches - self.held.len()
     }
+}
+
+/// Makes checkpoints safe.
+pub trait Recorder {
+    /// All frames of a batch are written to `sink`; a job can be resumed from `point`.
+    fn record(&mut self, point: &Checkpoint, sink: &mut dyn Sink) -> reseed_media::Result<()>;
 }

@@ -1,4 +1,4 @@
-//! The third stage: the networks, which take turns over windows of batches.
+//! The third stage: the networks, in turns over windows of batches.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,13 +13,15 @@ use reseed_ops::{CopyTime, Device, Hw, PendingDownload, Thw};
 use crate::batch_store::{BatchStore, FrameSender, Turn};
 use crate::error::{Error, Result};
 use crate::latent::Latent;
-use crate::noise::noised_condition;
+use crate::noise::{Noise, noised_condition};
+use crate::observer::{Event, EventQueue};
 use crate::phase::{Phase, PhaseCell};
 use crate::prepare::{Slice, padded_pixels};
 use crate::read::FrameBatch;
 use crate::report::timed;
+use crate::run_plan::{Replanner, RunPlan};
 use crate::settings::Settings;
-use crate::upscaler::{Model, Replan, Replanner};
+use crate::step::Model;
 use crate::view::View;
 
 /// Time that the networks took.
@@ -48,16 +50,18 @@ pub struct Compute<'a> {
     pub encoder_ops: &'a dyn Device,
     pub model: Model<'a>,
     pub settings: &'a Settings,
+    pub noise: &'a Noise,
     pub view: &'a View,
-    /// Batches that were done before the job went on.
+    /// Batches that were computed before the job was resumed.
     pub done: usize,
     pub phase: &'a PhaseCell,
     pub stop: &'a AtomicBool,
+    pub events: &'a EventQueue,
     /// How the networks run now.
-    pub turns: Replan,
-    pub fit: Option<&'a dyn Replanner>,
-    /// Where latents wait for the next network's turn.
-    pub keep: Option<&'a dyn BatchStore>,
+    pub plan: RunPlan,
+    pub replanner: Option<&'a dyn Replanner>,
+    /// Holds latents until the turn of the next network.
+    pub store: Option<&'a dyn BatchStore>,
 }
 
 /// Batches between two networks.
@@ -123,10 +127,9 @@ impl Compute<'_> {
                 Err(Error::Model(error @ reseed_model::Error::Device(reseed_ops::Error::OutOfMemory { .. }))) => error,
                 done => return done,
             };
-            match self.fit.and_then(Replanner::smaller) {
-                Some(smaller) => self.turns = smaller,
-                None => return Err(error.into()),
-            }
+            let Some(replan) = self.replanner.and_then(Replanner::smaller) else { return Err(error.into()) };
+            (self.plan.vae, self.plan.layers) = (replan.vae, replan.layers);
+            self.events.push(Event::Replanned { device: replan.device, bytes: replan.bytes });
         }
     }
 
@@ -142,7 +145,7 @@ impl Compute<'_> {
         let half = here.as_deref().unwrap_or(&self.model.vae.encoder);
         let mut encoder = self.stream(half, TileInput::Frames, self.padded());
         let (mut latent, mut next, mut running) = (Vec::new(), 0, None);
-        while encoding.window.len() < self.settings.turns.window {
+        while encoding.window.len() < self.plan.window {
             if encoding.slices.is_empty() && self.recall(encoding, from, to) {
                 continue;
             }
@@ -163,7 +166,7 @@ impl Compute<'_> {
             if let Some(batch) = slice.batch.take() {
                 let before = running.take().expect("a slice was just started");
                 latent.extend(timed(&mut times.encode, || self.means(before))?);
-                self.keep.inspect(|keep| keep.put_latent(Turn::Encode, batch.number, &latent));
+                self.store.inspect(|store| store.put_latent(Turn::Encode, batch.number, &latent));
                 encoding.push(batch, self.latent(std::mem::take(&mut latent)));
                 next = 0;
                 encoder = self.stream(half, TileInput::Frames, self.padded());
@@ -174,7 +177,7 @@ impl Compute<'_> {
 
     /// Takes the next batch with the latent that an earlier run encoded it to; `false` where there is none.
     fn recall(&self, encoding: &mut Encoding, from: &Receiver<Slice>, to: &FrameSender) -> bool {
-        let Some(latent) = self.keep.and_then(|keep| keep.get_latent(Turn::Encode, encoding.next)) else {
+        let Some(latent) = self.store.and_then(|store| store.get_latent(Turn::Encode, encoding.next)) else {
             return false;
         };
         while self.read(encoding, from, to) {
@@ -213,10 +216,10 @@ impl Compute<'_> {
             return Ok(());
         }
         self.phase.set(Phase::Upscale);
-        let here = timed(&mut times.upscale, || self.model.step.fetch_layers(self.turns.layers))?;
+        let here = timed(&mut times.upscale, || self.model.step.prefetch_layers(self.plan.layers))?;
         let model = Model { step: here.as_deref().unwrap_or(self.model.step), ..self.model };
         while let Some((batch, condition)) = from.front().filter(|_| !self.stopped()) {
-            let kept = self.keep.and_then(|keep| keep.get_latent(Turn::Step, batch.number));
+            let kept = self.store.and_then(|store| store.get_latent(Turn::Step, batch.number));
             let restored = match kept {
                 Some(values) => Latent { values, ..*condition },
                 None => timed(&mut times.upscale, || self.step(model, batch.number, condition.clone()))?,
@@ -237,7 +240,7 @@ impl Compute<'_> {
         while let Some((batch, restored)) = decoding.window.front_mut() {
             let thw = restored.thw;
             let mut decoder = self.stream(half, TileInput::Latents, Hw::new(thw.h, thw.w));
-            let (ranges, frame) = (slices(thw.t, self.turns.vae.slice), restored.values.len() / thw.t);
+            let (ranges, frame) = (slices(thw.t, self.plan.vae.slice), restored.values.len() / thw.t);
             let mut running: Option<Box<dyn PendingDownload>> = None;
             for i in 0..=ranges.len() {
                 if self.stopped() {
@@ -283,14 +286,14 @@ impl Compute<'_> {
     fn step(&self, model: Model, batch: usize, mut condition: Latent) -> Result<Latent> {
         let config = &model.vae.config;
         let scale = self.settings.latent_noise;
-        let (noise, second) = self.settings.noise.draw(batch, condition.thw, config.latent, scale > 0.0)?;
+        let (noise, second) = self.noise.draw(batch, condition.thw, config.latent, scale > 0.0)?;
         if let Some(second) = second {
             noised_condition(&mut condition, &noise, &second, scale);
         }
         let mut restored = model.step.run(&condition, &noise)?;
         assert_eq!(restored.thw, condition.thw, "a step keeps the latent's shape");
         restored.values.iter_mut().for_each(|value| *value /= config.scaling_factor);
-        self.keep.inspect(|keep| keep.put_latent(Turn::Step, batch, &restored.values));
+        self.store.inspect(|store| store.put_latent(Turn::Step, batch, &restored.values));
         Ok(restored)
     }
 
@@ -306,7 +309,7 @@ impl Compute<'_> {
     }
 
     fn stream<'s>(&'s self, half: &'s dyn Coder, cut: TileInput, plane: Hw) -> Stream<'s> {
-        let plan = &self.turns.vae;
+        let plan = &self.plan.vae;
         let (ops, keeping, tiling) = match cut {
             TileInput::Frames => (self.encoder_ops, &plan.encode, plan.encode_tiling),
             TileInput::Latents => (self.ops, &plan.decode, plan.decode_tiling),

@@ -1,11 +1,18 @@
-//! Why a job could not be done.
+//! Why something could not be done: errors with data, and the kind that a front end maps to an exit code or a status.
 
-use std::path::PathBuf;
+mod kind;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use reseed_media::Size;
-use reseed_ops::Shape;
+use reseed_ops::{Hw, Shape};
 
-/// Why a job could not be done, each as one line that says what to do.
+use crate::bytes::Bytes;
+pub use kind::Kind;
+
+/// Why something could not be done. Each is one line: what failed, why, what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -15,78 +22,361 @@ pub enum Error {
     /// The output could not be written.
     #[error(transparent)]
     Output(reseed_media::Error),
+    /// A file that is read beside the input could not be read.
+    #[error("{}: {cause}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        cause: io::Error,
+    },
+    /// A file could not be written.
+    #[error("{}: {cause}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        cause: io::Error,
+    },
     /// A network or its device failed.
     #[error(transparent)]
     Model(#[from] reseed_model::Error),
-    /// A VAE that is built otherwise.
-    #[error("{path}: not a VAE of this family: those have RGB pictures, eight pixels and four frames a latent")]
+    /// The file holds a VAE of another family.
+    #[error(
+        "{}: not a VAE of this family, which has RGB frames, 8 pixels and 4 frames per latent; use its own VAE file",
+        path.display()
+    )]
     OtherVae {
         /// The file.
         path: PathBuf,
     },
-    /// A VAE and a transformer that do not belong together.
-    #[error("{vae} makes {vae_channels} channels, {dit} takes {dit_channels}; use the two files of one model")]
-    Strangers {
+    /// The VAE and the transformer belong to different models.
+    #[error(
+        "{} has {vae_channels} latent channels and {} has {dit_channels}; use the two files of one model",
+        vae.display(),
+        dit.display()
+    )]
+    Mismatch {
         /// The VAE.
         vae: PathBuf,
         /// Channels of its latent.
         vae_channels: usize,
         /// The transformer.
         dit: PathBuf,
-        /// Channels that it restores.
+        /// Channels of its latent.
         dit_channels: usize,
     },
-    /// The input ended before its first frame.
-    #[error("there are no frames in the input")]
-    NoFrames,
-    /// The size asked for leaves nothing of the picture.
-    #[error("{input} frames would become {output}: nothing would be left; ask for a larger size")]
+    /// The input has no frames.
+    #[error("{}there are no frames in {}", prefix(path), if path.is_some() { "it" } else { "the input" })]
+    NoFrames {
+        /// The input, where it is a file.
+        path: Option<PathBuf>,
+    },
+    /// The input does not know how many frames it has.
+    #[error("frame count unknown; set the number of frames")]
+    FrameCountUnknown,
+    /// The target size has no pixels.
+    #[error("{input} frames would become {output}, which has no pixels; choose a larger size")]
     NoPixels {
-        /// Of the input.
+        /// Size of the input.
         input: Size,
-        /// Of what would be written.
+        /// Size of the output.
         output: Size,
     },
-    /// The size asked for is beyond what can be held.
+    /// The target size is too large.
     #[error(
-        "{input} frames would become {output}, larger than the {} pixels a side and {} in all that can be held; \
-         ask for a smaller size",
+        "{input} frames would become {output}, larger than the limit of {} pixels per side and {} per frame; \
+         choose a smaller size",
         Size::MAX_SIDE,
         Size::MAX_PIXELS
     )]
     TooLarge {
-        /// Of the input.
+        /// Size of the input.
         input: Size,
-        /// Of what would be written.
+        /// Size of the output.
         output: Size,
     },
-    /// A noise file that could not be read.
+    /// A noise file could not be read.
     #[error(transparent)]
     Noise(reseed_model::Error),
-    /// A noise file without noise for one of the batches.
-    #[error("{path}: there is no tensor `{name}`, and the job has a batch for it")]
+    /// A noise file has no noise for a batch.
+    #[error("{}: no tensor `{name}`, which a batch of this job needs", path.display())]
     NoNoise {
         /// The file.
         path: PathBuf,
         /// The tensor.
         name: String,
     },
-    /// A noise file made for another job.
-    #[error("{path}: `{name}` is {found}, this job needs {needed}")]
+    /// A noise file was made for another job.
+    #[error("{}: `{name}` is {found}, this job needs {needed}", path.display())]
     NoiseShape {
         /// The file.
         path: PathBuf,
         /// The tensor.
         name: String,
-        /// What the file has.
+        /// Its shape.
         found: Shape,
-        /// What the batch needs.
+        /// The shape that the batch needs.
         needed: Shape,
     },
-    /// Someone asked for the job to end.
+    /// A tensor file could not be read.
+    #[error(transparent)]
+    Tensor(reseed_model::Error),
+    /// A file is not what it should be.
+    #[error("{}: {reason}", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A setting is outside of 0 to 1.
+    #[error("{setting} {value}: must be between 0 and 1")]
+    OutOfUnit {
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        value: f32,
+    },
+    /// Batches share more frames than they have.
+    #[error("an overlap of {overlap} frames must be smaller than the batch size of {batch}")]
+    OverlapTooLong {
+        /// Frames shared by neighbouring batches.
+        overlap: usize,
+        /// Frames of a batch.
+        batch: usize,
+    },
+    /// A spatial tile is too small.
+    #[error("tile {tile}: a tile has at least {least} pixels per side")]
+    TileTooSmall {
+        /// The tile in pixels.
+        tile: Hw,
+        /// The smallest side.
+        least: usize,
+    },
+    /// Tiles overlap by more than their size.
+    #[error("a tile overlap of {overlap} must be smaller than the tile {tile}")]
+    TileOverlap {
+        /// The overlap in pixels.
+        overlap: Hw,
+        /// The tile in pixels.
+        tile: Hw,
+    },
+    /// No device has this name.
+    #[error("{name}: unknown device; the devices are auto, cpu, cuda and cuda:N")]
+    UnknownDevice {
+        /// The name.
+        name: String,
+    },
+    /// More than one device was named.
+    #[error("{count} devices were named; a session computes on one")]
+    SeveralDevices {
+        /// How many.
+        count: usize,
+    },
+    /// The library was built without support for this device.
+    #[error("{name}: this build has no support for it; build with the cargo feature `{feature}`, or use the CPU")]
+    NotBuilt {
+        /// The device.
+        name: String,
+        /// The missing cargo feature.
+        feature: &'static str,
+    },
+    /// A memory budget was set for the CPU.
+    #[error("a memory budget is for GPUs; on the CPU short slices and tiles save memory")]
+    BudgetOnCpu,
+    /// The CPU has no tf32.
+    #[error("tf32 needs the tensor cores of a GPU; use f32, f16 or bf16 on the CPU")]
+    Tf32OnCpu,
+    /// The budget is too small.
+    #[error(
+        "{device}: {} available for {what}, at least {} needed; raise the memory budget, or use smaller frames or batches",
+        Bytes(*available),
+        Bytes(*needed)
+    )]
+    OverBudget {
+        /// The device.
+        device: String,
+        /// What the memory is for.
+        what: &'static str,
+        /// Bytes within the budget.
+        available: usize,
+        /// Bytes of the smallest plan.
+        needed: usize,
+    },
+    /// Other processes allocate the memory that was planned with.
+    #[error("{device}: another process keeps allocating its memory; gave up after {attempts} attempts")]
+    Contended {
+        /// The device.
+        device: String,
+        /// Plans that were tried.
+        attempts: usize,
+    },
+    /// The host cannot hold the frames of a slice.
+    #[error("a slice needs {} of host memory; use shorter slices", Bytes(*bytes))]
+    SliceTooLarge {
+        /// Bytes of one slice.
+        bytes: usize,
+    },
+    /// No model has this name.
+    #[error("{name}: no such folder and no such model; the models are {}", known.join(", "))]
+    UnknownModel {
+        /// The name.
+        name: String,
+        /// The names of the registry.
+        known: Vec<&'static str>,
+    },
+    /// The model is embedded in the library and has no files.
+    #[error("{name}: this model is embedded and has no files")]
+    EmbeddedModel {
+        /// The name.
+        name: String,
+    },
+    /// No formula model has this size.
+    #[error("{name}: unknown size; the sizes are {known}")]
+    UnknownFormula {
+        /// The name.
+        name: String,
+        /// The sizes, in words.
+        known: &'static str,
+    },
+    /// Only formula models can be cut to a number of layers.
+    #[error("{name}: only formula models can have another number of layers")]
+    FixedLayers {
+        /// The model.
+        name: String,
+    },
+    /// A file of a model is not on this machine.
+    #[error("{file}: not on this machine; download the model {model}, or put the file into {}", folder.display())]
+    ModelMissing {
+        /// The file.
+        file: &'static str,
+        /// The model that needs it.
+        model: &'static str,
+        /// The folder for files that a user brings.
+        folder: PathBuf,
+    },
+    /// A file of a model could not be downloaded.
+    #[error("{url}: {reason}; without a network put {file} ({}) into {}", Bytes(*bytes as usize), folder.display())]
+    Download {
+        /// Its address.
+        url: String,
+        /// Why not.
+        reason: String,
+        /// The file.
+        file: &'static str,
+        /// Its length.
+        bytes: u64,
+        /// The folder for files that a user brings.
+        folder: PathBuf,
+    },
+    /// A file of a model could not be read.
+    #[error("{}: {cause}", path.display())]
+    ModelFile {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        cause: io::Error,
+    },
+    /// A downloaded file is not the published one.
+    #[error("{url}: its SHA-256 is {found} instead of {expected}; nothing of it is kept, try again or use a mirror")]
+    WrongHash {
+        /// Its address.
+        url: String,
+        /// Its hash.
+        found: String,
+        /// The published hash.
+        expected: &'static str,
+    },
+    /// Another process downloads the same file.
+    #[error("{}: another download is writing it; wait for that", path.display())]
+    DownloadBusy {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The output is the input.
+    #[error("{} is both input and output", path.display())]
+    SameFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The output exists.
+    #[error("{}: already exists", path.display())]
+    OutputExists {
+        /// The output.
+        path: PathBuf,
+    },
+    /// An interrupted job has left finished work at this output.
+    #[error("{}: an interrupted job has finished {frames} frames of it", path.display())]
+    Unfinished {
+        /// The output.
+        path: PathBuf,
+        /// Finished frames.
+        frames: usize,
+    },
+    /// A job can be resumed only with the settings that it started with.
+    #[error("{}: cannot be resumed: {setting} was {before} and is now {now}", path.display())]
+    SettingChanged {
+        /// The output.
+        path: PathBuf,
+        /// The setting.
+        setting: String,
+        /// Its value when the job started.
+        before: String,
+        /// Its value now.
+        now: String,
+    },
+    /// Pipes cannot be resumed.
+    #[error("a pipe cannot be resumed; use files")]
+    PipeNotResumable,
+    /// There is no interrupted job at this output.
+    #[error("{}: no interrupted job to resume", path.display())]
+    NothingToResume {
+        /// The output.
+        path: PathBuf,
+    },
+    /// Another process works at this output.
+    #[error("{}: another process is writing this output; wait for it", path.display())]
+    Busy {
+        /// The work folder.
+        path: PathBuf,
+    },
+    /// The journal of an interrupted job is damaged.
+    #[error("{}: the journal of the interrupted job is damaged; start again", path.display())]
+    JournalDamaged {
+        /// The work folder.
+        path: PathBuf,
+    },
+    /// A job stopped after some frames were safe on disk.
+    #[error("{error}; {frames} finished frames are kept")]
+    Kept {
+        /// Frames that a resumed job does not compute again.
+        frames: usize,
+        /// Why it stopped.
+        #[source]
+        error: Box<Error>,
+    },
+    /// The observer cancelled the job.
     #[error("cancelled")]
     Cancelled,
 }
 
-/// Result of a job or of a part of it.
-pub type Result<T> = std::result::Result<T, Error>;
+impl Error {
+    pub(crate) fn write(path: &Path, cause: io::Error) -> Error {
+        Error::Write { path: path.into(), cause }
+    }
+}
+
+impl From<reseed_ops::Error> for Error {
+    fn from(error: reseed_ops::Error) -> Error {
+        Error::Model(error.into())
+    }
+}
+
+/// A path before the rest of a message.
+fn prefix(path: &Option<PathBuf>) -> impl fmt::Display {
+    path.as_ref().map_or(String::new(), |path| format!("{}: ", path.display()))
+}
+
+/// Result of this library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

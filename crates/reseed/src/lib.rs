@@ -1,74 +1,89 @@
-//! Frames in, restored frames out: the pipeline of the Reseed engine, and the library to embed.
+//! Restores and upscales video with SeedVR2-family models: the library of the Reseed engine.
 //!
-//! An [`Upscaler`] takes a device, the networks ([`Model`]; [`Networks`] loads them) and [`Settings`], and runs frames from a
-//! [`reseed_media::Source`] to a [`reseed_media::Sink`]: resized, cut into shots and batches, encoded, restored, decoded,
-//! joined, their colours corrected. Stages overlap on threads of their own, in memory that does not grow with the clip.
-//! Nothing here parses arguments or prints; the networks and their weights belong to `reseed-model`, files to
-//! `reseed-media`.
+//! A [`Session`] opens a model and a device. [`Session::upscale`] runs frames from a [`Source`](media::Source) to a
+//! [`Sink`](media::Sink), [`Session::upscale_frames`] runs a clip in memory, and a [`Job`] runs files and can be resumed.
+//! [`Settings`] is what a user chooses; a [`JobPlan`] is what the planner decides for the memory at hand. An [`Observer`]
+//! receives the events of a job and can cancel it. The library prints nothing; diagnostics go through `tracing`.
 //!
 //! ```
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use reseed::{Session, Settings, Target};
+//!
+//! let session = Session::builder().model("formula:tiny").device("cpu").open()?;
+//! let mut clip = reseed::media::sample();
+//! let settings = Settings { target: Target::Scale(1.5), ..Settings::default() };
 //! # let folder = tempfile::tempdir()?;
 //! # let output = folder.path().join("large.y4m");
-//! use reseed_model::weights::formula::Formula;
-//! use reseed_model::{Config, Vae};
-//! use reseed_cpu::CpuOps;
-//! use reseed_ops::DType;
-//! use reseed::{Latent, Model, Settings, Target, Upscaler};
-//!
-//! let cpu = CpuOps::new(DType::F32, Some(1))?;
-//! let config = Config::tiny();
-//! let vae = Vae::load(&cpu, &Formula::new(config.tensors(), config.groups, 1))?;
-//! // A transformer that leaves its input as it is.
-//! let step = |condition: &Latent, _noise: &Latent| Ok(condition.clone());
-//!
-//! let settings = Settings { target: Target::Scale(1.5), ..Settings::default() };
-//! let mut clip = reseed_media::sample();
-//! let sink = reseed_media::create(&output, &settings.output(clip.info())?)?;
-//! let upscaler = Upscaler::new(&cpu, Model { vae: &vae, step: &step }, settings);
-//! let report = upscaler.run(&mut *clip, sink, &mut ())?;
+//! let sink = reseed::media::create(&output, &settings.output(clip.info())?)?;
+//! let report = session.upscale(&mut *clip, sink, &settings, &mut ())?;
 //! assert_eq!(report.frames, 9);
-//! assert_eq!(reseed_media::open(&output)?.info().size.to_string(), "144x96");
-//! # Ok(())
-//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Cargo features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `cuda` | NVIDIA GPUs |
+//! | `ffmpeg` | video files other than Y4M |
+//! | `download` | download and verification of public models |
+//!
+//! All are on by default.
 #![deny(missing_docs)]
 
-pub mod alpha;
-pub mod batch;
+mod alpha;
+mod batch;
 mod batch_store;
+mod bytes;
 mod checkpoint;
 mod color;
 mod compute;
+mod devices;
 mod error;
-pub mod join;
+#[doc(hidden)]
+pub mod internals;
+mod job;
+mod join;
 mod latent;
-pub mod low_band;
-pub mod memory;
+mod low_band;
+mod memory;
+pub mod models;
 mod networks;
-pub mod noise;
+mod noise;
+mod observer;
+mod paths;
 mod phase;
+mod planner;
 mod pool;
 mod post;
 mod prepare;
+mod quality;
 mod read;
 mod report;
-pub mod resize;
+mod resize;
+mod run_plan;
+mod session;
 mod settings;
-pub mod shot;
+mod shot;
 mod size;
+mod step;
 mod upscaler;
 mod view;
 
-pub use batch_store::{BatchStore, Turn};
-pub use checkpoint::Checkpoint;
+pub use reseed_media as media;
+pub use reseed_model::plan::Tiling;
+pub use reseed_ops::{Hw, Precision, Thw};
+
+pub use alpha::AlphaRange;
+pub use batch::Batching;
 pub use color::Color;
-pub use error::{Error, Result};
+pub use error::{Error, Kind, Result};
+pub use job::{Existing, Job, JobSpec};
+pub use join::Overlap;
 pub use latent::Latent;
-pub use networks::{NetworkResidency, Networks, Transformer};
+pub use observer::{Event, Observer, Warning};
 pub use phase::Phase;
-pub use report::{Report, Times};
-pub use settings::{Settings, VaePlan, WindowPlan};
+pub use planner::JobPlan;
+pub use report::{Profile, Report, Times};
+pub use session::{Budget, Builder, EncodedClip, Estimate, Session, Vae};
+pub use settings::{NoiseSource, Settings, VaeSettings};
 pub use size::{Geometry, Target};
-pub use upscaler::{Model, Progress, Replan, Replanner, Step, Upscaler};
-pub use view::View;

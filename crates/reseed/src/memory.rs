@@ -1,6 +1,6 @@
-//! What the system says this process takes, which is known on Linux only, and what a job's frames will take.
+//! The memory of this process, known on Linux only, and the memory that the frames of a job need.
 
-use crate::settings::Settings;
+use crate::batch::Batching;
 use crate::size::Geometry;
 
 /// Resident bytes now.
@@ -13,9 +13,9 @@ pub fn peak() -> Option<usize> {
     status("VmHWM:")
 }
 
-/// Starts the peak anew from what is resident now.
+/// Resets the peak to the bytes that are resident now.
 pub fn forget_peak() {
-    // Where the system cannot, the peak stays that of the whole process, which is never too small.
+    // Where the system cannot, the peak is that of the whole process, which is never too small.
     if cfg!(target_os = "linux") {
         let _ = std::fs::write("/proc/self/clear_refs", "5");
     }
@@ -37,23 +37,41 @@ fn field(path: &str, key: &str) -> Option<usize> {
     Some(kib << 10)
 }
 
-/// Most bytes that the frames of a job take on the host at once, with slices of `slice` latent frames.
-pub fn of_frames(settings: &Settings, geometry: &Geometry, slice: usize) -> usize {
+/// Most bytes of host memory for the frames of a job, with slices of `slice` latent frames and windows of `window` batches.
+pub fn of_frames(batching: Batching, geometry: &Geometry, slice: usize, window: usize) -> usize {
     const VALUE: usize = size_of::<f32>();
-    let (batch, shared) = (settings.batching.size, settings.batching.shared());
-    // A batch of the input waits at each of four stages and a window of them at the networks; a slice waits before and
-    // behind those and is in hand there.
-    let input = 4 * batch * 3 * geometry.input.pixels() + settings.turns.window * of_waiting(batch, geometry);
+    let (batch, shared) = (batching.size, batching.shared());
+    // A batch of the input waits at each of four stages and a window of batches at the networks. Slices wait before and
+    // after the networks and are in hand there.
+    let input = 4 * batch * 3 * geometry.input.pixels() + window * of_waiting(batch, geometry);
     let slices = 8 * 4 * slice * 3 * geometry.padded.pixels() * VALUE;
-    // Results, what they are compared with, and as much again to rank them; frames of eight bits on their way out.
+    // Results, their colour references, and as much again to rank values; frames of eight bits on their way out.
     let results = (batch + shared) * geometry.output.pixels() * (3 * 3 * VALUE + 3);
     input + slices + results
 }
 
-/// Bytes of a batch of `batch` frames that waits for its next network: its frames, and its latent before and behind the
+/// Bytes of a batch of `batch` frames that waits for its next network: its frames, and its latent before and after the
 /// transformer.
 pub fn of_waiting(batch: usize, geometry: &Geometry) -> usize {
     const LATENT: usize = 16;
     let latents = (1 + batch.div_ceil(4)) * geometry.padded.pixels() / 64 * LATENT;
     batch * 3 * geometry.input.pixels() + 2 * latents * size_of::<f32>()
+}
+
+/// The memory of a run beside its weights.
+pub struct Watch {
+    weights: Option<usize>,
+}
+
+impl Watch {
+    /// Starts when the weights are loaded.
+    pub fn start() -> Watch {
+        forget_peak();
+        Watch { weights: resident() }
+    }
+
+    /// Most bytes since then, without those of the weights.
+    pub fn peak_above(&self) -> Option<usize> {
+        Some(peak()?.saturating_sub(self.weights?))
+    }
 }

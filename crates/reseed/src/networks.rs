@@ -9,21 +9,21 @@ use reseed_ops::{CopyTime, Device, Shape, Thw};
 
 use crate::error::{Error, Result};
 use crate::latent::Latent;
-use crate::upscaler::Step;
+use crate::step::Step;
 
-/// What the VAEs of this family have in common: channels of a picture, pixels and frames a latent.
+/// The VAEs of this family: channels of a frame, pixels and frames per latent.
 const VAE_FACTORS: (usize, usize, usize) = (3, 8, 4);
 
-/// Where a network's weights are between its turns.
+/// Where the weights of networks are between their turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetworkResidency {
-    /// All of the VAE's stay on the device, and so many of the transformer's layers; the others come when they are wanted.
+    /// The VAE and so many layers of the transformer are on the device; the other layers are streamed from host memory.
     Device(usize),
-    /// In the host's memory, from where each network's come for its turn.
+    /// In host memory; each network is prefetched for its turn.
     Host,
 }
 
-/// The networks of a model on their devices. The two may be one device, or two types of one.
+/// The networks of a model on their devices.
 pub struct Networks {
     vae: Vae,
     dit: Dit,
@@ -31,12 +31,12 @@ pub struct Networks {
 }
 
 impl Networks {
-    /// Loads the VAE's halves, encoder first, and the transformer for a device each. Weights wait for their turn only where
-    /// both halves have one device. `text` is asked for once the width that the transformer needs is known.
+    /// Loads encoder, decoder and transformer, each on its device. Weights can be in host memory only where encoder and
+    /// decoder share a device. `text` gets the width that the transformer needs.
     pub fn load(
-        (halves, vae): ([&dyn Device; 2], &dyn Source),
+        (coders, vae): ([&dyn Device; 2], &dyn Source),
         (dit_ops, dit): (&dyn Device, &dyn Source),
-        between: NetworkResidency,
+        residency: NetworkResidency,
         text: impl FnOnce(usize) -> reseed_model::Result<TextEmbedding>,
     ) -> Result<Networks> {
         let config = reseed_model::Config::detect(vae)?;
@@ -46,37 +46,36 @@ impl Networks {
         let sizes = reseed_model::dit::Config::detect(dit)?;
         if config.latent != sizes.latent {
             let (vae, dit) = (vae.path().into(), dit.path().into());
-            return Err(Error::Strangers { vae, vae_channels: config.latent, dit, dit_channels: sizes.latent });
+            return Err(Error::Mismatch { vae, vae_channels: config.latent, dit, dit_channels: sizes.latent });
         }
         let text = Arc::new(text(sizes.text_width)?);
-        let (vae, resident) = match between {
-            NetworkResidency::Device(layers) => (Vae::load_on(halves, vae)?, layers),
-            NetworkResidency::Host => (Vae::load_offloaded(halves[0], vae)?, 0),
+        let (vae, resident) = match residency {
+            NetworkResidency::Device(layers) => (Vae::load_on(coders, vae)?, layers),
+            NetworkResidency::Host => (Vae::load_offloaded(coders[0], vae)?, 0),
         };
         Ok(Networks { vae, dit: Dit::load_streamed(dit_ops, dit, resident)?, text })
     }
 
-    /// Pictures to latents and back.
+    /// The VAE.
     pub fn vae(&self) -> &Vae {
         &self.vae
     }
 
-    /// Latents to restored ones, on the device that the transformer was loaded for, or on one that stands before it, such as
-    /// a profiler.
+    /// The transformer on the device that it was loaded on, or on a wrapper of that, such as a profiler.
     pub fn transformer<'a>(&self, ops: &'a dyn Device) -> Transformer<'a> {
         Transformer { ops, dit: self.dit.clone(), text: self.text.clone(), plan: Arc::default() }
     }
 }
 
-/// A size of latent and its plan.
+/// The size of a latent and its plan.
 type Planned = (Thw, Arc<DitPlan>);
 
-/// The diffusion transformer on a device, with the text that steers it.
+/// The diffusion transformer on a device, with its text embedding.
 pub struct Transformer<'a> {
     ops: &'a dyn Device,
     dit: Dit,
     text: Arc<TextEmbedding>,
-    /// Of the last latent's size: most batches of a job have one size.
+    /// For the size of the last latent: most batches of a job have one size.
     plan: Arc<Mutex<Option<Planned>>>,
 }
 
@@ -91,7 +90,7 @@ impl<'a> Transformer<'a> {
         match &*last {
             Some((size, plan)) if *size == thw => Ok(plan.clone()),
             _ => {
-                // The old one goes first, so that there is never room needed for two.
+                // Dropped first, so that two plans never need memory at once.
                 *last = None;
                 let plan = Arc::new(self.dit.plan(self.ops, thw, self.text.shape.dims()[0])?);
                 *last = Some((thw, plan.clone()));
@@ -111,13 +110,13 @@ impl Step for Transformer<'_> {
             Start::Condition => condition,
         };
         let latents = self.ops.upload(both, &[&start.values[..], &condition.values].concat())?;
-        // A few kilobytes a batch, so that between batches all of the device's memory is the autoencoder's.
+        // A few kilobytes per batch, so that the VAE has all device memory between steps.
         let text = self.ops.upload(self.text.shape, &self.text.values)?;
         let restored = self.dit.sample(self.ops, &latents, &text, &plan)?;
         Ok(Latent { thw, values: self.ops.download(&restored)? })
     }
 
-    fn fetch_layers(&self, layers: usize) -> reseed_model::Result<Option<Box<dyn Step + '_>>> {
+    fn prefetch_layers(&self, layers: usize) -> reseed_model::Result<Option<Box<dyn Step + '_>>> {
         if layers == 0 {
             return Ok(None);
         }

@@ -2,16 +2,16 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// What the networks of a job are doing. The other stages run beside them all the time.
+/// What the networks of a job are doing. The other stages run at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing: they wait for frames.
+    /// Waiting for frames.
     Wait,
-    /// Pictures to latents.
+    /// Frames to latents.
     Encode,
-    /// The transformer's step.
+    /// The step of the transformer.
     Upscale,
-    /// Latents to pictures.
+    /// Latents to frames.
     Decode,
 }
 

@@ -154,11 +154,12 @@ impl<'a> Post<'a> {
             return inputs.into_iter().map(|frame| self.pass_through(frame)).collect();
         }
         let size = self.view.geometry().output;
-        low_band::apply(self.settings.low_band, &mut frames, &inputs, self.view.geometry());
+        low_band::apply(self.settings.low_band.unwrap_or_default(), &mut frames, &inputs, self.view.geometry());
         let alphas = self.alphas(&frames, &inputs, size);
-        if self.settings.color != Color::None {
+        let color = self.settings.color();
+        if color != Color::None {
             let style = inputs.par_iter().map(|frame| self.view.cropped(frame)).collect();
-            self.settings.color.apply(&mut frames, style, size);
+            color.apply(&mut frames, style, size);
         }
         let unused = inputs.into_iter().filter_map(Arc::into_inner);
         unused.for_each(|frame| self.view.sample_pool().recycle(frame.samples));

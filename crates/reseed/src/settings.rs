@@ -1,70 +1,107 @@
-//! What a user can choose.
+//! What a user chooses.
+
+use std::path::PathBuf;
 
 use reseed_media::Info;
-use reseed_model::plan::{CachePlan, Tiling};
+use reseed_model::plan::Tiling;
+use reseed_ops::Hw;
 
 use crate::alpha::AlphaRange;
 use crate::batch::Batching;
 use crate::color::Color;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::join::Overlap;
 use crate::noise::Noise;
 use crate::size::{Geometry, Target};
 
-/// What a job shall do. The defaults are those of the public pipeline, but for the cross-fade and for shots.
+/// Pixels per latent of every VAE of the family.
+const PIXELS_PER_LATENT: usize = 8;
+
+/// What a user chooses for a job. The defaults are those of the public pipeline, except for the cross-fade and shots.
+///
+/// What the planner decides, such as slices and the place of weights, is in a [`JobPlan`](crate::JobPlan).
+///
+/// ```
+/// use reseed::{Color, Settings, Target};
+///
+/// let settings = Settings { target: Target::Scale(2.0), color: Some(Color::Wavelet), ..Settings::default() };
+/// let output = settings.output(reseed::media::sample().info())?;
+/// assert_eq!(output.size.to_string(), "192x128");
+/// # Ok::<(), reseed::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The size of the result.
+    /// Size of the output.
     pub target: Target,
-    /// The longest side of the result.
+    /// Longest side of the output in pixels.
     pub longest: Option<usize>,
     /// How shots are cut into batches.
     pub batching: Batching,
-    /// How batches that share frames are joined.
+    /// How batches that share frames are cross-faded.
     pub overlap: Overlap,
     /// Whether a cut starts a new batch.
     pub detect_shots: bool,
-    /// Mirrored frames before the clip's first, taken off the result.
+    /// Mirrored frames before the first, removed from the output.
     pub lead_in: usize,
-    /// What the transformer starts from.
-    pub noise: Noise,
-    /// Noise in what the transformer is shown of the input, from 0 to 1.
+    /// The noise that the transformer starts from.
+    pub noise: NoiseSource,
+    /// Strength of the noise in the condition, 0 to 1.
     pub latent_noise: f32,
-    /// How much of what the input holds the result is given back, from 0 to 1, before its colours are corrected.
-    pub low_band: f32,
-    /// How colours are corrected.
-    pub color: Color,
-    /// How alpha takes the restored picture.
+    /// Fraction of the input's low frequencies blended back into the result, 0 to 1; what the model asks for unless given.
+    pub low_band: Option<f32>,
+    /// Colour correction; unless given [`Color::Lab`], and none for a model that asks for a low band.
+    pub color: Option<Color>,
+    /// The value range that the alpha channel assumes for restored frames.
     pub alpha_range: AlphaRange,
-    /// How the VAE computes.
-    pub vae: VaePlan,
-    /// How the networks take turns.
-    pub turns: WindowPlan,
+    /// Tiles and slices of the VAE.
+    pub vae: VaeSettings,
 }
 
-/// How the networks take turns on the device. Whatever it says, the result is the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WindowPlan {
-    /// Batches that one network sees before the next one has its turn. Their frames and latents wait on the host.
-    pub window: usize,
-    /// Layers of the transformer that come for its turn, of those that wait in the host's memory.
-    pub layers: usize,
+/// What a user chooses for the VAE.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VaeSettings {
+    /// Spatial tiles as in the public implementations, which are approximate.
+    pub tiling: Option<Tiling>,
+    /// Latent frames per slice; chosen by the budget unless given. The result is the same.
+    pub slice: Option<usize>,
 }
 
-/// How the VAE computes; all but tiles gives the same result.
+impl VaeSettings {
+    /// Tiles of this size in pixels, with an overlap or an eighth of their sides.
+    pub fn tiled(tile: Hw, overlap: Option<Hw>) -> VaeSettings {
+        let overlap = overlap.unwrap_or(Hw::new(tile.h / 8, tile.w / 8));
+        VaeSettings { tiling: Some(Tiling { tile, overlap }), slice: None }
+    }
+
+    /// The tiles, unless they cannot be laid with `factor` pixels per latent.
+    pub(crate) fn checked_tiling(&self, factor: usize) -> Result<Option<Tiling>> {
+        let Some(Tiling { tile, overlap }) = self.tiling else { return Ok(None) };
+        if tile.h < factor || tile.w < factor {
+            return Err(Error::TileTooSmall { tile, least: factor });
+        }
+        if overlap.h >= tile.h || overlap.w >= tile.w {
+            return Err(Error::TileOverlap { overlap, tile });
+        }
+        Ok(self.tiling)
+    }
+}
+
+/// Where the noise of a job comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VaePlan {
-    /// Latent frames a slice.
-    pub slice: usize,
-    /// What the encoder keeps where between slices.
-    pub encode: CachePlan,
-    /// The same of the decoder.
-    pub decode: CachePlan,
-    /// The encoder's spatial tiles, approximate.
-    pub encode_tiling: Option<Tiling>,
-    /// The decoder's.
-    pub decode_tiling: Option<Tiling>,
-    /// Tiles that run at the same time.
-    pub workers: usize,
+pub enum NoiseSource {
+    /// Drawn from this seed.
+    Seed(u64),
+    /// Tensors `noise0`, `noise1`, ... of a safetensors file, `[L, C, h, w]`, one per batch.
+    File(PathBuf),
+}
+
+impl NoiseSource {
+    pub(crate) fn open(&self) -> Result<Noise> {
+        match self {
+            NoiseSource::Seed(seed) => Ok(Noise::Seed(*seed)),
+            NoiseSource::File(path) => Noise::open(path),
+        }
+    }
 }
 
 impl Settings {
@@ -73,15 +110,33 @@ impl Settings {
         Geometry::new(input.size, self.target, self.longest)
     }
 
-    /// Whether frames of this input that no network sees come out as they went in.
-    pub(crate) fn hands_on(&self, input: &Info) -> bool {
-        let resized = self.geometry(input).is_ok_and(|geometry| !geometry.steps.is_empty());
-        !resized && !input.alpha && self.batching.shared() == 0 && self.color == Color::None
-    }
-
-    /// What the result of an input will be, for the sink to be created with.
+    /// The output for an input, to create a sink with.
     pub fn output(&self, input: &Info) -> Result<Info> {
         Ok(Info { size: self.geometry(input)?.output, ..input.clone() })
+    }
+
+    /// An error where a setting is out of its range or contradicts another.
+    pub fn check(&self) -> Result<()> {
+        let Batching { size, overlap, .. } = self.batching;
+        if overlap >= size {
+            return Err(Error::OverlapTooLong { overlap, batch: size });
+        }
+        let fractions = [("latent noise", self.latent_noise), ("low band", self.low_band.unwrap_or_default())];
+        if let Some((setting, value)) = fractions.into_iter().find(|(_, value)| !(0.0..=1.0).contains(value)) {
+            return Err(Error::OutOfUnit { setting, value });
+        }
+        self.vae.checked_tiling(PIXELS_PER_LATENT).map(drop)
+    }
+
+    /// The colour correction in force.
+    pub(crate) fn color(&self) -> Color {
+        self.color.unwrap_or_default()
+    }
+
+    /// Whether frames that no network sees leave as they came.
+    pub(crate) fn hands_on(&self, input: &Info) -> bool {
+        let resized = self.geometry(input).is_ok_and(|geometry| !geometry.steps.is_empty());
+        !resized && !input.alpha && self.batching.shared() == 0 && self.color() == Color::None
     }
 }
 
@@ -94,20 +149,12 @@ impl Default for Settings {
             overlap: Overlap::default(),
             detect_shots: true,
             lead_in: 0,
-            noise: Noise::Seed(42),
+            noise: NoiseSource::Seed(42),
             latent_noise: 0.0,
-            low_band: 0.0,
-            color: Color::default(),
+            low_band: None,
+            color: None,
             alpha_range: AlphaRange::default(),
-            vae: VaePlan {
-                slice: 1,
-                encode: CachePlan::default(),
-                decode: CachePlan::default(),
-                encode_tiling: None,
-                decode_tiling: None,
-                workers: 1,
-            },
-            turns: WindowPlan { window: 1, layers: 0 },
+            vae: VaeSettings::default(),
         }
     }
 }

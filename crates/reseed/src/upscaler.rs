@@ -1,5 +1,5 @@
-//! The job: stages on threads of their own, joined by channels that hold little, so that reading, computing,
-//! post-processing and writing overlap in memory that does not grow with the clip.
+//! The pipeline: stages on threads of their own, joined by short channels. Reading, computing, post-processing and writing
+//! overlap in memory that does not grow with the clip.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -7,162 +7,89 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use reseed_media::{Sink, Source};
-use reseed_model::Vae;
-use reseed_ops::{CopyTime, Device};
+use reseed_ops::Device;
 
 use crate::batch_store::{BatchStore, FrameSender, made};
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, Recorder};
 use crate::compute::{Compute, PhaseTimes, pass};
 use crate::error::{Error, Result};
-use crate::latent::Latent;
 use crate::memory;
-use crate::phase::{Phase, PhaseCell};
+use crate::observer::{Event, EventQueue, Observer};
+use crate::phase::PhaseCell;
 use crate::post::{Post, PostOutput};
 use crate::prepare::Prepare;
 use crate::read::{ReadReport, Reader};
 use crate::report::{Report, timed};
-use crate::settings::{Settings, VaePlan};
+use crate::run_plan::{Replanner, RunPlan};
+use crate::settings::Settings;
+use crate::step::Model;
 use crate::view::View;
 
-/// How often someone who waits for a frame asks whether the job was cancelled.
+/// Longest wait for a frame between two questions whether the job was cancelled.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// Finished frames that wait for the writer: enough for it to work while a slice is corrected.
+/// Finished frames that wait for the writer, so that it works while a slice is post-processed.
 const FRAMES_AHEAD: usize = 8;
-/// Slices that wait for the networks, and slices that they may be ahead of post-processing.
+/// Slices that wait before and after the networks.
 const SLICES_AHEAD: usize = 2;
 
-/// One step of the diffusion transformer, wherever it computes.
-pub trait Step: Send + Sync {
-    /// The restored latent for a batch: `condition` is what its frames were encoded to, `noise` what the step starts
-    /// from; all three have one shape.
-    fn run(&self, condition: &Latent, noise: &Latent) -> reseed_model::Result<Latent>;
-
-    /// Where layers wait in the host's memory: the same step with `layers` of them on the device for as long as it lives,
-    /// for several batches in a row.
-    fn fetch_layers(&self, _layers: usize) -> reseed_model::Result<Option<Box<dyn Step + '_>>> {
-        Ok(None)
-    }
-
-    /// How long copies between host and device took since the last call.
-    fn copy_time(&self) -> reseed_model::Result<CopyTime> {
-        Ok(CopyTime::default())
-    }
-}
-
-impl<F: Fn(&Latent, &Latent) -> reseed_model::Result<Latent> + Send + Sync> Step for F {
-    fn run(&self, condition: &Latent, noise: &Latent) -> reseed_model::Result<Latent> {
-        self(condition, noise)
-    }
-}
-
-/// The networks of a job.
-#[derive(Clone, Copy)]
-pub struct Model<'a> {
-    /// Pictures to latents and back.
-    pub vae: &'a Vae,
-    /// Latents to restored ones.
-    pub step: &'a dyn Step,
-}
-
-/// How a job goes on in less memory.
-pub struct Replan {
-    /// The VAE's plan, with slices and tiles as they were.
-    pub vae: VaePlan,
-    /// Layers of the transformer that come for its turn.
-    pub layers: usize,
-}
-
-/// Knows how a job goes on when its device has less memory than there was.
-pub trait Replanner: Sync {
-    /// A way that takes less than the last one, of which nothing is on the device any more; nothing where there is none.
-    fn smaller(&self) -> Option<Replan>;
-}
-
-/// Hears of a job while it runs, on the thread that started it.
-pub trait Progress {
-    /// So many more frames are written.
-    fn advance(&mut self, frames: usize);
-
-    /// What the networks are doing. Told several times a second.
-    fn working(&mut self, _phase: Phase) {}
-
-    /// Whether the job shall compute no further than the slice in hand. What is finished is still written. Asked several
-    /// times a second.
-    fn cancelled(&mut self) -> bool {
-        false
-    }
-
-    /// Whether [`Progress::batch_done`] shall be called. Points take memory: where batches share frames, that of a batch.
-    fn wants_points(&self) -> bool {
-        false
-    }
-
-    /// All frames that came of a batch are written to `sink`; [`Upscaler::resume`] can go on from `point`.
-    fn batch_done(&mut self, _point: &Checkpoint, _sink: &mut dyn Sink) -> reseed_media::Result<()> {
-        Ok(())
-    }
-}
-
-/// For those who do not want to hear.
-impl Progress for () {
-    fn advance(&mut self, _frames: usize) {}
-}
-
-/// Restores and upscales clips.
+/// Runs the stages of a job.
 pub struct Upscaler<'a> {
     networks: Option<(&'a dyn Device, Model<'a>)>,
     encoder_ops: Option<&'a dyn Device>,
     settings: Settings,
-    fit: Option<&'a dyn Replanner>,
-    keep: Option<&'a dyn BatchStore>,
+    plan: RunPlan,
+    replanner: Option<&'a dyn Replanner>,
+    store: Option<&'a dyn BatchStore>,
 }
 
 impl<'a> Upscaler<'a> {
-    /// A job's device, networks and settings.
-    pub fn new(ops: &'a dyn Device, model: Model<'a>, settings: Settings) -> Upscaler<'a> {
-        assert!(settings.batching.size > 0 && settings.vae.slice > 0, "batches and slices have frames");
-        assert!(settings.turns.window > 0, "a window has batches");
-        Upscaler { networks: Some((ops, model)), encoder_ops: None, settings, fit: None, keep: None }
+    /// A job with this device, these networks, these settings and this plan.
+    pub fn new(ops: &'a dyn Device, model: Model<'a>, settings: Settings, plan: RunPlan) -> Upscaler<'a> {
+        assert!(settings.batching.size > 0 && plan.vae.slice > 0, "batches and slices have frames");
+        assert!(plan.window > 0, "a window has batches");
+        let (networks, encoder_ops) = (Some((ops, model)), None);
+        Upscaler { networks, encoder_ops, settings, plan, replanner: None, store: None }
     }
 
-    /// The same with the encoder on the device that it was loaded for.
+    /// A job without networks: frames are resized and keep their content.
+    pub fn identity(settings: Settings) -> Upscaler<'a> {
+        let (networks, encoder_ops, plan) = (None, None, RunPlan::default());
+        Upscaler { networks, encoder_ops, settings, plan, replanner: None, store: None }
+    }
+
+    /// With the encoder on the device that it was loaded on.
     pub fn encoding_on(self, ops: &'a dyn Device) -> Upscaler<'a> {
         Upscaler { encoder_ops: Some(ops), ..self }
     }
 
-    /// The same on a device whose memory may be taken by others: `fit` is asked when something finds no place, and the
-    /// batch in hand runs again.
-    pub fn fitting(self, fit: Option<&'a dyn Replanner>) -> Upscaler<'a> {
-        Upscaler { fit, ..self }
+    /// With smaller plans for when the device runs out of memory. The batch in hand then runs again.
+    pub fn replanning(self, replanner: Option<&'a dyn Replanner>) -> Upscaler<'a> {
+        Upscaler { replanner, ..self }
     }
 
-    /// The same with a place for what the networks made, until it is written.
-    pub fn keeping(self, keep: Option<&'a dyn BatchStore>) -> Upscaler<'a> {
-        Upscaler { keep, ..self }
+    /// With a store for computed batches that are not yet written.
+    pub fn storing(self, store: Option<&'a dyn BatchStore>) -> Upscaler<'a> {
+        Upscaler { store, ..self }
     }
 
-    /// A job without networks: pictures are resized and come out as they went in. For everything around them.
-    pub fn identity(settings: Settings) -> Upscaler<'a> {
-        Upscaler { networks: None, encoder_ops: None, settings, fit: None, keep: None }
+    /// Runs the job: every frame of `source` goes restored to `sink`, which is finished after the last frame. After an
+    /// error all threads have ended and the sink is dropped unfinished.
+    pub fn run(&self, source: &mut dyn Source, sink: Box<dyn Sink>, observer: &mut dyn Observer) -> Result<Report> {
+        self.resume(Checkpoint::default(), source, sink, (observer, None))
     }
 
-    /// Runs the job: every frame of `source` goes restored to `sink`, which is finished behind the last. Whatever goes
-    /// wrong, all threads have ended when this returns and the sink is dropped unfinished.
-    pub fn run(&self, source: &mut dyn Source, sink: Box<dyn Sink>, progress: &mut dyn Progress) -> Result<Report> {
-        self.resume(Checkpoint::default(), source, sink, progress)
-    }
-
-    /// Goes on from a point of a job with the same settings, networks and source, which starts anew. `sink` has the frames that were written up to that point, and gets the same as in a run without
-    /// interruption. The report counts what was done this time.
+    /// Continues a job with the same settings, networks and source from a checkpoint. `source` starts from its first frame.
+    /// `sink` has the frames up to the checkpoint, and receives the frames that an uninterrupted run would write. The
+    /// report counts this run only. The recorder receives a checkpoint after every batch.
     pub fn resume(
         &self,
         from: Checkpoint,
         source: &mut dyn Source,
         mut sink: Box<dyn Sink>,
-        progress: &mut dyn Progress,
+        watchers: (&mut dyn Observer, Option<&mut dyn Recorder>),
     ) -> Result<Report> {
         let start = Instant::now();
-        let mut report = self.stages(from, source, &mut *sink, progress)?;
+        let mut report = self.stages(from, source, &mut *sink, watchers)?;
         timed(&mut report.times.write, || sink.finish()).map_err(Error::Output)?;
         report.times.total = start.elapsed();
         report.peak_memory = memory::peak();
@@ -174,33 +101,46 @@ impl<'a> Upscaler<'a> {
         from: Checkpoint,
         source: &mut dyn Source,
         sink: &mut dyn Sink,
-        progress: &mut dyn Progress,
+        (observer, recorder): (&mut dyn Observer, Option<&mut dyn Recorder>),
     ) -> Result<Report> {
         let (settings, info) = (&self.settings, source.info().clone());
+        let noise = &settings.noise.open()?;
         let view = View::new(settings.geometry(&info)?);
-        let (stop, phase) = (AtomicBool::new(false), PhaseCell::default());
+        let (stop, phase, events) = (AtomicBool::new(false), PhaseCell::default(), EventQueue::default());
         let (done, first, before, shot) = (from.batches, from.first_held(), from.frames, from.shot);
-        let keep = self.keep.filter(|_| self.networks.is_some());
-        let made = made(keep, done);
+        let store = self.store.filter(|_| self.networks.is_some());
+        let made = made(store, done);
         let computed = done + made.len();
         let reader = Reader { settings, done: computed, first, shot, view: &view, stop: &stop };
-        let latents = self.networks.map(|_| settings.vae.slice);
+        let latents = self.networks.map(|_| self.plan.vae.slice);
         let needs_pixels = self.networks.is_some() || !settings.hands_on(&info);
         let prepare = Prepare { view: &view, latents, needs_pixels, done: computed };
-        let (view, phase, stop) = (&view, &phase, &stop);
-        let (vae, layers) = (settings.vae.clone(), settings.turns.layers);
-        let turns = Replan { vae, layers };
+        let (view, phase, stop, events) = (&view, &phase, &stop, &events);
         let compute = self.networks.map(|(ops, model)| {
-            let (encoder_ops, done, fit) = (self.encoder_ops.unwrap_or(ops), computed, self.fit);
+            let (encoder_ops, done, replanner) = (self.encoder_ops.unwrap_or(ops), computed, self.replanner);
             // Where every batch goes through all networks at once, no latent waits.
-            let keep = keep.filter(|_| settings.turns.window > 1);
-            Compute { ops, encoder_ops, model, settings, view, done, phase, stop, turns, fit, keep }
+            let (plan, store) = (self.plan.clone(), store.filter(|_| self.plan.window > 1));
+            Compute {
+                ops,
+                encoder_ops,
+                model,
+                settings,
+                noise,
+                view,
+                done,
+                phase,
+                stop,
+                events,
+                plan,
+                replanner,
+                store,
+            }
         });
-        let post = Post::new(settings, view, info.depth, stop).resume_from(from, progress.wants_points());
+        let post = Post::new(settings, view, info.depth, stop).resume_from(from, recorder.is_some());
         let (batches, batches_in) = sync_channel(1);
         let (slices, slices_in) = sync_channel(SLICES_AHEAD);
         let (decoded, decoded_in) = sync_channel(SLICES_AHEAD);
-        let decoded = FrameSender::new(decoded, keep, done, made);
+        let decoded = FrameSender::new(decoded, store, done, made);
         let (frames, frames_in) = sync_channel(FRAMES_AHEAD);
         thread::scope(|scope| {
             let failed = |_: &Error| stop.store(true, Ordering::Relaxed);
@@ -211,14 +151,15 @@ impl<'a> Upscaler<'a> {
                 None => Ok(pass(&slices_in, &decoded)),
             });
             let post = scope.spawn(move || post.run(&decoded_in, &frames));
-            let write = Write { sink, progress, phase, view, stop };
+            let recorder = recorder.map(|recorder| recorder as &mut dyn Recorder);
+            let write = Write { sink, observer, recorder, phase, view, stop, events };
             let written = write.run(&frames_in).inspect_err(failed);
             drop(frames_in);
             let (read, resize, compute, post) = (join(read), join(resize), join(compute), join(post));
-            // A stage that fails ends the others quietly, so that at most one of the three has a reason to tell.
+            // A stage that fails ends the others without an error: at most one of the three has one.
             let (ReadReport { shots, batches, time }, computed, mut report) = (read?, compute?, written?);
             if before + report.frames == 0 {
-                return Err(Error::NoFrames);
+                return Err(Error::NoFrames { path: None });
             }
             (report.shots, report.batches) = (shots, batches);
             (report.times.read, report.times.resize, report.times.post_process) = (time, resize, post);
@@ -234,32 +175,34 @@ fn join<T>(thread: ScopedJoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The last stage, on the thread of whoever started the job.
+/// The last stage, on the thread that started the job.
 struct Write<'a> {
     sink: &'a mut dyn Sink,
-    progress: &'a mut dyn Progress,
+    observer: &'a mut dyn Observer,
+    recorder: Option<&'a mut dyn Recorder>,
     phase: &'a PhaseCell,
     view: &'a View,
     stop: &'a AtomicBool,
+    events: &'a EventQueue,
 }
 
 impl Write<'_> {
-    /// Writes what comes. A job that is cancelled computes nothing more, but what is computed is still written.
-    fn run(self, from: &Receiver<PostOutput>) -> Result<Report> {
+    /// Writes finished frames. A cancelled job computes nothing more, but writes the frames that are computed.
+    fn run(mut self, from: &Receiver<PostOutput>) -> Result<Report> {
         let (mut report, mut cancelled) = (Report::default(), false);
         loop {
             let done = from.recv_timeout(PATIENCE);
-            self.progress.working(self.phase.get());
-            cancelled |= self.progress.cancelled();
+            self.events.drain(&mut |event| self.observer.event(&event));
+            self.observer.event(&Event::Phase(self.phase.get()));
+            cancelled |= self.observer.cancelled();
             self.stop.fetch_or(cancelled, Ordering::Relaxed);
-            let write = &mut report.times.write;
             match done {
-                Ok(PostOutput::Checkpoint(point)) => timed(write, || self.progress.batch_done(&point, self.sink)),
+                Ok(PostOutput::Checkpoint(point)) => self.record(&point, &mut report),
                 Ok(PostOutput::Frame(frame)) => {
                     report.frames += 1;
-                    let written = timed(write, || self.sink.write(&frame)).inspect(|()| self.progress.advance(1));
+                    let written = timed(&mut report.times.write, || self.sink.write(&frame));
                     self.view.sample_pool().recycle(frame.samples);
-                    written
+                    written.inspect(|()| self.observer.event(&Event::Frames(1)))
                 }
                 Err(RecvTimeoutError::Timeout) => Ok(()),
                 Err(RecvTimeoutError::Disconnected) if cancelled => return Err(Error::Cancelled),
@@ -267,5 +210,13 @@ impl Write<'_> {
             }
             .map_err(Error::Output)?;
         }
+    }
+
+    /// All frames of a batch are written.
+    fn record(&mut self, point: &Checkpoint, report: &mut Report) -> reseed_media::Result<()> {
+        let Some(recorder) = &mut self.recorder else { return Ok(()) };
+        timed(&mut report.times.write, || recorder.record(point, self.sink))?;
+        self.observer.event(&Event::Saved { frames: point.frames });
+        Ok(())
     }
 }

@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use reseed::batch::Batching;
-use reseed::{
-    BatchStore, Model, NetworkResidency, Networks, Replan, Replanner, Settings, Target, Turn, Upscaler, VaePlan,
-    WindowPlan,
+use reseed::internals::{
+    BatchStore, Model, NetworkResidency, Networks, Replan, Replanner, RunPlan, Turn, Upscaler, VaePlan,
 };
+use reseed::{Batching, Settings, Target};
 use reseed_media::{Depth, Frame, Size, Source};
 use reseed_model::dit::{B3, Config as DitConfig};
 use reseed_model::weights::formula::{Formula, uniform};
@@ -46,36 +45,36 @@ fn networks(ops: &Scarce, residency: NetworkResidency) -> Networks {
     Networks::load(([ops; 2], &vae), (ops, &Formula::plain(dit.tensors(), 1)), residency, text).unwrap()
 }
 
-fn settings(window: usize, layers: usize) -> Settings {
-    Settings {
-        target: Target::Scale(1.3),
-        batching: Batching { size: 9, overlap: 2, uniform: false },
-        turns: WindowPlan { window, layers },
-        ..Settings::default()
-    }
+fn plan(window: usize, layers: usize) -> RunPlan {
+    RunPlan { window, layers, ..RunPlan::default() }
 }
 
 fn run(
     ops: &Scarce,
     networks: &Networks,
-    settings: Settings,
+    plan: RunPlan,
     replanner: Option<&dyn Replanner>,
 ) -> Result<Vec<Frame>, String> {
-    run_with_store(ops, networks, settings, (replanner, None))
+    run_with_store(ops, networks, plan, (replanner, None))
 }
 
 fn run_with_store(
     ops: &Scarce,
     networks: &Networks,
-    settings: Settings,
-    (replanner, store): (Option<&dyn Replanner>, Option<&dyn BatchStore>),
+    plan: RunPlan,
+    (replanner, keep): (Option<&dyn Replanner>, Option<&dyn BatchStore>),
 ) -> Result<Vec<Frame>, String> {
     let mut source = MemorySource::new(&clip());
-    let (sink, finished) = job::memory_sink(&source, settings.output(source.info()).unwrap().size);
+    let batching = Batching { size: 9, overlap: 2, uniform: false };
+    let settings = Settings { target: Target::Scale(1.3), batching, ..Settings::default() };
+    let (memory_sink, finished) = job::memory_sink(&source, settings.output(source.info()).unwrap().size);
     let step = networks.transformer(ops);
-    let model = Model { vae: networks.vae(), step: &step };
-    let upscaler = Upscaler::new(ops, model, settings).fitting(replanner).keeping(store);
-    upscaler.run(&mut source, sink, &mut ()).map_err(|error| error.to_string())?;
+    let upscaler = Upscaler::new(ops, Model { vae: networks.vae(), step: &step }, settings, plan);
+    upscaler
+        .replanning(replanner)
+        .storing(keep)
+        .run(&mut source, memory_sink, &mut ())
+        .map_err(|error| error.to_string())?;
     Ok(finished.lock().unwrap().take().unwrap())
 }
 
@@ -83,15 +82,15 @@ fn run_with_store(
 fn windows_of_any_width_give_the_same_frames() {
     let ops = Scarce::new();
     let resident = networks(&ops, NetworkResidency::Device(usize::MAX));
-    let want = run(&ops, &resident, settings(1, 0), None).unwrap();
+    let want = run(&ops, &resident, plan(1, 0), None).unwrap();
     assert_eq!((want.len(), ops.prefetched.load(Ordering::SeqCst)), (21, 0));
     let offloaded = networks(&ops, NetworkResidency::Host);
     let mut before = usize::MAX;
     for (window, layers) in [(1, 0), (1, LAYERS), (2, LAYERS), (3, 2), (64, LAYERS)] {
         ops.prefetched.store(0, Ordering::SeqCst);
-        let got = run(&ops, &offloaded, settings(window, layers), None).unwrap();
-        assert!(got == want, "windows of {window} with {layers} layers: frames differ");
-        // A layer is prefetched once per window.
+        let got = run(&ops, &offloaded, plan(window, layers), None).unwrap();
+        assert!(got == want, "windows of {window} with {layers} layers: other frames");
+        // What comes for a window comes once for all of it.
         let prefetched = ops.prefetched.load(Ordering::SeqCst);
         assert!(
             prefetched > 0 && (layers < LAYERS || prefetched < before),
@@ -107,7 +106,7 @@ struct CountingReplanner(AtomicUsize);
 impl Replanner for CountingReplanner {
     fn smaller(&self) -> Option<Replan> {
         self.0.fetch_add(1, Ordering::SeqCst);
-        Some(Replan { vae: VaePlan { ..Settings::default().vae }, layers: 1 })
+        Some(Replan { vae: VaePlan::default(), layers: 1, device: "test".into(), bytes: 1 })
     }
 }
 
@@ -124,20 +123,20 @@ impl Replanner for NoReplan {
 fn a_job_that_runs_out_of_memory_in_any_slice_replans_and_continues() {
     let ops = Scarce::new();
     let offloaded = networks(&ops, NetworkResidency::Host);
-    let want = run(&ops, &offloaded, settings(2, LAYERS), None).unwrap();
+    let want = run(&ops, &offloaded, plan(2, LAYERS), None).unwrap();
     let convs = ops.convs.load(Ordering::SeqCst);
     for nth in (1..=convs).step_by(convs / 10) {
         ops.failing(nth);
         let replanner = CountingReplanner(AtomicUsize::new(0));
-        let got = run(&ops, &offloaded, settings(2, LAYERS), Some(&replanner)).unwrap();
-        assert!(got == want, "convolution {nth} of {convs}: frames differ");
+        let got = run(&ops, &offloaded, plan(2, LAYERS), Some(&replanner)).unwrap();
+        assert!(got == want, "convolution {nth} of {convs}: other frames");
         assert_eq!(replanner.0.load(Ordering::SeqCst), 1, "convolution {nth} of {convs}");
     }
     ops.failing(convs / 2);
-    let error = run(&ops, &offloaded, settings(2, LAYERS), Some(&NoReplan)).unwrap_err();
-    assert!(error.contains("could not get"), "{error}");
+    let refused = run(&ops, &offloaded, plan(2, LAYERS), Some(&NoReplan)).unwrap_err();
+    assert!(refused.contains("could not get"), "{refused}");
     ops.failing(convs / 2);
-    assert!(run(&ops, &offloaded, settings(2, LAYERS), None).is_err());
+    assert!(run(&ops, &offloaded, plan(2, LAYERS), None).is_err());
 }
 
 /// Stores latents; fails when a latent is stored twice.
@@ -165,16 +164,16 @@ impl BatchStore for LatentStore {
 fn a_job_that_fails_within_a_window_computes_no_latent_twice() {
     let ops = Scarce::new();
     let offloaded = networks(&ops, NetworkResidency::Host);
-    let want = run(&ops, &offloaded, settings(2, LAYERS), None).unwrap();
+    let want = run(&ops, &offloaded, plan(2, LAYERS), None).unwrap();
     let convs = ops.convs.load(Ordering::SeqCst);
     let mut computed = Vec::new();
     for nth in (1..=convs).step_by(convs / 4) {
         let latents = LatentStore::default();
         ops.failing(nth);
-        run_with_store(&ops, &offloaded, settings(2, LAYERS), (None, Some(&latents))).unwrap_err();
+        run_with_store(&ops, &offloaded, plan(2, LAYERS), (None, Some(&latents))).unwrap_err();
         ops.failing(0);
-        let got = run_with_store(&ops, &offloaded, settings(2, LAYERS), (None, Some(&latents))).unwrap();
-        assert!(got == want, "convolution {nth} of {convs}: frames differ");
+        let got = run_with_store(&ops, &offloaded, plan(2, LAYERS), (None, Some(&latents))).unwrap();
+        assert!(got == want, "convolution {nth} of {convs}: other frames");
         computed.push(ops.convs.load(Ordering::SeqCst));
     }
     // The later the failure, the fewer batches remain to encode.

@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
-use reseed::Latent;
-use reseed::batch::{Batch, Batcher, Batching, End, extend};
-use reseed::join::{JoinedSlice, Joiner, Overlap};
-use reseed::noise::noised_condition;
+use reseed::internals::batch::{Batch, Batcher, End, extend};
+use reseed::internals::join::{JoinedSlice, Joiner};
+use reseed::internals::noise::noised_condition;
+use reseed::{Batching, Latent, Overlap};
 use reseed_ops::Thw;
 use reseed_testing::pipeline::{PipelineGolden, distance, json, number, numbers};
 

@@ -1,8 +1,9 @@
 //! Golden tests of colour transfer and alpha.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "errors are worth seeing")]
 
-use reseed::alpha::{self, AlphaRange};
-use reseed::{Color, Geometry, Target, View};
+use reseed::AlphaRange;
+use reseed::internals::{View, alpha};
+use reseed::{Color, Geometry, Target};
 use reseed_media::Samples;
 use reseed_testing::pipeline::{Distance, PipelineGolden, distance};
 

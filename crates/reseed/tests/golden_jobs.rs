@@ -1,8 +1,7 @@
 //! Golden tests of whole jobs: the encoded latents, the restored latents and the output frames.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "errors are worth seeing")]
 
-use reseed::batch::Batching;
-use reseed::{Error, Settings, Target};
+use reseed::{Batching, Error, Settings, Target};
 use reseed_cpu::CpuOps;
 use reseed_media::{Frame, Samples, Size};
 use reseed_ops::DType;

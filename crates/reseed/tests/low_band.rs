@@ -1,7 +1,8 @@
 //! The low band against its definition, computed in double precision as sums over all pixels.
 #![allow(clippy::unwrap_used)]
 
-use reseed::{Geometry, Target, low_band};
+use reseed::internals::low_band;
+use reseed::{Geometry, Target};
 use reseed_media::{Depth, Frame, Size};
 
 /// Weights of output pixel `i`: Keys' cubic kernel with a = -1/2 (Catmull-Rom), stretched where the side shrinks.

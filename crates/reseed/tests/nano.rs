@@ -1,7 +1,8 @@
 //! Golden test of the embedded model: output of the training code for the same frames (`training/golden.py`).
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "errors are worth seeing")]
 
-use reseed::{Color, Settings, Target, Transformer};
+use reseed::internals::Transformer;
+use reseed::{Color, Settings, Target};
 use reseed_cpu::CpuOps;
 use reseed_media::{Depth, Frame, Size};
 use reseed_model::weights::Source;
@@ -36,7 +37,12 @@ fn the_embedded_model_matches_its_training_code() {
         let (size, want) = frame_values(&golden, name);
         let frames: Vec<Frame> = inputs.iter().map(|unit| Frame::from_unit(input, unit, Depth::Eight)).collect();
         let source = MemorySource::from_fn(input, Depth::Sixteen, move |i| Ok(frames.get(i).cloned()));
-        let settings = Settings { target: Target::Exact(size), color: Color::None, low_band, ..Settings::default() };
+        let settings = Settings {
+            target: Target::Exact(size),
+            color: Some(Color::None),
+            low_band: Some(low_band),
+            ..Settings::default()
+        };
         let (report, frames) = networks.run_with(settings, &step, source, &mut ());
         report.unwrap();
         let pairs = frames.iter().zip(&want).flat_map(|(got, want)| got.to_unit().into_iter().zip(want.clone()));

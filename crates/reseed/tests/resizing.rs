@@ -1,7 +1,8 @@
 //! Golden tests of sizes, resampling and the input of the networks.
 #![allow(clippy::unwrap_used)]
 
-use reseed::{Geometry, Target, View};
+use reseed::internals::View;
+use reseed::{Geometry, Target};
 use reseed_media::{Frame, Samples, Size};
 use reseed_testing::pipeline::{PipelineGolden, distance, json, number, size};
 
@@ -37,7 +38,7 @@ fn resampling_matches_the_golden_files() {
         let to = size(&golden.case["size"]);
         let frames = golden.frames("input");
         let from = frames[0].size;
-        let resizer = reseed::resize::Resizer::<3>::new(from, to);
+        let resizer = reseed::internals::resize::Resizer::<3>::new(from, to);
         let resize = |frame: &Frame| {
             let unit = frame.to_unit();
             let mut canvas = vec![0.0; 3 * to.pixels()];

@@ -1,39 +1,56 @@
-//! A resumed job writes the same frames as an uninterrupted one and computes no batch twice.
+//! A job that goes on from a point writes what an uninterrupted one would have written, and computes nothing again.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use reseed::batch::Batching;
-use reseed::join::Overlap;
-use reseed::{BatchStore, Checkpoint, Latent, Progress, Settings, Target, Turn};
+use reseed::internals::{BatchStore, Checkpoint, Recorder, Turn};
+use reseed::{Batching, Event, Latent, Observer, Overlap, Settings, Target};
 use reseed_media::{Depth, Frame, Samples, Sink, Size};
 use reseed_testing::pipeline::job;
 use reseed_testing::pipeline::job::{MemorySource, TinyVae};
 
 const SIZE: Size = Size { h: 18, w: 26 };
 
-/// Records the checkpoint of every batch and counts the written frames.
+/// Remembers the checkpoint after every batch.
 #[derive(Default)]
-struct Checkpoints {
-    written: usize,
-    checkpoints: Vec<Checkpoint>,
+struct Checkcheckpoints(Vec<Checkpoint>);
+
+impl Recorder for Checkcheckpoints {
+    fn record(&mut self, point: &Checkpoint, _sink: &mut dyn Sink) -> reseed_media::Result<()> {
+        self.0.push(point.clone());
+        Ok(())
+    }
 }
 
-impl Progress for Checkpoints {
-    fn advance(&mut self, frames: usize) {
-        self.written += frames;
+/// FrameCounts frames and checkcheckpoints, and cancels a job after some of the latter.
+struct FrameCounts {
+    written: usize,
+    saved: usize,
+    most: usize,
+}
+
+impl FrameCounts {
+    fn until(most: usize) -> FrameCounts {
+        FrameCounts { written: 0, saved: 0, most }
+    }
+}
+
+impl Observer for FrameCounts {
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Frames(frames) => self.written += frames,
+            Event::Saved { frames } => {
+                assert_eq!(*frames, self.written, "a checkpoint counts the frames that are written");
+                self.saved += 1;
+            }
+            _ => {}
+        }
     }
 
-    fn wants_points(&self) -> bool {
-        true
-    }
-
-    fn batch_done(&mut self, checkpoint: &Checkpoint, _sink: &mut dyn Sink) -> reseed_media::Result<()> {
-        assert_eq!(checkpoint.frames, self.written, "a checkpoint counts the written frames");
-        self.checkpoints.push(checkpoint.clone());
-        Ok(())
+    fn cancelled(&mut self) -> bool {
+        self.saved >= self.most
     }
 }
 
@@ -64,7 +81,7 @@ fn settings(overlap: usize, mode: Overlap, lead_in: usize) -> Settings {
 }
 
 #[test]
-fn a_job_resumes_from_the_checkpoint_of_every_batch() {
+fn a_job_goes_on_from_every_batch() {
     let networks = TinyVae::new();
     let steps = AtomicUsize::new(0);
     let step = |condition: &Latent, noise: &Latent| {
@@ -76,91 +93,69 @@ fn a_job_resumes_from_the_checkpoint_of_every_batch() {
         [(0, Overlap::Smooth, 0), (0, Overlap::Smooth, 3), (2, Overlap::Smooth, 2), (3, Overlap::Reference, 0)]
     {
         let settings = || settings(overlap, mode, lead_in);
-        let mut recorded = Checkpoints::default();
-        let (report, whole) = networks.run_with(settings(), &step, MemorySource::new(&clip()), &mut recorded);
+        let mut checkpoints = Checkcheckpoints::default();
+        let (mut counts, start) = (FrameCounts::until(usize::MAX), (None, Checkpoint::default()));
+        let watchers = (&mut counts as &mut dyn Observer, Some(&mut checkpoints as &mut dyn Recorder));
+        let (report, whole) =
+            networks.resume_with_store(start, settings(), &step, MemorySource::new(&clip()), watchers);
         let batches = report.unwrap().batches;
-        assert_eq!((whole.len(), recorded.checkpoints.len()), (22, batches), "{overlap}");
-        assert_eq!(recorded.checkpoints.iter().any(|checkpoint| !checkpoint.held.is_empty()), overlap > 0);
-        for checkpoint in recorded.checkpoints {
-            let (done, written) = (checkpoint.batches, checkpoint.frames);
+        assert_eq!((whole.len(), checkpoints.0.len()), (22, batches), "{overlap}");
+        assert_eq!(checkpoints.0.iter().any(|point| !point.held.is_empty()), overlap > 0);
+        for point in checkpoints.0 {
+            let (done, written) = (point.batches, point.frames);
             steps.store(0, Ordering::SeqCst);
-            let (report, rest) = networks.resume(checkpoint, settings(), &step, MemorySource::new(&clip()), &mut ());
+            let (report, rest) = networks.resume(point, settings(), &step, MemorySource::new(&clip()), &mut ());
             let report = report.unwrap();
-            assert!(rest[..] == whole[written..], "overlap {overlap}, from batch {done}: frames differ");
+            assert!(rest[..] == whole[written..], "overlap {overlap}, from batch {done}: other frames");
             assert_eq!((report.batches, report.frames), (batches - done, 22 - written));
             assert_eq!(steps.load(Ordering::SeqCst), batches - done, "batches computed again");
         }
     }
 }
 
-/// Cancels the job after the second batch.
-struct CancelAfterTwo(Checkpoints);
-
-impl Progress for CancelAfterTwo {
-    fn advance(&mut self, frames: usize) {
-        self.0.advance(frames);
-    }
-
-    fn cancelled(&mut self) -> bool {
-        self.0.checkpoints.len() >= 2
-    }
-
-    fn wants_points(&self) -> bool {
-        true
-    }
-
-    fn batch_done(&mut self, checkpoint: &Checkpoint, sink: &mut dyn Sink) -> reseed_media::Result<()> {
-        self.0.batch_done(checkpoint, sink)
-    }
-}
-
 #[test]
-fn a_cancelled_job_writes_final_frames_only() {
+fn a_cancelled_job_writes_no_frame_that_is_not_final() {
     let networks = TinyVae::new();
     let (_, whole) = networks.run(settings(2, Overlap::Smooth, 0), &job::identity, &clip());
-    let mut progress = CancelAfterTwo(Checkpoints::default());
-    let source = MemorySource::new(&clip());
-    let (report, _) = networks.run_with(settings(2, Overlap::Smooth, 0), &job::identity, source, &mut progress);
+    let (mut counts, mut checkpoints) = (FrameCounts::until(2), Checkcheckpoints::default());
+    let (start, film_again) = ((None, Checkpoint::default()), MemorySource::new(&clip()));
+    let watchers = (&mut counts as &mut dyn Observer, Some(&mut checkpoints as &mut dyn Recorder));
+    let settings_again = settings(2, Overlap::Smooth, 0);
+    let (report, _) = networks.resume_with_store(start, settings_again, &job::identity, film_again, watchers);
     assert!(report.is_err());
-    let Checkpoints { written, checkpoints } = progress.0;
-    let checkpoint = checkpoints.into_iter().next_back().unwrap();
-    assert_eq!(checkpoint.frames, written, "frames were written after the last checkpoint");
-    let (_, rest) = networks.resume(
-        checkpoint,
-        settings(2, Overlap::Smooth, 0),
-        &job::identity,
-        MemorySource::new(&clip()),
-        &mut (),
-    );
+    let (written, point) = (counts.written, checkpoints.0.pop().unwrap());
+    assert_eq!(point.frames, written, "frames behind the last point");
+    let (_, rest) =
+        networks.resume(point, settings(2, Overlap::Smooth, 0), &job::identity, MemorySource::new(&clip()), &mut ());
     assert!(rest[..] == whole[written..]);
 }
 
-/// Stores the frames of every batch and whether the batch is complete.
+/// Keeps everything, and for each batch whether it is whole.
 #[derive(Default)]
-struct MemoryStore(Mutex<BTreeMap<usize, (Vec<f32>, bool)>>);
+struct Memory(Mutex<BTreeMap<usize, (Vec<f32>, bool)>>);
 
-impl MemoryStore {
-    fn complete(&self) -> usize {
-        self.0.lock().unwrap().values().filter(|(_, complete)| *complete).count()
+impl Memory {
+    fn whole(&self) -> usize {
+        self.0.lock().unwrap().values().filter(|(_, whole)| *whole).count()
     }
 }
 
-impl BatchStore for MemoryStore {
-    fn put(&self, batch: usize, frames: &[f32], last: bool) {
-        let mut batches = self.0.lock().unwrap();
-        let (all, complete) = batches.entry(batch).or_default();
-        assert!(!*complete, "batch {batch} is stored twice");
-        all.extend_from_slice(frames);
-        *complete = last;
+impl BatchStore for Memory {
+    fn put(&self, batch: usize, pictures: &[f32], last: bool) {
+        let mut kept = self.0.lock().unwrap();
+        let (all, whole) = kept.entry(batch).or_default();
+        assert!(!*whole, "batch {batch} is made once");
+        all.extend_from_slice(pictures);
+        *whole = last;
     }
 
     fn get(&self, batch: usize) -> Option<Vec<f32>> {
-        let batches = self.0.lock().unwrap();
-        batches.get(&batch).filter(|(_, complete)| *complete).map(|(frames, _)| frames.clone())
+        let kept = self.0.lock().unwrap();
+        kept.get(&batch).filter(|(_, whole)| *whole).map(|(pictures, _)| pictures.clone())
     }
 
     fn put_latent(&self, turn: Turn, _: usize, _: &[f32]) {
-        panic!("{turn:?}: a job with windows of one batch stores no latents");
+        panic!("{turn:?}: no latent waits where every batch is decoded at once");
     }
 
     fn get_latent(&self, _: Turn, _: usize) -> Option<Vec<f32>> {
@@ -168,45 +163,48 @@ impl BatchStore for MemoryStore {
     }
 }
 
-/// A job that is killed at any time loses only the batch that it computes.
+/// Whenever a job is killed, all batches but the one in work are kept, and only that one is computed again.
 #[test]
-fn a_batch_is_stored_before_the_next_one_starts() {
+fn what_was_made_is_kept_before_the_next_batch_begins() {
     let networks = TinyVae::new();
     for (overlap, lead_in) in [(0, 0), (2, 3)] {
         let settings = || settings(overlap, Overlap::Smooth, lead_in);
-        let (store, steps) = (MemoryStore::default(), AtomicUsize::new(0));
+        let (memory, steps) = (Memory::default(), AtomicUsize::new(0));
         let step = |condition: &Latent, noise: &Latent| {
-            let started = steps.fetch_add(1, Ordering::SeqCst);
-            assert_eq!(store.complete(), started, "batches stored when batch {started} starts");
+            let begun = steps.fetch_add(1, Ordering::SeqCst);
+            assert_eq!(memory.whole(), begun, "batches kept when batch {begun} is in work");
             let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
             Ok(Latent { thw: condition.thw, values: mixed })
         };
-        let mut recorded = Checkpoints::default();
+        let mut checkpoints = Checkcheckpoints::default();
         let (report, whole) = networks.resume_with_store(
-            (Some(&store), Checkpoint::default()),
+            (Some(&memory), Checkpoint::default()),
             settings(),
             &step,
             MemorySource::new(&clip()),
-            &mut recorded,
+            (&mut (), Some(&mut checkpoints)),
         );
         let batches = report.unwrap().batches;
-        for checkpoint in recorded.checkpoints {
-            for computed in checkpoint.batches..=batches {
-                let entry = |(batch, frames): (&usize, &(Vec<f32>, bool))| (*batch, frames.clone());
-                let left = store.0.lock().unwrap().range(checkpoint.batches..computed).map(entry).collect();
-                let left = MemoryStore(Mutex::new(left));
-                let (written, repeated) = (checkpoint.frames, AtomicUsize::new(0));
+        for point in checkpoints.0 {
+            for made in point.batches..=batches {
+                let kept = |(batch, pictures): (&usize, &(Vec<f32>, bool))| (*batch, pictures.clone());
+                let left = memory.0.lock().unwrap().range(point.batches..made).map(kept).collect();
+                let left = Memory(Mutex::new(left));
+                let (written, again) = (point.frames, AtomicUsize::new(0));
                 let step = |condition: &Latent, noise: &Latent| {
-                    repeated.fetch_add(1, Ordering::SeqCst);
+                    again.fetch_add(1, Ordering::SeqCst);
                     let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
                     Ok(Latent { thw: condition.thw, values: mixed })
                 };
-                let (from, done) = ((Some(&left as &dyn BatchStore), checkpoint.clone()), checkpoint.batches);
-                let source = MemorySource::new(&clip());
-                let (report, rest) = networks.resume_with_store(from, settings(), &step, source, &mut ());
-                assert!(rest[..] == whole[written..], "{done} done, {computed} computed: frames differ");
-                let remaining = batches - computed;
-                assert_eq!((repeated.into_inner(), report.unwrap().batches), (remaining, remaining));
+                let (report, rest) = networks.resume_with_store(
+                    (Some(&left), point.clone()),
+                    settings(),
+                    &step,
+                    MemorySource::new(&clip()),
+                    (&mut (), None),
+                );
+                assert!(rest[..] == whole[written..], "{} done, {made} made: other frames", point.batches);
+                assert_eq!((again.into_inner(), report.unwrap().batches), (batches - made, batches - made));
             }
         }
     }

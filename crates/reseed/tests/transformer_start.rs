@@ -1,7 +1,8 @@
 //! The metadata of a model selects the start of the transformer step: noise or the condition.
 #![allow(clippy::unwrap_used, reason = "errors are worth seeing")]
 
-use reseed::{Latent, Step, Transformer};
+use reseed::Latent;
+use reseed::internals::{Step, Transformer};
 use reseed_cpu::CpuOps;
 use reseed_model::dit::{B3, Config};
 use reseed_model::weights::formula::{Formula, uniform};

@@ -1,40 +1,40 @@
-//! What can be typed behind `reseed bench`.
+//! Options of `reseed bench`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use reseed_ops::{Hw, Precision, Thw};
+use reseed::{Hw, Precision, Thw};
 
 use super::upscale::{ColorMode, JobArgs};
 use super::{ComputeArgs, Direction, RunArgs, memory, precision, size};
 
 #[derive(Subcommand)]
 pub enum Bench {
-    /// Time the video autoencoder.
+    /// Time the video VAE.
     Vae(BenchArgs),
     /// Time one step of the diffusion transformer.
     Dit(DitBenchArgs),
-    /// Time a whole job, behind its first batch, with frames from memory.
+    /// Time a whole job with frames from memory.
     Upscale(Box<JobBenchArgs>),
-    /// Time what the processor does with frames: resizing and the correction of colours.
+    /// Time resizing and colour correction on the CPU.
     Color(ColorBenchArgs),
-    /// Measure how near a model comes to photographs and clips that were made smaller, beside bicubic.
+    /// Measure how close a model comes to downscaled photographs and clips, beside bicubic.
     Quality(QualityArgs),
-    /// Time a 3x3x3 convolution on one core of the processor, beside what that core can do.
+    /// Time a 3x3x3 convolution on one CPU core, beside the peak of that core.
     Conv(ConvBenchArgs),
 }
 
 #[derive(Args)]
 pub struct BenchArgs {
-    /// Which half; both unless given.
+    /// Encoder or decoder. Default: both.
     pub direction: Option<Direction>,
-    /// Size of the pictures, width x height.
+    /// Size of the frames, width x height.
     #[arg(long, value_parser = size, value_name = "WxH", default_value = "128x128")]
     pub size: Hw,
-    /// Number of pictures.
+    /// Number of frames.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub frames: u32,
-    /// Timed runs; the median counts.
+    /// Timed runs; the median is reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
     /// The VAE: a safetensors file, or formula:tiny, formula:full.
@@ -46,22 +46,22 @@ pub struct BenchArgs {
 
 #[derive(Args)]
 pub struct DitBenchArgs {
-    /// A model folder, or formula:tiny, formula:3b, formula:7b; with -q8, -q4 or -fp8 behind it in few bits.
+    /// A model folder, or formula:tiny, formula:3b, formula:7b, each also with -q8, -q4 or -fp8.
     #[arg(long, value_name = "DIR", default_value = "formula:3b")]
     pub model: String,
-    /// So many layers of a formula's network; all unless given.
+    /// LayerPlacement of a formula model. Default: all.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
     pub layers: Option<u8>,
-    /// Size of the latent: frames, rows and columns, the latter two even.
+    /// Size of the latent: frames, rows and columns; rows and columns are even.
     #[arg(long, value_parser = latent, value_name = "TxHxW", default_value = "1x16x16")]
     pub latent: Thw,
-    /// Timed runs; the median counts.
+    /// Timed runs; the median is reported.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
-    /// Memory of the card that may be taken, such as 6G; layers that find no place come from the host's.
+    /// GPU memory budget, such as 6G; layers that do not fit are streamed from host memory.
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub max_vram: Option<usize>,
-    /// Also compare the result with that of the processor in f32.
+    /// Also compare the result with that of the CPU in f32.
     #[arg(long)]
     pub accuracy: bool,
     #[command(flatten)]
@@ -78,29 +78,29 @@ pub struct JobBenchArgs {
     /// Frames of a batch.
     #[arg(long, default_value_t = 17, value_parser = clap::value_parser!(u16).range(1..))]
     pub batch_size: u16,
-    /// Batches, the first of which is not counted.
+    /// Number of batches. The steady-state rate does not count the first window.
     #[arg(long, default_value_t = 5)]
     pub batches: u32,
 }
 
 #[derive(Args)]
 pub struct ColorBenchArgs {
-    /// How colours are corrected.
+    /// Colour correction.
     #[arg(long, value_enum, default_value_t = ColorMode::Lab)]
     pub color: ColorMode,
     /// Size of the input, width x height.
     #[arg(long, value_parser = size, value_name = "WxH", default_value = "640x360")]
     pub from: Hw,
-    /// Size of the result, width x height.
+    /// Size of the output, width x height.
     #[arg(long, value_parser = size, value_name = "WxH", default_value = "1280x720")]
     pub size: Hw,
     /// Frames of a batch.
     #[arg(long, default_value_t = 17, value_parser = clap::value_parser!(u32).range(1..))]
     pub frames: u32,
-    /// Timed runs; the median counts.
+    /// Timed runs; the median is reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
-    /// Threads; all cores unless given.
+    /// CPU threads. Default: one per core.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
     /// One JSON object instead of text.
@@ -116,10 +116,10 @@ pub struct ConvBenchArgs {
     /// Rows and columns.
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub side: u16,
-    /// Timed runs; the median counts.
+    /// Timed runs; the median is reported.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
-    /// Type of the activations; what suits the processor unless given.
+    /// Type of the activations. Default: what suits the CPU.
     #[arg(long, value_parser = precision, value_name = "f32|f16|bf16")]
     pub dtype: Option<Precision>,
     /// One JSON object instead of text.
@@ -129,19 +129,19 @@ pub struct ConvBenchArgs {
 
 #[derive(Args)]
 pub struct QualityArgs {
-    /// The pictures: a tar file or a folder with photographs in img/ and the frames of clips in vid/NAME/.
+    /// A tar file or a folder with photographs in img/ and the frames of clips in vid/NAME/.
     #[arg(long, value_name = "TAR|DIR")]
     pub data: PathBuf,
-    /// Only so many photographs and so many clips.
+    /// Use only so many photographs and so many clips.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub limit: Option<u16>,
-    /// The model, as for `reseed upscale`; nano unless given.
+    /// The model, as for `reseed upscale`. Default: nano.
     #[arg(long, value_name = "NAME|DIR")]
     pub model: Option<String>,
-    /// Strength of the low band; what the model asks for, or 1 where it asks for none, unless given.
+    /// Strength of the low band. Default: what the model asks for, or 1 if it asks for none.
     #[arg(long, value_name = "X")]
     pub low_band: Option<f32>,
-    /// How colours are corrected.
+    /// Colour correction.
     #[arg(long, value_enum, default_value_t = ColorMode::None)]
     pub color: ColorMode,
     #[command(flatten)]
@@ -154,7 +154,7 @@ fn latent(text: &str) -> Result<Thw, String> {
         [t, h, w] if text.split(['x', 'X']).count() == 3 && sides.iter().all(|side| (1..=1 << 14).contains(side)) => {
             match h % 2 + w % 2 {
                 0 => Ok(Thw::new(t, h, w)),
-                _ => Err(format!("`{text}`: rows and columns of a latent are even")),
+                _ => Err(format!("`{text}`: rows and columns of a latent must be even")),
             }
         }
         _ => Err(format!("`{text}` is not FRAMESxROWSxCOLUMNS, such as 5x90x160")),

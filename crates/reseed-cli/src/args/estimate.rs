@@ -1,17 +1,17 @@
-//! What can be typed behind `reseed estimate`.
+//! Options of `reseed estimate`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use reseed_media::video::Codec;
-use reseed_ops::Hw;
+use reseed::Hw;
+use reseed::media::video::Codec;
 
 use super::upscale::JobArgs;
 use super::{Direction, RunArgs, size};
 
 #[derive(Subcommand)]
 pub enum Estimate {
-    /// Memory and arithmetic of the video autoencoder.
+    /// Memory and arithmetic of the video VAE.
     Vae(EstimateArgs),
     /// Time, memory and disk of a whole job.
     Upscale(Box<UpscaleEstimateArgs>),
@@ -19,12 +19,12 @@ pub enum Estimate {
 
 #[derive(Args)]
 pub struct EstimateArgs {
-    /// Which half.
+    /// Encoder or decoder.
     pub direction: Direction,
-    /// Size of the pictures, width x height.
+    /// Size of the frames, width x height.
     #[arg(long, value_parser = size, value_name = "WxH")]
     pub size: Hw,
-    /// Number of pictures.
+    /// Number of frames.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub frames: u32,
     /// The VAE: a safetensors file, or formula:tiny, formula:full.
@@ -36,9 +36,9 @@ pub struct EstimateArgs {
 
 #[derive(Args)]
 pub struct UpscaleEstimateArgs {
-    /// What would be restored.
+    /// The input of the job.
     pub input: PathBuf,
-    /// Number of frames, where the input does not say.
+    /// Number of frames, for an input of unknown length.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub frames: Option<u32>,
     #[command(flatten)]
@@ -46,13 +46,13 @@ pub struct UpscaleEstimateArgs {
     /// Frames that go through the model together.
     #[arg(long, alias = "batch_size", value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub batch_size: u16,
-    /// Frames that a batch shares with the one before it.
+    /// Frames that neighbouring batches share.
     #[arg(long, alias = "temporal_overlap", value_name = "N", default_value_t = 0)]
     pub overlap: u16,
-    /// What the output would be compressed with.
+    /// Codec of the output.
     #[arg(long, value_name = "CODEC")]
     pub codec: Option<Codec>,
-    /// Its constant quality.
+    /// Constant quality of the codec.
     #[arg(long, value_name = "N")]
     pub crf: Option<u32>,
 }

@@ -1,22 +1,22 @@
-//! What can be typed behind `reseed models`.
+//! Options of `reseed models`.
 
 use clap::{Args, Subcommand};
 
 #[derive(Subcommand)]
 pub enum ModelsCommand {
-    /// Show the public models and where their files are on this machine.
+    /// List the public models and the places of their files on this machine.
     List(ListArgs),
-    /// Download what is missing of models, going on where an earlier download stopped.
+    /// Download the missing files of models; an interrupted download continues.
     Pull(PullArgs),
     /// Compare files with their published SHA-256.
     Verify(VerifyArgs),
-    /// Print where a model's files are: transformer, VAE, text embedding.
+    /// Print the paths of a model's files: transformer, VAE, text embedding.
     Path(PathArgs),
 }
 
 #[derive(Args)]
 pub struct ListArgs {
-    /// One JSON object a line.
+    /// One JSON object per line.
     #[arg(long)]
     pub json: bool,
 }
@@ -26,17 +26,17 @@ pub struct PullArgs {
     /// Models, such as 3b or 7b-q4.
     #[arg(value_name = "MODEL", required = true)]
     pub names: Vec<String>,
-    /// One JSON object a line.
+    /// One JSON object per line.
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Args)]
 pub struct VerifyArgs {
-    /// Models, such as 3b or 7b-q4; all that is here unless given.
+    /// Models, such as 3b or 7b-q4. Default: all files on this machine.
     #[arg(value_name = "MODEL")]
     pub names: Vec<String>,
-    /// One JSON object a line.
+    /// One JSON object per line.
     #[arg(long)]
     pub json: bool,
 }

@@ -1,59 +1,78 @@
-//! What can be typed behind `reseed upscale` and `reseed image`.
+//! Options of `reseed upscale` and `reseed image`.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use reseed_model::nano;
-use reseed_ops::Hw;
+use reseed::media::Size;
+use reseed::{Batching, Color, Hw, NoiseSource, Overlap, Settings, Target, models};
 
 use super::video::VideoArgs;
-use super::{ComputeArgs, memory, plane, size};
+use super::{ComputeArgs, memory, plane, size, vae_settings};
 
 #[derive(Args, Clone)]
 pub struct UpscaleArgs {
     /// A video of any kind (- for y4m on stdin), a folder of videos, a folder of images in name order, or an image.
     pub input: PathBuf,
-    /// What to write: .mp4, .mkv, .mov, .webm or .y4m (- for stdout), a folder, or an image as the input is.
+    /// Output: .mp4, .mkv, .mov, .webm or .y4m (- for stdout), a folder, or an image for an image.
     pub output: PathBuf,
     #[command(flatten)]
     pub job: JobArgs,
     #[command(flatten)]
     pub video: VideoArgs,
-    /// Frames that go through the model together; best 4n+1. More are steadier and take more memory.
+    /// Frames that go through the model together; best 4n+1. More are steadier and need more memory.
     #[arg(long, alias = "batch_size", value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub batch_size: u16,
-    /// Pad the last batch of a shot to the full number of frames too.
+    /// Pad the last batch of a shot to the full number of frames.
     #[arg(long, alias = "uniform_batch_size")]
     pub uniform_batch_size: bool,
-    /// Frames that a batch shares with the one before it, cross-faded.
+    /// Frames that neighbouring batches share, cross-faded.
     #[arg(long, alias = "temporal_overlap", value_name = "N", default_value_t = 0)]
     pub overlap: u16,
     /// Weights of the cross-fade: over all shared frames, or those of the public pipeline.
     #[arg(long, value_enum, default_value_t = OverlapMode::Smooth)]
     pub overlap_mode: OverlapMode,
-    /// Mirrored frames before the first, taken off the result.
+    /// Mirrored frames before the first, removed from the output.
     #[arg(long, alias = "prepend_frames", value_name = "N", default_value_t = 0)]
     pub prepend_frames: u16,
-    /// Let batches reach across cuts.
+    /// Let batches extend across cuts.
     #[arg(long)]
     pub no_shot_detection: bool,
-    /// Go on where an interrupted run with the same options stopped.
+    /// Continue an interrupted run with the same settings.
     #[arg(long)]
     pub resume: bool,
-    /// Replace an output that is there already, or what an interrupted run left of it.
+    /// Replace an existing output, or the work of an interrupted run.
     #[arg(long, conflicts_with = "resume")]
     pub overwrite: bool,
+}
+
+impl UpscaleArgs {
+    pub fn settings(&self) -> Settings {
+        Settings {
+            batching: Batching {
+                size: self.batch_size.into(),
+                overlap: self.overlap.into(),
+                uniform: self.uniform_batch_size,
+            },
+            overlap: match self.overlap_mode {
+                OverlapMode::Smooth => Overlap::Smooth,
+                OverlapMode::Reference => Overlap::Reference,
+            },
+            detect_shots: !self.no_shot_detection,
+            lead_in: self.prepend_frames.into(),
+            ..self.job.settings()
+        }
+    }
 }
 
 #[derive(Args, Clone)]
 pub struct ImageArgs {
     /// A PNG, JPEG, WebP or TIFF image.
     pub input: PathBuf,
-    /// The image to write; its name says its format.
+    /// The image to write; its extension sets the format.
     pub output: PathBuf,
     #[command(flatten)]
     pub job: JobArgs,
-    /// Replace an output that is there already.
+    /// Replace an existing output.
     #[arg(long)]
     pub overwrite: bool,
 }
@@ -62,49 +81,48 @@ pub struct ImageArgs {
 #[derive(Args, Clone)]
 pub struct JobArgs {
     /// A public model such as 3b or 7b-q4 (see `reseed models list`); a folder with vae.safetensors, dit.safetensors or
-    /// dit.gguf, and pos_emb.pt, or the public names; or formula:tiny, formula:3b, formula:7b. Unless given nano, a small
-    /// model inside this program.
+    /// dit.gguf, and pos_emb.pt, or with the public file names; or formula:tiny, formula:3b, formula:7b. Default: nano, a
+    /// small embedded model.
     #[arg(long, alias = "dit_model", value_name = "NAME|DIR")]
     pub model: Option<String>,
-    /// Multiply both sides by this.
+    /// Multiply both sides by this factor.
     #[arg(long, value_name = "X", conflicts_with_all = ["resolution", "size"])]
     pub scale: Option<f64>,
-    /// Shorter side of the result in pixels; 1080 where nothing else is asked for.
+    /// Shorter side of the output in pixels. Default: 1080, unless --scale or --size is given.
     #[arg(long, value_name = "PIXELS", conflicts_with = "size")]
     pub resolution: Option<u32>,
-    /// Size of the result, whatever it does to the proportions.
+    /// Size of the output, whatever its proportions.
     #[arg(long, value_parser = size, value_name = "WxH", conflicts_with = "max_resolution")]
     pub size: Option<Hw>,
-    /// Longest side of the result in pixels.
+    /// Longest side of the output in pixels.
     #[arg(long, alias = "max_resolution", value_name = "PIXELS")]
     pub max_resolution: Option<u32>,
     /// Seed of the noise that the model starts from.
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
-    /// Safetensors file with that noise: tensors noise0, noise1, ... one a batch, [L,16,h,w].
+    /// Safetensors file with that noise: tensors noise0, noise1, ... one per batch, [L,16,h,w].
     #[arg(long, value_name = "FILE", conflicts_with = "seed")]
     pub noise_file: Option<PathBuf>,
-    /// Noise in what the model is shown of the input, from 0 to 1.
+    /// Strength of noise added to the encoded input, 0 to 1.
     #[arg(long, alias = "latent_noise_scale", value_name = "S", default_value_t = 0.0)]
     pub latent_noise: f32,
-    /// How much of what the input holds the result is given back, from 0 to 1. What the model asks for unless given.
+    /// Fraction of the input's low frequencies blended back into the result, 0 to 1. Default: what the model asks for.
     #[arg(long, value_name = "X")]
     pub low_band: Option<f32>,
-    /// How colours are corrected after the input's; lab unless given, and none for a model that asks for a low band.
+    /// Colour correction towards the input. Default: lab, and none for a model that asks for a low band.
     #[arg(long, alias = "color_correction", value_enum)]
     pub color: Option<ColorMode>,
-    /// Spatial tiles of the autoencoder in pixels, compatible with the public implementations and approximate.
+    /// Spatial tiles of the VAE in pixels, as in the public implementations; approximate.
     #[arg(long, value_parser = plane, value_name = "HxW")]
     pub tile: Option<Hw>,
-    /// Overlap of tiles in pixels; an eighth of the tile unless given.
+    /// Overlap of tiles in pixels. Default: an eighth of the tile.
     #[arg(long, value_parser = plane, value_name = "HxW", requires = "tile")]
     pub tile_overlap: Option<Hw>,
-    /// Latent frames that the autoencoder takes at a time; the result is the same, more take more memory. Chosen by what
-    /// is free unless given.
+    /// Latent frames per slice of the VAE; the result is the same, more need more memory. Default: chosen by the budget.
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
     pub slice: Option<u16>,
-    /// Memory of the card that may be taken, such as 6G; what is free, less a margin, unless given. Where the model does
-    /// not fit, its layers wait in the host's memory; the result is the same.
+    /// GPU memory budget, such as 6G. Default: what is free, less a margin. A model that does not fit is streamed from host
+    /// memory; the result is the same.
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub max_vram: Option<usize>,
     #[command(flatten)]
@@ -112,9 +130,28 @@ pub struct JobArgs {
 }
 
 impl JobArgs {
-    /// The model that was asked for, or the one that is always there.
+    /// The chosen model, or the embedded one.
     pub fn model(&self) -> &str {
-        self.model.as_deref().unwrap_or(nano::NAME)
+        self.model.as_deref().unwrap_or(models::EMBEDDED)
+    }
+
+    pub fn settings(&self) -> Settings {
+        let target = match (self.scale, self.resolution, self.size) {
+            (Some(scale), ..) => Target::Scale(scale),
+            (_, Some(short), _) => Target::ShortSide(short as usize),
+            (.., Some(Hw { h, w })) => Target::Exact(Size { h, w }),
+            (None, None, None) => Settings::default().target,
+        };
+        Settings {
+            target,
+            longest: self.max_resolution.map(|side| side as usize),
+            noise: self.noise_file.clone().map_or(NoiseSource::Seed(self.seed), NoiseSource::File),
+            latent_noise: self.latent_noise,
+            low_band: self.low_band,
+            color: self.color.map(Color::from),
+            vae: vae_settings(self.tile, self.tile_overlap, self.slice),
+            ..Settings::default()
+        }
     }
 }
 
@@ -125,7 +162,7 @@ pub enum OverlapMode {
     Reference,
 }
 
-/// How colours are corrected.
+/// Colour correction.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ColorMode {
     Lab,
@@ -135,4 +172,17 @@ pub enum ColorMode {
     Hsv,
     Adain,
     None,
+}
+
+impl From<ColorMode> for Color {
+    fn from(mode: ColorMode) -> Color {
+        match mode {
+            ColorMode::Lab => Color::Lab,
+            ColorMode::Wavelet => Color::Wavelet,
+            ColorMode::WaveletAdaptive => Color::WaveletAdaptive,
+            ColorMode::Hsv => Color::Hsv,
+            ColorMode::Adain => Color::Adain,
+            ColorMode::None => Color::None,
+        }
+    }
 }

@@ -1,29 +1,29 @@
-//! What can be typed about video files, and what people bring along from the public command line.
+//! Options of video files, and options of the public command line that have no effect here.
 
 use std::time::Duration;
 
 use clap::Args;
-use reseed_media::video::{Clip, Codec, Options};
+use reseed::media::video::{Clip, Codec, Options};
 
 use crate::failure::{Failure, Result};
 
 /// Options of video files.
 #[derive(Args, Clone)]
 pub struct VideoArgs {
-    /// Begin here: seconds, or h:m:s.
+    /// Start of the part to process: seconds, or h:m:s.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub start: Option<Duration>,
-    /// End before this: seconds, or h:m:s.
+    /// End of the part to process: seconds, or h:m:s.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub end: Option<Duration>,
-    /// h264, hevc, av1, ffv1 or prores, or in hardware such as hevc-nvenc (also -qsv, -amf, -videotoolbox). Unless given
-    /// h264, hevc for more than 8 bits, and av1 in webm.
+    /// h264, hevc, av1, ffv1 or prores, or in hardware such as hevc-nvenc (also -qsv, -amf, -videotoolbox). Default: h264,
+    /// hevc for more than 8 bits, av1 in webm.
     #[arg(long, value_name = "CODEC")]
     pub codec: Option<Codec>,
-    /// Constant quality: lower is better and larger. The codec's own unless given: 18 for h264, 20 for hevc, 28 for av1.
+    /// Constant quality: lower is better and larger. Default: 18 for h264, 20 for hevc, 28 for av1.
     #[arg(long, value_name = "N")]
     pub crf: Option<u32>,
-    /// An option of ffmpeg's encoder, such as preset=slow; may be given several times.
+    /// An option of ffmpeg's encoder, such as preset=slow; can be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub encoder_arg: Vec<(String, String)>,
     /// Leave out audio.
@@ -46,7 +46,7 @@ pub struct VideoArgs {
 }
 
 impl VideoArgs {
-    /// The part that is wanted.
+    /// The part to process.
     pub fn clip(&self) -> Result<Clip> {
         match (self.start, self.end) {
             (start, Some(end)) if start.unwrap_or_default() >= end => {
@@ -56,7 +56,7 @@ impl VideoArgs {
         }
     }
 
-    /// How it is written.
+    /// How the video is encoded.
     pub fn options(&self) -> Options {
         Options {
             codec: self.codec,
@@ -72,8 +72,8 @@ impl VideoArgs {
     }
 }
 
-/// Options of the public command line that set what is decided here without being asked: taken, so that a command can be
-/// pasted, and without effect.
+/// Options of the public command line that the engine decides by itself: accepted without effect, so that a command can be
+/// pasted.
 #[derive(Args, Clone)]
 pub struct PublicArgs {
     #[arg(long = "vae_encode_tiled", hide = true)]
@@ -139,7 +139,7 @@ fn time(text: &str) -> std::result::Result<Duration, String> {
     for (part, unit) in whole.iter().rev().zip([60.0, 3600.0]) {
         total += unit * f64::from(part.parse::<u32>().map_err(|_| wrong())?);
     }
-    // A microsecond is as fine as times are told to ffmpeg.
+    // ffmpeg takes times in microseconds.
     let micros = (total * 1e6).round();
     if micros < 1e15 { Ok(Duration::from_micros(micros as u64)) } else { Err(wrong()) }
 }

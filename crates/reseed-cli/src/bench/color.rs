@@ -1,15 +1,14 @@
-//! `reseed bench color`: what a processor does with frames beside the networks.
+//! `reseed bench color`: resizing and colour correction on the CPU.
 
 use std::time::Instant;
 
 use rayon::ThreadPoolBuilder;
-use reseed::{Color, Geometry, Target, View};
-use reseed_media::{Frame, Samples, Size};
-use reseed_ops::Hw;
+use reseed::internals::View;
+use reseed::media::{Frame, Samples, Size};
+use reseed::{Color, Geometry, Hw, Target};
 use serde_json::json;
 
 use crate::args::bench::ColorBenchArgs;
-use crate::args::upscale::ColorMode;
 use crate::failure::{Failure, Result};
 
 pub fn run(args: &ColorBenchArgs) -> Result<()> {
@@ -23,7 +22,7 @@ pub fn run(args: &ColorBenchArgs) -> Result<()> {
         let start = Instant::now();
         let style: Vec<Vec<f32>> = pool.install(|| frames.iter().map(|frame| view.cropped(frame)).collect());
         resizing.push(start.elapsed().as_secs_f64());
-        let mut content: Vec<Vec<f32>> = style.iter().map(|picture| restored(picture)).collect();
+        let mut content: Vec<Vec<f32>> = style.iter().map(|frame| restored(frame)).collect();
         let start = Instant::now();
         pool.install(|| Color::from(args.color).apply(&mut content, style, to));
         correcting.push(start.elapsed().as_secs_f64());
@@ -40,7 +39,7 @@ pub fn run(args: &ColorBenchArgs) -> Result<()> {
                    "threads": threads, "resize_ms": resize, "color_ms": correct})
         ),
         false => say!(
-            "{} frames {from} to {to}, {threads} threads: resize {resize:.1} ms a frame, colours {correct:.1} ms a frame",
+            "{} frames {from} to {to}, {threads} threads: resize {resize:.1} ms per frame, colours {correct:.1} ms per frame",
             args.frames
         ),
     }
@@ -58,21 +57,8 @@ pub fn frame(size: Size, number: usize) -> Frame {
     Frame { size, samples: Samples::U8((0..3 * size.pixels()).map(sample).collect()), alpha: None }
 }
 
-/// A picture as a network might have made it: other contrast, other grain.
-fn restored(picture: &[f32]) -> Vec<f32> {
+/// A frame as a network might have made it: other contrast, other grain.
+fn restored(frame: &[f32]) -> Vec<f32> {
     let grain = |i: usize| (i.wrapping_mul(2_246_822_519) >> 11 & 255) as f32 / 2560.0;
-    picture.iter().enumerate().map(|(i, value)| 0.9 * value + grain(i)).collect()
-}
-
-impl From<ColorMode> for Color {
-    fn from(mode: ColorMode) -> Color {
-        match mode {
-            ColorMode::Lab => Color::Lab,
-            ColorMode::Wavelet => Color::Wavelet,
-            ColorMode::WaveletAdaptive => Color::WaveletAdaptive,
-            ColorMode::Hsv => Color::Hsv,
-            ColorMode::Adain => Color::Adain,
-            ColorMode::None => Color::None,
-        }
-    }
+    frame.iter().enumerate().map(|(i, value)| 0.9 * value + grain(i)).collect()
 }

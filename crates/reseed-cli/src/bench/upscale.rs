@@ -1,96 +1,84 @@
-//! `reseed bench upscale`: a whole job from memory to nowhere, once it has settled.
+//! `reseed bench upscale`: a whole job from memory, without an output.
 
 use std::time::Instant;
 
-use reseed::batch::Batching;
-use reseed::{Model, Progress, Replanner, Report, Settings, Upscaler};
-use reseed_media::{Frame, Info, Sink, Size, Source};
-use reseed_ops::Hw;
+use reseed::media::{Frame, Info, Sink, Size, Source};
+use reseed::{Batching, Event, Hw, JobPlan, Observer, Report, Settings};
 use serde_json::json;
 
 use super::color::frame;
 use crate::args::bench::JobBenchArgs;
-use crate::crew::Devices;
 use crate::failure::{Failure, Result};
-use crate::model::Weights;
-use crate::outline::{BudgetReplanner, JobPlan, JobPlanner, Loaded};
-use crate::report::{MemoryWatch, bytes};
-use crate::upscale::{phases, plan_args, settings};
+use crate::progress::Progress;
+use crate::report::{HostMemory, bytes};
+use crate::upscale::{open_session, stages};
 
 pub fn run(args: &JobBenchArgs) -> Result<()> {
-    let batch = usize::from(args.batch_size);
-    if args.batches < 2 {
-        return Err(Failure::Usage("--batches: the first one is not counted, so that two are needed".into()));
+    let (batch, batches) = (usize::from(args.batch_size), args.batches as usize);
+    if batches < 2 {
+        return Err(Failure::Usage("--batches: at least two are needed, since the first is not timed".into()));
     }
     let batching = Batching { size: batch, overlap: 0, uniform: false };
-    let settings = Settings { batching, detect_shots: false, ..settings(&args.job)? };
-    let frames = batch * args.batches as usize;
-    let mut film = Film::new(args.from, batch, frames);
-    let weights = Weights::open(args.job.model(), None)?;
-    let mut settings = weights.suited(settings, &args.job)?;
-    let devices = Devices::new(&args.job.compute, args.job.max_vram, Some(&weights))?;
-    let (device, transformer) = (&devices.device, devices.transformer());
-    let (plan, geometry) = (plan_args(&args.job), settings.geometry(film.info())?);
-    let outline = JobPlanner { weights: &weights, device, transformer, plan, geometry, batch };
-    let Loaded { networks, choice, .. } = outline.load(outline.choose()?, None, &mut settings)?;
-    let shrinking = BudgetReplanner::new(&outline, networks.vae(), &choice, &settings);
-    let fit = device.card.is_some().then_some(&shrinking as &dyn Replanner);
+    let settings = Settings { batching, detect_shots: false, ..args.job.settings() };
+    settings.check()?;
+    let session = open_session(&args.job)?;
+    let mut film = Film::new(args.from, batch, batch * batches);
     let size = settings.output(film.info())?.size;
-    let watch = MemoryWatch::start();
-    let mut clock = Clock { counted: batch, frames: 0, first: None, last: Instant::now() };
-    let step = networks.transformer(&*transformer.ops);
-    let model = Model { vae: networks.vae(), step: &step };
-    let upscaler = Upscaler::new(&*device.ops, model, settings).fitting(fit);
-    let upscaler = upscaler.encoding_on(&*devices.encoder().ops);
-    let report = upscaler.run(&mut film, Box::new(Nowhere), &mut clock)?;
-    let first = clock.first.unwrap_or(clock.last);
-    let fps = (frames - batch) as f64 / (clock.last - first).as_secs_f64().max(1e-9);
-    let peak = device.card.as_ref().map(|card| card.peak_bytes());
-    tell(args, &Outcome { report, fps, size, peak, choice }, &watch);
+    let mut clock = Clock { progress: Progress::new("bench", None, false), batch, done: 0, ends: Vec::new() };
+    clock.progress.finish();
+    let report = session.upscale(&mut film, Box::new(Nowhere), &settings, &mut clock)?;
+    let window = report.plan.as_ref().map_or(1, JobPlan::window);
+    let steady = steady_state(&clock.ends, window).map(|(batches, seconds)| (batches * batch) as f64 / seconds);
+    print(args, &report, size, steady.ok_or(window));
     Ok(())
 }
 
-struct Outcome {
-    report: Report,
-    /// Behind the first batch.
-    fps: f64,
-    size: Size,
-    /// Bytes of the card's memory.
-    peak: Option<usize>,
-    choice: JobPlan,
+/// Batches and seconds of the whole windows after the first, from the end of each batch. Within a window the rate of
+/// finished frames is that of the decoder alone.
+fn steady_state(ends: &[Instant], window: usize) -> Option<(usize, f64)> {
+    let windows = ends.len() / window;
+    let end = |window_number: usize| ends[window_number * window - 1];
+    (windows >= 2).then(|| ((windows - 1) * window, (end(windows) - end(1)).as_secs_f64().max(1e-9)))
 }
 
-fn tell(args: &JobBenchArgs, outcome: &Outcome, watch: &MemoryWatch) {
-    let Outcome { report, fps, size, peak, choice } = outcome;
-    let (phases, hidden, step) = (phases(report), report.streaming.hidden(), &choice.turns.step);
+/// Prints the figures: `steady` is the rate after the first window, or the length of a window where there is no other.
+fn print(args: &JobBenchArgs, report: &Report, size: Size, steady: std::result::Result<f64, usize>) {
+    let (stages, hidden, plan) = (stages(report), report.streaming.hidden(), report.plan.as_ref());
     if args.job.compute.json {
-        let times = phases.into_iter().map(|(name, seconds)| (name.replace('-', "_"), json!(seconds)));
+        let times = stages.into_iter().map(|(name, seconds)| (name.replace('-', "_"), json!(seconds)));
         say!(
             "{}",
             json!({"event": "bench", "command": "upscale", "size": size.to_string(), "frames": report.frames,
-                   "batch": args.batch_size, "fps": fps, "fps_with_start": report.fps(),
-                   "phases": times.collect::<serde_json::Map<_, _>>(), "card_peak_bytes": peak,
-                   "layers": step.layers, "resident_layers": step.resident,
-                   "swapped": choice.is_apart(), "window": choice.window,
+                   "batch": args.batch_size, "fps": steady.ok(), "fps_with_start": report.fps(),
+                   "phases": times.collect::<serde_json::Map<_, _>>(), "gpu_peak_bytes": report.gpu_peak,
+                   "layers": plan.map(JobPlan::layers), "resident_layers": plan.map(JobPlan::resident_layers),
+                   "networks_offloaded": plan.map(JobPlan::networks_offloaded), "window": plan.map(JobPlan::window),
                    "streaming_seconds": report.streaming.copying, "streaming_hidden": hidden})
         );
         return;
     }
-    let (batch, frames) = (args.batch_size, report.frames);
-    say!(
-        "{frames} frames to {size} in batches of {batch}: {fps:.2} fps behind the first batch, {:.2} with it",
-        report.fps()
-    );
-    phases.iter().for_each(|(name, seconds)| say!("{name:<13} {:>9.1} ms a frame", 1e3 * seconds / frames as f64));
-    say!("{}", watch.line());
-    if let Some(peak) = peak {
-        let (stay, layers) = (step.resident, step.layers);
-        let copying = report.streaming.copying;
-        let turns = match choice.is_apart() {
-            true => format!("come for windows of {}", choice.window),
-            false => "stay".into(),
+    let (batch, frames, overall) = (args.batch_size, report.frames, report.fps());
+    let what = format!("{frames} frames to {size} in batches of {batch}");
+    match steady {
+        Ok(fps) => say!("{what}: {fps:.1} fps steady state ({overall:.1} including the first window)"),
+        Err(window) => {
+            say!("{what}: {overall:.1} fps overall");
+            say!(
+                "no steady-state rate: {} batches hold no whole window of {window} after the first; use --batches {}",
+                args.batches,
+                2 * window
+            );
+        }
+    }
+    stages.iter().for_each(|(name, seconds)| say!("{name:<13} {:>9.1} ms per frame", 1e3 * seconds / frames as f64));
+    say!("{}", HostMemory::new(report.peak_memory, report.peak_above_weights).line());
+    if let Some((peak, plan)) = report.gpu_peak.zip(plan) {
+        let (resident, layers, copying) = (plan.resident_layers(), plan.layers(), report.streaming.copying);
+        let windows = match plan.networks_offloaded() {
+            true => format!(", networks offloaded between windows of {} batches", plan.window()),
+            false => String::new(),
         };
-        say!("card: {} of its memory; {stay} of {layers} layers {turns}", bytes(*peak));
+        say!("GPU: {} of memory; {resident} of {layers} layers resident{windows}", bytes(peak));
         say!("copies during steps: {copying:.2} s, {:.0}% hidden", 100.0 * hidden);
     }
 }
@@ -106,7 +94,7 @@ struct Film {
 impl Film {
     fn new(Hw { h, w }: Hw, batch: usize, count: usize) -> Film {
         let size = Size { h, w };
-        let info = Info { size, frames: Some(count), ..reseed_media::sample().info().clone() };
+        let info = Info { size, frames: Some(count), ..reseed::media::sample().info().clone() };
         Film { info, frames: (0..batch).map(|i| frame(size, i)).collect(), next: 0, count }
     }
 }
@@ -116,38 +104,59 @@ impl Source for Film {
         &self.info
     }
 
-    fn next(&mut self) -> reseed_media::Result<Option<Frame>> {
+    fn next(&mut self) -> reseed::media::Result<Option<Frame>> {
         self.next += 1;
         Ok((self.next <= self.count).then(|| self.frames[(self.next - 1) % self.frames.len()].clone()))
     }
 }
 
+/// Drops frames.
 struct Nowhere;
 
 impl Sink for Nowhere {
-    fn write(&mut self, _: &Frame) -> reseed_media::Result<()> {
+    fn write(&mut self, _: &Frame) -> reseed::media::Result<()> {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> reseed_media::Result<()> {
+    fn finish(self: Box<Self>) -> reseed::media::Result<()> {
         Ok(())
     }
 }
 
-/// When the first batch was done, and the last frame.
+/// Remembers when each batch was done.
 struct Clock {
-    counted: usize,
-    frames: usize,
-    first: Option<Instant>,
-    last: Instant,
+    /// Shows warnings.
+    progress: Progress<'static>,
+    batch: usize,
+    done: usize,
+    ends: Vec<Instant>,
 }
 
-impl Progress for Clock {
-    fn advance(&mut self, frames: usize) {
-        self.last = Instant::now();
-        self.frames += frames;
-        if self.frames == self.counted {
-            self.first = Some(self.last);
+impl Observer for Clock {
+    fn event(&mut self, event: &Event) {
+        if let Event::Frames(frames) = event {
+            self.done += frames;
+            if self.done >= (self.ends.len() + 1) * self.batch {
+                self.ends.push(Instant::now());
+            }
+            return;
         }
+        self.progress.event(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_rate_needs_a_whole_window_after_the_first() {
+        let start = Instant::now();
+        let ends = |seconds: &[u64]| seconds.iter().map(|s| start + Duration::from_secs(*s)).collect::<Vec<_>>();
+        assert_eq!(steady_state(&ends(&[3, 4, 5]), 1), Some((2, 2.0)));
+        assert_eq!(steady_state(&ends(&[8, 9, 10, 11, 12]), 4), None);
+        assert_eq!(steady_state(&ends(&[8, 9, 10, 18, 19, 20, 28]), 3), Some((3, 10.0)));
     }
 }

@@ -3,10 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use reseed::batch::Batching;
-use reseed::join::Overlap;
-use reseed::noise::Noise;
-use reseed::{Checkpoint, Color, Latent, Model, Settings, Step, Target, Transformer, Upscaler};
+use reseed::internals::{Checkpoint, Model, RunPlan, Step, Transformer, Upscaler};
+use reseed::{Batching, Color, Latent, NoiseSource, Overlap, Settings, Target};
 use reseed_media::{Frame, Samples};
 use reseed_model::dit::{B3, B7};
 use reseed_model::weights::formula::Formula;
@@ -80,8 +78,8 @@ impl GoldenJob {
             overlap: if options["blend"] == "smooth" { Overlap::Smooth } else { Overlap::Reference },
             detect_shots: false,
             lead_in: number(&options["prepend_frames"]),
-            color: if options["color"] == "lab" { Color::Lab } else { Color::Wavelet },
-            noise: Noise::open(&self.path).unwrap(),
+            color: Some(if options["color"] == "lab" { Color::Lab } else { Color::Wavelet }),
+            noise: NoiseSource::File(self.path.clone()),
             ..Settings::default()
         }
     }
@@ -124,8 +122,8 @@ impl GoldenJob {
         };
         let (settings, source) = (self.settings(), MemorySource::new(frames));
         let size = self.golden.frames("output")[0].size;
-        let upscaler = Upscaler::new(devices.vae, Model { vae: &vae, step: &step }, settings);
-        let (report, frames) = run_job(&upscaler, size, source, (Checkpoint::default(), &mut ()));
+        let upscaler = Upscaler::new(devices.vae, Model { vae: &vae, step: &step }, settings, RunPlan::default());
+        let (report, frames) = run_job(&upscaler, size, source, (Checkpoint::default(), &mut (), None));
         let report = report.unwrap();
         assert_eq!(report.batches, self.golden.case["batches"].as_array().unwrap().len());
         assert_eq!((report.frames, report.shots), (frames.len(), 1));

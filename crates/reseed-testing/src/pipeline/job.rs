@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use reseed::{BatchStore, Checkpoint, Latent, Model, Progress, Report, Result, Settings, Step, Upscaler};
+use reseed::internals::{BatchStore, Checkpoint, Model, Recorder, RunPlan, Step, Upscaler};
+use reseed::{Latent, Observer, Report, Result, Settings};
 use reseed_cpu::CpuOps;
 use reseed_media::{Depth, Frame, Info, Kind, Rate, Sink, Size, Source};
 use reseed_model::weights::formula::Formula;
@@ -41,9 +42,9 @@ impl TinyVae {
         settings: Settings,
         step: &dyn Step,
         source: MemorySource,
-        progress: &mut dyn Progress,
+        observer: &mut dyn Observer,
     ) -> (Result<Report>, Vec<Frame>) {
-        self.resume(Checkpoint::default(), settings, step, source, progress)
+        self.resume(Checkpoint::default(), settings, step, source, observer)
     }
 
     /// Resumes a job from a checkpoint; returns the frames written after it.
@@ -53,9 +54,9 @@ impl TinyVae {
         settings: Settings,
         step: &dyn Step,
         source: MemorySource,
-        progress: &mut dyn Progress,
+        observer: &mut dyn Observer,
     ) -> (Result<Report>, Vec<Frame>) {
-        self.resume_with_store((None, from), settings, step, source, progress)
+        self.resume_with_store((None, from), settings, step, source, (observer, None))
     }
 
     /// Resumes a job from a checkpoint and the results in a batch store.
@@ -65,11 +66,12 @@ impl TinyVae {
         settings: Settings,
         step: &dyn Step,
         source: MemorySource,
-        progress: &mut dyn Progress,
+        (observer, recorder): (&mut dyn Observer, Option<&mut dyn Recorder>),
     ) -> (Result<Report>, Vec<Frame>) {
         let size = settings.output(source.info()).unwrap().size;
-        let upscaler = Upscaler::new(&self.ops, Model { vae: &self.vae, step }, settings).keeping(store);
-        run_job(&upscaler, size, source, (from, progress))
+        let model = Model { vae: &self.vae, step };
+        let upscaler = Upscaler::new(&self.ops, model, settings, RunPlan::default()).storing(store);
+        run_job(&upscaler, size, source, (from, observer, recorder))
     }
 }
 
@@ -78,10 +80,10 @@ pub fn run_job(
     upscaler: &Upscaler,
     size: Size,
     mut source: MemorySource,
-    (from, progress): (Checkpoint, &mut dyn Progress),
+    (from, observer, recorder): (Checkpoint, &mut dyn Observer, Option<&mut dyn Recorder>),
 ) -> (Result<Report>, Vec<Frame>) {
     let (sink, finished) = memory_sink(&source, size);
-    let report = upscaler.resume(from, &mut source, sink, progress);
+    let report = upscaler.resume(from, &mut source, sink, (observer, recorder));
     let frames = finished.lock().unwrap().take();
     assert_eq!(report.is_ok(), frames.is_some(), "only a successful job finishes its sink");
     (report, frames.unwrap_or_default())

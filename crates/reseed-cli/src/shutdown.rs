@@ -1,0 +1,112 @@
+//! Ctrl-C: a run stops cleanly if it can do so soon, and is ended if it cannot.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::exit;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{park, sleep, spawn};
+use std::time::Duration;
+
+use reseed::{Error, Job};
+
+use crate::failure::Failure;
+
+/// How long a run may take to stop by itself. A device does not stop within a large product, nor a disk while it reads a
+/// model.
+const GRACE: Duration = Duration::from_millis(700);
+
+static CANCELLED: AtomicBool = AtomicBool::new(false);
+static ENDING: AtomicBool = AtomicBool::new(false);
+static KEPT: AtomicUsize = AtomicUsize::new(0);
+static UNFINISHED: Mutex<Vec<Unfinished>> = Mutex::new(Vec::new());
+
+/// What has to be removed when the process ends early.
+#[derive(PartialEq, Eq)]
+enum Unfinished {
+    /// A file.
+    File(PathBuf),
+    /// The journal at an output, unless frames of it are finished.
+    Journal(PathBuf),
+}
+
+/// From here on Ctrl-C stops the run soon; a second one ends it at once.
+pub fn catch_ctrl_c() {
+    // Without a handler the system ends the run at once.
+    let _ = ctrlc::set_handler(|| match CANCELLED.swap(true, Ordering::SeqCst) {
+        true => end(),
+        false => drop(spawn(|| {
+            sleep(GRACE);
+            end();
+        })),
+    });
+}
+
+/// Whether Ctrl-C was pressed.
+pub fn is_cancelled() -> bool {
+    CANCELLED.load(Ordering::SeqCst)
+}
+
+/// So many frames are safe for a later run.
+pub fn set_kept(frames: usize) {
+    KEPT.store(frames, Ordering::SeqCst);
+}
+
+/// A file that is removed when the run ends early, for as long as the guard lives.
+pub fn guard_file(path: &Path) -> Guard {
+    Guard::new(Unfinished::File(path.into()))
+}
+
+/// The same of an output's journal.
+pub fn guard_journal(output: &Path) -> Guard {
+    Guard::new(Unfinished::Journal(output.into()))
+}
+
+/// Unregisters what it guards.
+pub struct Guard(usize);
+
+impl Guard {
+    fn new(unfinished: Unfinished) -> Guard {
+        let mut all = unfinished_work();
+        all.push(unfinished);
+        Guard(all.len())
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // Guards are dropped in the reverse order of their creation.
+        unfinished_work().truncate(self.0 - 1);
+    }
+}
+
+fn unfinished_work() -> MutexGuard<'static, Vec<Unfinished>> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the process. Finished work stays on disk; files that no later run can use are removed.
+fn end() {
+    claim();
+    reseed::media::discard_unfinished();
+    for unfinished in unfinished_work().drain(..) {
+        match unfinished {
+            Unfinished::File(path) => drop(std::fs::remove_file(path)),
+            Unfinished::Journal(output) => Job::discard_unused(&output),
+        }
+    }
+    let cancelled = match KEPT.load(Ordering::SeqCst) {
+        0 => Error::Cancelled,
+        frames => Error::Kept { frames, error: Box::new(Error::Cancelled) },
+    };
+    let failure = Failure::from(cancelled);
+    let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
+    eprintln!("{clear}reseed: {failure}");
+    exit(i32::from(failure.code()));
+}
+
+/// Makes the caller the one who ends the process; every other thread waits here.
+pub fn claim() {
+    while ENDING.swap(true, Ordering::SeqCst) {
+        park();
+    }
+}

@@ -1,0 +1,88 @@
+//! NVIDIA GPUs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use reseed_cpu::CpuOps;
+use reseed_cuda::{CudaOps, Timestamp};
+use reseed_ops::{Ceiling, Device as _, Precision};
+
+use super::{ComputeOptions, Device, Tuning, checked, unknown};
+use crate::error::Result;
+use crate::paths;
+
+pub use reseed_cuda::DeviceInfo as GpuInfo;
+
+/// A GPU, for its memory and its clock.
+#[derive(Clone)]
+pub struct Gpu(Arc<CudaOps>);
+
+impl Gpu {
+    /// Most bytes of its memory that were allocated at once, with the driver's own.
+    pub fn peak_bytes(&self) -> usize {
+        self.0.peak_bytes()
+    }
+
+    /// The time when the kernels queued so far are done.
+    pub fn timestamp(&self) -> Result<Timestamp> {
+        Ok(self.0.timestamp()?)
+    }
+
+    pub(super) fn with_precision(&self, precision: Precision, options: &ComputeOptions) -> Result<Device> {
+        device(self.0.with_precision(precision)?, options, Vec::new())
+    }
+}
+
+/// The GPUs of this machine.
+pub fn gpus() -> Result<Vec<GpuInfo>> {
+    Ok(reseed_cuda::devices()?)
+}
+
+pub fn open(options: &ComputeOptions) -> Result<Device> {
+    let number = match options.device.split_once(':') {
+        None => Some(0),
+        Some((_, number)) => number.parse().ok(),
+    };
+    let number = number.ok_or_else(|| unknown(options))?;
+    let cuda = CudaOps::new(number, options.dtype.unwrap_or(Precision::F16), reseed_cpu::matmul)?;
+    let mut cuda = cuda.within(options.budget);
+    let warnings = cuda.tune(&tuning_record(), options.tune)?;
+    device(cuda, options, warnings)
+}
+
+fn device(cuda: CudaOps, options: &ComputeOptions, warnings: Vec<String>) -> Result<Device> {
+    let cuda = Arc::new(cuda);
+    let gpu = cuda.clone();
+    let ceiling = options.profile.then(|| Ceiling::measure(&*cuda)).transpose()?;
+    let ops: Arc<dyn reseed_ops::Device> = match &options.check {
+        Some(report) => checked(CpuOps::new(cuda.dtype(), options.threads)?, cuda.clone(), report.clone()),
+        None => cuda.clone(),
+    };
+    Ok(Device {
+        trace: cuda.tracer(),
+        room: Box::new(move || Ok(Some(gpu.room_for_tensors()?))),
+        slice: None,
+        lanes: 1,
+        gpu: Some(Gpu(cuda.clone())),
+        ceiling,
+        ops,
+        class: cuda.name(),
+        warnings,
+    })
+}
+
+/// The record of measured kernels, in the user's cache.
+fn tuning_record() -> PathBuf {
+    paths::cache().join("reseed").join("linear.txt")
+}
+
+/// The state of measured kernels.
+pub fn tuning() -> Tuning {
+    let record = tuning_record();
+    Tuning { library: reseed_cuda::library(), measured: reseed_cuda::recorded(&record), record }
+}
+
+/// Identifies the embedded kernels.
+pub fn kernel_stamp() -> Option<&'static str> {
+    Some(reseed_cuda::kernel_stamp())
+}

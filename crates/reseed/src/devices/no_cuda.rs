@@ -1,0 +1,46 @@
+//! Takes the place of the CUDA device in builds without it.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+
+use reseed_ops::Precision;
+
+use super::{ComputeOptions, Device, Tuning};
+use crate::error::{Error, Result};
+
+/// A GPU; this build has none.
+#[derive(Clone)]
+pub enum Gpu {}
+
+/// A GPU of this machine; this build looks for none.
+pub struct GpuInfo(Infallible);
+
+impl Gpu {
+    /// Most bytes of its memory that were allocated at once.
+    pub fn peak_bytes(&self) -> usize {
+        match *self {}
+    }
+
+    pub(super) fn with_precision(&self, _: Precision, _: &ComputeOptions) -> Result<Device> {
+        match *self {}
+    }
+}
+
+/// None.
+pub fn gpus() -> Result<Vec<GpuInfo>> {
+    Ok(Vec::new())
+}
+
+pub fn open(options: &ComputeOptions) -> Result<Device> {
+    Err(Error::NotBuilt { name: options.device.clone(), feature: "cuda" })
+}
+
+/// Nothing.
+pub fn tuning() -> Tuning {
+    Tuning { library: Err("this build has no CUDA support".into()), measured: Ok((0, 0)), record: PathBuf::new() }
+}
+
+/// None.
+pub fn kernel_stamp() -> Option<&'static str> {
+    None
+}

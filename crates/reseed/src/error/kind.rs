@@ -1,0 +1,87 @@
+//! The kind of an error.
+
+use super::Error;
+
+/// What an error is about, for front ends that map errors to exit codes or HTTP status codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The system failed, or this library did.
+    Failed,
+    /// The settings contradict each other or the files at hand.
+    Usage,
+    /// The input cannot be used.
+    Input,
+    /// The model cannot be used.
+    Model,
+    /// There is not enough memory.
+    Memory,
+    /// The device is not available or failed.
+    Device,
+    /// The observer cancelled the job.
+    Cancelled,
+}
+
+impl Error {
+    /// What the error is about.
+    pub fn kind(&self) -> Kind {
+        use reseed_media::Error as Media;
+        match self {
+            Error::Kept { error, .. } => error.kind(),
+            Error::Cancelled => Kind::Cancelled,
+            Error::Model(reseed_model::Error::Device(error)) => match error {
+                reseed_ops::Error::OutOfMemory { .. } | reseed_ops::Error::HostMemory { .. } => Kind::Memory,
+                reseed_ops::Error::UnknownLevel { .. } => Kind::Usage,
+                _ => Kind::Device,
+            },
+            Error::Output(
+                Media::UnknownOutput { .. }
+                | Media::WrongContainer { .. }
+                | Media::OddSize { .. }
+                | Media::NoEncoder { .. },
+            ) => Kind::Usage,
+            Error::Output(_) | Error::Write { .. } | Error::DownloadBusy { .. } | Error::JournalDamaged { .. } => {
+                Kind::Failed
+            }
+            Error::Input(_)
+            | Error::Read { .. }
+            | Error::NoFrames { .. }
+            | Error::Noise(_)
+            | Error::Tensor(_)
+            | Error::Unusable { .. }
+            | Error::NoNoise { .. }
+            | Error::NoiseShape { .. } => Kind::Input,
+            Error::Model(_)
+            | Error::OtherVae { .. }
+            | Error::Mismatch { .. }
+            | Error::UnknownModel { .. }
+            | Error::EmbeddedModel { .. }
+            | Error::UnknownFormula { .. }
+            | Error::ModelMissing { .. }
+            | Error::ModelFile { .. }
+            | Error::Download { .. }
+            | Error::WrongHash { .. } => Kind::Model,
+            Error::OverBudget { .. } | Error::Contended { .. } | Error::SliceTooLarge { .. } => Kind::Memory,
+            Error::NotBuilt { .. } => Kind::Device,
+            _ => Kind::Usage,
+        }
+    }
+
+    /// Whether values left the range of the device's type, which a wider type cures.
+    pub fn is_out_of_range(&self) -> bool {
+        match self {
+            Error::Kept { error, .. } => error.is_out_of_range(),
+            Error::Model(reseed_model::Error::Device(reseed_ops::Error::OutOfRange { .. })) => true,
+            _ => false,
+        }
+    }
+
+    /// The error that stopped a job, without the note on kept frames.
+    pub(crate) fn without_kept(&self) -> &Error {
+        if let Error::Kept { error, .. } = self { error } else { self }
+    }
+
+    /// The same error of a job of which so many frames are safe on disk.
+    pub(crate) fn keeping(self, frames: usize) -> Error {
+        if frames == 0 { self } else { Error::Kept { frames, error: Box::new(self) } }
+    }
+}

@@ -1,0 +1,61 @@
+//! Not part of the public interface: what the benchmarks of the command line, the golden tests and the test support of this
+//! workspace need beyond it. May change in any version.
+
+// The crates below, so that the command line depends on this crate alone.
+pub use reseed_cpu as cpu;
+pub use reseed_model as model;
+pub use reseed_ops as ops;
+
+// Stages of the pipeline and their parts, for golden tests.
+pub use crate::batch_store::{BatchStore, Turn};
+pub use crate::checkpoint::{Checkpoint, Recorder};
+pub use crate::networks::{NetworkResidency, Networks, Transformer};
+pub use crate::run_plan::{Replan, Replanner, RunPlan, VaePlan};
+pub use crate::step::{Model, Step};
+pub use crate::upscaler::Upscaler;
+pub use crate::view::View;
+
+// Devices and plans of one network, for benchmarks.
+pub use crate::bytes::Bytes;
+pub use crate::devices::{
+    AUTO, ComputeOptions, Device, Gpu, GpuInfo, Tuning, auto, cpu_precision, gpus, kernel_stamp, open, transformer,
+    tuning,
+};
+pub use crate::job::refuse_same_file;
+pub use crate::models::weights::{Weights, vae_weights};
+pub use crate::planner::clip::{Clip, ClipPlan, Direction, MARGIN, reserve};
+pub use crate::session::{ClipEstimate, CoderRun, Extended, Roundtrip, TensorInput, TensorOutput, crop, load_coder};
+
+// Modules of stages, by their names.
+/// The alpha channel.
+pub mod alpha {
+    pub use crate::alpha::*;
+}
+/// Batches.
+pub mod batch {
+    pub use crate::batch::*;
+}
+/// Cross-fades.
+pub mod join {
+    pub use crate::join::*;
+}
+/// The low band.
+pub mod low_band {
+    pub use crate::low_band::*;
+}
+/// Memory of the process.
+pub mod memory {
+    pub use crate::memory::*;
+}
+/// Noise.
+pub mod noise {
+    pub use crate::noise::*;
+}
+/// Quality of results.
+pub mod quality {
+    pub use crate::quality::*;
+}
+/// Resampling.
+pub mod resize {
+    pub use crate::resize::*;
+}

@@ -1,0 +1,197 @@
+//! Computed batches in the work folder until their frames are safe in the output: frames, and latents that wait for the
+//! turn of the next network. Nothing is synced: a killed process loses no file, and a file that a power cut tore is found
+//! out by its digest.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::batch_store::{BatchStore, Turn};
+
+/// `made-12` holds the frames of batch 12 and their digest; the others hold latents.
+const NAME: &str = "made-";
+const ENCODED: &str = "encoded-";
+const RESTORED: &str = "restored-";
+const GROWING: &str = "made-growing";
+/// Storing may take this fraction of the computing time; batches that are computed faster are not stored.
+const SHARE: u32 = 20;
+/// The digest of nothing.
+const SEED: u64 = 1;
+
+/// Stores batches in a folder.
+pub struct DiskBatchStore {
+    folder: PathBuf,
+    state: Mutex<State>,
+}
+
+struct State {
+    growing: Option<File>,
+    digest: u64,
+    /// When the last batch was complete, and how long storing one takes.
+    since: Instant,
+    cost: Duration,
+    /// Whether the batch in hand is stored.
+    keeps: bool,
+    /// Whether it has slices.
+    begun: bool,
+}
+
+impl DiskBatchStore {
+    pub fn new(folder: PathBuf) -> DiskBatchStore {
+        let (growing, since, cost) = (None, Instant::now(), Duration::ZERO);
+        DiskBatchStore {
+            folder,
+            state: Mutex::new(State { growing, digest: SEED, since, cost, keeps: false, begun: false }),
+        }
+    }
+
+    /// Removes all batches before this one, whose frames are safe.
+    pub fn forget(&self, batches: usize) {
+        let number = |name: &str| parts(name)?.1.parse::<usize>().ok();
+        remove(&self.folder, |name| number(name).is_some_and(|batch| batch < batches));
+    }
+
+    fn path(&self, batch: usize) -> PathBuf {
+        self.folder.join(format!("{NAME}{batch}"))
+    }
+
+    fn latent_path(&self, turn: Turn, batch: usize) -> PathBuf {
+        let name = match turn {
+            Turn::Encode => ENCODED,
+            Turn::Step => RESTORED,
+        };
+        self.folder.join(format!("{name}{batch}"))
+    }
+
+    /// Appends frames to the growing file, and renames it when it is complete.
+    fn append(&self, state: &mut State, batch: usize, pictures: &[f32], last: bool) -> std::io::Result<()> {
+        let mut file = match state.growing.take() {
+            Some(file) => file,
+            None => File::create(self.folder.join(GROWING))?,
+        };
+        let bytes = bytes(pictures);
+        state.digest = digest(state.digest, &bytes);
+        file.write_all(&bytes)?;
+        if last {
+            file.write_all(&state.digest.to_le_bytes())?;
+            return fs::rename(self.folder.join(GROWING), self.path(batch));
+        }
+        state.growing = Some(file);
+        Ok(())
+    }
+}
+
+impl BatchStore for DiskBatchStore {
+    fn put(&self, batch: usize, pictures: &[f32], last: bool) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = Instant::now();
+        if !std::mem::replace(&mut state.begun, true) {
+            state.keeps = state.cost * SHARE <= start - state.since;
+            state.digest = SEED;
+            // A batch that was too expensive to store is tried again later.
+            state.cost = if state.keeps { Duration::ZERO } else { state.cost / 2 };
+        }
+        if state.keeps {
+            // A batch that cannot be stored is computed again if it is ever needed.
+            state.keeps = self.append(&mut state, batch, pictures, last).is_ok();
+            state.cost += start.elapsed();
+        }
+        if last {
+            (state.begun, state.growing, state.since) = (false, None, Instant::now());
+        }
+    }
+
+    fn get(&self, batch: usize) -> Option<Vec<f32>> {
+        read(&self.path(batch))
+    }
+
+    fn put_latent(&self, turn: Turn, batch: usize, latent: &[f32]) {
+        let mut bytes = bytes(latent);
+        bytes.extend(digest(SEED, &bytes).to_le_bytes());
+        // A torn file is found out when it is read; a latent that cannot be stored is computed again.
+        let _ = fs::write(self.latent_path(turn, batch), bytes);
+    }
+
+    fn get_latent(&self, turn: Turn, batch: usize) -> Option<Vec<f32>> {
+        read(&self.latent_path(turn, batch))
+    }
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// The values of a complete file.
+fn read(path: &Path) -> Option<Vec<f32>> {
+    let bytes = fs::read(path).ok()?;
+    let (values, expected) = bytes.split_last_chunk::<8>()?;
+    let whole = digest(SEED, values) == u64::from_le_bytes(*expected);
+    let (values, _) = values.as_chunks::<4>();
+    whole.then(|| values.iter().map(|value| f32::from_le_bytes(*value)).collect())
+}
+
+/// The kind of a file and its batch, by its name.
+fn parts(name: &str) -> Option<(&'static str, &str)> {
+    [NAME, ENCODED, RESTORED].into_iter().find_map(|kind| Some((kind, name.strip_prefix(kind)?)))
+}
+
+/// A digest of values after a digest.
+fn digest(before: u64, bytes: &[u8]) -> u64 {
+    let (values, _) = bytes.as_chunks::<4>();
+    let mix = |sum: u64, value: &[u8; 4]| {
+        (sum ^ u64::from(u32::from_le_bytes(*value))).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+    };
+    values.iter().fold(before, mix)
+}
+
+/// Removes all stored batches of a folder.
+pub fn discard(folder: &Path) {
+    remove(folder, |name| parts(name).is_some());
+}
+
+fn remove(folder: &Path, which: impl Fn(&str) -> bool) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_str().is_some_and(&which) {
+            // A file that cannot be removed now is removed with the folder.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_batches_come_back_and_torn_ones_do_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = DiskBatchStore::new(folder.path().into());
+        made.put(3, &[1.0, -2.5], false);
+        made.put(3, &[0.5], true);
+        assert_eq!(made.get(3), Some(vec![1.0, -2.5, 0.5]));
+        assert_eq!((made.get(2), made.get(4)), (None, None));
+
+        let mut bytes = fs::read(made.path(3)).unwrap();
+        bytes[1] ^= 1;
+        fs::write(made.path(4), &bytes).unwrap();
+        assert_eq!(made.get(4), None);
+        fs::write(made.path(5), &bytes[..3]).unwrap();
+        assert_eq!(made.get(5), None);
+
+        made.put_latent(Turn::Encode, 3, &[7.0]);
+        made.put_latent(Turn::Encode, 4, &[8.0, -0.0]);
+        made.put_latent(Turn::Step, 4, &[9.0]);
+        let latents = [(Turn::Encode, 3), (Turn::Encode, 4), (Turn::Step, 4), (Turn::Step, 3)];
+        let latents = || latents.map(|(turn, batch)| made.get_latent(turn, batch));
+        assert_eq!(latents(), [Some(vec![7.0]), Some(vec![8.0, -0.0]), Some(vec![9.0]), None]);
+
+        made.forget(4);
+        assert_eq!((made.get(3), latents()[0].clone()), (None, None));
+        assert!(made.path(4).exists() && latents()[1].is_some());
+        discard(folder.path());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

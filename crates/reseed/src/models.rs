@@ -1,0 +1,94 @@
+//! The registry of public models: their names and files, where the files are on this machine, and how to get them.
+//!
+//! [`Session`](crate::Session) finds the files of a model by itself; this module is for front ends that list, download
+//! and verify models.
+
+#[cfg(feature = "download")]
+mod hash;
+#[cfg(feature = "download")]
+mod hub;
+mod places;
+mod registry;
+#[cfg(all(test, feature = "download"))]
+mod tests;
+pub(crate) mod weights;
+
+use std::path::{Path, PathBuf};
+
+use reseed_model::{ModelFolder, nano};
+
+use crate::error::{Error, Result};
+use places::Places;
+pub use registry::{File, Model, Repo};
+use registry::{MODELS, TEXT, VAE};
+
+/// The name of the embedded model.
+pub const EMBEDDED: &str = nano::NAME;
+
+/// The public models, best first.
+pub fn all() -> &'static [Model] {
+    MODELS
+}
+
+/// The files that all public models share: the VAE and the text embedding.
+pub fn shared() -> [(&'static str, &'static File); 2] {
+    [("vae", &VAE), ("text", &TEXT)]
+}
+
+/// Bytes of the embedded model.
+pub fn embedded_bytes() -> usize {
+    nano::VAE.len() + nano::DIT.len()
+}
+
+/// The public model with this name.
+pub fn find(name: &str) -> Result<&'static Model> {
+    if name == EMBEDDED {
+        return Err(Error::EmbeddedModel { name: name.into() });
+    }
+    let known = || MODELS.iter().map(|model| model.name).collect();
+    Model::named(name).ok_or_else(|| Error::UnknownModel { name: name.into(), known: known() })
+}
+
+/// Where a file is on this machine.
+pub fn locate(file: &File) -> Option<PathBuf> {
+    Places::of_user().find(file)
+}
+
+/// The paths of a model's transformer, VAE and text embedding.
+pub fn paths(name: &str) -> Result<[PathBuf; 3]> {
+    let model = find(name)?;
+    let places = Places::of_user();
+    let [dit, vae, text] = model.files().map(|file| {
+        let missing = || Error::ModelMissing { file: file.name, model: model.name, folder: places.own.clone() };
+        places.find(file).ok_or_else(missing)
+    });
+    Ok([dit?, vae?, text?])
+}
+
+/// Downloads a file into the hub's cache and verifies its hash. `progress` receives the number of bytes so far. An
+/// interrupted download continues where it stopped.
+#[cfg(feature = "download")]
+pub fn download(file: &'static File, progress: &mut dyn FnMut(u64)) -> Result<PathBuf> {
+    let path = hub::Hub::of_user().pull(file, &Places::of_user(), progress)?;
+    tracing::info!(file = file.name, path = %path.display(), "downloaded");
+    Ok(path)
+}
+
+/// Whether a file has its published hash. `progress` receives the number of bytes read so far.
+#[cfg(feature = "download")]
+pub fn is_intact(file: &File, path: &Path, progress: &mut dyn FnMut(u64)) -> Result<bool> {
+    let mut open = std::fs::File::open(path).map_err(|cause| Error::ModelFile { path: path.into(), cause })?;
+    let (mut hash, mut read) = (hash::Hash::new(), 0);
+    hash.read(&mut open, path, |count| {
+        read += count as u64;
+        progress(read);
+    })?;
+    Ok(hash.finish() == file.sha256)
+}
+
+/// The files of a public model.
+fn folder(name: &str) -> Result<ModelFolder> {
+    let [dit, vae, text] = paths(name)?;
+    let path = dit.parent().unwrap_or(Path::new("")).into();
+    Ok(ModelFolder { path, vae, dit, text: Some(text) })
+}

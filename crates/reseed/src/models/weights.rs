@@ -1,0 +1,161 @@
+//! From the name of a model to its weights.
+
+use std::path::Path;
+
+use reseed_model::weights::Source;
+use reseed_model::weights::formula::{Formula, uniform};
+use reseed_model::weights::safetensors::Safetensors;
+use reseed_model::{Config, ModelFolder, TextEmbedding, dit, nano};
+use reseed_ops::{Quant, Shape};
+
+use crate::error::{Error, Result};
+use crate::low_band;
+use crate::networks::{NetworkResidency, Networks};
+
+/// Seed of formula weights.
+const SEED: u64 = 1;
+/// Tokens of the public text embedding.
+const TEXT_TOKENS: usize = 58;
+/// What the name of a formula model starts with.
+const FORMULA: &str = "formula:";
+/// The formula models.
+const SIZES: &str = "tiny, 3b and 7b, each also with -q4, -q8 or -fp8";
+
+/// The opened weights of a model; no tensor is read yet.
+pub struct Weights {
+    name: String,
+    vae: Box<dyn Source>,
+    dit: Box<dyn Source>,
+    origin: Origin,
+}
+
+enum Origin {
+    Files(ModelFolder),
+    Embedded,
+    Formula,
+}
+
+impl Weights {
+    /// Opens a folder, a public model on this machine, the embedded model, or a formula model such as `formula:tiny`.
+    pub fn open(name: &str) -> Result<Weights> {
+        if name.starts_with(FORMULA) {
+            return Weights::formula(name, None);
+        }
+        if name == nano::NAME {
+            let (vae, dit) = (Box::new(nano::vae()?), Box::new(nano::dit()?));
+            return Ok(Weights { name: name.into(), vae, dit, origin: Origin::Embedded });
+        }
+        let path = Path::new(name);
+        let folder = if path.is_dir() { ModelFolder::open(path)? } else { super::folder(name)? };
+        let (vae, dit) = (Box::new(folder.vae()?), folder.dit()?);
+        Ok(Weights { name: name.into(), vae, dit, origin: Origin::Files(folder) })
+    }
+
+    /// A formula model with so many layers, or with its own number.
+    pub fn formula(name: &str, layers: Option<usize>) -> Result<Weights> {
+        let size = name.strip_prefix(FORMULA).ok_or_else(|| Error::FixedLayers { name: name.into() })?;
+        let (size, quant) = match size.split_once('-') {
+            None => (size, None),
+            Some((size, "q4")) => (size, Some(Quant::Q4K)),
+            Some((size, "q8")) => (size, Some(Quant::Q8_0)),
+            Some((size, "fp8")) => (size, Some(Quant::E4m3)),
+            Some(_) => ("", None),
+        };
+        let (vae, mut dit) = match size {
+            "tiny" => (Config::tiny(), dit::Config::tiny(dit::B3, 4)),
+            "3b" => (Config::full(), dit::Config::b3()),
+            "7b" => (Config::full(), dit::Config::b7()),
+            _ => return Err(Error::UnknownFormula { name: name.into(), known: SIZES }),
+        };
+        if let Some(layers) = layers {
+            // In a network whose last layers share weights, the new last layer shares them too.
+            dit.mm_layers = dit.mm_layers.min(if dit.mm_layers < dit.layers { layers - 1 } else { layers });
+            dit.layers = layers;
+        }
+        let vae = Box::new(Formula::new(vae.tensors(), vae.groups, SEED));
+        let dit = Formula::plain(dit.tensors(), SEED);
+        let dit = Box::new(match quant {
+            Some(quant) => dit.quantized(quant),
+            None => dit,
+        });
+        Ok(Weights { name: name.into(), vae, dit, origin: Origin::Formula })
+    }
+
+    /// The name that it was opened by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The model's files, each with its role.
+    pub fn files(&self) -> Vec<(&'static str, &Path)> {
+        let Origin::Files(folder) = &self.origin else { return Vec::new() };
+        let text = folder.text.iter().map(|path| ("text embedding", path.as_path()));
+        [("VAE", folder.vae.as_path()), ("transformer", &folder.dit)].into_iter().chain(text).collect()
+    }
+
+    /// The content of an embedded model.
+    pub fn embedded(&self) -> Vec<&'static [u8]> {
+        if matches!(self.origin, Origin::Embedded) { vec![nano::VAE, nano::DIT] } else { Vec::new() }
+    }
+
+    /// The weights of the VAE.
+    pub fn vae(&self) -> &dyn Source {
+        &*self.vae
+    }
+
+    /// The weights of the transformer.
+    pub fn dit(&self) -> &dyn Source {
+        &*self.dit
+    }
+
+    /// The text embedding, `width` wide.
+    pub fn text(&self, width: usize) -> reseed_model::Result<TextEmbedding> {
+        match &self.origin {
+            Origin::Files(folder) => folder.text(&*self.dit, width),
+            Origin::Embedded => {
+                Ok(TextEmbedding::from_weights(&*self.dit, width)?.expect("the embedded model has its text"))
+            }
+            Origin::Formula => Ok(formula_text(width)),
+        }
+    }
+
+    /// The low band that the model asks for.
+    pub fn low_band(&self) -> Result<f32> {
+        Ok(low_band::default_strength(&*self.dit)?)
+    }
+
+    /// Whether the model asks for a decoder in f32. Its frames are a small signal on a large constant, and a decoder in
+    /// bf16 would make clips flicker.
+    pub fn decodes_in_f32(&self) -> bool {
+        self.vae.metadata("decoder") == Some("f32")
+    }
+
+    /// Loads the networks on their devices: encoder, decoder and transformer.
+    pub fn load(
+        &self,
+        coders: [&dyn reseed_ops::Device; 2],
+        dit_ops: &dyn reseed_ops::Device,
+        residency: NetworkResidency,
+    ) -> Result<Networks> {
+        let text = |width| self.text(width);
+        Networks::load((coders, &*self.vae), (dit_ops, &*self.dit), residency, text)
+    }
+}
+
+/// A text of unit variance.
+fn formula_text(width: usize) -> TextEmbedding {
+    let values = uniform("text", TEXT_TOKENS * width, SEED).iter().map(|v| (v * 3f64.sqrt()) as f32).collect();
+    TextEmbedding { shape: Shape::from([TEXT_TOKENS, width]), values }
+}
+
+/// The weights of a VAE alone: a safetensors file, the embedded one, or `formula:tiny` and `formula:full`.
+pub fn vae_weights(name: &str) -> Result<Box<dyn Source>> {
+    let config = match name.strip_prefix(FORMULA) {
+        None if name == nano::NAME => return Ok(Box::new(nano::vae()?)),
+        None => return Ok(Box::new(Safetensors::open(Path::new(name))?)),
+        Some("tiny") => Config::tiny(),
+        Some("full") => Config::full(),
+        Some(_) => return Err(Error::UnknownFormula { name: name.into(), known: "tiny and full" }),
+    };
+    Ok(Box::new(Formula::new(config.tensors(), config.groups, SEED)))
+}

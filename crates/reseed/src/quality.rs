@@ -1,0 +1,175 @@
+//! Measures how close restored frames come to their originals, for the benchmark and the demo of the command line.
+
+mod degrade;
+pub mod set;
+
+use rayon::prelude::*;
+use reseed_media::{Depth, Frame, Size, metrics};
+
+use crate::batch::Batching;
+use crate::color::Color;
+use crate::error::Result;
+use crate::low_band;
+use crate::observer::Observer;
+use crate::report::Report;
+use crate::session::Session;
+use crate::settings::Settings;
+use crate::size::{Geometry, Target};
+use crate::view::View;
+
+/// Frames of a batch.
+const BATCH: usize = 5;
+/// Factors of downscaling.
+const SCALES: [usize; 2] = [2, 4];
+/// All sides are multiples of it, so that every factor divides them.
+const SIDE: usize = 4;
+/// Depth of results, so that rounding costs nothing.
+const DEPTH: Depth = Depth::Sixteen;
+
+/// Restores frames with results of another depth.
+pub fn upscale(
+    session: &Session,
+    frames: &[Frame],
+    depth: Depth,
+    settings: &Settings,
+    observer: &mut dyn Observer,
+) -> Result<(Vec<Frame>, Report)> {
+    session.upscale_to_depth(frames, depth, settings, observer)
+}
+
+/// The low band that the model of a session asks for.
+pub fn own_low_band(session: &Session) -> Result<f32> {
+    session.low_band()
+}
+
+/// Frames resampled to a size by antialiased bicubic.
+pub fn resized(frames: &[Frame], size: Size, depth: Depth) -> Result<Vec<Frame>> {
+    let view = View::new(Geometry::new(frames[0].size, Target::Exact(size), None)?);
+    let one = |frame: &Frame| {
+        let unit: Vec<f32> = view.cropped(frame).iter().map(|value| 0.5 * value + 0.5).collect();
+        Frame::from_unit(size, &unit, depth)
+    };
+    Ok(frames.iter().map(one).collect())
+}
+
+/// How close frames come to others; means over a clip.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// dB over RGB.
+    pub psnr: f64,
+    /// dB over luma.
+    pub psnr_luma: f64,
+    /// Structural similarity; one is best.
+    pub ssim: f64,
+    /// Gradient magnitude deviation; zero is best.
+    pub gmsd: f64,
+    /// Change between frames that the original does not have; zero is best.
+    pub flicker: f64,
+}
+
+impl Figures {
+    /// Of results beside their originals.
+    pub fn of(results: &[Frame], originals: &[Frame]) -> Figures {
+        // Identical frames have no finite PSNR; 100 dB is more than 16 bits can show.
+        let frame = |(a, b): (&Frame, &Frame)| Figures {
+            psnr: metrics::psnr(a, b).min(100.0),
+            psnr_luma: metrics::psnr_luma(a, b).min(100.0),
+            ssim: metrics::ssim(a, b),
+            gmsd: metrics::gmsd(a, b),
+            flicker: 0.0,
+        };
+        let each: Vec<Figures> = results.par_iter().zip(originals).map(frame).collect();
+        let steps = results.par_windows(2).zip(originals.par_windows(2));
+        let steps: Vec<f64> = steps.map(|(a, b)| metrics::flicker([&a[0], &a[1]], [&b[0], &b[1]])).collect();
+        Figures { flicker: steps.iter().sum::<f64>() / steps.len().max(1) as f64, ..Figures::mean(&each) }
+    }
+
+    /// The mean of several.
+    pub fn mean(each: &[Figures]) -> Figures {
+        let mean = |of: fn(&Figures) -> f64| each.iter().map(of).sum::<f64>() / each.len().max(1) as f64;
+        Figures {
+            psnr: mean(|f| f.psnr),
+            psnr_luma: mean(|f| f.psnr_luma),
+            ssim: mean(|f| f.ssim),
+            gmsd: mean(|f| f.gmsd),
+            flicker: mean(|f| f.flicker),
+        }
+    }
+}
+
+/// What restores frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Bicubic resampling.
+    Bicubic,
+    /// The model.
+    Model,
+    /// The model and the low band of the input.
+    WithLowBand,
+}
+
+/// The measurement of clips and photographs with one model.
+pub struct Measurement<'a> {
+    /// The model.
+    pub session: &'a Session,
+    /// Strength of the low band.
+    pub band: f32,
+    /// Colour correction.
+    pub color: Color,
+}
+
+impl Measurement<'_> {
+    /// Restores a clip from every kind of input: the case, the method and its figures.
+    pub fn run(&self, frames: &[Frame]) -> Result<Vec<(String, Method, Figures)>> {
+        let originals = frames.iter().map(cropped).collect::<Vec<Frame>>();
+        let size = originals[0].size;
+        let settings = self.settings(size, originals.len());
+        let reconstructed = self.session.reconstruct_frames(&originals, DEPTH, &settings)?;
+        let mut rows = vec![("reconstruction".into(), Method::Model, Figures::of(&reconstructed, &originals))];
+        for scale in SCALES {
+            let small = Size { h: size.h / scale, w: size.w / scale };
+            let clean = resized(&originals, small, Depth::Eight)?;
+            let degraded = degrade::frames(&originals, scale);
+            for (case, inputs) in [(format!("{scale}x"), clean), (format!("{scale}x degraded"), degraded)] {
+                let figures = self.restore(&settings, &inputs, &originals)?;
+                rows.extend(figures.into_iter().map(|(method, figures)| (case.clone(), method, figures)));
+            }
+        }
+        Ok(rows)
+    }
+
+    fn restore(&self, settings: &Settings, inputs: &[Frame], originals: &[Frame]) -> Result<[(Method, Figures); 3]> {
+        let bicubic = resized(inputs, originals[0].size, DEPTH)?;
+        let (restored, _) = upscale(self.session, inputs, DEPTH, settings, &mut ())?;
+        let blended = self.with_low_band(&restored, inputs)?;
+        let results = [(Method::Bicubic, bicubic), (Method::Model, restored), (Method::WithLowBand, blended)];
+        Ok(results.map(|(method, frames)| (method, Figures::of(&frames, originals))))
+    }
+
+    /// Results with the low band of their inputs, as the pipeline makes them.
+    fn with_low_band(&self, restored: &[Frame], inputs: &[Frame]) -> Result<Vec<Frame>> {
+        let size = restored[0].size;
+        let geometry = Geometry::new(inputs[0].size, Target::Exact(size), None)?;
+        let signed = |frame: &Frame| frame.to_unit().iter().map(|value| 2.0 * value - 1.0).collect();
+        let mut frames: Vec<Vec<f32>> = restored.iter().map(signed).collect();
+        low_band::apply(self.band, &mut frames, inputs, &geometry);
+        let unit = |frame: &Vec<f32>| frame.iter().map(|value| 0.5 * value + 0.5).collect::<Vec<f32>>();
+        Ok(frames.iter().map(|frame| Frame::from_unit(size, &unit(frame), DEPTH)).collect())
+    }
+
+    /// For results of a size.
+    fn settings(&self, size: Size, frames: usize) -> Settings {
+        let batching = Batching { size: BATCH.min(frames), overlap: 0, uniform: false };
+        let (target, color, low_band) = (Target::Exact(size), Some(self.color), Some(0.0));
+        Settings { target, batching, color, low_band, detect_shots: false, ..Settings::default() }
+    }
+}
+
+/// A frame cropped to sides that are multiples.
+fn cropped(frame: &Frame) -> Frame {
+    let Size { h, w } = frame.size;
+    let size = Size { h: h / SIDE * SIDE, w: w / SIDE * SIDE };
+    let unit = frame.to_unit();
+    let rows = unit.chunks_exact(3 * w).take(size.h).flat_map(|row| &row[..3 * size.w]);
+    Frame::from_unit(size, &rows.copied().collect::<Vec<f32>>(), frame.depth())
+}

@@ -1,0 +1,333 @@
+//! A model on its devices, from one job to the next.
+
+mod builder;
+mod clip_estimate;
+mod coder;
+mod estimate;
+mod extend;
+mod frames;
+mod roundtrip;
+mod tensor_file;
+mod vae;
+
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use reseed_media::{Info, Sink, Source};
+use reseed_ops::{Precision, ProfileOps};
+
+use crate::batch_store::BatchStore;
+use crate::checkpoint::{Checkpoint, Recorder};
+use crate::color::Color;
+use crate::devices::{ComputeOptions, Devices, Gpu};
+use crate::error::Result;
+use crate::memory;
+use crate::models::weights::Weights;
+use crate::observer::{Event, Observer, Warning};
+use crate::planner::{BudgetReplanner, JobPlanner, Loaded};
+use crate::report::{Profile, Report};
+use crate::run_plan::Replanner;
+use crate::settings::Settings;
+use crate::step::{Model, Step};
+use crate::upscaler::Upscaler;
+pub use builder::{Budget, Builder};
+pub use clip_estimate::ClipEstimate;
+pub use coder::{CoderRun, load_coder};
+pub use estimate::Estimate;
+pub use extend::{Extended, crop};
+pub use roundtrip::Roundtrip;
+pub use tensor_file::{TensorInput, TensorOutput};
+pub use vae::{EncodedClip, Vae};
+
+/// The model without networks: frames are resized and keep their content.
+const IDENTITY: &str = "identity";
+
+/// A model on its devices. Loaded networks are used again by later jobs. Jobs of one session run one after the other.
+///
+/// ```
+/// use reseed::{Session, Settings, Target};
+///
+/// let session = Session::builder().model("formula:tiny").device("cpu").threads(1).open()?;
+/// let mut clip = reseed::media::sample();
+/// let settings = Settings { target: Target::Scale(1.5), ..Settings::default() };
+///
+/// let estimate = session.estimate(clip.info(), &settings)?;
+/// assert_eq!(estimate.batches, 2);
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let output = folder.path().join("large.y4m");
+/// let sink = reseed::media::create(&output, &settings.output(clip.info())?)?;
+/// let report = session.upscale(&mut *clip, sink, &settings, &mut ())?;
+/// assert_eq!(report.frames, 9);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Session {
+    model: String,
+    options: ComputeOptions,
+    /// None for a model without networks.
+    weights: Option<Weights>,
+    state: Mutex<State>,
+    /// For its memory; outside of the state, which a running job locks.
+    gpu: Mutex<Option<Gpu>>,
+}
+
+/// What jobs leave to the next.
+struct State {
+    /// The networks, dropped before their devices.
+    loaded: Option<Loaded>,
+    devices: Option<Arc<Devices>>,
+    /// The type that the devices were opened with.
+    dtype: Option<Precision>,
+}
+
+impl Session {
+    /// Settings of a session, all with defaults: the embedded model on the GPU where there is one, else on the CPU.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    fn open(model: String, options: ComputeOptions) -> Result<Session> {
+        let weights = if model == IDENTITY { None } else { Some(Weights::open(&model)?) };
+        let state = State { loaded: None, devices: None, dtype: None };
+        let session = Session { model, options, weights, state: Mutex::new(state), gpu: Mutex::default() };
+        session.devices(&mut session.lock(), session.options.dtype)?;
+        Ok(session)
+    }
+
+    /// The name of the model.
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// The device of the VAE, in words.
+    pub fn device(&self) -> Result<String> {
+        Ok(self.vae_device()?.vae.ops.name())
+    }
+
+    /// The type of the VAE's activations.
+    pub fn precision(&self) -> Result<Precision> {
+        Ok(self.vae_device()?.vae.ops.precision())
+    }
+
+    /// Most bytes of GPU memory that were allocated at once, with the driver's own.
+    pub fn gpu_bytes(&self) -> Option<usize> {
+        self.gpu.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Gpu::peak_bytes)
+    }
+
+    /// Remarks of the devices.
+    pub fn warnings(&self) -> Result<Vec<Warning>> {
+        Ok(self.vae_device()?.vae.warnings.iter().cloned().map(Warning::Device).collect())
+    }
+
+    /// Restores and upscales every frame of `source` into `sink`, which is finished after the last one. After an error the
+    /// sink is dropped unfinished, which removes its files.
+    pub fn upscale(
+        &self,
+        source: &mut dyn Source,
+        sink: Box<dyn Sink>,
+        settings: &Settings,
+        observer: &mut dyn Observer,
+    ) -> Result<Report> {
+        self.execute(self.options.dtype, source, settings, &mut Plain(Some(sink)), observer)
+    }
+
+    /// The type that was chosen.
+    pub(crate) fn dtype(&self) -> Option<Precision> {
+        self.options.dtype
+    }
+
+    /// The low band that the model asks for.
+    pub(crate) fn low_band(&self) -> Result<f32> {
+        self.weights.as_ref().map_or(Ok(0.0), Weights::low_band)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn vae_device(&self) -> Result<Arc<Devices>> {
+        self.devices(&mut self.lock(), self.options.dtype)
+    }
+
+    /// The devices in a type. Devices in another type are dropped first, with their networks.
+    fn devices(&self, state: &mut State, dtype: Option<Precision>) -> Result<Arc<Devices>> {
+        if let Some(devices) = state.devices.as_ref().filter(|_| state.dtype == dtype) {
+            return Ok(devices.clone());
+        }
+        *self.gpu.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        (state.loaded, state.devices) = (None, None);
+        let options = ComputeOptions { dtype, ..self.options.clone() };
+        let devices = Arc::new(Devices::open(&options, self.weights.as_ref().is_some_and(Weights::decodes_in_f32))?);
+        *self.gpu.lock().unwrap_or_else(PoisonError::into_inner) = devices.vae.gpu.clone();
+        (state.devices, state.dtype) = (Some(devices.clone()), dtype);
+        Ok(devices)
+    }
+
+    /// The settings with what the model asks for where nothing was chosen. A low band already gives the result the
+    /// colours of the input.
+    fn resolved(&self, settings: &Settings) -> Result<Settings> {
+        settings.check()?;
+        let own = self.low_band()?;
+        let low_band = Some(settings.low_band.unwrap_or(own));
+        let color = settings.color.unwrap_or(if own > 0.0 { Color::None } else { Color::default() });
+        Ok(Settings { low_band, color: Some(color), ..settings.clone() })
+    }
+
+    fn planner<'a>(
+        &'a self,
+        devices: &'a Devices,
+        settings: &Settings,
+        input: &Info,
+    ) -> Result<Option<JobPlanner<'a>>> {
+        let Some(weights) = &self.weights else { return Ok(None) };
+        let (vae, geometry, batch) = (settings.vae, settings.geometry(input)?, settings.batching.size);
+        Ok(Some(JobPlanner { weights, devices, vae, geometry, batch }))
+    }
+
+    /// What results depend on beside the settings.
+    fn environment(&self, devices: &Devices) -> Environment {
+        let values = vec![
+            ("device", devices.vae.class.clone()),
+            ("dtype", devices.vae.ops.precision().to_string()),
+            ("transformer dtype", devices.transformer().ops.precision().to_string()),
+            ("tuning", self.options.tune.to_string()),
+            ("version", env!("CARGO_PKG_VERSION").into()),
+        ];
+        let files = self.weights.iter().flat_map(Weights::files).map(|(name, path)| (name, path.into())).collect();
+        let embedded = self.weights.as_ref().map(Weights::embedded).unwrap_or_default();
+        Environment { model: self.model.clone(), values, files, embedded }
+    }
+
+    /// Runs a job. Errors that are quickly found are found before the networks are loaded.
+    pub(crate) fn execute(
+        &self,
+        dtype: Option<Precision>,
+        source: &mut dyn Source,
+        settings: &Settings,
+        output: &mut dyn Output,
+        observer: &mut dyn Observer,
+    ) -> Result<Report> {
+        self.execute_with(dtype, source, settings, output, (observer, None))
+    }
+
+    /// The same with another step in place of the transformer.
+    fn execute_with(
+        &self,
+        dtype: Option<Precision>,
+        source: &mut dyn Source,
+        settings: &Settings,
+        output: &mut dyn Output,
+        (observer, step): (&mut dyn Observer, Option<&dyn Step>),
+    ) -> Result<Report> {
+        let (settings, mut state) = (self.resolved(settings)?, self.lock());
+        let info = settings.output(source.info())?;
+        let devices = self.devices(&mut state, dtype)?;
+        let planner = self.planner(&devices, &settings, source.info())?;
+        let planned = planner.as_ref().map(|planner| planner.plan_after(state.loaded.take())).transpose()?;
+        let sink = output.open(&info, &self.environment(&devices))?;
+        let networks_reused = planned.as_ref().is_some_and(|(_, networks)| networks.is_some());
+        let load = |(planner, (plan, networks)): (&JobPlanner, _)| planner.load(plan, networks);
+        let loaded = planner.as_ref().zip(planned).map(load).transpose()?;
+        let plan = loaded.as_ref().map(|loaded| loaded.plan.clone());
+        let warnings = plan.iter().flat_map(|plan| plan.warnings().cloned());
+        warnings.for_each(|warning| observer.event(&Event::Warning(warning)));
+        let run_plan = plan.as_ref().map(|plan| plan.run_plan()).unwrap_or_default();
+        let from = output.start(&format!("{:?}", run_plan.vae), &info)?;
+        observer.event(&Event::Started { frames: source.info().frames, done: from.frames });
+
+        let weights = memory::Watch::start();
+        let run = Run { devices: &devices, planner: planner.as_ref(), loaded: loaded.as_ref(), step };
+        let (vae_ops, dit_ops) = (&*devices.vae.ops, &*devices.transformer().ops);
+        let profilers = self.options.profile.then(|| [vae_ops, dit_ops].map(ProfileOps::new));
+        let ops = profilers.as_ref().map_or([vae_ops, dit_ops], |[vae, dit]| [vae as &dyn reseed_ops::Device, dit]);
+        let report = run.pipeline(ops, settings, |upscaler| {
+            let Watch { mut recorder, store } = output.watch();
+            let recorder = recorder.as_mut().map(|recorder| &mut **recorder as &mut dyn Recorder);
+            upscaler.storing(store).resume(from, source, sink, (observer, recorder))
+        })?;
+        state.loaded = loaded;
+        let profile = match profilers.zip(devices.vae.ceiling) {
+            Some(([vae, dit], ceiling)) => {
+                Some(Profile { records: [vae.records()?, dit.records()?].concat(), ceiling })
+            }
+            None => None,
+        };
+        let (peak_above_weights, gpu_peak) = (weights.peak_above(), self.gpu_bytes());
+        Ok(Report { peak_above_weights, gpu_peak, networks_reused, plan, profile, ..report })
+    }
+}
+
+/// A job whose networks are loaded.
+struct Run<'a> {
+    devices: &'a Devices,
+    planner: Option<&'a JobPlanner<'a>>,
+    loaded: Option<&'a Loaded>,
+    /// In place of the transformer.
+    step: Option<&'a dyn Step>,
+}
+
+impl Run<'_> {
+    /// Builds the pipeline on the VAE's device and the transformer's, or on wrappers of them, and gives it to `run`.
+    fn pipeline(
+        &self,
+        [vae_ops, dit_ops]: [&dyn reseed_ops::Device; 2],
+        settings: Settings,
+        run: impl FnOnce(Upscaler) -> Result<Report>,
+    ) -> Result<Report> {
+        let Some((planner, loaded)) = self.planner.zip(self.loaded) else { return run(Upscaler::identity(settings)) };
+        let Loaded { networks, plan, .. } = loaded;
+        let replanner = self.devices.vae.gpu.as_ref().map(|_| BudgetReplanner::new(planner, networks.vae(), plan));
+        let transformer = networks.transformer(dit_ops);
+        let step = self.step.unwrap_or(&transformer);
+        let encoder_ops = if ptr::eq(self.devices.encoder(), &self.devices.vae) { vae_ops } else { dit_ops };
+        let upscaler = Upscaler::new(vae_ops, Model { vae: networks.vae(), step }, settings, plan.run_plan());
+        let replanner = replanner.as_ref().map(|replanner| replanner as &dyn Replanner);
+        run(upscaler.encoding_on(encoder_ops).replanning(replanner))
+    }
+}
+
+/// What the results of a session depend on beside the settings.
+pub(crate) struct Environment {
+    pub model: String,
+    pub values: Vec<(&'static str, String)>,
+    pub files: Vec<(&'static str, PathBuf)>,
+    /// The content of an embedded model.
+    pub embedded: Vec<&'static [u8]>,
+}
+
+/// Where the frames of a job go.
+pub(crate) trait Output {
+    /// Opens the sink, before networks are loaded.
+    fn open(&mut self, info: &Info, environment: &Environment) -> Result<Box<dyn Sink>>;
+
+    /// The checkpoint to start from, when the plan is known.
+    fn start(&mut self, plan: &str, info: &Info) -> Result<Checkpoint>;
+
+    /// What accompanies the run.
+    fn watch(&mut self) -> Watch<'_>;
+}
+
+/// What makes the work of a run safe.
+#[derive(Default)]
+pub(crate) struct Watch<'a> {
+    pub recorder: Option<Box<dyn Recorder + 'a>>,
+    pub store: Option<&'a dyn BatchStore>,
+}
+
+/// A sink without a journal.
+struct Plain(Option<Box<dyn Sink>>);
+
+impl Output for Plain {
+    fn open(&mut self, _: &Info, _: &Environment) -> Result<Box<dyn Sink>> {
+        Ok(self.0.take().expect("an output is opened once"))
+    }
+
+    fn start(&mut self, _: &str, _: &Info) -> Result<Checkpoint> {
+        Ok(Checkpoint::default())
+    }
+
+    fn watch(&mut self) -> Watch<'_> {
+        Watch::default()
+    }
+}

@@ -1,0 +1,101 @@
+//! Settings of a session.
+
+use std::sync::Arc;
+
+use reseed_ops::Precision;
+
+use super::Session;
+use crate::devices::{CheckReport, ComputeOptions};
+use crate::error::{Error, Result};
+use crate::models;
+
+/// Bytes of GPU memory that a session may allocate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget(usize);
+
+impl Budget {
+    /// So many bytes.
+    pub const fn bytes(bytes: usize) -> Budget {
+        Budget(bytes)
+    }
+
+    /// So many GiB.
+    pub const fn gib(gib: usize) -> Budget {
+        Budget(gib << 30)
+    }
+}
+
+/// Settings of a [`Session`].
+#[derive(Clone, Default)]
+pub struct Builder {
+    model: Option<String>,
+    devices: Vec<String>,
+    options: ComputeOptions,
+}
+
+impl Builder {
+    /// The model: the name of a public model such as `3b`, a folder with model files, `nano` for the embedded model, or a
+    /// formula model such as `formula:tiny`. `nano` unless given.
+    pub fn model(mut self, name: impl Into<String>) -> Builder {
+        self.model = Some(name.into());
+        self
+    }
+
+    /// The device: `auto`, `cpu`, `cuda` or `cuda:N`. `auto` unless given.
+    pub fn device(self, name: impl Into<String>) -> Builder {
+        self.devices([name])
+    }
+
+    /// The devices. This version computes on one.
+    pub fn devices(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Builder {
+        self.devices = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The GPU memory; what is free less a margin unless given.
+    pub fn budget(mut self, budget: impl Into<Option<Budget>>) -> Builder {
+        self.options.budget = budget.into().map(|Budget(bytes)| bytes);
+        self
+    }
+
+    /// Threads of the CPU; one per core unless given.
+    pub fn threads(mut self, threads: impl Into<Option<usize>>) -> Builder {
+        self.options.threads = threads.into();
+        self
+    }
+
+    /// Type of the activations; what suits device and model unless given.
+    pub fn dtype(mut self, dtype: impl Into<Option<Precision>>) -> Builder {
+        self.options.dtype = dtype.into();
+        self
+    }
+
+    /// Whether new linear layers are measured with cuBLASLt on a GPU, and the faster kernel is recorded.
+    pub fn tune(mut self, tune: bool) -> Builder {
+        self.options.tune = tune;
+        self
+    }
+
+    /// Whether reports have a [profile](crate::Report::profile).
+    pub fn profile(mut self, profile: bool) -> Builder {
+        self.options.profile = profile;
+        self
+    }
+
+    /// Compares every op with the reference level of the CPU; `report` receives a line for each that disagrees. Slow.
+    pub fn check(mut self, report: impl Fn(&dyn std::fmt::Display) + Send + Sync + 'static) -> Builder {
+        self.options.check = Some(Arc::new(report) as CheckReport);
+        self
+    }
+
+    /// Opens the model's files and its device. Networks are loaded by the first job.
+    pub fn open(self) -> Result<Session> {
+        let mut options = self.options;
+        match &self.devices[..] {
+            [] => {}
+            [device] => options.device = device.clone(),
+            several => return Err(Error::SeveralDevices { count: several.len() }),
+        }
+        Session::open(self.model.unwrap_or(models::EMBEDDED.into()), options)
+    }
+}

@@ -1,0 +1,106 @@
+//! What a job would need.
+
+use reseed_media::video::Options;
+use reseed_media::{Disk, Info, disk};
+use reseed_ops::Cost;
+
+use super::{IDENTITY, Session};
+use crate::batch::Batching;
+use crate::devices::{ComputeOptions, Devices};
+use crate::error::{Error, Result};
+use crate::memory;
+use crate::models;
+use crate::models::weights::Weights;
+use crate::planner::JobPlan;
+use crate::settings::Settings;
+
+/// Batches whose frames may wait in the work folder: the one that is written, and the next.
+const WAITING: usize = 2;
+
+/// What a job would need, from the plan that it would run.
+#[derive(Clone, Debug)]
+pub struct Estimate {
+    /// Frames of the input.
+    pub frames: usize,
+    /// Batches, without the cuts of shots.
+    pub batches: usize,
+    /// Time in the networks.
+    pub seconds: f64,
+    /// Bytes of GPU memory, with the driver's own; zero on the CPU.
+    pub device_bytes: usize,
+    /// Bytes of host memory.
+    pub host_bytes: usize,
+    /// Floating-point operations of the whole job.
+    pub flops: u64,
+    /// The rates that the time is based on, in words.
+    pub based_on: String,
+    /// The plan.
+    pub plan: JobPlan,
+    output: Info,
+    batching: Batching,
+    /// Pixels of a frame as the networks see it.
+    pixels: usize,
+}
+
+impl Estimate {
+    /// Frames per second in the networks.
+    pub fn fps(&self) -> f64 {
+        self.frames as f64 / self.seconds
+    }
+
+    /// The output and the work files of a job that writes a video with these options.
+    pub fn disk(&self, options: &Options) -> Disk {
+        let (batch, shared) = (self.batching.size, self.batching.shared());
+        let disk = disk(&self.output, options, self.frames, batch);
+        // Stored frames and frames that later batches may still change are floats.
+        let stored = (WAITING * batch + 2 * shared).min(self.frames) * 3 * size_of::<f32>() * self.pixels;
+        Disk { work: disk.work + stored as u64, ..disk }
+    }
+}
+
+impl Session {
+    /// What a job on an input like this would need. Computes nothing but a short measurement of the CPU.
+    pub fn estimate(&self, input: &Info, settings: &Settings) -> Result<Estimate> {
+        let frames = input.frames.ok_or(Error::FrameCountUnknown)?;
+        let settings = self.resolved(settings)?;
+        let devices = self.vae_device()?;
+        // The plans of later jobs must not depend on a measurement.
+        let measured = match &devices.vae.gpu {
+            Some(_) => None,
+            None => {
+                let mixed = self.weights.as_ref().is_some_and(Weights::decodes_in_f32);
+                let options = ComputeOptions { profile: false, check: None, ..self.options.clone() };
+                Some(Devices::open(&options, mixed)?.with_measured_speed()?)
+            }
+        };
+        let devices = measured.as_ref().unwrap_or(&devices);
+        let known = || models::all().iter().map(|model| model.name).collect();
+        let missing = || Error::UnknownModel { name: IDENTITY.into(), known: known() };
+        let planner = self.planner(devices, &settings, input)?.ok_or_else(missing)?;
+        let plan = planner.plan()?;
+        let (batching, geometry) = (settings.batching, &planner.geometry);
+        let step = batching.size - batching.shared();
+        let batches = frames.saturating_sub(batching.shared()).div_ceil(step).max(1);
+        let host_frames = memory::of_frames(batching, geometry, plan.slice(), plan.window());
+        let networks = plan.weights_bytes() + plan.arena_bytes();
+        let (device_bytes, host_bytes) = match &devices.vae.gpu {
+            Some(gpu) => (gpu.peak_bytes() + networks, plan.host_bytes() + host_frames),
+            None => (0, networks + host_frames),
+        };
+        // All batches, as if each were full.
+        let Cost { flops, .. } = plan.cost();
+        Ok(Estimate {
+            frames,
+            batches,
+            seconds: batches as f64 * plan.batch_seconds(),
+            device_bytes,
+            host_bytes,
+            flops: batches as u64 * flops,
+            based_on: devices.vae.speed(),
+            output: settings.output(input)?,
+            batching,
+            pixels: geometry.padded.pixels(),
+            plan,
+        })
+    }
+}
