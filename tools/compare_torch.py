@@ -1,29 +1,31 @@
-"""Times `reseed bench` against PyTorch on the CPU, in turns, on the same networks and shapes.
+"""Times `reseed bench` against PyTorch on the CPU, in turns, with the same networks and shapes.
 
-    python -m venv venv && venv/bin/pip install torch numpy
+    python3 -m venv venv && venv/bin/pip install torch numpy
     cargo build --release --locked
-    venv/bin/python tools/compare_torch.py --reference DIR [--dtype f32|bf16] [--rounds 3] [--only conv,dit,vae]
+    venv/bin/python tools/compare_torch.py [--dtype f32|bf16] [--rounds 3] [--only conv,dit,vae]
 
-DIR holds PyTorch implementations: `vae.py` with `Config`, `encode(w, x, cfg)` and `decode(w, z, cfg)`, `dit.py` with
-`Config`, `dit_weights(seed, cfg)` and `forward(w, vid, txt, cfg)`, and `weights.py` with `vae_weights(seed)`. The machine
-should be quiet; both sides run warm, in turns, and medians count. The convolution runs on one thread. A row passes when
-Reseed is as many times faster as its bar says; the exit code is 1 when one does not. The convolution's bar in f32 is a part
-of what the core's multiply-adds reach, every product of the plain form counted.
+PyTorch runs the networks of tools/reference with formula weights. The machine should be idle. Both sides are warm and
+run in turns; the medians count. The convolution runs on one thread. A row passes when Reseed is at least as many times
+faster as its target; the exit code is 1 when a row fails. Rates are effective FLOP/s: the arithmetic of the direct
+algorithm. The f32 convolution is also compared with the multiply-add rate of the core, which counts the same direct
+arithmetic.
 """
 import argparse
 import json
+import pathlib
 import statistics
 import subprocess
 import sys
 import time
 
-CASES = [  # what, frames, height, width, bars in f32 and bf16
+REFERENCE = pathlib.Path(__file__).resolve().parent / "reference"
+CASES = [  # what, frames, height, width, targets in f32 and bf16
     ("decode", 5, 256, 256, {"f32": 1.7, "bf16": 2.0}),
     ("encode", 5, 256, 256, {"f32": 1.3, "bf16": 1.5}),
     ("decode", 1, 512, 512, {"f32": 4.5, "bf16": 5.0}),
     ("encode", 1, 512, 512, {"f32": 1.3, "bf16": 1.5}),
 ]
-CONVS = [  # channels, side, bars
+CONVS = [  # channels, side, targets
     (128, 128, {"f32": None, "bf16": 1.2}),
     (256, 64, {"f32": None, "bf16": None}),
     (512, 32, {"f32": None, "bf16": None}),
@@ -55,16 +57,16 @@ def seconds(run):
 class Table:
     def __init__(self):
         self.failed = False
-        print("| case | PyTorch s | Reseed s | times faster | bar | | Reseed GFLOP/s |")
+        print("| case | PyTorch s | Reseed s | times faster | target | | Reseed effective GFLOP/s |")
         print("|---|---|---|---|---|---|---|")
 
-    def verdict(self, value, bar):
-        self.failed |= bar is not None and value < bar
-        return "" if bar is None else "pass" if value >= bar else "FAIL"
+    def verdict(self, value, target):
+        self.failed |= target is not None and value < target
+        return "" if target is None else "pass" if value >= target else "FAIL"
 
-    def row(self, args, name, theirs, ours, bar, repeat=1):
-        """`theirs` runs once a call, `ours` returns its result; all results come back. What is repeated is short, so that
-        it also is warmed anew in every round and has more rounds."""
+    def row(self, args, name, theirs, ours, target, repeat=1):
+        """`theirs` runs once per call, `ours` returns its result; returns all results. Repeated cases are short: they
+        warm up in every round and have more rounds."""
         theirs()
         times, results = [], []
         for _ in range(args.rounds * (1 if repeat == 1 else SHORT)):
@@ -73,8 +75,9 @@ class Table:
             results.append(ours())
         rates = statistics.median(rate(result) for result in results)
         theirs, ours = statistics.median(times), statistics.median(result["median"] for result in results)
-        shown, verdict = "" if bar is None else f">= {bar}", self.verdict(theirs / ours, bar)
-        print(f"| {name} | {theirs:.3f} | {ours:.3f} | {theirs / ours:.2f} | {shown} | {verdict} | {rates:.0f} |", flush=True)
+        shown, verdict = "" if target is None else f">= {target}", self.verdict(theirs / ours, target)
+        cells = [name, f"{theirs:.3f}", f"{ours:.3f}", f"{theirs / ours:.2f}", shown, verdict, f"{rates:.0f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
         return results
 
 
@@ -83,14 +86,14 @@ def vae_rows(args, table, torch, dtype):
     import weights
     w = {name: tensor.to(dtype) for name, tensor in weights.vae_weights(1).items()}
     config = vae.Config()
-    for what, frames, height, width, bars in CASES:
+    for what, frames, height, width, targets in CASES:
         height, width = height * args.percent // 100, width * args.percent // 100
         shape = (frames, 3, height, width) if what == "encode" else ((frames - 1) // 4 + 1, 16, height // 8, width // 8)
         x = torch.randn(shape, dtype=dtype)
         name = f"{what}, {frames} frames {width}x{height}" if frames > 1 else f"{what}, one image {width}x{height}"
         words = ("vae", what, "--size", f"{width}x{height}", "--frames", str(frames), "--repeat", "1")
         ours = lambda: reseed(args, *words)
-        table.row(args, name, lambda: getattr(vae, what)(w, x, config), ours, bars[args.dtype])
+        table.row(args, name, lambda: getattr(vae, what)(w, x, config), ours, targets[args.dtype])
 
 
 def dit_rows(args, table, torch, dtype):
@@ -107,10 +110,10 @@ def dit_rows(args, table, torch, dtype):
 
 
 def conv_rows(args, table, torch, dtype):
-    """The first two of five frames are Reseed's past."""
+    """The first two of five frames are the temporal cache of Reseed."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    for channels, side, bars in CONVS:
+    for channels, side, targets in CONVS:
         conv = torch.nn.Conv3d(channels, channels, 3, padding=(0, 1, 1)).to(dtype)
         conv = conv.to(memory_format=torch.channels_last_3d)
         x = torch.randn(1, channels, 5, side, side, dtype=dtype).to(memory_format=torch.channels_last_3d)
@@ -121,29 +124,29 @@ def conv_rows(args, table, torch, dtype):
             result = reseed(args, *words)
             return {**result, "median": flops / 1e9 / result["gflops_per_second"]}
         name = f"convolution {channels} > {channels} 3x3x3 at {side}x{side}, one thread"
-        results = table.row(args, name, lambda: conv(x), ours, bars[args.dtype], REPEAT)
+        results = table.row(args, name, lambda: conv(x), ours, targets[args.dtype], REPEAT)
         if (args.dtype, channels) == ("f32", 128):
             share = statistics.median(result["share_of_peak"] for result in results)
             peak = statistics.median(result["peak_gflops_per_second"] for result in results)
-            name = f"the same against the core's multiply-adds, {peak:.0f} GFLOP/s"
+            name = f"the same as a share of the core's multiply-add rate, {peak:.0f} GFLOP/s"
             print(f"| {name} | | | {share:.2f} | >= {PEAK} | {table.verdict(share, PEAK)} | |", flush=True)
     torch.set_num_threads(threads)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--reference", required=True, metavar="DIR")
     parser.add_argument("--reseed", default="target/release/reseed", metavar="FILE")
     parser.add_argument("--dtype", default="f32", choices=["f32", "bf16"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="conv,dit,vae", help="which rows, of conv, dit and vae")
-    parser.add_argument("--percent", type=int, default=100, help="sides of the VAE's pictures, for slow machines")
+    parser.add_argument("--percent", type=int, default=100, help="scale of the sides of VAE frames, for slow machines")
     args = parser.parse_args()
-    sys.path.insert(0, args.reference)
+    sys.path.insert(0, str(REFERENCE))
     import torch
     torch.set_grad_enabled(False)
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[args.dtype]
-    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, {args.dtype}; medians of {args.rounds} rounds\n")
+    threads = torch.get_num_threads()
+    print(f"PyTorch {torch.__version__}, {threads} threads, {args.dtype}, formula weights; {args.rounds} rounds, medians\n")
     table = Table()
     for rows in args.only.split(","):
         {"conv": conv_rows, "dit": dit_rows, "vae": vae_rows}[rows](args, table, torch, dtype)

@@ -1,19 +1,22 @@
-"""Compiles crates/reseed-cuda/kernels/*.cu into one image per architecture, without a GPU and without a CUDA toolkit.
+"""Compiles crates/reseed-cuda/kernels/*.cu into one image per architecture, without a GPU or a CUDA toolkit.
 
-    python -m venv venv && venv/bin/pip install nvidia-cuda-nvrtc-cu12==12.8.93
+    python3 -m venv venv && venv/bin/pip install nvidia-cuda-nvrtc-cu12==12.8.93
     venv/bin/python tools/kernels.py [--check]
 
-NVRTC 12.8 and not a newer one: drivers from R570 on load what it makes. With --check nothing is written; every kernel is
-compiled for every architecture and the stamp is compared.
+The version is fixed: drivers from R570 on load the images of NVRTC 12.8, and the same version writes the same bytes.
+--check writes nothing. It compares every image and the stamp with the committed files, byte for byte, and exits 1 with
+the first file that differs.
 """
+import concurrent.futures
 import ctypes
 import importlib.metadata
+import os
 import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "crates" / "reseed-cuda"
-# Cubins: a card runs those of its own major number up to its minor one, so that sm_80 serves 8.6 and 8.9 too, whose
-# instructions for our kernels are the same. PTX, which drivers compile themselves: for cards that no cubin fits.
+# A GPU runs cubins of its own major version up to its minor version: sm_80 serves 8.6 and 8.9 too, whose instructions
+# for these kernels are the same. The driver compiles the PTX for a GPU that no cubin fits.
 IMAGES = {"sm_75": "sm_75.cubin", "sm_80": "sm_80.cubin", "sm_90a": "sm_90a.cubin", "sm_100": "sm_100.cubin",
           "sm_120": "sm_120.cubin", "compute_80": "compute_80.ptx"}
 
@@ -31,11 +34,16 @@ def sources():
     return sorted((p for p in (ROOT / "kernels").iterdir() if p.suffix in (".cu", ".cuh")), key=lambda p: p.name)
 
 
+def code(text):
+    """Source text without comments and with single spaces between words, so that neither changes the stamp."""
+    return " ".join(" ".join(line.split("//")[0] for line in text.splitlines()).split())
+
+
 def stamp():
-    """FNV-1a 64 over names and contents, the one that kernels.rs computes."""
+    """FNV-1a 64 over the name and the code of every source, as kernels.rs computes it."""
     h = 0xCBF29CE484222325
     for path in sources():
-        for byte in path.name.encode() + path.read_bytes():
+        for byte in (path.name + code(path.read_text())).encode():
             h = ((h ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
     return f"{h:016x}\n"
 
@@ -64,7 +72,7 @@ def compile_all(library, architecture):
 
 
 def lean(ptx):
-    """The text without comments and indentation, and with the zero at its end that drivers look for."""
+    """The text without comments and indentation, with the final zero byte that drivers need."""
     lines = (line.strip() for line in ptx.splitlines())
     return b"\n".join(line for line in lines if line and not line.startswith(b"//")) + b"\n\0"
 
@@ -75,19 +83,29 @@ def check(library, status):
         sys.exit(f"NVRTC: {library.nvrtcGetErrorString(status).decode()}")
 
 
+def difference(path, image):
+    """Why a committed file is not the image, or None."""
+    if not path.exists():
+        return "is missing"
+    committed = path.read_bytes()
+    if committed == image:
+        return None
+    unequal = (i for i, (a, b) in enumerate(zip(committed, image)) if a != b)
+    at = next(unequal, min(len(committed), len(image)))
+    return f"differs from the image of its sources: byte {at}, {len(committed)} bytes committed, {len(image)} compiled"
+
+
 def main():
-    library, out = nvrtc(), ROOT / "cubin"
-    only_check = "--check" in sys.argv[1:]
-    for architecture, name in IMAGES.items():
-        image = compile_all(library, architecture)
-        print(f"{name}: {len(image)} bytes")
+    library, out, only_check = nvrtc(), ROOT / "cubin", "--check" in sys.argv[1:]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        images = list(pool.map(lambda architecture: compile_all(library, architecture), IMAGES))
+    for name, image in (*zip(IMAGES.values(), images), ("STAMP", stamp().encode())):
         if not only_check:
             out.mkdir(exist_ok=True)
             (out / name).write_bytes(image)
-    if only_check and (out / "STAMP").read_text() != stamp():
-        sys.exit("kernels changed: run `just kernels`")
-    if not only_check:
-        (out / "STAMP").write_text(stamp())
+        elif problem := difference(out / name, image):
+            sys.exit(f"crates/reseed-cuda/cubin/{name} {problem}; run `just kernels` and commit the result")
+        print(f"{name}: {len(image)} bytes{', equal to the committed file' if only_check else ''}", flush=True)
 
 
 if __name__ == "__main__":

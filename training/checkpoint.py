@@ -1,4 +1,4 @@
-"""Checkpoints: a folder with the averaged weights in f16 and, for whoever trains on, Adam's moments in bf16."""
+"""Checkpoints: a folder with the averaged weights in f16 and the moments of Adam in bf16."""
 import json
 
 import torch
@@ -18,7 +18,7 @@ def save(folder, weights, sizes, steps, optimizer=None, names=None):
 
 
 def load(folder, device):
-    """Weights in f32, sizes and steps done."""
+    """Weights in f32, sizes and the number of steps."""
     sizes = json.loads((folder / "sizes.json").read_text())
     steps = sizes.pop("steps")
     sizes["channels"] = tuple(sizes["channels"])
@@ -27,7 +27,7 @@ def load(folder, device):
 
 
 def load_moments(folder, optimizer, names, steps):
-    """Adam goes on where it stopped, if its moments are there."""
+    """Restores the state of Adam, if the checkpoint has it."""
     if not all((folder / f"{moment}.pt").exists() for moment in ("exp_avg", "exp_avg_sq")):
         return
     moments = {m: torch.load(folder / f"{m}.pt") for m in ("exp_avg", "exp_avg_sq")}

@@ -10,7 +10,7 @@ from PIL import Image
 import degrade
 
 TILE, SIDE, FRAMES = 512, 256, 17
-LEVELS = (512, 352, 256)                 # tiles are also kept smaller: the smaller, the sharper
+LEVELS = (512, 352, 256)                 # downscaled copies of the tiles: smaller ones are sharper
 
 
 def decode(data):
@@ -18,7 +18,7 @@ def decode(data):
 
 
 def read(path):
-    """Every picture of a tar: name to [H, W, 3] bytes."""
+    """Every image of a tar: name to [H, W, 3] bytes."""
     with tarfile.open(path) as tar:
         files = {m.name: tar.extractfile(m).read() for m in tar if m.name.endswith(".jpg")}
     with ThreadPoolExecutor() as pool:
@@ -26,7 +26,7 @@ def read(path):
 
 
 class Photos:
-    """Tiles of one size on a device; each is drawn as often as it has detail."""
+    """Tiles of one size on a device, drawn with a probability that grows with their detail."""
 
     def __init__(self, tiles, side):
         shrink = lambda part: degrade.resize(planes(part), side, side).clamp(0, 1)
@@ -41,20 +41,20 @@ class Photos:
 
 
 def detail(x):
-    """What pictures lose at a quarter of their size: the root mean square."""
+    """Root mean square of the loss of images at a quarter of their size."""
     n, side = x.shape[0], x.shape[-1]
     lost = x - degrade.resize(degrade.resize(x, side // 4, side // 4), side, side)
     return lost.view(n, -1).square().mean(1).sqrt()
 
 
 class Train:
-    """The training set on a device. Every HELD-th photograph is held back to watch the training by."""
+    """The training set on a device. Every HELD-th photograph is held back to monitor the training."""
     HELD = 40
 
     def __init__(self, path, device):
-        pictures = dict(sorted(read(path).items()))
-        photos = [p for n, p in pictures.items() if "img/" in n and p.shape[:2] == (TILE, TILE)]
-        clips = [p.view(FRAMES, SIDE, SIDE, 3) for n, p in pictures.items() if "vid/" in n]
+        images = dict(sorted(read(path).items()))
+        photos = [p for n, p in images.items() if "img/" in n and p.shape[:2] == (TILE, TILE)]
+        clips = [p.view(FRAMES, SIDE, SIDE, 3) for n, p in images.items() if "vid/" in n]
         self.held = torch.stack(photos[::self.HELD]).to(device)
         tiles = torch.stack([p for i, p in enumerate(photos) if i % self.HELD]).to(device)
         self.photos = {side: Photos(tiles, side) for side in LEVELS}
@@ -62,14 +62,14 @@ class Train:
         self.device = device
 
     def places(self, count, room, size, flip=True):
-        """A random range of indices [count, size] each, some of them backwards."""
+        """Random ranges of indices, [count, size], half of them reversed."""
         start = (torch.rand(count, 1, device=self.device) * (room - size + 1)).long()
         step = torch.arange(size, device=self.device)
         back = (torch.rand(count, 1, device=self.device) < 0.5) & flip
         return start + torch.where(back, size - 1 - step, step)
 
     def stills(self, count, h, w, level=TILE):
-        """[count, 3, h, w] in [0, 1]; square ones stand on their side at times."""
+        """[count, 3, h, w] in [0, 1]; half of the square crops are transposed."""
         photos = self.photos[level]
         y, x = self.places(count, level, h), self.places(count, level, w)
         crops = photos.tiles[photos.draw(count)[:, None, None], y[:, :, None], x[:, None, :]]
@@ -79,7 +79,7 @@ class Train:
         return planes(crops)
 
     def moving(self, count, frames, h, w):
-        """[count * frames, 3, h, w]: half real clips, half photographs that the camera pans over."""
+        """[count * frames, 3, h, w]: half real clips, half pans over photographs."""
         real = (count + 1) // 2
         i = torch.randint(len(self.clips), (real, 1, 1, 1), device=self.device)
         t, y, x = self.places(real, FRAMES, frames), self.places(real, SIDE, h), self.places(real, SIDE, w)
@@ -105,9 +105,9 @@ def planes(pixels):
 def validation(path):
     """Photographs and clips [T, 3, H, W] in [0, 1], by name."""
     photos, clips = {}, {}
-    for name, picture in sorted(read(path).items()):
+    for name, image in sorted(read(path).items()):
         if "img/" in name:
-            photos[name.split("/")[-1]] = planes(picture[None])
+            photos[name.split("/")[-1]] = planes(image[None])
         else:
-            clips.setdefault(name.split("/")[-2], []).append(planes(picture[None]))
+            clips.setdefault(name.split("/")[-2], []).append(planes(image[None]))
     return photos, {name: torch.cat(frames) for name, frames in clips.items()}

@@ -1,4 +1,4 @@
-"""What happens to pictures before the model sees them: blur, a smaller size, noise, a block codec; all batched on the device."""
+"""Degradations of the training input: blur, downscaling, noise and a block codec, all batched on the device."""
 import functools
 
 import torch
@@ -18,7 +18,7 @@ TO_YCC = torch.tensor([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5,
 @functools.cache
 def resampling(n_in, n_out, device):
     """The matrix [n_out, n_in] of antialiased bicubic resampling, as the engine resizes."""
-    rows = torch.eye(n_in)[:, None, None, :]                                          # one picture a column
+    rows = torch.eye(n_in)[:, None, None, :]                                          # one image per column
     resized = F.interpolate(rows, size=(1, n_out), mode="bicubic", antialias=True, align_corners=False)
     return resized[:, 0, 0].T.contiguous().to(device)
 
@@ -28,7 +28,7 @@ def resize(x, h, w):
 
 
 def gaussian(n, sigma):
-    """Blur matrices [B, n, n], one a sigma; none where sigma is zero."""
+    """Blur matrices [B, n, n], one per sigma; the identity where sigma is zero."""
     i = torch.arange(n, device=sigma.device)
     m = torch.exp(-(i[:, None] - i).square() / (2 * sigma.clamp(min=1e-2).square())[:, None, None])
     return m / m.sum(-1, keepdim=True)
@@ -48,7 +48,7 @@ def constant(name, device):
 
 
 def block_codec(x, quality):
-    """What JPEG's quantisation leaves of x [N, 3, H, W] in [0, 1] at a quality [N] from 1 to 100, colours at full resolution."""
+    """x [N, 3, H, W] in [0, 1] after the quantisation of JPEG at a quality [N] from 1 to 100, without subsampling."""
     n, _, h, w = x.shape
     scale = torch.where(quality < 50, 50 / quality, 2 - quality / 50).clamp(min=0.01)
     tables = torch.stack([constant(name, x.device) for name in ("luma", "chroma", "chroma")])
@@ -69,7 +69,7 @@ def bytes_of(x):
 
 
 def small(x, scale, sigma, noise, quality):
-    """x [N, 3, H, W] in [0, 1] made `scale` times smaller. Each picture has its own blur (in pixels of x), noise (of 255) and
+    """x [N, 3, H, W] in [0, 1], downscaled by `scale`. Each image has its own blur (in pixels of x), noise (of 255) and
     quality; a quality over 100 means no codec."""
     h, w = x.shape[-2] // scale, x.shape[-1] // scale
     down_h = resampling(x.shape[-2], h, x.device) @ gaussian(x.shape[-2], sigma)
@@ -81,8 +81,9 @@ def small(x, scale, sigma, noise, quality):
 
 
 def random_small(x, t, scale, clean=0.35, near=0.35):
-    """x [B*T, ...] with degradations drawn once a clip, noise anew for every frame. A part of the clips is only made smaller, a
-    part is degraded about as the set degradation, the rest widely. Gives the small pictures and which of them are clean."""
+    """x [B*T, ...] with degradations drawn once per clip and noise drawn for every frame. A share of the clips is only
+    downscaled, a share is degraded near the standard degradation, the rest widely. Returns the small images and which
+    of them are clean."""
     b = x.shape[0] // t
     draw = lambda: torch.rand(b, device=x.device)
     kind = draw()
@@ -95,12 +96,12 @@ def random_small(x, t, scale, clean=0.35, near=0.35):
     return small(x, scale, *map(spread, (sigma, noise, quality))), spread(is_clean)
 
 
-# The set degradation that figures are given for.
+# The standard degradation of the published figures.
 SET = dict(sigma=0.3, noise=5.0, quality=65.0)
 
 
 def set_small(x, scale, seed=7):
-    """The set degradation: blur of 0.3 pixels of the small picture, noise of 5 and quality 65."""
+    """The standard degradation: blur of 0.3 pixels of the small image, noise of 5 and quality 65."""
     ones = torch.ones(x.shape[0], device=x.device)
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Figures on the validation set: python evaluate.py CHECKPOINT [--data DIR] [--json FILE]"""
+"""Figures on the validation set: python3 evaluate.py CHECKPOINT --data DIR [--json FILE]"""
 import argparse
 import json
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-import data
 import degrade
+from arguments import add_data, data_file
 from checkpoint import load
 from model import Dit, Vae
 
-LOW_BAND = 0.92                          # the part of it that is given back, chosen on the training set
+LOW_BAND = 0.92                          # the share that is blended back, chosen on the training set
 
 
 def psnr(a, b):
@@ -24,7 +24,7 @@ def luma(x):
 
 
 def ssim(a, b):
-    """Of luma, window of 11 with a spread of 1.5."""
+    """On luma, with a Gaussian window of 11 and a standard deviation of 1.5."""
     a, b = luma(a), luma(b)
     g = torch.exp(-(torch.arange(11, device=a.device) - 5.0).square() / 4.5)
     g = g / g.sum()
@@ -46,7 +46,7 @@ class Judge:
 
     @torch.no_grad()
     def run(self, x, restore):
-        """Pictures [T, 3, H, W] in [0, 1] through the model, padded as the engine pads."""
+        """Frames [T, 3, H, W] in [0, 1] through the model, padded as the engine pads."""
         t, _, h, w = x.shape
         padded = F.pad(x * 2 - 1, (0, -w % 16, 0, -h % 16), value=-1.0).to(self.dtype)
         z = self.vae.encode(padded.contiguous(memory_format=torch.channels_last), t)
@@ -55,7 +55,7 @@ class Judge:
         return (self.vae.decode(z, lt).float()[..., :h, :w] / 2 + 0.5).clamp(0, 1)
 
     def clip(self, x, restore, batch=5):
-        """In batches, as the engine cuts them."""
+        """In the batches of the engine."""
         return torch.cat([self.run(x[i:i + batch], restore) for i in range(0, len(x), batch)])
 
 
@@ -64,7 +64,7 @@ def bicubic(small, size):
 
 
 def low_band(out, small, strength=LOW_BAND):
-    """Gives back a part of what the small picture holds."""
+    """Blends the low frequencies of the input back into the result."""
     lost = small - degrade.resize(out, *small.shape[-2:])
     return out + strength * degrade.resize(lost, *out.shape[-2:])
 
@@ -100,18 +100,21 @@ def table(judge, photos, clips, frames=10):
 def show(rows):
     for case, methods in rows.items():
         for method, f in methods.items():
-            print(f"{case:24} {method:9} {f['psnr']:6.2f} dB  ssim {f['ssim']:.4f}  flicker {f['flicker']:.2f}", flush=True)
+            figures = f"{f['psnr']:6.2f} dB  ssim {f['ssim']:.4f}  flicker {f['flicker']:.2f}"
+            print(f"{case:24} {method:9} {figures}", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoint", type=Path)
-    parser.add_argument("--data", type=Path, default=Path("../../shared/data"))
+    add_data(parser)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    tar = data_file(parser, args, "val.tar")
+    import data                          # needs pillow, which the golden file does not
     device = "cuda" if torch.cuda.is_available() else "cpu"
     w, sizes, _ = load(args.checkpoint, device)
-    photos, clips = ({k: v.to(device) for k, v in s.items()} for s in data.validation(args.data / "val.tar"))
+    photos, clips = ({k: v.to(device) for k, v in s.items()} for s in data.validation(tar))
     rows = table(Judge(w, sizes), photos, clips)
     show(rows)
     if args.json:

@@ -1,4 +1,4 @@
-"""Writes a checkpoint as the engine reads it: python export.py CHECKPOINT FOLDER"""
+"""Writes a checkpoint in the format of the engine: python3 export.py CHECKPOINT FOLDER"""
 import argparse
 from pathlib import Path
 
@@ -13,12 +13,12 @@ TIME = 256
 
 
 def stored(value):
-    """Matrices and kernels as f16, vectors as they are: they are few, and norms need their digits."""
+    """Matrices and kernels in f16, vectors in f32: they are small, and norms need the precision."""
     return (value.half() if value.dim() > 1 else value.float()).contiguous().cpu()
 
 
 def time_embedding(width):
-    """Zeros: there is one step, and its modulation lies in the layers' own vectors."""
+    """Zeros: the model has one step, and the vectors of the layers hold its modulation."""
     layers = {"proj_in": (width, TIME), "proj_hid": (width, width), "proj_out": (6 * width, width)}
     for name, (rows, columns) in layers.items():
         yield f"emb_in.{name}.weight", torch.zeros(rows, columns, dtype=torch.float8_e4m3fn)
@@ -33,10 +33,10 @@ def main():
     w, sizes, steps = load(args.checkpoint, "cpu")
     vae, dit = shapes(sizes)
     w["encoder.conv_out.weight"][sizes.latent:] = 0
-    w["encoder.conv_out.bias"][sizes.latent:] = -30                # no spread: the mean is the latent
+    w["encoder.conv_out.bias"][sizes.latent:] = -30                # no variance: the mean is the latent
     args.folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: stored(w[name]) for name in vae}
-    # In bf16 its decoder makes clips flicker: the signal is small beside the constant channel.
+    # In bf16 the decoder makes clips flicker: the signal is small relative to the constant channel.
     properties = {"groups": "1", "scaling_factor": "1", "decoder": "f32", "steps": str(steps)}
     save_file(tensors, args.folder / "vae.safetensors", properties)
     tensors = {name: stored(w[name]) for name in dit} | dict(time_embedding(sizes.width))

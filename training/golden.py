@@ -1,4 +1,4 @@
-"""Writes what the engine must reproduce of an exported model: python golden.py FOLDER GOLDEN"""
+"""Writes the golden file of an exported model: python3 golden.py FOLDER GOLDEN"""
 import argparse
 from pathlib import Path
 
@@ -14,17 +14,14 @@ STRENGTH = 0.75
 
 
 def waves():
-    """Frames of eight bits that move."""
+    """A moving pattern in 8-bit steps."""
     t, c, y, x = torch.meshgrid(*(torch.arange(n) for n in (FRAMES, 3, HEIGHT, WIDTH)), indexing="ij")
     return degrade.bytes_of(0.5 + 0.4 * torch.sin(0.9 * x + 0.6 * y + c + 0.5 * t) * torch.cos(0.35 * y - 0.2 * t))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("golden", type=Path)
-    args = parser.parse_args()
-    files = (args.folder / name for name in ("vae.safetensors", "dit.safetensors"))
+def make(folder, golden):
+    """`folder` holds the exported model."""
+    files = (folder / name for name in ("vae.safetensors", "dit.safetensors"))
     w = {name: value.float() for file in files for name, value in load_file(file).items()}
     small = waves()
     size = SCALE * HEIGHT, SCALE * WIDTH
@@ -32,7 +29,15 @@ def main():
     lost = small - degrade.resize(out, HEIGHT, WIDTH)
     given = (out + STRENGTH * degrade.resize(lost, *size)).clamp(0, 1)
     tensors = {"input": small, "output": out.half(), "low_band": given.half()}
-    save_file({name: value.contiguous() for name, value in tensors.items()}, args.golden)
+    save_file({name: value.contiguous() for name, value in tensors.items()}, golden)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="the exported model, such as crates/reseed-model/assets/nano")
+    parser.add_argument("golden", type=Path, help="the safetensors file to write")
+    args = parser.parse_args()
+    make(args.folder, args.golden)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The networks: a causal video VAE and a one-step transformer, in the layout that the engine reads.
 
-Weights are a flat dict keyed as in the checkpoint. A clip is [B*T, C, H, W] (channels last in memory) with T beside it:
-the frames of a clip stand behind each other. Every temporal convolution sees the first frame repeated before a clip.
+Weights are a flat dict keyed as in the checkpoint. A clip is [B*T, C, H, W] (channels last in memory) and a number T:
+the frames of a clip are consecutive. Every temporal convolution reads the first frame repeated before a clip.
 """
 import math
 from dataclasses import dataclass, asdict
@@ -15,7 +15,7 @@ HEAD, PATCH = 128, 2
 
 @dataclass(frozen=True)
 class Sizes:
-    """Everything that is a number. `groups` is one: a norm sees all channels of a frame."""
+    """The sizes of the model. `groups` is one: a norm covers all channels of a frame."""
     channels: tuple = (16, 32, 64, 64)
     layers: int = 1                # residual blocks of an encoder level
     decoder_layers: int = 1        # and of a decoder level
@@ -31,7 +31,7 @@ class Sizes:
         return asdict(self)
 
 
-# ---- norm and SiLU in one, forward and backward written out so that each is one or two passes ------
+# ---- norm and SiLU fused, forward and backward in one or two passes each
 
 def norm_forward(x, gain, bias):
     """silu(gain * (x - mean) / std + bias), statistics over a frame's channels and pixels."""
@@ -60,7 +60,7 @@ class NormSilu(torch.autograd.Function):
 
     @classmethod
     def compile(cls):
-        """One kernel a pass instead of a dozen; shapes stay open."""
+        """One kernel per pass instead of a dozen; shapes are dynamic."""
         torch._dynamo.config.cache_size_limit = 64
         cls.forward_step = staticmethod(torch.compile(norm_forward, dynamic=True))
         cls.backward_step = staticmethod(torch.compile(norm_backward, dynamic=True))
@@ -76,7 +76,7 @@ class NormSilu(torch.autograd.Function):
         return NormSilu.backward_step(grad, *ctx.saved_tensors)
 
 
-# ---- the VAE -------------------------------------------------------------------------------------
+# ---- the VAE
 
 class Vae:
     def __init__(self, w, sizes):
@@ -89,7 +89,7 @@ class Vae:
 
     def conv(self, name, x, t, stride=1, time_stride=1, pad=1):
         weight, bias = self.w[name + ".weight"], self.w[name + ".bias"].to(x.dtype)
-        if weight.shape[2] == 1 or t == 1:                       # a still: all taps see one frame
+        if weight.shape[2] == 1 or t == 1:                       # a still: all taps read one frame
             return F.conv2d(x, plane(weight.sum(2), x), bias, stride, pad)
         clip = x.unflatten(0, (-1, t))
         clip = torch.cat([clip[:, :1], clip[:, :1], clip], 1).transpose(1, 2)
@@ -105,7 +105,7 @@ class Vae:
         return x + h
 
     def down(self, name, x, t, time):
-        """Looks one row below and one column to the right; frame 0 stays alone, then pairs become one."""
+        """Pads one row at the bottom and one column at the right; frame 0 stays alone, then pairs become one frame."""
         x = F.pad(x, (0, 1, 0, 1))
         y = self.conv(name + ".conv", x, t, stride=2, time_stride=2 if time else 1, pad=0)
         return y, (t + 1) // 2 if time else t
@@ -126,11 +126,11 @@ class Vae:
         return self.resnet(name + ".resnets.1", self.resnet(name + ".resnets.0", x, t), t)
 
     def head(self, half, h, t):
-        """In float32: the signal is small beside what it stands on."""
+        """In float32: the signal is small relative to its offset."""
         return self.conv(half + ".conv_out", self.norm(half + ".conv_norm_out", h.float()), t)
 
     def encode(self, x, t):
-        """Pictures in [-1, 1] to latents' means."""
+        """Frames in [-1, 1] to the means of their latents."""
         h, t = self.encoder_trunk(x, t)
         return self.head("encoder", h, t)[:, :self.sizes.latent].to(x.dtype)
 
@@ -161,7 +161,7 @@ def plane(kernel, x):
     return kernel.to(x.dtype).contiguous(memory_format=torch.channels_last)
 
 
-# ---- the transformer -----------------------------------------------------------------------------
+# ---- the transformer
 
 def rms(x, gain=None):
     y = F.rms_norm(x.float(), (x.shape[-1],), eps=DIT_EPS)
@@ -169,7 +169,7 @@ def rms(x, gain=None):
 
 
 def cell(grid):
-    """Size of a full window: the plane is thought scaled to the area of 720p and cut in three both ways."""
+    """Size of a full window: the plane, scaled to the area of 720p, is cut in three along both axes."""
     t, h, w = grid
     s = math.sqrt(45 * 80 / (h * w))
     return math.ceil(min(t, 30) / 4), math.ceil(round(h * s) / 3), math.ceil(round(w * s) / 3)
@@ -182,7 +182,7 @@ def cuts(length, size, shifted):
 
 
 def rotations(size, text, device):
-    """Cosines and sines [N, 1, 63] of a window's tokens, then of the text's. Video stands behind the text in time."""
+    """Cosines and sines [N, 1, 63] of the tokens of a window, then of the text. Video comes after the text in time."""
     freqs = 10000.0 ** (-torch.arange(21, dtype=torch.float64) / 21)
     t, h, w = torch.meshgrid(*(torch.arange(n) for n in size), indexing="ij")
     video = torch.stack([t + text, h, w], -1).flatten(0, 2)
@@ -243,7 +243,7 @@ class Dit:
         return x + self.linear(p + ".proj_out", h, dtype) * self.w[f"blocks.{i}.ada.all.mlp_gate"]
 
     def restore(self, z, t, full=None):
-        """Latents [B*T, C, H, W] to restored ones. `full` is the size of a window, else what the grid asks for."""
+        """Latents [B*T, C, H, W] to restored latents. `full` is the window size; the grid decides by default."""
         n, c, h, w = z.shape
         dtype, s = z.dtype, self.sizes
         pixels = torch.cat([z, z, torch.ones_like(z[:, :1])], 1)

@@ -1,8 +1,9 @@
-"""Where training starts: a VAE that is a linear transform code, a transformer that changes nothing.
+"""Initial weights: a VAE that is a linear transform code, and a transformer that changes nothing.
 
-The transform is a tree of principal components: 2x2 pixels, then 2x2 of those in two frames, then the same again. Residual
-branches end in zeros, so that at the start only the tree acts. Norms would undo amplitudes; one channel of every tensor is
-a constant so large that it rules the statistics, and the norms hardly act. SiLU is nearly linear around its inflection.
+The transform is a tree of principal components: 2x2 pixels, then 2x2 of those in two frames, then the same again.
+Residual branches end in zeros, so that at the start only the tree acts. Norms would remove amplitudes: one channel of
+every tensor is a constant so large that it dominates the statistics, and the norms hardly act. SiLU is nearly linear
+around its inflection.
 """
 import math
 
@@ -80,7 +81,7 @@ def shapes(s):
 
 
 def start(sizes, samples, seed=1):
-    """Weights of both networks. `samples` are pictures of a few clips [B, 5, 3, H, W] in [-1, 1], stills among them."""
+    """Weights of both networks. `samples` [B, 5, 3, H, W] in [-1, 1] are clips and stills."""
     generator = torch.Generator().manual_seed(seed)
     vae, dit = shapes(sizes)
     w = {name: vae_tensor(name, shape, generator) for name, shape in vae.items()}
@@ -99,7 +100,7 @@ def vae_tensor(name, shape, generator):
 
 
 def anchored(name, shape, generator):
-    """A random convolution whose last channel is the constant that rules the next norm."""
+    """A random convolution whose last channel is the constant that dominates the next norm."""
     if name.endswith("bias"):
         value = torch.zeros(shape)
         value[-1] = ANCHOR * math.sqrt(shape[0])
@@ -110,13 +111,14 @@ def anchored(name, shape, generator):
 
 
 def free(name, shape):
-    """What training may change of a VAE's tensor, as ones and zeros: not the constants, nor what reads or writes them."""
+    """Mask of the values that training may change in a VAE tensor: neither constants nor their neighbours."""
     mask = torch.ones(shape)
     if name.endswith(("conv_out.weight", "conv_out.bias")):
         return mask
     phases = 1 if "upscale_conv" not in name else 4 if "up_blocks.2" in name else 8
     mask.view(phases, shape[0] // phases, -1)[:, -1] = 0
-    if any(part in name for part in ("conv_shortcut.w", "downsamplers.0.conv.w", "upscale_conv.w", "upsamplers.0.conv.w")):
+    parts = ("conv_shortcut.w", "downsamplers.0.conv.w", "upscale_conv.w", "upsamplers.0.conv.w")
+    if any(part in name for part in parts):
         mask[:, -1] = 0
     return mask
 
@@ -133,7 +135,7 @@ def dit_tensor(name, shape, generator):
 
 
 def blocks(v, time):
-    """[B, T, C, H, W] to [B, T', z*2*2*C, H/2, W/2]: frame 0 stands for two of itself, then pairs; order z, row, column, c."""
+    """[B, T, C, H, W] to [B, T', z*2*2*C, H/2, W/2]: frame 0 counts twice, then pairs; order z, row, column, c."""
     b, t, c, h, w = v.shape
     if time:
         v = torch.cat([v[:, :1], v], 1).unflatten(1, (-1, 2))
@@ -144,7 +146,7 @@ def blocks(v, time):
 
 
 def principal(x, keep):
-    """Orthonormal rows that keep most of x [B, T, N, H, W], and what each has of it."""
+    """The orthonormal rows with the most energy of x [B, T, N, H, W], and the energy of each."""
     rows = x.permute(0, 1, 3, 4, 2).flatten(0, 3).double()
     values, vectors = torch.linalg.eigh(rows.T @ rows / rows.shape[0])
     order = values.argsort(descending=True)[:keep]
@@ -158,7 +160,7 @@ def lay_tree(w, s, samples):
         x = blocks(v, time=i > 0)
         basis, spread = principal(x, min(x.shape[2], c[i] - 2))
         v = torch.einsum("kn,btnhw->btkhw", basis, x)
-        inner = scale.repeat(x.shape[2] // len(scale))                               # what the stored channels are scaled by
+        inner = scale.repeat(x.shape[2] // len(scale))                               # scales of the stored channels
         scale = 0.7 * (spread / spread[0]).sqrt() / spread
         analyses.append(scale[:, None] * basis / inner)
         syntheses.append((inner[:, None] * basis.T) / scale)
@@ -197,15 +199,15 @@ def lay_tree(w, s, samples):
 
 
 def pass_on(kernel, anchor):
-    """A shortcut between widths: signals go on, the constant grows with the width."""
+    """A shortcut between widths: signals pass, the constant grows with the width."""
     shared = min(kernel.shape[:2]) - 2
     kernel[:shared, :shared, 0, 0, 0] = torch.eye(shared, device=kernel.device)
     kernel[-1, -1] = anchor
 
 
 def straighten(w, half, h, n):
-    """Lets the last norm bring the first n channels of h to SiLU's inflection; gives their means, spreads and reaches. The
-    channel before the last is still empty: it shows how far the frame's mean moved them all."""
+    """Sets the last norm so that the first n channels of h lie at the inflection of SiLU; returns their means, standard
+    deviations and ranges. The channel before the last is empty: it shows the shift by the mean of the frame."""
     signal = h[:, :n].transpose(0, 1).flatten(1)
     mean, spread = signal.mean(1), signal.std(1)
     reach = torch.quantile((signal - mean[:, None]).abs(), 0.999, 1)
@@ -219,7 +221,7 @@ def straighten(w, half, h, n):
 
 
 def close(w, half, reach, mean):
-    """The last convolution undoes that, to a given mean and reach."""
+    """Sets the last convolution to invert that, to a given mean and range."""
     gain, norm = reach / (SLOPE * REACH), w[half + ".conv_norm_out.weight"]
     n = len(gain)
     shared = gain * norm[:n] / norm[-2]

@@ -1,12 +1,12 @@
-"""Trains the model, stage by stage, each for so many minutes, from a checkpoint if there is one:
+"""Trains the model in stages of given minutes, from a checkpoint if one is given:
 
-    python train.py --out run vae-images:1 vae-clips:2 dit:1 end-to-end:5
+    python3 train.py --data DIR --out run vae-images:1 vae-clips:2 dit:1 end-to-end:5
 
 vae-images   the VAE on photographs
 vae-clips    the VAE on clips and photographs
-dit          the transformer on degraded photographs and clips, the VAE as it is
-end-to-end   both on degraded pictures, and the VAE on clean ones
-restore      the same, mostly on sharp photographs made four times smaller
+dit          the transformer on degraded photographs and clips, with the VAE frozen
+end-to-end   both on degraded images, and the VAE on clean images
+restore      the same, mostly on sharp photographs at a quarter of their size
 """
 import argparse
 import json
@@ -19,16 +19,17 @@ import torch
 import checkpoint
 import degrade
 import evaluate
+from arguments import add_data, data_file
 from data import TILE, Train, validation
 from model import Dit, NormSilu, Sizes, Vae
 from start import free, shapes, start
 
 LOWEST_RATE, VECTOR_FAN, WARM_STEPS, AVERAGE = 0.01, 150, 300, 0.999
-BARE = 0.3                               # share of the loss that is taken before the low band is given back
+BARE = 0.3                               # share of the loss that is taken before the low band is blended back
 
 
 class Task:
-    """A kind of batch: crops, whether they are restored and from what scale, and the size of the tiles they are cut from."""
+    """A kind of batch: its crops, the scale that they are restored from (or None), and the size of the tiles."""
 
     def __init__(self, count, h, w, frames=1, scale=None, window=None, level=TILE):
         self.count, self.h, self.w, self.frames, self.scale, self.window = count, h, w, frames, scale, window
@@ -36,13 +37,15 @@ class Task:
 
     def shrunk(self):
         """The same on a few small crops."""
-        side = lambda n: n // 4 // 16 * 16
-        return Task(max(2, self.count // 8), side(self.h), side(self.w), self.frames, self.scale, self.window, self.level)
+        count, h, w = max(2, self.count // 8), self.h // 4 // 16 * 16, self.w // 4 // 16 * 16
+        return Task(count, h, w, self.frames, self.scale, self.window, self.level)
 
     def loss(self, w, sizes, train, dtype):
         h, width, t, vae, latents = self.h, self.w, self.frames, Vae(w, sizes), (self.frames + 3) // 4
         with torch.no_grad():
-            seen = x = train.stills(self.count, h, width, self.level) if t == 1 else train.moving(self.count, t, h, width)
+            still = t == 1
+            x = train.stills(self.count, h, width, self.level) if still else train.moving(self.count, t, h, width)
+            seen = x
             if self.scale:
                 small, clean = degrade.random_small(x, t, self.scale)
                 seen = degrade.resize(small, h, width).clamp(0, 1)
@@ -58,13 +61,13 @@ class Task:
 
 
 def trust(clean):
-    """How much of the low band is given back: all of a clean picture's, at most half of a degraded one's."""
+    """Share of the low band that is blended back: all of it for a clean image, at most half for a degraded one."""
     part = torch.where(clean, 1.0, 0.5 * torch.rand(clean.shape, device=clean.device))
     return part[:, None, None, None]
 
 
 def distance(a, b, t):
-    """Logarithm of each clip's mean square, as the figures are in decibels, and the mean difference of frame differences."""
+    """Logarithm of the mean square error of each clip, and the mean error of the differences between frames."""
     a, b = a.unflatten(0, (-1, t)), b.unflatten(0, (-1, t))
     loss = 0.05 * ((a - b).square().mean((1, 2, 3, 4)) + 1e-5).log().mean()
     if t > 1:
@@ -95,7 +98,7 @@ SHARP = [
     (CLIPS, 1),
 ]
 even = lambda tasks: [(task, 1) for task in tasks]
-# Stage: its batches and how often each comes, what is trained, the highest rate (over the number of values a layer sums).
+# Stage: its batches and their counts per round, the trained networks, the highest rate times the fan-in of a layer.
 STAGES = {
     "vae-images": (even([STILLS]), ("vae",), 0.04),
     "vae-clips": (even([STILLS, CLIPS]), ("vae",), 0.04),
@@ -106,7 +109,7 @@ STAGES = {
 
 
 class Stage:
-    """One stage's parameters, optimiser and steps; on a GPU each step is a graph that is recorded once."""
+    """Parameters, optimiser and steps of one stage. On a GPU each step is a CUDA graph."""
 
     def __init__(self, name, weights, sizes, train, args, origin=None, done=0):
         tasks, parts, self.rate = STAGES[name]
@@ -118,11 +121,12 @@ class Stage:
         self.params = list(self.names.values())
         self.average = [p.detach().clone() for p in self.params]
         self.free = {p: free(n, p.shape).to(train.device) for n, p in self.names.items() if n in vae}
-        # What a step changes at a layer's output grows with what it sums over, so the rate falls with that.
+        # The effect of a step on the output of a layer grows with its fan-in, so the rate falls with it.
         fans = {p: p[0].numel() if p.dim() > 1 else VECTOR_FAN for p in self.params}
-        self.groups = [{"params": [p for p in self.params if fans[p] == fan], "lr": torch.tensor(1e-9, device=train.device),
-                        "part": 1 / fan} for fan in sorted(set(fans.values()))]
-        self.optimizer = torch.optim.Adam(self.groups, betas=(0.9, 0.999), eps=1e-8, capturable=self.cuda, fused=self.cuda)
+        self.groups = [{"params": [p for p in self.params if fans[p] == fan], "part": 1 / fan,
+                        "lr": torch.tensor(1e-9, device=train.device)} for fan in sorted(set(fans.values()))]
+        self.optimizer = torch.optim.Adam(self.groups, betas=(0.9, 0.999), eps=1e-8,
+                                          capturable=self.cuda, fused=self.cuda)
         if origin:
             checkpoint.load_moments(origin, self.optimizer, self.names, done)
         self.seen = [torch.zeros((), device=train.device) for _ in tasks]
@@ -159,7 +163,7 @@ class Stage:
         return graph.replay
 
     def run(self, minutes, begun):
-        """Turns through the tasks until the time is over; the rate rises quickly and falls as a cosine of time."""
+        """Takes the tasks in turn until the time is over. The rate rises quickly and falls as a cosine of time."""
         start, count, kept = time.time(), 0, self.copies()
         while (part := (time.time() - start) / (60 * minutes)) < 1:
             rate = self.rate * max(LOWEST_RATE, 0.5 + 0.5 * math.cos(math.pi * part))
@@ -200,7 +204,7 @@ class Stage:
 
 
 def first_weights(sizes, train):
-    """Seven stills for three clips: the code then serves both."""
+    """Seven stills for three clips, so that the transform suits both."""
     stills = train.stills(420, 64, 64)[:, None].expand(-1, 5, -1, -1, -1)
     moving = train.moving(180, 5, 64, 64).unflatten(0, (-1, 5))
     return start(sizes, torch.cat([stills, moving])[torch.randperm(600)] * 2 - 1)
@@ -209,16 +213,17 @@ def first_weights(sizes, train):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stages", nargs="*", help="stage:minutes")
-    parser.add_argument("--data", type=Path, default=Path("../../shared/data"))
-    parser.add_argument("--from", dest="origin", type=Path, help="checkpoint to go on from")
+    add_data(parser)
+    parser.add_argument("--from", dest="origin", type=Path, help="checkpoint to continue from")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--small", action="store_true", help="small batches, to try the code on a CPU")
     args = parser.parse_args()
+    tar = data_file(parser, args, "train.tar")
     began, device = time.time(), "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(args.seed)
     torch.backends.cudnn.benchmark = True
-    train = Train(args.data / "train.tar", device)
+    train = Train(tar, device)
     steps = 0
     if args.origin:
         weights, sizes, steps = checkpoint.load(args.origin, device)
@@ -249,8 +254,9 @@ def main():
 
 
 def watch(judge, held):
-    """Reconstruction and 4x restoration of the photographs held back, in dB, with bicubic beside it."""
-    up = evaluate.bicubic(degrade.bytes_of(degrade.resize(held, held.shape[-2] // 4, held.shape[-1] // 4)), held.shape[-2:])
+    """PSNR on the held-back photographs: reconstruction, 4x restoration, and bicubic."""
+    small = degrade.resize(held, held.shape[-2] // 4, held.shape[-1] // 4)
+    up = evaluate.bicubic(degrade.bytes_of(small), held.shape[-2:])
     one = lambda x, restore: torch.cat([judge.run(p[None], restore) for p in x])
     return [round(evaluate.psnr(y, held), 2) for y in (one(held, False), one(up, True), up)]
 

@@ -129,7 +129,7 @@ pub struct RoundtripArgs {
 
 #[derive(Args, Clone)]
 pub struct DemoArgs {
-    /// Folder for the results.
+    /// ModelFolder for the results.
     #[arg(default_value = "reseed-demo")]
     pub output: PathBuf,
     /// Device: cpu, cuda or cuda:N; auto is a GPU if there is one, else the CPU.

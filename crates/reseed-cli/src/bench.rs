@@ -11,10 +11,10 @@ use std::time::Instant;
 
 use reseed::Profile;
 use reseed::internals::memory::Watch;
-use reseed::internals::model::plan::{Cut, slices, whole_frames};
+use reseed::internals::model::plan::{TileInput, padded_frames, slices};
 use reseed::internals::model::weights::formula::uniform;
-use reseed::internals::model::{Slice, Stream};
-use reseed::internals::ops::{Code, CopyTime, Cost, Depth, Ops, PendingDownload, Pixels, ProfileOps, Record};
+use reseed::internals::model::{SliceData, Stream};
+use reseed::internals::ops::{Code, CopyTime, Cost, Depth, PendingDownload, Pixels, ProfileOps, Record};
 use reseed::internals::{self, Clip, ClipPlan, Device, load_coder, vae_weights};
 use serde_json::json;
 
@@ -30,7 +30,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     for direction in args.direction.map_or(vec![Direction::Encode, Direction::Decode], |only| vec![only]) {
         let (config, coder) = load_coder(&*device.ops, &*source, direction.into())?;
         let clip = Clip::new(direction.into(), &*coder, &config, args.size, args.frames as usize);
-        Case { device, args, clip, frames: whole_frames(args.frames as usize, config.temporal_factor()) }.time()?;
+        Case { device, args, clip, frames: padded_frames(args.frames as usize, config.temporal_factor()) }.time()?;
     }
     Ok(())
 }
@@ -60,17 +60,17 @@ impl Case<'_> {
         let planned = internals::reserve(self.device, &self.args.run.plan.settings(), &[self.clip])?.swap_remove(0);
         planned.warning().iter().for_each(|warning| report::warn(warning));
         let parts = slices(self.clip.frames, planned.step());
-        if self.clip.cut == Cut::Pictures {
+        if self.clip.cut == TileInput::Frames {
             let input = self.draw(&parts, |drawn| Pixels::U8(drawn.iter().map(|&v| u8::nearest(v as f32)).collect()));
             self.measure(&planned, &input, |ops, stream, codes, last| {
-                Ok(ops.send(&stream.run(Slice::Pixels(codes), last)?)?)
+                Ok(ops.start_download(&stream.run(SliceData::Pixels(codes), last)?)?)
             })
         } else {
             // Unit variance, as latents have.
             let input: Vec<Vec<f32>> =
                 self.draw(&parts, |drawn| drawn.iter().map(|v| (v * 3f64.sqrt()) as f32).collect());
             self.measure(&planned, &input, |ops, stream, values, last| {
-                Ok(ops.send_pixels(&stream.run(Slice::Values(values), last)?, Depth::Eight)?)
+                Ok(ops.start_download_pixels(&stream.run(SliceData::Values(values), last)?, Depth::Eight)?)
             })
         }
     }
@@ -87,10 +87,10 @@ impl Case<'_> {
         &self,
         planned: &ClipPlan,
         input: &[S],
-        start: impl Fn(&dyn Ops, &mut Stream, &S, bool) -> Result<Box<dyn PendingDownload<T>>>,
+        start: impl Fn(&dyn reseed::internals::ops::Device, &mut Stream, &S, bool) -> Result<Box<dyn PendingDownload<T>>>,
     ) -> Result<()> {
         let mut result = T::default();
-        let mut once = |ops: &dyn Ops| -> Result<Seconds> {
+        let mut once = |ops: &dyn reseed::internals::ops::Device| -> Result<Seconds> {
             let moment = || self.device.gpu.as_ref().map(|gpu| gpu.timestamp()).transpose();
             let (first, clock) = (moment()?, Instant::now());
             let mut stream = planned.stream(ops, self.clip.coder, self.clip.plane);
@@ -130,7 +130,7 @@ impl Case<'_> {
 
     fn print(&self, times: &[f64], records: Vec<Record>, memory: HostMemory, gpu: Option<GpuFigures>) {
         let (median, frames, ops) = (times[times.len() / 2], self.frames, &self.device.ops);
-        let name = if self.clip.cut == Cut::Pictures { "encode" } else { "decode" };
+        let name = if self.clip.cut == TileInput::Frames { "encode" } else { "decode" };
         let mut cost = Cost::default();
         records.iter().for_each(|r| cost += r.cost);
         let gflops = cost.flops as f64 / median / 1e9;
@@ -139,7 +139,7 @@ impl Case<'_> {
             say!(
                 "{}",
                 json!({
-                    "event": "bench", "command": format!("vae {name}"), "device": ops.device(), "size": size,
+                    "event": "bench", "command": format!("vae {name}"), "device": ops.name(), "size": size,
                     "dtype": ops.precision().to_string(), "frames": frames, "picture_bits": 8,
                     "seconds": times, "median": median, "fps": frames as f64 / median,
                     "gflops_per_second": gflops, "peak_above_weights_bytes": memory.above_weights(),
@@ -157,7 +157,7 @@ impl Case<'_> {
                 "vae {name} {frames} frames {size} of 8 bits, {} on {}: median {median:.3} s ({first:.3} to {last:.3}), \
                  {:.3} fps, {gflops:.1} effective GFLOP/s",
                 ops.precision(),
-                ops.device(),
+                ops.name(),
                 frames as f64 / median,
             );
             say!("{}", memory.line());

@@ -1,9 +1,9 @@
 //! `reseed doctor`: the devices and tools of this machine.
 
 use reseed::internals::cpu::{CpuOps, Level};
-use reseed::internals::ops::Ops;
+use reseed::internals::ops::Device;
 use reseed::internals::{GpuInfo, Tuning, auto, gpus, kernel_stamp, memory, tuning};
-use reseed::media::video::ffmpeg;
+use reseed::media::ffmpeg_path;
 
 use crate::failure::Result;
 use crate::report::bytes;
@@ -15,14 +15,14 @@ pub fn run() -> Result<()> {
     let kernels = kernel_stamp().unwrap_or("none");
     say!("reseed  {}, commit {}, kernels {kernels}", env!("CARGO_PKG_VERSION"), env!("RESEED_COMMIT"));
     say!("device  {} by default (--device)", auto());
-    say!("cpu     {}, {dtype} by default", cpu.device());
+    say!("cpu     {}, {dtype} by default", cpu.name());
     say!("levels  {} (cap with RESEED_CPU)", levels.join(", "));
     match gpus() {
         Ok(gpus) => gpus.iter().for_each(gpu),
         Err(error) => say!("cuda    {error}"),
     }
     say!("tuning  {}", tuning_line(&tuning()));
-    match ffmpeg() {
+    match ffmpeg_path() {
         Ok(path) => say!("ffmpeg  {}", path.display()),
         Err(error) => say!("ffmpeg  {error}"),
     }

@@ -34,7 +34,7 @@ fn print(args: &EstimateArgs, dtype: Precision, estimate: &ClipEstimate) {
                 "width": args.size.w, "height": args.size.h, "dtype": dtype.to_string(),
                 "weights_bytes": weights, "peak_above_weights_bytes": peak, "flops": report.cost.flops,
                 "traffic_bytes": report.cost.bytes, "ops": report.ops,
-                "offloaded_bytes": report.offloaded, "frames_at_once": plan.keeping.at_once,
+                "offloaded_bytes": report.offloaded, "frames_at_once": plan.cache_plan.chunk_frames,
                 "gpu_peak_bytes": gpu, "slices": slices, "slice_latents": plan.slice, "tiles": tiles,
                 "tiles_at_once": workers,
             })
@@ -53,6 +53,6 @@ fn print(args: &EstimateArgs, dtype: Precision, estimate: &ClipEstimate) {
         say!("offloaded   {} in host memory", bytes(report.offloaded));
     }
     let tiled = if tiles > 1 { format!(", {tiles} tiles each, {workers} at the same time") } else { String::new() };
-    let (slice, at_once) = (plan.slice, plan.keeping.at_once);
+    let (slice, at_once) = (plan.slice, plan.cache_plan.chunk_frames);
     say!("plan        {slices} slices of {slice} latent frames, {at_once} frames at once{tiled}");
 }

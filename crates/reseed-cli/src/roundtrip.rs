@@ -4,7 +4,7 @@ use std::path::Path;
 
 use reseed::internals::memory::Watch;
 use reseed::internals::model::Vae;
-use reseed::internals::ops::{Ops, ProfileOps};
+use reseed::internals::ops::ProfileOps;
 use reseed::internals::{Roundtrip, refuse_same_file, vae_weights};
 use reseed::media::Source;
 use reseed::{Error, Profile};
@@ -36,7 +36,7 @@ fn roundtrip(mut source: Box<dyn Source>, args: &RoundtripArgs) -> Result<()> {
     let device = open_device(run)?;
     let vae = Vae::load(&*device.ops, &*vae_weights(&args.weights)?)?;
     let profiler = run.compute.profile.then(|| ProfileOps::new(&*device.ops));
-    let ops: &dyn Ops = profiler.as_ref().map_or(&*device.ops, |profiler| profiler);
+    let ops: &dyn reseed::internals::ops::Device = profiler.as_ref().map_or(&*device.ops, |profiler| profiler);
     let info = source.info().clone();
     let mut sink = reseed::media::create(output, &info).map_err(Failure::output)?;
     let watch = Watch::start();
@@ -61,24 +61,18 @@ fn print(
     memory: HostMemory,
     output: &Path,
     args: &RunArgs,
-    ops: &dyn Ops,
+    ops: &dyn reseed::internals::ops::Device,
 ) {
     let seconds = progress.elapsed().as_secs_f64();
     if args.compute.json {
         let done = json!({
-            "event": "done", "command": "vae roundtrip", "device": ops.device(), "dtype": ops.precision().to_string(),
+            "event": "done", "command": "vae roundtrip", "device": ops.name(), "dtype": ops.precision().to_string(),
             "frames": frames, "seconds": seconds, "fps": progress.fps(), "psnr": psnr, "ssim": ssim,
             "output": output.to_string_lossy(),
         });
         say!("{}", merged(done, memory.json()));
     } else if !report::is_quiet() {
-        say!(
-            "{}: {} frames in {seconds:.2} s ({:.2} fps) on {}",
-            output.display(),
-            frames,
-            progress.fps(),
-            ops.device()
-        );
+        say!("{}: {} frames in {seconds:.2} s ({:.2} fps) on {}", output.display(), frames, progress.fps(), ops.name());
         say!("PSNR {psnr:.2} dB, SSIM {ssim:.4}");
         say!("{}", memory.line());
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use reseed::internals::memory::Watch;
-use reseed::internals::model::plan::{Cut, padded_plane, whole_frames};
+use reseed::internals::model::plan::{TileInput, padded_frames, padded_plane};
 use reseed::internals::model::{Coder, Config, Vae};
-use reseed::internals::ops::{CopyTime, Ops, ProfileOps, Shape};
+use reseed::internals::ops::{CopyTime, ProfileOps, Shape};
 use reseed::internals::{
     self, Clip, CoderRun, Device, Extended, TensorInput, TensorOutput, crop, refuse_same_file, vae_weights,
 };
@@ -67,7 +67,7 @@ fn encode_once(args: &TensorArgs) -> Result<()> {
     let (config, encoder) = Vae::load_encoder(&*device.ops, &*source)?;
 
     let (frames, plane) = (input.frames, input.plane);
-    let total = whole_frames(frames, config.temporal_factor());
+    let total = padded_frames(frames, config.temporal_factor());
     let padded = padded_plane(plane, config.spatial_factor());
     let latent = encoder.plane_out(padded);
     let shape = Thw { t: encoder.frames_out(total, true), h: latent.h, w: latent.w };
@@ -82,11 +82,11 @@ fn encode_once(args: &TensorArgs) -> Result<()> {
         i += 1;
         (i <= frames).then(|| input.frame(i - 1, config.image)).transpose()
     };
-    let mut extended = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
-    let clip = Clip { coder: &encoder, config: &config, cut: Cut::Pictures, plane: padded, frames: total };
+    let mut source_frame = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
+    let clip = Clip { coder: &encoder, config: &config, cut: TileInput::Frames, plane: padded, frames: total };
     let run = Run { name: "vae encode", args: &args.run, device: &device, clip, total };
     let done = run.run(
-        |count| extended.slice(count),
+        |count| source_frame.slice(count),
         |values| {
             let frame = latent.count() * encoder.channels_out();
             values.chunks_exact(frame).try_for_each(|frame| output.frame(frame, encoder.channels_out()))
@@ -121,7 +121,8 @@ fn decode_once(args: &TensorArgs) -> Result<()> {
         i = end;
         Ok(latents?.concat())
     };
-    let clip = Clip { coder: &decoder, config: &config, cut: Cut::Latents, plane: input.plane, frames: input.frames };
+    let clip =
+        Clip { coder: &decoder, config: &config, cut: TileInput::Latents, plane: input.plane, frames: input.frames };
     let run = Run { name: "vae decode", args: &args.run, device: &device, clip, total };
     let done = run.run(next, |values| {
         for frame in values.chunks_exact(whole.count() * config.image).take(left) {
@@ -139,13 +140,13 @@ fn chw(thw: Thw, channels: usize) -> Shape {
     Shape::from([thw.t, channels, thw.h, thw.w])
 }
 
-/// Length and size of the clip before it was extended and padded, where the encoder recorded them.
+/// Length and size of the clip before it was source_frame and padded, where the encoder recorded them.
 fn original(input: &TensorInput, config: &Config, frames: usize, plane: Hw) -> (usize, Hw) {
     let recorded = || {
         let recorded = (input.number("frames")?, Hw::new(input.number("height")?, input.number("width")?));
         let (n, size) = recorded;
         let possible = n > 0
-            && whole_frames(n, config.temporal_factor()) == frames
+            && padded_frames(n, config.temporal_factor()) == frames
             && padded_plane(size, config.spatial_factor()) == plane;
         possible.then_some(recorded)
     };
@@ -171,7 +172,7 @@ impl Run<'_> {
         let watch = Watch::start();
         let device = self.device;
         let profiler = self.args.compute.profile.then(|| ProfileOps::new(&*device.ops));
-        let ops: &dyn Ops = profiler.as_ref().map_or(&*device.ops, |profiler| profiler);
+        let ops: &dyn reseed::internals::ops::Device = profiler.as_ref().map_or(&*device.ops, |profiler| profiler);
         device.ops.copy_time()?;
         let mut progress = Progress::new(self.name, Some(self.total), self.args.compute.json);
         let coder = CoderRun { device, ops, clip: self.clip, settings: self.args.plan.settings() };
@@ -205,13 +206,13 @@ impl Done<'_> {
         }
         if args.compute.json {
             let done = json!({
-                "event": "done", "command": name, "device": device.ops.device(),
+                "event": "done", "command": name, "device": device.ops.name(),
                 "dtype": device.ops.precision().to_string(), "frames": total, "seconds": seconds, "fps": fps,
                 "gpu_peak_bytes": peak, "copy_seconds": copies.copying, "copy_hidden": copies.hidden(),
             });
             say!("{}", merged(done, memory.json()));
         } else if !report::is_quiet() {
-            say!("{total} frames in {seconds:.2} s ({fps:.2} fps) on {}", device.ops.device());
+            say!("{total} frames in {seconds:.2} s ({fps:.2} fps) on {}", device.ops.name());
             say!("{}", memory.line());
             if let Some(peak) = peak {
                 let (peak, hidden) = (bytes(peak), 100.0 * copies.hidden());

@@ -235,7 +235,7 @@ fn after_a_disk_that_is_full_for_encoders() {
     command.current_dir(job.lab.path(""));
     let said = common::outcome(command);
     assert_eq!(said.code, Some(1), "{}", said.stderr);
-    assert!(said.stderr.contains("out.mkv: ffmpeg died while writing it: "), "{}", said.stderr);
+    assert!(said.stderr.contains("out.mkv: ffmpeg failed while writing it: "), "{}", said.stderr);
     assert!(said.stderr.contains("finished frames are kept: --resume continues"), "{}", said.stderr);
     assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
     job.resume();
@@ -275,7 +275,7 @@ fn a_lost_output_is_not_gone_on_with() {
     fs::write(job.lab.path(".out.y4m.partial"), "YUV4MPEG2").unwrap();
     let said = job.lab.run(&format!("{} --resume", job.words));
     assert_eq!(said.code, Some(1));
-    assert!(said.stderr.contains(".out.y4m.partial: frame 1, which was written, is not in it"), "{}", said.stderr);
+    assert!(said.stderr.contains(".out.y4m.partial: cannot resume, saved frame 1 is missing"), "{}", said.stderr);
 }
 
 /// The level of the CPU changes bytes; its threads and the amount of output do not.

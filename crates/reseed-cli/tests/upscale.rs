@@ -11,13 +11,13 @@ use reseed_media::{Frame, Info, Kind, Samples, Size};
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::{Config, dit};
-use reseed_testing::pipeline::{Golden, golden_path};
+use reseed_testing::pipeline::{PipelineGolden, golden_path};
 use serde_json::Value;
 
 const SMALL: Size = Size { h: 18, w: 26 };
 
 /// Writes a model folder for a golden case.
-fn model(lab: &Lab, golden: &Golden) {
+fn model(lab: &Lab, golden: &PipelineGolden) {
     fs::create_dir(lab.path("model")).unwrap();
     let write = |file: &str, source: &dyn Source, metadata: &[(&str, &str)]| {
         let tensor = |name: &String| {
@@ -40,7 +40,7 @@ fn model(lab: &Lab, golden: &Golden) {
 /// Runs a golden case from a folder of pictures and counts the codes that differ.
 fn replay(name: &str, options: &str) -> usize {
     let lab = Lab::new();
-    let golden = Golden::open(name);
+    let golden = PipelineGolden::open(name);
     model(&lab, &golden);
     let inputs = golden.frames("frames");
     let names = (0..inputs.len()).map(|i| format!("{i}.png").into()).collect();
@@ -213,12 +213,12 @@ fn mistakes_get_one_line_and_leave_nothing_behind() {
     fs::copy(lab.path("in.png"), lab.path("mixed/1.png")).unwrap();
     fs::copy(lab.path("small.png"), lab.path("mixed/2.png")).unwrap();
     fs::create_dir(lab.path("nothing")).unwrap();
-    let golden = Golden::open("pipeline_3b_clip");
+    let golden = PipelineGolden::open("pipeline_3b_clip");
     model(&lab, &golden);
     fs::rename(lab.path("model/pos_emb.safetensors"), lab.path("text")).unwrap();
     lab.write("noise", &[("noise0", &Tensor::uniform(&[1, 16, 4, 4]))], &[]);
     fs::rename(lab.path("model"), lab.path("speechless")).unwrap();
-    model(&lab, &Golden::open("pipeline_7b_clip"));
+    model(&lab, &PipelineGolden::open("pipeline_7b_clip"));
     let whole = fs::read(lab.path("model/dit.safetensors")).unwrap();
     fs::write(lab.path("model/dit.safetensors"), &whole[..whole.len() * 2 / 3]).unwrap();
     fs::rename(lab.path("model"), lab.path("cut")).unwrap();

@@ -51,7 +51,7 @@ fn what_is_not_a_video() {
     fs::write(lab.path("letter.png"), "Dear friend").unwrap();
     refused(&lab, "letter.png out.png", INPUT, &["letter.png: named as PNG"]);
     fs::create_dir(lab.path("nothing")).unwrap();
-    refused(&lab, "nothing out", INPUT, &["nothing: no images in this folder, nor videos"]);
+    refused(&lab, "nothing out", INPUT, &["nothing: no images in this folder and no videos"]);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_film_whose_end_is_missing() {
     for name in ["in.mp4", "in.mkv"] {
         let bytes = fs::read(lab.path(name)).unwrap();
         fs::write(lab.path(name), &bytes[..bytes.len() * 6 / 10]).unwrap();
-        refused(&lab, &format!("{name} out.mp4"), INPUT, &[name, "its header says 8.0 s", "end is missing", "--end"]);
+        refused(&lab, &format!("{name} out.mp4"), INPUT, &[name, "its header says 8.0 s", "end is missing"]);
         let part = format!("upscale {name} part-{name} {PLAIN} --end 3");
         lab.succeed(&part);
     }
@@ -103,7 +103,7 @@ fn codecs_and_containers_that_do_not_go_together() {
         &lab,
         "in.mp4 out.mp4 --encoder-arg preset=warp --batch-size 300",
         FAILED,
-        &["out.mp4: ffmpeg died while writing it"],
+        &["out.mp4: ffmpeg failed while writing it"],
     );
 }
 
@@ -150,9 +150,9 @@ fn dies(pattern: &str, death: &str, code: i32, needed: &[&str]) -> Lab {
 #[test]
 fn an_encoder_that_dies_half_way() {
     let death = "head -c 100000 > /dev/null; echo 'No space left on device' >&2; exit 1";
-    let line = "out.mp4: ffmpeg died while writing it: No space left on device";
+    let line = "out.mp4: ffmpeg failed while writing it: No space left on device";
     assert_eq!(dies("*pipe:0*", death, FAILED, &[line]).names(), ["in.mp4", "tools"]);
-    let killed = ["out.mp4: ffmpeg died while writing it: it ended with signal: 9"];
+    let killed = ["out.mp4: ffmpeg failed while writing it: it ended with signal: 9"];
     assert_eq!(dies("*pipe:0*", "kill -9 $$", FAILED, &killed).names(), ["in.mp4", "tools"]);
 }
 
@@ -160,7 +160,7 @@ fn an_encoder_that_dies_half_way() {
 #[cfg(unix)]
 #[test]
 fn a_joiner_that_dies() {
-    let line = ["out.mp4: ffmpeg died while writing it: Out of luck", "200 finished frames are kept: --resume"];
+    let line = ["out.mp4: ffmpeg failed while writing it: Out of luck", "200 finished frames are kept: --resume"];
     let lab = dies("*concat*", "echo 'Out of luck' >&2; exit 1", FAILED, &line);
     assert_eq!(lab.names(), [".out.mp4.reseed", "in.mp4", "tools"]);
     lab.succeed(&format!("upscale in.mp4 out.mp4 {PLAIN} --batch-size 300 --resume"));
@@ -171,6 +171,6 @@ fn a_joiner_that_dies() {
 #[test]
 fn a_decoder_that_dies_half_way() {
     let death = "ffmpeg \"$@\" | head -c 300000; echo 'Power cut' >&2; exit 1";
-    let line = "in.mp4: ffmpeg died while reading it: Power cut";
+    let line = "in.mp4: ffmpeg failed while reading it: Power cut";
     assert_eq!(dies("*pipe:1*", death, INPUT, &[line]).names(), ["in.mp4", "tools"]);
 }

@@ -1,82 +1,61 @@
-//! Attention that streams over the keys: scores exist for one block of queries and keys at a time.
+//! Flash attention: scores exist for one block of queries and keys at a time.
 //!
-//! Scores are kept turned, `[key][query]`, so that the softmax of all queries of a panel runs lane by lane and its result
-//! is already what the second product reads.
+//! Scores are transposed, `[key][query]`, so that the softmax processes the queries of a panel lane by lane, and its
+//! result has the layout of the second product's operand.
 
 use rayon::prelude::*;
 
-use super::CpuOps;
-use super::amx::attention as tiles;
-use super::finish::Target;
-use super::gemm::{Product, Tiles, multiply, panel_width, tile_rows};
-use super::level::Level;
-use super::leveled::{exp, leveled};
-use super::memory::{Element, Floats, elements, elements_mut, with_element};
-use reseed_ops::Result;
-use reseed_ops::Shape;
-use reseed_ops::Tensor;
+use crate::CpuOps;
+use crate::amx::attention as amx;
+use crate::host::buffer::Floats;
+use crate::host::element::{Element, with_element};
+use crate::host::level::Level;
+use crate::host::memory::{elements, elements_mut};
+use crate::simd::dispatch::{dispatch, exp};
+use crate::simd::gemm::{Product, TileLayout, multiply, panel_width, tile_rows};
+use crate::simd::heads::{Head, LONG, heads};
+use crate::simd::output::DisjointSlice;
 use reseed_ops::reference;
+use reseed_ops::{Result, Shape, Tensor};
 
 /// Keys of a block.
 const KEYS: usize = 512;
-/// From this length on a sequence is worth all threads, and its keys stream from afar: more queries share them.
-pub const LONG: usize = 2048;
 
+/// Runs the op.
 pub fn run(cpu: &CpuOps, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {
     let (tokens, width) = (qkv.rows(), qkv.channels() / 3);
     assert!(qkv.channels().is_multiple_of(3 * heads), "attention: {qkv:?} in {heads} heads");
     assert_eq!(lengths.iter().sum::<usize>(), tokens, "attention: lengths of {qkv:?}");
-    let mut out = cpu.room("attention", Shape::from([tokens, width]), qkv.dtype())?;
+    let mut out = cpu.allocate("attention", Shape::from([tokens, width]), qkv.dtype())?;
     with_element!(qkv.dtype(), E => {
         let (from, to) = (elements::<E>(qkv), elements_mut::<E>(&mut out));
         if cpu.level() == Level::Reference {
             let doubles: Vec<f64> = from.iter().map(|v| f64::from(v.to_f32())).collect();
             let result = cpu.install(|| reference::attention(&doubles, width, heads, lengths));
             to.iter_mut().zip(result).for_each(|(to, v)| *to = E::from_f32(v as f32));
-        } else if cpu.tiles() && tiles::fits(width / heads) {
-            let (qkv, out) = (bytemuck::cast_slice(from), Target::new(bytemuck::cast_slice_mut(to)));
-            let tokens = tiles::Tokens { level: cpu.simd(), qkv, out, width, d: width / heads };
+        } else if cpu.uses_amx() && amx::supports(width / heads) {
+            let (qkv, out) = (bytemuck::cast_slice(from), DisjointSlice::new(bytemuck::cast_slice_mut(to)));
+            let tokens = amx::Tokens { level: cpu.simd(), qkv, out, width, d: width / heads };
             cpu.install(|| tokens.run(lengths));
         } else {
-            let tokens = Tokens { level: cpu.simd(), qkv: from, out: Target::new(to), width, d: width / heads };
+            let tokens = Tokens { level: cpu.simd(), qkv: from, out: DisjointSlice::new(to), width, d: width / heads };
             cpu.install(|| tokens.run(lengths));
         }
     });
     Ok(out)
 }
 
-/// Everything that every head of every sequence reads and writes.
+/// The operands of all heads of all sequences.
 struct Tokens<'a, E> {
     level: Level,
     qkv: &'a [E],
-    out: Target<E>,
+    out: DisjointSlice<'a, E>,
     width: usize,
     d: usize,
 }
 
-/// One head of one sequence.
-#[derive(Clone, Copy)]
-pub struct Head {
-    /// First token.
-    pub first: usize,
-    /// Tokens.
-    pub count: usize,
-    /// First channel.
-    pub channel: usize,
-}
-
-/// Every head of `d` channels of every sequence.
-pub fn heads(lengths: &[usize], width: usize, d: usize) -> impl Iterator<Item = Head> {
-    let starts = lengths.iter().scan(0, |at, &n| {
-        *at += n;
-        Some(*at - n)
-    });
-    let sequences = starts.zip(lengths).filter(|(_, n)| **n > 0);
-    sequences.flat_map(move |(first, &count)| (0..width).step_by(d).map(move |channel| Head { first, count, channel }))
-}
-
 impl<E: Element> Tokens<'_, E> {
-    /// Short heads side by side; long ones one after the other, their queries side by side.
+    /// Short heads run in parallel. Long heads run one after the other, with their queries in parallel.
     fn run(&self, lengths: &[usize]) {
         let (long, short): (Vec<Head>, Vec<Head>) =
             heads(lengths, self.width, self.d).partition(|head| head.count >= LONG);
@@ -87,7 +66,7 @@ impl<E: Element> Tokens<'_, E> {
             }
         });
         for head in long {
-            let mut keys = Keys::new();
+            let mut keys = KeysValues::new();
             keys.pack(self, head);
             let blocks: Vec<_> = self.blocks(head, 4).collect();
             blocks.into_par_iter().for_each_init(Block::new, |block, queries| {
@@ -96,7 +75,7 @@ impl<E: Element> Tokens<'_, E> {
         }
     }
 
-    /// The queries of a head, some panels at a time: first token and how many.
+    /// The queries of a head in blocks of some panels: first token and count.
     fn blocks(&self, head: Head, panels: usize) -> impl Iterator<Item = (usize, usize)> {
         let most = panels * panel_width(self.level);
         (0..head.count).step_by(most).map(move |i| (head.first + i, most.min(head.count - i)))
@@ -108,27 +87,28 @@ impl<E: Element> Tokens<'_, E> {
     }
 }
 
+/// The buffers of one thread.
 struct Scratch {
-    keys: Keys,
+    keys: KeysValues,
     block: Block,
 }
 
 impl Scratch {
     fn new() -> Scratch {
-        Scratch { keys: Keys::new(), block: Block::new() }
+        Scratch { keys: KeysValues::new(), block: Block::new() }
     }
 }
 
-/// Keys as tiles of rows, `[tile][channel][key]`, and values as panels, `[panel][key][channel]`.
-struct Keys {
+/// Keys as register tiles, `[tile][channel][key]`, and values as panels, `[panel][key][channel]`.
+struct KeysValues {
     count: usize,
     keys: Floats,
     values: Floats,
 }
 
-impl Keys {
-    fn new() -> Keys {
-        Keys { count: 0, keys: Floats::zeros(0), values: Floats::zeros(0) }
+impl KeysValues {
+    fn new() -> KeysValues {
+        KeysValues { count: 0, keys: Floats::zeros(0), values: Floats::zeros(0) }
     }
 
     fn pack<E: Element>(&mut self, tokens: &Tokens<E>, head: Head) {
@@ -152,7 +132,7 @@ impl Keys {
         }
     }
 
-    /// turned scores `[key][query]` of some keys, which begin a tile, and one panel of queries.
+    /// Scores `[key][query]` of some keys and one panel of queries. The first key is the first of a tile.
     fn score(&self, level: Level, keys: (usize, usize), queries: &[f32], scores: &mut [f32]) {
         let (side, width) = (tile_rows(level), panel_width(level));
         let d = queries.len() / width;
@@ -162,7 +142,7 @@ impl Keys {
             if lines * columns > 0 {
                 let product = Product {
                     a: &self.keys[at * d..],
-                    tiles: Tiles::Joined,
+                    tiles: TileLayout::Contiguous,
                     a_line: columns * d,
                     a_step: columns,
                     runs: &[0],
@@ -173,7 +153,7 @@ impl Keys {
                     columns,
                     c: &mut scores[(at - first) * width..],
                     c_row: width,
-                    fresh: true,
+                    accumulate: false,
                 };
                 multiply(level, product);
             }
@@ -181,7 +161,7 @@ impl Keys {
     }
 }
 
-/// Some panels of queries: `[panel][channel][query]`, and for each its running maximum and sum.
+/// Some panels of queries, `[panel][channel][query]`, and the running maximum, total and rescale factor of each query.
 struct Block {
     queries: Floats,
     scores: Floats,
@@ -194,6 +174,7 @@ impl Block {
         Block { queries: Floats::zeros(0), scores: Floats::zeros(0), sums: Floats::zeros(0), running: Vec::new() }
     }
 
+    /// Copies the queries, scaled by 1 / √d.
     fn load<E: Element>(&mut self, tokens: &Tokens<E>, (first, count): (usize, usize), channel: usize) {
         let (d, width) = (tokens.d, panel_width(tokens.level));
         let scale = 1.0 / (d as f32).sqrt();
@@ -211,7 +192,7 @@ impl Block {
         self.running.resize_with(panels, start);
     }
 
-    fn run<E: Element>(&mut self, tokens: &Tokens<E>, keys: &Keys, queries: (usize, usize), channel: usize) {
+    fn run<E: Element>(&mut self, tokens: &Tokens<E>, keys: &KeysValues, queries: (usize, usize), channel: usize) {
         self.load(tokens, queries, channel);
         let (level, d) = (tokens.level, tokens.d);
         let (width, side) = (panel_width(level), tile_rows(level));
@@ -221,20 +202,20 @@ impl Block {
         let sums = self.sums.at_least(self.running.len() * width * padded);
         for first in (0..keys.count).step_by(most) {
             let last = keys.count.min(first + most);
-            for (panel, [top, total, shrink]) in self.running.iter_mut().enumerate() {
+            for (panel, [max, total, rescale]) in self.running.iter_mut().enumerate() {
                 let scores = &mut scores[..(last - first) * width];
                 keys.score(level, (first, last), &self.queries[panel * d * width..][..d * width], scores);
-                soften(level, scores, top, total, shrink);
+                softmax_step(level, scores, max, total, rescale);
                 let sums = &mut sums[panel * width * padded..][..width * padded];
                 if first > 0 {
-                    let rows = sums.chunks_exact_mut(padded).zip(shrink.iter());
+                    let rows = sums.chunks_exact_mut(padded).zip(rescale.iter());
                     rows.filter(|(_, s)| **s != 1.0).for_each(|(row, s)| row.iter_mut().for_each(|v| *v *= s));
                 }
                 for (i, values) in keys.values.chunks_exact(keys.count * width).take(padded / width).enumerate() {
                     let b = &values[first * width..last * width];
                     let c = &mut sums[i * width..];
                     let product = Product::plain((scores, width), (b, width), last - first, (c, padded));
-                    multiply(level, Product { fresh: first == 0, ..product });
+                    multiply(level, Product { accumulate: first > 0, ..product });
                 }
             }
         }
@@ -246,30 +227,30 @@ impl Block {
         let padded = tokens.d.next_multiple_of(panel_width(tokens.level));
         let totals = self.running.iter().flat_map(|[_, total, _]| total);
         for (i, (row, total)) in self.sums.chunks_exact(padded).zip(totals).take(count).enumerate() {
-            // SAFETY: heads differ in tokens or in channels, blocks of a head in tokens.
-            let to = unsafe { tokens.out.piece((first + i) * tokens.width + channel, tokens.d) };
+            // SAFETY: heads differ in tokens or in channels, and blocks of a head differ in tokens.
+            let to = unsafe { tokens.out.slice_mut((first + i) * tokens.width + channel, tokens.d) };
             let share = 1.0 / total;
             to.iter_mut().zip(row).for_each(|(to, v)| *to = E::from_f32(v * share));
         }
     }
 }
 
-leveled! {
-    /// Turns scores `[key][query]` into weights against each query's running maximum; `shrink` is what its earlier sums
-    /// lose.
-    pub fn soften(scores: &mut [f32], top: &mut [f32], total: &mut [f32], shrink: &mut [f32]) {
-        match top.len() {
-            32 => lanes::<32>(scores, top, total, shrink),
-            16 => lanes::<16>(scores, top, total, shrink),
+dispatch! {
+    /// One step of the online softmax: scores `[key][query]` become weights e^(s - max) with the new running maximum,
+    /// and `rescale` becomes e^(old max - max), the factor of the earlier sums.
+    pub fn softmax_step(scores: &mut [f32], max: &mut [f32], total: &mut [f32], rescale: &mut [f32]) {
+        match max.len() {
+            32 => lanes::<32>(scores, max, total, rescale),
+            16 => lanes::<16>(scores, max, total, rescale),
             other => panic!("panels of {other} queries"),
         }
     }
 }
 
 #[inline(always)]
-fn lanes<const N: usize>(scores: &mut [f32], top: &mut [f32], total: &mut [f32], shrink: &mut [f32]) {
+fn lanes<const N: usize>(scores: &mut [f32], max: &mut [f32], total: &mut [f32], rescale: &mut [f32]) {
     let rows = scores.as_chunks_mut::<N>().0;
-    let mut highest: [f32; N] = std::array::from_fn(|i| top[i]);
+    let mut highest: [f32; N] = std::array::from_fn(|i| max[i]);
     for row in rows.iter() {
         for i in 0..N {
             highest[i] = if row[i] > highest[i] { row[i] } else { highest[i] };
@@ -283,8 +264,8 @@ fn lanes<const N: usize>(scores: &mut [f32], top: &mut [f32], total: &mut [f32],
         }
     }
     for i in 0..N {
-        shrink[i] = exp(top[i] - highest[i]);
-        total[i] = total[i] * shrink[i] + sum[i];
-        top[i] = highest[i];
+        rescale[i] = exp(max[i] - highest[i]);
+        total[i] = total[i] * rescale[i] + sum[i];
+        max[i] = highest[i];
     }
 }

@@ -1,29 +1,28 @@
-//! Rows moved or averaged.
+//! Rows of a tensor by index, or means of several rows.
 
 use rayon::prelude::*;
 
-use super::CpuOps;
-use super::level::Level;
-use super::leveled::leveled;
-use super::memory::{Element, elements, elements_mut, with_element};
-use reseed_ops::Result;
-use reseed_ops::Rows;
-use reseed_ops::Shape;
-use reseed_ops::Tensor;
+use crate::CpuOps;
+use crate::host::element::{Element, with_element};
+use crate::host::level::Level;
+use crate::host::memory::{elements, elements_mut};
+use crate::simd::dispatch::dispatch;
 use reseed_ops::reference;
+use reseed_ops::{Result, Rows, Shape, Tensor};
 
-/// Elements that a thread moves at a time.
+/// Elements that a thread processes at a time.
 const CHUNK: usize = 1 << 14;
 
+/// Runs the op.
 pub fn run(cpu: &CpuOps, x: &Tensor, rows: &Rows) -> Result<Tensor> {
     let (width, per) = (x.channels(), rows.per);
     assert!(rows.end <= x.rows(), "gather_rows: row {} of {x:?}", rows.end);
     let shape = Shape::from([rows.count, width]);
     let rows: &Vec<u32> = cpu.unpack(&rows.packed);
     if cpu.level() == Level::Reference {
-        return cpu.rounded(shape, &reference::gather_rows(&cpu.doubles(x), width, per, rows));
+        return cpu.round_to_tensor(shape, &reference::gather_rows(&cpu.to_f64(x), width, per, rows));
     }
-    let mut y = cpu.room("gather_rows", shape, x.dtype())?;
+    let mut y = cpu.allocate("gather_rows", shape, x.dtype())?;
     let (level, lines) = (cpu.simd(), (CHUNK / width).max(1));
     with_element!(x.dtype(), E => {
         let (from, to) = (elements::<E>(x), elements_mut::<E>(&mut y));
@@ -40,8 +39,8 @@ pub fn run(cpu: &CpuOps, x: &Tensor, rows: &Rows) -> Result<Tensor> {
     Ok(y)
 }
 
-leveled! {
-    /// One row of the result.
+dispatch! {
+    /// One row of the result: the mean of several rows.
     pub fn mean<E: Element>(from: &[E], rows: &[u32], sums: &mut [f32], to: &mut [E]) {
         sums.fill(0.0);
         for &row in rows {

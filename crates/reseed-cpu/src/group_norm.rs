@@ -1,26 +1,25 @@
-//! Group norm and activation, with statistics given or taken here.
+//! Group norm and activation. The statistics are an argument or are computed here.
 
 use rayon::prelude::*;
 
-use super::CpuOps;
-use super::amx::group_norm as tiles;
-use super::level::Level;
-use super::leveled::{exp, leveled};
-use super::memory::{Element, elements, elements_mut, with_element};
-use super::stats;
-use reseed_ops::Result;
-use reseed_ops::Tensor;
+use crate::CpuOps;
+use crate::amx::group_norm as amx;
+use crate::host::element::{Element, with_element};
+use crate::host::level::Level;
+use crate::host::memory::{elements, elements_mut};
+use crate::simd::dispatch::{dispatch, exp};
+use crate::simd::stats;
 use reseed_ops::reference;
-use reseed_ops::{Activation, Stats};
-use reseed_ops::{ConvData, Norm};
+use reseed_ops::{Activation, ConvData, Norm, Result, Stats, Tensor};
 
-/// Floats that a thread takes at a time: half of a core's first-level cache.
+/// Values that a thread processes at a time: half of a core's first-level cache.
 const CHUNK: usize = 4096;
 
+/// Runs the op.
 pub fn run(cpu: &CpuOps, x: Tensor, given: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
     assert_eq!(x.channels(), norm.channels, "group_norm: input {x:?}");
     if cpu.level() == Level::Reference {
-        return plain(cpu, &x, given, norm, act);
+        return run_reference(cpu, &x, given, norm, act);
     }
     let ConvData { weight, bias }: &ConvData = cpu.unpack(&norm.packed);
     with_element!(x.dtype(), E => {
@@ -32,7 +31,7 @@ pub fn run(cpu: &CpuOps, x: Tensor, given: Option<Stats>, norm: &Norm, act: Acti
     })
 }
 
-fn plain(cpu: &CpuOps, x: &Tensor, given: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
+fn run_reference(cpu: &CpuOps, x: &Tensor, given: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
     let ConvData { weight, bias }: &ConvData = cpu.unpack(&norm.packed);
     let mut y = cpu.clip(x);
     let stats = match given {
@@ -41,10 +40,10 @@ fn plain(cpu: &CpuOps, x: &Tensor, given: Option<Stats>, norm: &Norm, act: Activ
     };
     let double = |v: &[f32]| v.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
     reference::group_norm(&mut y, &stats, &double(weight), &double(bias), f64::from(norm.eps), act);
-    Ok(cpu.plain_result(&y, None)?.tensor)
+    Ok(cpu.reference_output(&y, None)?.tensor)
 }
 
-/// What each frame and channel is moved and scaled by: `[frame][channel]`.
+/// y = (x - mean) · slope + bias, with the mean and the slope per frame and channel: `[frame][channel]`.
 struct Affine {
     mean: Vec<f32>,
     slope: Vec<f32>,
@@ -75,9 +74,9 @@ fn apply<E: Element>(cpu: &CpuOps, mut x: Tensor, affine: &Affine, act: Activati
     let (channels, thw) = (x.channels(), x.thw());
     let frame = thw.h * thw.w * channels;
     let chunk = (CHUNK / channels).max(1) * channels;
-    let (level, in_registers) = (cpu.simd(), cpu.tiles() && tiles::fits(channels));
-    let in_place = |y: &mut [E], affine| match in_registers {
-        true => tiles::in_place(bytemuck::cast_slice_mut(y), affine, act),
+    let (level, amx) = (cpu.simd(), cpu.uses_amx() && amx::supports(channels));
+    let in_place = |y: &mut [E], affine| match amx {
+        true => amx::in_place(bytemuck::cast_slice_mut(y), affine, act),
         false => in_place::<E>(level, y, affine, act),
     };
     if x.is_unique() {
@@ -90,7 +89,7 @@ fn apply<E: Element>(cpu: &CpuOps, mut x: Tensor, affine: &Affine, act: Activati
         });
         return Ok(x);
     }
-    let mut y = cpu.room("group_norm", x.shape(), x.dtype())?;
+    let mut y = cpu.allocate("group_norm", x.shape(), x.dtype())?;
     let (from, to) = (elements::<E>(&x), elements_mut::<E>(&mut y));
     cpu.install(|| {
         to.par_chunks_mut(frame).zip(from.par_chunks(frame)).enumerate().for_each(|(t, (y, x))| {
@@ -104,8 +103,8 @@ fn apply<E: Element>(cpu: &CpuOps, mut x: Tensor, affine: &Affine, act: Activati
     Ok(y)
 }
 
-leveled! {
-    /// A few pixels that are in cache. The mean goes first: folded into the bias it would cancel badly.
+dispatch! {
+    /// Some pixels. The mean is subtracted first: folded into the bias it would lose bits to cancellation.
     pub fn in_place<E: Element>(values: &mut [E], affine: [&[f32]; 3], act: Activation) {
         let [mean, slope, bias] = affine;
         for pixel in values.chunks_exact_mut(mean.len()) {

@@ -1,49 +1,50 @@
 //! Linear layers: blocks of rows against groups of panels.
 //!
-//! A block's rows are copied once per group, turned into the tiles that the inner loop reads, and stay in a core's
-//! second-level cache; a piece of a panel stays in the first level for all tiles of the block. Groups come one after the
-//! other, so that all threads read the same weights at about the same time.
+//! The rows of a block are transposed to register tiles once per group and stay in a core's second-level cache. A piece
+//! of a panel stays in the first-level cache for all tiles of the block. Groups run in order, so that all threads read
+//! the same weights at about the same time.
 
 use std::cell::RefCell;
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::CpuOps;
-use super::amx::linear as tiles;
-use super::conv::{self, Blocked, Plain};
-use super::finish::{Target, store};
-use super::gemm::{Product, Tiles, even_parts, multiply, tile_rows};
-use super::kernel::Kernel;
-use super::level::Level;
-use super::memory::{Element, Floats, elements, elements_mut, with_element};
-use reseed_ops::Result;
-use reseed_ops::Tensor;
+use crate::CpuOps;
+use crate::amx::linear as amx;
+use crate::conv::{self, ConvWeights, ReferenceWeights};
+use crate::host::buffer::Floats;
+use crate::host::element::{Element, with_element};
+use crate::host::level::Level;
+use crate::host::memory::{elements, elements_mut};
+use crate::packed_weights::PackedWeights;
+use crate::simd::gemm::{Product, TileLayout, even_parts, multiply, tile_rows};
+use crate::simd::output::{DisjointSlice, store};
 use reseed_ops::reference;
-use reseed_ops::{ConvData, ConvSpec, Linear, Packed};
-use reseed_ops::{Shape, Thw};
+use reseed_ops::{ConvData, ConvSpec, Linear, Packed, Result, Shape, Tensor, Thw};
 
-/// Most rows of a block: full tiles of the widest level.
+/// Most rows of a block: full register tiles of the widest level.
 const ROWS: usize = 112;
-/// Most columns of the input that are copied at a time.
+/// Most input columns that are transposed at a time.
 const DEPTH: usize = 2560;
 /// Rows of a panel that stay in the first-level cache.
 const PIECE: usize = 256;
-/// Columns turned at a time.
-const TURN: usize = 64;
+/// Input columns that are transposed together, so that all their rows are in the first-level cache.
+const TRANSPOSE_COLUMNS: usize = 64;
 /// Most panels of a group.
 const GROUP: usize = 64;
 
+/// Packs the weights of the op.
 pub fn pack(cpu: &CpuOps, d_in: usize, d_out: usize, data: ConvData) -> Packed {
     let mut data = data;
-    if cpu.tiles() && !tiles::fits(d_in) {
-        cpu.round(&mut data.weight);
-        let kernel = Kernel::Panels(cpu.panels(&data.weight, d_in, d_out));
-        return std::sync::Arc::new(Blocked { kernel, bias: data.bias });
+    if cpu.uses_amx() && !amx::supports(d_in) {
+        cpu.round_weights(&mut data.weight);
+        let kernel = PackedWeights::Panels(cpu.panels(&data.weight, d_in, d_out));
+        return std::sync::Arc::new(ConvWeights { kernel, bias: data.bias });
     }
     conv::pack(cpu, &ConvSpec::same(d_in, d_out, Thw::new(1, 1, 1)), data)
 }
 
+/// Runs the op.
 pub fn run(cpu: &CpuOps, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
     assert_eq!(x.channels(), linear.spec.d_in, "linear: input {x:?}");
     let mut dims = x.shape().dims().to_vec();
@@ -54,45 +55,47 @@ pub fn run(cpu: &CpuOps, x: &Tensor, linear: &Linear, residual: Option<Tensor>) 
         assert_eq!((residual.count(), residual.channels()), (shape.count(), linear.spec.d_out), "linear: {residual:?}");
     }
     if cpu.level() == Level::Reference {
-        return plain(cpu, x, linear, residual, shape);
+        return run_reference(cpu, x, linear, residual, shape);
     }
     let mut y = match residual {
         Some(residual) => cpu.writable("linear", residual)?.reshape(shape),
-        None => cpu.room("linear", shape, x.dtype())?,
+        None => cpu.allocate("linear", shape, x.dtype())?,
     };
-    let weights: &Blocked = cpu.unpack(&linear.packed);
+    let weights: &ConvWeights = cpu.unpack(&linear.packed);
     with_element!(x.dtype(), E => {
-        if let Kernel::Tiles(tiled) = &weights.kernel {
-            let out = Target::new(bytemuck::cast_slice_mut(elements_mut::<E>(&mut y)));
+        if let PackedWeights::AmxTiles(tiles) = &weights.kernel {
+            let out = DisjointSlice::new(bytemuck::cast_slice_mut(elements_mut::<E>(&mut y)));
             let x = bytemuck::cast_slice(elements::<E>(x));
-            let matrix = tiles::Matrix { level: cpu.simd(), x, weights: tiled, bias: &weights.bias, out, add };
+            let matrix = amx::Matrix { level: cpu.simd(), x, weights: tiles, bias: &weights.bias, out, add };
             cpu.install(|| matrix.run(cpu.threads()));
             return Ok(y);
         }
-        let out = Target::new(elements_mut::<E>(&mut y));
+        let out = DisjointSlice::new(elements_mut::<E>(&mut y));
         let matrix = Matrix { level: cpu.simd(), x: elements::<E>(x), weights, out, add };
         cpu.install(|| matrix.run(cpu.threads()));
     });
     Ok(y)
 }
 
-fn plain(cpu: &CpuOps, x: &Tensor, linear: &Linear, residual: Option<Tensor>, shape: Shape) -> Result<Tensor> {
-    let weights: &Plain = cpu.unpack(&linear.packed);
-    let mut y = cpu.install(|| reference::linear(&cpu.doubles(x), &weights.weight, &weights.bias));
+fn run_reference(cpu: &CpuOps, x: &Tensor, linear: &Linear, residual: Option<Tensor>, shape: Shape) -> Result<Tensor> {
+    let weights: &ReferenceWeights = cpu.unpack(&linear.packed);
+    let mut y = cpu.install(|| reference::linear(&cpu.to_f64(x), &weights.weight, &weights.bias));
     if let Some(residual) = &residual {
-        y.iter_mut().zip(cpu.doubles(residual)).for_each(|(y, r)| *y += r);
+        y.iter_mut().zip(cpu.to_f64(residual)).for_each(|(y, r)| *y += r);
     }
-    cpu.rounded(shape, &y)
+    cpu.round_to_tensor(shape, &y)
 }
 
+/// The operands of a linear layer.
 struct Matrix<'a, E> {
     level: Level,
     x: &'a [E],
-    weights: &'a Blocked,
-    out: Target<E>,
+    weights: &'a ConvWeights,
+    out: DisjointSlice<'a, E>,
     add: bool,
 }
 
+/// The buffers of one thread.
 struct Scratch {
     tiles: Floats,
     sums: Floats,
@@ -112,7 +115,7 @@ impl<E: Element> Matrix<'_, E> {
             let rows = self.x.len() / panels.k;
             (0..rows).step_by(block).map(|first| first..rows.min(first + block)).collect()
         };
-        // Four jobs a thread let the last ones finish together.
+        // With four jobs per thread all threads finish at about the same time.
         let groups = panels.count().div_ceil(GROUP).max((4 * threads).div_ceil(blocks.len())).min(panels.count());
         let groups: Vec<_> = even_parts(panels.count(), panels.count().div_ceil(groups)).collect();
         (0..groups.len() * blocks.len()).into_par_iter().for_each(|job| {
@@ -122,21 +125,21 @@ impl<E: Element> Matrix<'_, E> {
         });
     }
 
-    /// Some rows of the output, the columns of some panels.
+    /// Computes some rows of the output, for the columns of some panels.
     fn block(&self, rows: Range<usize>, group: Range<usize>, scratch: &mut Scratch) {
         let (panels, level) = (self.weights.kernel.panels(), self.level);
         let (width, count) = (panels.width, rows.len());
         let depths: Vec<_> = even_parts(panels.k, DEPTH).collect();
-        // Sums of one panel are finished at once, unless the depth comes in parts.
+        // The sums of a panel are stored at once, unless the input columns are split.
         let slots = if depths.len() > 1 { group.len() } else { 1 };
         let sums = scratch.sums.at_least(slots * count * width);
         for (part, &(first, last)) in depths.iter().enumerate() {
             let tiles = scratch.tiles.at_least(count * (last - first));
-            self.turn(rows.clone(), first..last, tiles);
+            self.transpose(rows.clone(), first..last, tiles);
             for (i, panel) in group.clone().enumerate() {
                 let sums = &mut sums[i % slots * count * width..][..count * width];
                 let b = panels.rows(level, panel, first..last, &mut scratch.panel);
-                self.product(tiles, count, b, sums, part == 0);
+                self.product(tiles, count, b, sums, part > 0);
                 if part + 1 == depths.len() {
                     self.finish(rows.start, panel, sums);
                 }
@@ -144,24 +147,24 @@ impl<E: Element> Matrix<'_, E> {
         }
     }
 
-    /// Tile after tile, the columns of the input one behind the other.
-    fn turn(&self, rows: Range<usize>, depth: Range<usize>, tiles: &mut [f32]) {
+    /// Transposes input to `[tile][column][row]`.
+    fn transpose(&self, rows: Range<usize>, depth: Range<usize>, tiles: &mut [f32]) {
         let k = self.weights.kernel.panels().k;
         let side = tile_rows(self.level);
         for (i, tile) in tiles.chunks_mut(side * depth.len()).enumerate() {
             let height = tile.len() / depth.len();
-            // A few columns at a time, so that all rows of them meet in the first-level cache.
-            for (part, to) in tile.chunks_mut(TURN * height).enumerate() {
+            for (part, to) in tile.chunks_mut(TRANSPOSE_COLUMNS * height).enumerate() {
                 for r in 0..height {
                     let row = (rows.start + i * side + r) * k;
-                    let from = &self.x[row + depth.start + part * TURN..][..to.len() / height];
+                    let from = &self.x[row + depth.start + part * TRANSPOSE_COLUMNS..][..to.len() / height];
                     to[r..].iter_mut().step_by(height).zip(from).for_each(|(to, v)| *to = v.to_f32());
                 }
             }
         }
     }
 
-    fn product(&self, tiles: &[f32], count: usize, b: &[f32], sums: &mut [f32], fresh: bool) {
+    /// sums = tiles · B, or sums += tiles · B.
+    fn product(&self, tiles: &[f32], count: usize, b: &[f32], sums: &mut [f32], accumulate: bool) {
         let side = tile_rows(self.level);
         let width = self.weights.kernel.panels().width;
         let depth = tiles.len() / count;
@@ -175,7 +178,7 @@ impl<E: Element> Matrix<'_, E> {
                 }
                 let product = Product {
                     a: &tiles[at * depth + first * columns..],
-                    tiles: Tiles::Joined,
+                    tiles: TileLayout::Contiguous,
                     a_line: columns * depth,
                     a_step: columns,
                     runs: &[0],
@@ -186,13 +189,14 @@ impl<E: Element> Matrix<'_, E> {
                     columns,
                     c: &mut sums[at * width..],
                     c_row: width,
-                    fresh: fresh && first == 0,
+                    accumulate: accumulate || first > 0,
                 };
                 multiply(self.level, product);
             }
         }
     }
 
+    /// Adds the bias and stores.
     fn finish(&self, first_row: usize, panel: usize, sums: &mut [f32]) {
         let panels = self.weights.kernel.panels();
         let first = panel * panels.width;
@@ -200,7 +204,7 @@ impl<E: Element> Matrix<'_, E> {
         let bias = &self.weights.bias[first..][..columns];
         for (i, values) in sums.chunks_exact(panels.width).enumerate() {
             // SAFETY: jobs differ in rows or in panels.
-            let out = unsafe { self.out.piece((first_row + i) * panels.n + first, columns) };
+            let out = unsafe { self.out.slice_mut((first_row + i) * panels.n + first, columns) };
             store::<E>(self.level, &values[..columns], bias, out, self.add);
         }
     }

@@ -1,17 +1,17 @@
-//! A matrix product on the host, for weights that are merged before they are packed.
+//! A matrix product on the host, for weights that are multiplied before they are packed.
 
 use rayon::prelude::*;
 
-use super::gemm::{Product, multiply};
-use super::level::Level;
-use super::memory::Floats;
-use super::panels::Panels;
-use super::transpose::transpose;
+use crate::host::buffer::Floats;
+use crate::host::level::Level;
+use crate::simd::gemm::{Product, multiply};
+use crate::simd::panels::Panels;
+use crate::simd::transpose::transpose;
 
 /// Rows of a block: four full register tiles of the widest level.
 const ROWS: usize = 56;
 
-/// A `[m, k]` times B `[k, n]`, in f32, at the machine's best level.
+/// A `[m, k]` times B `[k, n]` in f32, at the best level of this machine.
 pub fn matmul(a: &[f32], b: &[f32], n: usize) -> Vec<f32> {
     let k = b.len() / n;
     assert!(b.len() == k * n && a.len().is_multiple_of(k), "matmul of {} by {} values, n = {n}", a.len(), b.len());
@@ -26,13 +26,13 @@ pub fn matmul(a: &[f32], b: &[f32], n: usize) -> Vec<f32> {
     let mut out = vec![0.0; a.len() / k * n];
     out.par_chunks_mut(ROWS * n).zip(a.par_chunks(ROWS * k)).for_each(|(out, a)| {
         let columns = a.len() / k;
-        let mut turned = Floats::zeros(a.len());
-        transpose(level, a, k, &mut turned, columns);
+        let mut transposed = Floats::zeros(a.len());
+        transpose(level, a, k, &mut transposed, columns);
         let mut sums = Floats::zeros(columns * panels.padded());
         for panel in 0..panels.count() {
             let c = &mut sums[panel * panels.width..];
             let b = (panels.panel(panel, 0), panels.width);
-            let product = Product::plain((&turned, columns), b, k, (c, panels.padded()));
+            let product = Product::plain((&transposed, columns), b, k, (c, panels.padded()));
             multiply(level, product);
         }
         for (out, sums) in out.chunks_exact_mut(n).zip(sums.chunks_exact(panels.padded())) {

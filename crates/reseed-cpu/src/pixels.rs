@@ -1,25 +1,27 @@
-//! Pictures in and out: codes become values where they are wanted, and values codes.
+//! Conversion between pixel codes and values.
 
 use rayon::prelude::*;
 
-use super::CpuOps;
-use super::level::Level;
-use super::memory::{Element, elements, elements_mut, with_element};
-use reseed_ops::Ops;
+use crate::CpuOps;
+use crate::host::element::{Element, with_element};
+use crate::host::level::Level;
+use crate::host::memory::{elements, elements_mut};
 use reseed_ops::Result;
 use reseed_ops::Shape;
 use reseed_ops::Tensor;
 use reseed_ops::{Code, Depth, Pixels};
+use reseed_ops::{Device, Transfer};
 
-/// Codes that a thread converts at a time.
+/// Pixel codes that a thread converts at a time.
 const CHUNK: usize = 1 << 16;
 
+/// Uploads pixel codes as values.
 pub fn upload_pixels(cpu: &CpuOps, shape: Shape, pixels: &Pixels) -> Result<Tensor> {
     assert_eq!(shape.count(), pixels.len(), "upload of {shape}");
     if cpu.level() == Level::Reference {
         return cpu.upload(shape, &pixels.values());
     }
-    let mut x = cpu.room("upload_pixels", shape, cpu.dtype())?;
+    let mut x = cpu.allocate("upload_pixels", shape, cpu.dtype())?;
     match pixels {
         Pixels::U8(codes) => fill(cpu, &mut x, codes),
         Pixels::U16(codes) => fill(cpu, &mut x, codes),
@@ -29,12 +31,13 @@ pub fn upload_pixels(cpu: &CpuOps, shape: Shape, pixels: &Pixels) -> Result<Tens
 
 fn fill<C: Code>(cpu: &CpuOps, x: &mut Tensor, codes: &[C]) {
     with_element!(x.dtype(), E => {
-        let pairs = elements_mut::<E>(x).par_chunks_mut(CHUNK).zip(codes.par_chunks(CHUNK));
-        let one = |(x, code): (&mut E, &C)| *x = E::from_f32(code.value());
-        cpu.install(|| pairs.for_each(|(x, codes)| x.iter_mut().zip(codes).for_each(one)));
+        let chunks = elements_mut::<E>(x).par_chunks_mut(CHUNK).zip(codes.par_chunks(CHUNK));
+        let convert = |(x, code): (&mut E, &C)| *x = E::from_f32(code.value());
+        cpu.install(|| chunks.for_each(|(x, codes)| x.iter_mut().zip(codes).for_each(convert)));
     });
 }
 
+/// Downloads values as the nearest pixel codes.
 pub fn download_pixels(cpu: &CpuOps, x: &Tensor, depth: Depth) -> Result<Pixels> {
     if cpu.level() == Level::Reference {
         return Ok(Pixels::nearest(&cpu.download(x)?, depth));

@@ -1,21 +1,19 @@
-//! Queries and keys on their way into attention: gathered, normalised, turned.
+//! The queries, keys and values of attention: rows of two streams, with queries and keys normalised and rotated.
 
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::CpuOps;
-use super::level::Level;
-use super::leveled::leveled;
-use super::memory::{Element, elements, elements_mut, with_element};
-use super::rms_norm_modulate::square_sum;
-use reseed_ops::Qkv;
-use reseed_ops::Result;
-use reseed_ops::Shape;
-use reseed_ops::Tensor;
+use crate::CpuOps;
+use crate::host::element::{Element, with_element};
+use crate::host::level::Level;
+use crate::host::memory::{elements, elements_mut};
+use crate::rms_norm_modulate::square_sum;
+use crate::simd::dispatch::dispatch;
 use reseed_ops::reference;
-use reseed_ops::{Rotary, RotaryData, Rows};
+use reseed_ops::{Qkv, Result, Rotary, RotaryData, Rows, Shape, Tensor};
 
+/// Packs the weights of the op.
 pub fn pack(data: &RotaryData) -> Rotary {
     data.check();
     let RotaryData { frequencies, turns, places } = data;
@@ -23,6 +21,7 @@ pub fn pack(data: &RotaryData) -> Rotary {
     Rotary { count: places.len(), frequencies: *frequencies, packed: Arc::new(copy) }
 }
 
+/// Runs the op.
 pub fn run(cpu: &CpuOps, streams: [Qkv; 2], rows: &Rows, rotary: &Rotary, eps: f32) -> Result<Tensor> {
     streams.iter().for_each(Qkv::check);
     let [first, second] = streams;
@@ -34,9 +33,9 @@ pub fn run(cpu: &CpuOps, streams: [Qkv; 2], rows: &Rows, rotary: &Rotary, eps: f
     let shape = Shape::from([rows.count, width]);
     let (rows, rotary): (&Vec<u32>, &RotaryData) = (cpu.unpack(&rows.packed), cpu.unpack(&rotary.packed));
     if cpu.level() == Level::Reference {
-        return plain(cpu, streams, rows, rotary, shape, f64::from(eps));
+        return run_reference(cpu, streams, rows, rotary, shape, f64::from(eps));
     }
-    let mut y = cpu.room("qk_norm_rope", shape, first.qkv.dtype())?;
+    let mut y = cpu.allocate("qk_norm_rope", shape, first.qkv.dtype())?;
     let level = cpu.simd();
     with_element!(y.dtype(), E => {
         let sources = streams.map(|s| Source::<E> {
@@ -44,24 +43,31 @@ pub fn run(cpu: &CpuOps, streams: [Qkv; 2], rows: &Rows, rotary: &Rotary, eps: f
             gains: [cpu.unpack::<Vec<f32>>(&s.q_gain.packed), cpu.unpack::<Vec<f32>>(&s.k_gain.packed)],
         });
         let to = elements_mut::<E>(&mut y).par_chunks_mut(width).zip(rows).zip(&rotary.places);
-        let job = |turns: &mut Turns, ((to, &row), &places): ((&mut [E], &u32), &[u32; 3])| {
+        let job = |rotation: &mut Rotation, ((to, &row), &places): ((&mut [E], &u32), &[u32; 3])| {
             let (source, from) = Source::of(&sources, row as usize, width);
-            turns.set(rotary, places);
+            rotation.set(rotary, places);
             let third = width / 3;
             for (which, gain) in source.gains.iter().enumerate() {
                 let part = which * third..(which + 1) * third;
-                turn::<E>(level, &from[part.clone()], &mut to[part], gain, turns, eps);
+                norm_rotate::<E>(level, &from[part.clone()], &mut to[part], gain, rotation, eps);
             }
             to[2 * third..].copy_from_slice(&from[2 * third..]);
         };
-        cpu.install(|| to.for_each_init(|| Turns::new(d), job));
+        cpu.install(|| to.for_each_init(|| Rotation::new(d), job));
     });
     Ok(y)
 }
 
-fn plain(cpu: &CpuOps, streams: [Qkv; 2], rows: &[u32], rotary: &RotaryData, shape: Shape, eps: f64) -> Result<Tensor> {
+fn run_reference(
+    cpu: &CpuOps,
+    streams: [Qkv; 2],
+    rows: &[u32],
+    rotary: &RotaryData,
+    shape: Shape,
+    eps: f64,
+) -> Result<Tensor> {
     let width = streams[0].qkv.channels();
-    let values = streams.map(|s| cpu.doubles(s.qkv));
+    let values = streams.map(|s| cpu.to_f64(s.qkv));
     let gains = streams.map(|s| {
         let double =
             |v: &reseed_ops::Packed| cpu.unpack::<Vec<f32>>(v).iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
@@ -73,17 +79,17 @@ fn plain(cpu: &CpuOps, streams: [Qkv; 2], rows: &[u32], rotary: &RotaryData, sha
         let [q, k] = &gains[stream];
         reference::qk_norm_rope(&values[stream][row * width..][..width], [q, k], rotary, places, eps)
     };
-    cpu.rounded(shape, &rows.iter().zip(&rotary.places).flat_map(row).collect::<Vec<_>>())
+    cpu.round_to_tensor(shape, &rows.iter().zip(&rotary.places).flat_map(row).collect::<Vec<_>>())
 }
 
-/// One of the streams.
+/// One of the two streams.
 struct Source<'a, E> {
     values: &'a [E],
     gains: [&'a Vec<f32>; 2],
 }
 
 impl<'a, E> Source<'a, E> {
-    /// The stream that a row, counted through both, belongs to, and its values.
+    /// The stream and the values of a row. Rows of the second stream follow those of the first.
     fn of(sources: &'a [Source<'a, E>; 2], row: usize, width: usize) -> (&'a Source<'a, E>, &'a [E]) {
         let [first, second] = sources;
         match (row * width).checked_sub(first.values.len()) {
@@ -93,35 +99,36 @@ impl<'a, E> Source<'a, E> {
     }
 }
 
-/// Cosine and sine of every pair of one token.
-pub struct Turns {
+/// Cosine and sine for every pair of channels of one token.
+pub struct Rotation {
     cos: Vec<f32>,
     sin: Vec<f32>,
 }
 
-impl Turns {
-    fn new(d: usize) -> Turns {
-        Turns { cos: vec![1.0; d / 2], sin: vec![0.0; d / 2] }
+impl Rotation {
+    fn new(d: usize) -> Rotation {
+        Rotation { cos: vec![1.0; d / 2], sin: vec![0.0; d / 2] }
     }
 
     fn set(&mut self, rotary: &RotaryData, places: [u32; 3]) {
         let count = rotary.frequencies;
         let turns = places.iter().flat_map(|&place| &rotary.turns[place as usize * count..][..count]);
         for ((cos, sin), turn) in self.cos.iter_mut().zip(&mut self.sin).zip(turns) {
-            (*cos, *sin) = (turn[0], turn[1]);
+            [*cos, *sin] = *turn;
         }
     }
 }
 
-leveled! {
-    /// The queries or the keys of one token, head after head.
-    pub fn turn<E: Element>(from: &[E], to: &mut [E], gain: &[f32], turns: &Turns, eps: f32) {
+dispatch! {
+    /// RMS norm and rotation of the queries or the keys of one token, head by head.
+    pub fn norm_rotate<E: Element>(from: &[E], to: &mut [E], gain: &[f32], rotation: &Rotation, eps: f32) {
         let d = gain.len();
         for (from, to) in from.chunks_exact(d).zip(to.chunks_exact_mut(d)) {
             let scale = 1.0 / (square_sum(from) / d as f32 + eps).sqrt();
             let (from, to) = (from.as_chunks::<2>().0, to.as_chunks_mut::<2>().0);
             let gains = gain.as_chunks::<2>().0;
-            for ((((to, from), gain), cos), sin) in to.iter_mut().zip(from).zip(gains).zip(&turns.cos).zip(&turns.sin) {
+            let angles = rotation.cos.iter().zip(&rotation.sin);
+            for (((to, from), gain), (cos, sin)) in to.iter_mut().zip(from).zip(gains).zip(angles) {
                 let a = from[0].to_f32() * scale * gain[0];
                 let b = from[1].to_f32() * scale * gain[1];
                 *to = [E::from_f32(a * cos - b * sin), E::from_f32(b * cos + a * sin)];

@@ -1,22 +1,22 @@
-//! Root-mean-square norm of tokens, scaled and shifted.
+//! RMS norm of tokens with scale and shift: x / √(mean(x²) + ε) ⊙ gain + shift.
 
 use rayon::prelude::*;
 
-use super::CpuOps;
-use super::level::Level;
-use super::leveled::leveled;
-use super::memory::{Element, elements, elements_mut, with_element};
-use reseed_ops::Result;
-use reseed_ops::Tensor;
+use crate::CpuOps;
+use crate::host::element::{Element, with_element};
+use crate::host::level::Level;
+use crate::host::memory::{elements, elements_mut};
+use crate::simd::dispatch::dispatch;
 use reseed_ops::reference;
-use reseed_ops::{ConvData, Norm};
+use reseed_ops::{ConvData, Norm, Result, Tensor};
 
-/// Elements that a thread works on at a time.
+/// Elements that a thread processes at a time.
 const CHUNK: usize = 1 << 14;
 
-/// Sums side by side: the widest register.
+/// Partial sums: the lanes of the widest register.
 const LANES: usize = 16;
 
+/// Runs the op.
 pub fn run(cpu: &CpuOps, x: &Tensor, norm: &Norm) -> Result<Tensor> {
     let width = norm.channels;
     assert_eq!(x.channels(), width, "rms_norm_modulate: input {x:?}");
@@ -24,21 +24,21 @@ pub fn run(cpu: &CpuOps, x: &Tensor, norm: &Norm) -> Result<Tensor> {
     if cpu.level() == Level::Reference {
         let double = |v: &[f32]| v.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
         let (gain, shift) = (double(gain), double(shift));
-        let y = reference::rms_norm_modulate(&cpu.doubles(x), &gain, &shift, f64::from(norm.eps));
-        return cpu.rounded(x.shape(), &y);
+        let y = reference::rms_norm_modulate(&cpu.to_f64(x), &gain, &shift, f64::from(norm.eps));
+        return cpu.round_to_tensor(x.shape(), &y);
     }
-    let mut y = cpu.room("rms_norm_modulate", x.shape(), x.dtype())?;
+    let mut y = cpu.allocate("rms_norm_modulate", x.shape(), x.dtype())?;
     let chunk = (CHUNK / width).max(1) * width;
     let level = cpu.simd();
     with_element!(x.dtype(), E => {
         let (from, to) = (elements::<E>(x), elements_mut::<E>(&mut y));
-        let pairs = to.par_chunks_mut(chunk).zip(from.par_chunks(chunk));
-        cpu.install(|| pairs.for_each(|(to, from)| rows::<E>(level, from, to, [gain, shift], norm.eps)));
+        let chunks = to.par_chunks_mut(chunk).zip(from.par_chunks(chunk));
+        cpu.install(|| chunks.for_each(|(to, from)| rows::<E>(level, from, to, [gain, shift], norm.eps)));
     });
     Ok(y)
 }
 
-leveled! {
+dispatch! {
     /// Whole rows.
     pub fn rows<E: Element>(from: &[E], to: &mut [E], affine: [&[f32]; 2], eps: f32) {
         let [gain, shift] = affine;
@@ -51,7 +51,7 @@ leveled! {
     }
 }
 
-/// Σ x², with one sum for each lane of a register.
+/// Σ x², with one partial sum for each lane of a register.
 #[inline(always)]
 pub fn square_sum<E: Element>(x: &[E]) -> f32 {
     let mut sums = [0.0; LANES];

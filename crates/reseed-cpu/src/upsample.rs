@@ -1,99 +1,105 @@
-//! Composite upsampling: each output phase is a small convolution on the low-resolution grid.
+//! Upsampling: a pointwise convolution to sub-pixels and a 3 x 3 x 3 convolution, merged. Each output phase is a small
+//! convolution of the low-resolution input.
 
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::CpuOps;
-use super::blocked::{Tap, Taps, Window, sum_region};
-use super::conv::{Frames, check_past};
-use super::finish::{Finish, Target};
-use super::kernel::Kernel;
-use super::level::Level;
-use super::memory::{Element, Floats, Values, elements_mut, with_element};
-use super::merged::{Step, merged, upscale_columns};
-use super::panels::{Weights, fold};
-use super::stats;
-use super::widen::widen;
-use reseed_ops::Result;
-use reseed_ops::Tensor;
+use crate::CpuOps;
+use crate::conv::{Frames, check_cache, sum_region};
+use crate::epilogue::RegionEpilogue;
+use crate::host::buffer::{Floats, Values};
+use crate::host::element::{Element, with_element};
+use crate::host::level::Level;
+use crate::host::memory::elements_mut;
+use crate::packed_weights::PackedWeights;
+use crate::simd::convert::widen;
+use crate::simd::output::{DisjointSlice, PixelOffsets};
+use crate::simd::panels::{Weights, fold};
+use crate::simd::region::{Tap, Taps, Window};
+use crate::simd::stats;
+use crate::upsample_merge::{Step, merge_into_panels, upscale_columns};
 use reseed_ops::merge::{self, Term};
 use reseed_ops::reference::{self, UpsampleWeights, low_frame};
-use reseed_ops::{BORDER_CLASSES, ClipPosition, Merged, Packed, Upsample, UpsampleData, UpsampleSpec, border_class};
-use reseed_ops::{ConvOutput, TemporalCache};
-use reseed_ops::{Hw, Shape};
+use reseed_ops::{
+    BORDER_CLASSES, ClipPosition, ConvOutput, Hw, Merged, Packed, Result, Shape, TemporalCache, Tensor, Upsample,
+    UpsampleData, UpsampleSpec, border_class,
+};
 
-struct Blocked {
+/// Weights of all levels but the reference.
+struct MergedWeights {
     /// Per phase.
-    kernels: Vec<Kernel>,
-    after_first: Option<Behind>,
+    kernels: Vec<PackedWeights>,
+    after_first: Option<AfterFirst>,
     bias: Vec<f32>,
 }
 
-/// The kernels of the frame behind a clip's first, per phase: what multiplies the first.
-enum Behind {
-    /// Packed for tiles, which would multiply a picture in the time that it takes to merge them.
-    Kept(Vec<Kernel>),
-    /// They serve two frames of a clip and would take three times the room of their factors, so they are merged when a
-    /// clip comes there.
-    Factors(AfterFirst),
+/// The kernels, per phase, that multiply the first frame of a clip for the outputs of the second one.
+enum AfterFirst {
+    /// Merged in advance for AMX, because AMX computes a frame in the time that the merge takes.
+    Packed(Vec<PackedWeights>),
+    /// Merged when needed: a clip uses the kernels for two frames, and they need three times the memory of their
+    /// factors.
+    Factors(AfterFirstFactors),
 }
 
-/// What makes the kernels of the frame behind a clip's first.
-struct AfterFirst {
-    /// `[sub (row, column)][columns][c_mid][column]`, of the first frame's only half.
+/// The factors of the kernels of [`AfterFirst`].
+struct AfterFirstFactors {
+    /// `[sub (row, column)][group of columns][c_mid][column]`, for the one output frame of the first frame.
     upscale: Values,
-    /// The kernel's first two taps in time.
+    /// The first two temporal taps of the convolution.
     conv: Weights,
 }
 
+/// Packs the weights of the op.
 pub fn pack(cpu: &CpuOps, spec: &UpsampleSpec, data: UpsampleData) -> Packed {
     merge::check(spec, &data);
     if cpu.level() == Level::Reference {
-        return Arc::new(plain(cpu, spec, &data));
+        return Arc::new(reference_weights(cpu, spec, &data));
     }
     let (c, level, terms) = (spec.channels, cpu.simd(), merge::terms(spec));
     let bias = merge::bias(spec, &data, crate::matmul);
     let conv = cpu.panels(&data.conv.weight, c, c);
     let upscale = cpu.install(|| upscale_columns(&data.upscale.weight, c));
-    drop(data); // before its merged form, which is larger, comes into being
+    drop(data); // The merged weights are larger. Freeing the originals first lowers the peak.
     let kernels = |phase: usize| {
         let steps: Vec<Step> = terms.iter().filter(|t| t.phase == phase).map(|t| step(t, t.sub)).collect();
-        let mut panels = merged(level, &upscale, &conv, &steps, 4 * spec.taps_t());
-        cpu.round(&mut panels.data);
-        Kernel::keep(cpu, panels, spec.taps_t(), 4)
+        let mut panels = merge_into_panels(level, &upscale, &conv, &steps, 4 * spec.taps_t());
+        cpu.round_weights(&mut panels.data);
+        PackedWeights::from_panels(cpu, panels, spec.taps_t(), 4)
     };
     let kernels = cpu.install(|| (0..spec.phases()).map(kernels).collect());
     let after_first = spec.time.then(|| {
         let mut first_half = Floats::zeros(4 * c * c);
         let subs = first_half.chunks_exact_mut(c * c).zip(upscale.chunks_exact(c * c).step_by(spec.frames()));
         subs.for_each(|(to, from)| to.copy_from_slice(from));
-        let factors = AfterFirst { upscale: cpu.install(|| first_half.keep()), conv: conv.first_rows(2 * 9 * c) };
-        match cpu.tiles() {
-            true => Behind::Kept(factors.merge(cpu, spec, 2)),
-            false => Behind::Factors(factors),
+        let upscale = cpu.install(|| first_half.narrow());
+        let factors = AfterFirstFactors { upscale, conv: conv.first_rows(2 * 9 * c) };
+        match cpu.uses_amx() {
+            true => AfterFirst::Packed(factors.merge(cpu, spec, 2)),
+            false => AfterFirst::Factors(factors),
         }
     });
-    Arc::new(Blocked { kernels, after_first, bias })
+    Arc::new(MergedWeights { kernels, after_first, bias })
 }
 
 fn step(term: &Term, sub: usize) -> Step {
     Step { tap: term.tap, sub, to: term.to }
 }
 
-fn plain(cpu: &CpuOps, spec: &UpsampleSpec, data: &UpsampleData) -> UpsampleWeights {
+fn reference_weights(cpu: &CpuOps, spec: &UpsampleSpec, data: &UpsampleData) -> UpsampleWeights {
     let (c, taps) = (spec.channels, spec.taps_t() * 4);
     let Merged { mut kernels, mut after_first, bias } = merge::merge(spec, data, crate::matmul);
-    cpu.round(&mut kernels);
-    cpu.round(&mut after_first);
+    cpu.round_weights(&mut kernels);
+    cpu.round_weights(&mut after_first);
     let split = |all: &[f32], size| all.chunks_exact(size).map(|w| reference::taps_first(w, c, c)).collect();
     let bias = bias.iter().map(|&b| f64::from(b)).collect();
     UpsampleWeights { kernels: split(&kernels, taps * c * c), after_first: split(&after_first, 4 * c * c), bias }
 }
 
-impl AfterFirst {
+impl AfterFirstFactors {
     /// Kernels of the first `frames` phases in time, for all phases in space.
-    fn merge(&self, cpu: &CpuOps, spec: &UpsampleSpec, frames: usize) -> Vec<Kernel> {
+    fn merge(&self, cpu: &CpuOps, spec: &UpsampleSpec, frames: usize) -> Vec<PackedWeights> {
         let (c, level) = (spec.channels, cpu.simd());
         let mut upscale = Floats::zeros(4 * c * c);
         widen(level, &self.upscale, 0..4 * c * c, &mut upscale);
@@ -101,18 +107,19 @@ impl AfterFirst {
         let kernels = |conv: &Weights, phase: usize| {
             let terms = terms.iter().filter(|t| t.phase == phase && t.tap < 9);
             let steps: Vec<Step> = terms.map(|t| step(t, t.sub_after_first / spec.frames())).collect();
-            let mut panels = merged(level, &upscale, conv, &steps, 4);
-            cpu.round(&mut panels.data);
-            Kernel::lend(cpu, panels, 1, 4)
+            let mut panels = merge_into_panels(level, &upscale, conv, &steps, 4);
+            cpu.round_weights(&mut panels.data);
+            PackedWeights::from_temporary_panels(cpu, panels, 1, 4)
         };
         cpu.install(|| {
-            // Before the first half two taps see the clip's first frame, before the second half one does.
+            // For the first output frame two taps read the first frame of the clip, for the second one tap does.
             let both: Weights = fold(level, &[(&self.conv, 0), (&self.conv, 9 * c)], 9 * c).into();
             (0..4 * frames).map(|i| kernels(if i < 4 { &both } else { &self.conv }, i % 4)).collect()
         })
     }
 }
 
+/// Runs the op.
 pub fn run(
     cpu: &CpuOps,
     cache: TemporalCache,
@@ -122,19 +129,20 @@ pub fn run(
 ) -> Result<ConvOutput> {
     let spec = &upsample.spec;
     assert_eq!(x.channels(), spec.channels, "upsample: input {x:?}, weights {spec:?}");
-    check_past("upsample", cache, x, spec.keeps());
+    check_cache("upsample", cache, x, spec.cached_frames());
     if cpu.level() == Level::Reference {
         let (clip, after_first) = (cache.frames().map(|f| cpu.clip(f)), matches!(cache, TemporalCache::AfterFirst(_)));
         let weights = cpu.unpack(&upsample.packed);
-        return cpu.plain_result(&reference::upsample(clip.as_ref(), after_first, &cpu.clip(x), spec, weights), groups);
+        return cpu
+            .reference_output(&reference::upsample(clip.as_ref(), after_first, &cpu.clip(x), spec, weights), groups);
     }
     let output = spec.output(x.thw(), cache.starts());
-    let mut y = cpu.room("upsample", Shape::clip(output, spec.channels), x.dtype())?;
-    let stats = with_element!(x.dtype(), E => blocked::<E>(cpu, cache, x, upsample, &mut y, groups));
+    let mut y = cpu.allocate("upsample", Shape::clip(output, spec.channels), x.dtype())?;
+    let stats = with_element!(x.dtype(), E => run_blocked::<E>(cpu, cache, x, upsample, &mut y, groups));
     Ok(ConvOutput { stats: cpu.stats(stats, output.t)?, tensor: y })
 }
 
-fn blocked<E: Element>(
+fn run_blocked<E: Element>(
     cpu: &CpuOps,
     cache: TemporalCache,
     x: &Tensor,
@@ -143,7 +151,7 @@ fn blocked<E: Element>(
     groups: Option<usize>,
 ) -> Option<Vec<f32>> {
     let (spec, level) = (&upsample.spec, cpu.simd());
-    let weights: &Blocked = cpu.unpack(&upsample.packed);
+    let weights: &MergedWeights = cpu.unpack(&upsample.packed);
     let plan = Plan::new(cpu, cache, x.thw().t, spec, weights);
     let frames = Frames::<E>::new(cache, x);
     let (c, input, output) = (spec.channels, x.thw(), y.thw());
@@ -156,103 +164,116 @@ fn blocked<E: Element>(
         before: Hw::new(1 - row, 1 - column),
     };
     let regions = weights.kernels[0].regions(cpu, low, &window(0, 0), output.t * 4);
-    let out = Target::new(elements_mut::<E>(y));
+    let out = DisjointSlice::new(elements_mut::<E>(y));
     let blocks = output.t * regions.len() * 4;
-    let mut measured = cpu.measured(groups.map_or(0, |_| blocks * c));
-    let target = groups.map(|_| Target::new(&mut measured));
-    let how = Finish {
+    let mut block_stats = cpu.take_block_stats(groups.map_or(0, |_| blocks * c));
+    let shared_stats = groups.map(|_| DisjointSlice::new(&mut block_stats[..]));
+    let epilogue = RegionEpilogue {
         level,
-        tiles: cpu.tiles(),
+        amx: cpu.uses_amx(),
         out: &out,
         channels: c,
         add: false,
         bias: &weights.bias,
-        measured: target.as_ref(),
+        block_stats: shared_stats.as_ref(),
     };
     let job = |i: usize| {
         let (region, t, row_phase, column_phase) =
             (&regions[i / 4 % regions.len()], i / 4 / regions.len(), i / 2 % 2, i % 2);
-        let (k, z, moment) = low_frame(spec, t, cache.starts(), matches!(cache, TemporalCache::AfterFirst(_)));
-        let taps = |_| plan.taps(&frames, k, (z * 2 + row_phase) * 2 + column_phase, moment);
-        let classes = (moment as usize * spec.frames() + z) * BORDER_CLASSES * BORDER_CLASSES;
+        let (k, z, position) = low_frame(spec, t, cache.starts(), matches!(cache, TemporalCache::AfterFirst(_)));
+        let taps = |_| plan.taps(&frames, k, (z * 2 + row_phase) * 2 + column_phase, position);
+        let classes = (position as usize * spec.frames() + z) * BORDER_CLASSES * BORDER_CLASSES;
         sum_region(level, &window(row_phase, column_phase), t..t + 1, &taps, region, |t, panels, sums| {
-            let place = |row: usize, column: usize| {
+            let offsets = |row: usize, column: usize| {
                 let (row, column) = (2 * row + row_phase, 2 * column + column_phase);
                 let class = border_class(row, output.h) * BORDER_CLASSES + border_class(column, output.w);
-                [((t * output.h + row) * output.w + column) * c, (classes + class) * c]
+                PixelOffsets { output: ((t * output.h + row) * output.w + column) * c, bias: (classes + class) * c }
             };
-            how.run(region, panels, sums, i, place);
+            epilogue.run(region, panels, sums, i, offsets);
         });
     };
     cpu.install(|| (0..blocks).into_par_iter().for_each(job));
     let stats = groups.map(|groups| {
         let block = |i: usize| (i / 4 / regions.len(), &regions[i / 4 % regions.len()]);
-        stats::of_regions(&measured, weights.kernels[0].width(), [output.t, c, groups], block)
+        stats::of_regions(&block_stats, weights.kernels[0].width(), [output.t, c, groups], block)
     });
-    cpu.keep_room(measured);
+    cpu.return_block_stats(block_stats);
     stats
 }
 
-impl Blocked {
-    /// The kernels that were kept, or those that a plan made.
-    fn after_first<'a>(&'a self, made: &'a [Kernel]) -> &'a [Kernel] {
+impl MergedWeights {
+    /// The kernels of [`AfterFirst`]: those packed in advance, or `merged`.
+    fn after_first<'a>(&'a self, merged: &'a [PackedWeights]) -> &'a [PackedWeights] {
         match &self.after_first {
-            Some(Behind::Kept(kernels)) => kernels,
-            _ => made,
+            Some(AfterFirst::Packed(kernels)) => kernels,
+            _ => merged,
         }
     }
 }
 
-/// Which panels multiply which frame, for every frame of the output.
+/// The weights of every tap of every output frame.
 struct Plan<'a> {
     spec: &'a UpsampleSpec,
-    weights: &'a Blocked,
+    weights: &'a MergedWeights,
     starts: bool,
-    /// Per phase: what multiplies the previous frame when that is the clip's first, where it had to be merged.
-    made: Vec<Kernel>,
-    /// At a clip's start, per phase: what multiplies the first frame when all taps read it.
-    first: Vec<Kernel>,
-    /// The same when all taps but the last read it; without time only.
-    second: Vec<Kernel>,
+    /// Per phase: the kernels of [`AfterFirst`] where they were not packed in advance.
+    merged: Vec<PackedWeights>,
+    /// At the start of a clip, per phase: the summed kernels of the first frame when all taps read it.
+    first: Vec<PackedWeights>,
+    /// The same when all taps but the last read it. Without temporal upsampling only.
+    second: Vec<PackedWeights>,
 }
 
 impl<'a> Plan<'a> {
-    fn new(cpu: &CpuOps, cache: TemporalCache, frames: usize, spec: &'a UpsampleSpec, weights: &'a Blocked) -> Self {
+    fn new(
+        cpu: &CpuOps,
+        cache: TemporalCache,
+        frames: usize,
+        spec: &'a UpsampleSpec,
+        weights: &'a MergedWeights,
+    ) -> Self {
         let (rows, level, starts) = (4 * spec.channels, cpu.simd(), cache.starts());
-        let halves = match cache {
+        let output_frames = match cache {
             TemporalCache::Start if frames == 1 => 1,
             TemporalCache::Start | TemporalCache::AfterFirst(_) => 2,
             TemporalCache::Frames(_) => 0,
         };
-        let made = match &weights.after_first {
-            Some(Behind::Factors(factors)) if halves > 0 => factors.merge(cpu, spec, halves),
+        let merged = match &weights.after_first {
+            Some(AfterFirst::Factors(factors)) if output_frames > 0 => factors.merge(cpu, spec, output_frames),
             _ => Vec::new(),
         };
-        let after_first = weights.after_first(&made);
-        let folded = |taps: usize| -> Vec<Kernel> {
-            let phase = |(phase, kernels): (usize, &Kernel)| {
-                let mut parts: Vec<(&Kernel, usize)> = (0..taps).map(|tap| (kernels, tap)).collect();
+        let after_first = weights.after_first(&merged);
+        let folded = |taps: usize| -> Vec<PackedWeights> {
+            let phase = |(phase, kernels): (usize, &PackedWeights)| {
+                let mut parts: Vec<(&PackedWeights, usize)> = (0..taps).map(|tap| (kernels, tap)).collect();
                 if spec.time {
                     parts[0] = (&after_first[phase], 0);
                 }
-                Kernel::fold(level, &parts, rows)
+                PackedWeights::fold(level, &parts, rows)
             };
             cpu.install(|| weights.kernels.iter().take(4).enumerate().map(phase).collect())
         };
         let first = if starts { folded(spec.taps_t()) } else { Vec::new() };
         let second = if starts && !spec.time && frames > 1 { folded(2) } else { Vec::new() };
-        Plan { spec, weights, starts, made, first, second }
+        Plan { spec, weights, starts, merged, first, second }
     }
 
-    fn taps<E: Element>(&'a self, frames: &Frames<'a, E>, k: usize, phase: usize, moment: ClipPosition) -> Taps<'a, E> {
+    fn taps<E: Element>(
+        &'a self,
+        frames: &Frames<'a, E>,
+        k: usize,
+        phase: usize,
+        position: ClipPosition,
+    ) -> Taps<'a, E, PackedWeights> {
         let kernels = &self.weights.kernels[phase];
-        let tap = |frame: isize, kernel: &'a Kernel, part: usize| Tap { frame: frames.at(frame), kernel, part };
+        let tap =
+            |frame: isize, weights: &'a PackedWeights, part: usize| Tap { frame: frames.at(frame), weights, part };
         let k = k as isize;
-        match (self.spec.time, moment) {
+        match (self.spec.time, position) {
             _ if self.starts && k == 0 => Taps::new([tap(0, &self.first[phase], 0)]),
             (true, ClipPosition::Later) => Taps::new([tap(k - 1, kernels, 0), tap(k, kernels, 1)]),
             (true, _) => {
-                let after_first = self.weights.after_first(&self.made);
+                let after_first = self.weights.after_first(&self.merged);
                 Taps::new([tap(k - 1, &after_first[phase], 0), tap(k, kernels, 1)])
             }
             (false, _) if self.starts && k == 1 => Taps::new([tap(0, &self.second[phase], 0), tap(1, kernels, 2)]),

@@ -1,19 +1,18 @@
-//! Memory that the blocked kernels take beside their operands.
+//! The memory that the kernels allocate in addition to their operands.
 
-use super::attention;
+use crate::simd::heads::LONG;
 use reseed_ops::DType;
 use reseed_ops::{Kernels, Work, Workspace};
 
-/// Input and sums of a region or of a block of rows and a widened panel, for every thread: what fits into a core's
-/// second-level cache.
+/// Bytes of scratch of a thread: input, sums and a panel in f32. They fit into a core's second-level cache.
 const PER_THREAD: usize = 2 << 20;
 
-/// What ops take on `threads` threads, where packed weights are of `packed`: bf16 in tiles, f32 in panels. `kernels` tells
-/// how many a convolution has.
+/// The workspace of every op on `threads` threads. `packed` is the type of packed weights: bf16 in AMX tiles, f32 in
+/// panels. `kernels` returns the number of packed weights of a convolution.
 pub fn of(threads: usize, packed: DType, kernels: Kernels) -> Workspace {
     Box::new(move |work| match work {
-        Work::Linear(_) | Work::Pixels(_) | Work::Rearranged(_) => 0,
-        // Kernels folded over time, one set for each frame that needs one.
+        Work::Linear(_) | Work::Pixels(_) | Work::Repacked(_) => 0,
+        // Kernels that are summed over temporal taps, one set for each frame that needs one.
         Work::Conv(spec, folded) => threads * PER_THREAD + folded * kernels(spec) / spec.taps.t * packed.bytes(),
         work => threads * PER_THREAD + of_op(work, threads, packed),
     })
@@ -23,8 +22,8 @@ fn of_op(work: &Work, threads: usize, packed: DType) -> usize {
     let value = packed.bytes();
     match *work {
         Work::Upsample(spec, frames) => {
-            // At a clip's start; with time also the kernels behind the first frame, of one half or of both, unless they
-            // are kept.
+            // Summed kernels at the start of a clip. With temporal upsampling also the kernels after the first frame,
+            // for one or both output frames, unless they are packed for AMX.
             let sets = match (frames.min(2), spec.time) {
                 (0, _) => 0,
                 (_, true) if packed == DType::Bf16 => 1,
@@ -33,10 +32,10 @@ fn of_op(work: &Work, threads: usize, packed: DType) -> usize {
             };
             sets * 16 * spec.channels * spec.channels * value
         }
-        Work::Conv(..) | Work::Stats(..) | Work::Linear(_) | Work::Pixels(_) | Work::Rearranged(_) => 0,
-        // Keys and values of one head, for every thread that has one to itself.
+        Work::Conv(..) | Work::Stats(..) | Work::Linear(_) | Work::Pixels(_) | Work::Repacked(_) => 0,
+        // Keys and values of one head, for every thread that processes a head alone.
         Work::Attention { longest, width } => {
-            let heads = if longest < attention::LONG { threads } else { 1 };
+            let heads = if longest < LONG { threads } else { 1 };
             heads * 2 * longest * width * value
         }
     }

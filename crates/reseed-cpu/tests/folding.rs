@@ -1,15 +1,16 @@
-//! At a clip's start several taps read the same frame. Fast levels sum their kernels first; with whole numbers that
-//! must not change anything.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+//! At the start of a clip several taps read the same frame. All levels but the reference sum the kernels of these taps
+//! first. With integers the result must be exact.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first error")]
 
 use reseed_cpu::{CpuOps, Level};
 use reseed_ops::conformance::Values;
 use reseed_ops::reference::{self, Clip, taps_first};
 use reseed_ops::{
-    ConvData, ConvSpec, DType, Epilogue, Ops, Shape, TemporalCache, Tensor, Thw, UpsampleData, UpsampleSpec,
+    ConvData, ConvSpec, DType, Device, Epilogue, Ops, Shape, TemporalCache, Tensor, Thw, Transfer, UpsampleData,
+    UpsampleSpec,
 };
 
-/// Whole numbers from -2 to 2: sums of their products are exact in f32 and their kernels exact in bf16.
+/// Integers from -2 to 2. Sums of their products are exact in f32, and sums of kernels are exact in bf16.
 fn integers(seed: u64, count: usize) -> Vec<f32> {
     Values::new(seed).take(count).into_iter().map(|v| (2.5 * v).round_ties_even().clamp(-2.0, 2.0)).collect()
 }
@@ -32,7 +33,7 @@ fn the_first_frames_of_a_clip_need_fewer_taps() {
         x.data = Values::new(3).take(x.data.len()).into_iter().map(f64::from).collect();
         let want = reference::conv(None, &x, &spec, &weight, &bias);
 
-        // One frame under the sum of some of the three kernels.
+        // The convolution of one frame with the sum of some of the three temporal taps.
         let flat = ConvSpec { taps: Thw::new(1, 3, 3), stride: Thw { t: 1, ..spec.stride }, ..spec };
         let plane = |t: usize, kernels: &[usize], bias: &[f64]| {
             let (frame, size) = (x.data.len() / x.thw.t, weight.len() / 3);
@@ -49,7 +50,7 @@ fn the_first_frames_of_a_clip_need_fewer_taps() {
         };
         let folded = [first, second].concat();
         let error = want.data.iter().zip(&folded).fold(0.0f64, |m, (a, b)| m.max((a - b).abs()));
-        // Two sums of n numbers below one: each is off by at most n roundings of n.
+        // Two sums of n terms below 1. The error of each is at most n roundings of n.
         let terms = (27 * c_in + 1) as f64;
         let allowed = 2.0 * terms * terms * f64::EPSILON / 2.0;
         assert!(error <= allowed, "{spec:?}: {error:e}, allowed {allowed:e}");
@@ -57,7 +58,7 @@ fn the_first_frames_of_a_clip_need_fewer_taps() {
     }
 }
 
-/// Every fast level of this machine and the reference, in both types.
+/// Calls `check` with the reference and every other level of this machine, for f32 and bf16.
 fn for_each_level(check: impl Fn(&CpuOps, &CpuOps)) {
     for dtype in [DType::F32, DType::Bf16] {
         let reference = CpuOps::at(Level::Reference, dtype, Some(2)).unwrap();
@@ -73,7 +74,7 @@ fn clip(ops: &CpuOps, thw: Thw, channels: usize) -> Tensor {
 }
 
 #[test]
-fn a_folded_convolution_of_whole_numbers_is_exact_at_every_level() {
+fn a_folded_convolution_of_integers_is_exact_at_every_level() {
     for_each_level(|reference, device| {
         for spec in [cube(3, 5), cube(40, 35), cube(64, 96), halving(12), ConvSpec::same(7, 9, Thw::new(1, 1, 1))] {
             for t in [1, 3, 5] {
@@ -85,14 +86,14 @@ fn a_folded_convolution_of_whole_numbers_is_exact_at_every_level() {
                     ops.download(&ops.conv(TemporalCache::Start, &x, &conv, Epilogue::default()).unwrap().tensor)
                         .unwrap()
                 };
-                assert!(run(device) == run(reference), "{spec:?}, {t} frames, {}", device.device());
+                assert!(run(device) == run(reference), "{spec:?}, {t} frames, {}", device.name());
             }
         }
     });
 }
 
 #[test]
-fn a_folded_upsampler_of_whole_numbers_is_exact_at_every_level() {
+fn a_folded_upsampler_of_integers_is_exact_at_every_level() {
     for_each_level(|reference, device| {
         for (time, channels) in [(true, 5), (false, 5), (true, 35), (false, 35)] {
             let spec = UpsampleSpec { channels, time };
@@ -100,15 +101,15 @@ fn a_folded_upsampler_of_whole_numbers_is_exact_at_every_level() {
                 let run = |ops: &CpuOps| {
                     let upsample = ops.upsample_weights(spec, &|| Ok(upsampler(&spec))).unwrap();
                     let x = clip(ops, Thw::new(t, 3, 5), channels);
-                    let first = ops.tail(None, x.frames(0, 1), spec.keeps()).unwrap();
+                    let first = ops.tail(None, x.frames(0, 1), spec.cached_frames()).unwrap();
                     let caches =
                         [TemporalCache::Start, TemporalCache::AfterFirst(&first), TemporalCache::Frames(&first)];
                     let run = |cache| ops.upsample(cache, &x, &upsample, None).unwrap().tensor;
                     caches.map(|cache| ops.download(&run(cache)).unwrap())
                 };
                 let (got, want) = (run(device), run(reference));
-                for (moment, (got, want)) in got.iter().zip(&want).enumerate() {
-                    assert!(got == want, "{spec:?}, {t} frames, moment {moment}, {}", device.device());
+                for (case, (got, want)) in got.iter().zip(&want).enumerate() {
+                    assert!(got == want, "{spec:?}, {t} frames, cache {case}, {}", device.name());
                 }
             }
         }

@@ -1,16 +1,15 @@
-// conv_gemm: any causal convolution as a matrix product, gathered on the way into shared memory
+// conv_gemm: any causal convolution as an implicit matrix product; pixels are gathered on the way into shared memory
 //
-//   x, past  (frames, H, W, C) E        w  [phase][tap][Co][C] E        y  (frames, H', W', Co) Out        bias f32
+//   x, cache (frames, H, W, C) E        w  [phase][tap][Co][C] E        y  (frames, H', W', Co) Out        bias  f32
 //   grid     (pixels / BM, Co / BN, frames * phases): one block owns BM pixels of one phase of one output frame
-//   block    256 threads; 16-bit types on tensor cores with four stages of copies, f32 on the ordinary units; no bf16 on
-//            Turing
+//   block    256 threads; 16-bit types on tensor cores with four stages of copies, f32 on CUDA cores; no bf16 on Turing
 //   differs  from the reference by the order of the sums and one rounding
 #include "element.cuh"
 #include "params.cuh"
 
-// Where the pixel of an output row reads and writes; one per pixel of a block.
+// An output pixel of a block.
 struct Site {
-    int row, column;        // on the grid of this launch
+    int row, column;        // in the plane of this launch
     bool inside;
 };
 
@@ -18,21 +17,22 @@ __device__ __forceinline__ Site site(const ConvArgs& c, int pixel) {
     return {pixel / c.out_w, pixel % c.out_w, pixel < c.out_h * c.out_w};
 }
 
-// The value's address for tap (dt, dy, dx) of output frame t, or null in the padding.
+// Address of the input pixel that tap (dt, dy, dx) of output frame t reads, or null in the padding.
 template <class E>
-__device__ __forceinline__ const E* source(const ConvArgs& c, const E* x, const E* past, Site s, int phase, int t, int dt, int dy, int dx) {
+__device__ __forceinline__ const E* source(const ConvArgs& c, const E* x, const E* cache, Site s, int phase, int t,
+                                           int dt, int dy, int dx) {
     const int py = phase >> 1, px = phase & 1;
     const int row = s.row * c.stride_h + dy - (c.pad_h - py), column = s.column * c.stride_w + dx - (c.pad_w - px);
     if (!s.inside || row < 0 || column < 0 || row >= c.in_h || column >= c.in_w) return nullptr;
     const int frame = t * c.stride_t + dt + c.first;
-    const E* clip = frame < 0 ? past : x;
-    const i64 at = ((i64)(frame < 0 ? frame + c.past_frames : frame) * c.in_h + row) * c.in_w + column;
+    const E* clip = frame < 0 ? cache : x;
+    const i64 at = ((i64)(frame < 0 ? frame + c.cache_frames : frame) * c.in_h + row) * c.in_w + column;
     return clip + at * c.x_pitch;
 }
 
 __device__ __forceinline__ int border_class(int i, int n) { return i == 0 ? 0 : i == n - 1 ? 3 : 1 + (i & 1); }
 
-// Index of an output pixel, and of its bias.
+// Index of an output pixel, and offset of its bias.
 __device__ __forceinline__ i64 place(const ConvArgs& c, Site s, int phase, int t, int& bias) {
     int row = s.row, column = s.column, h = c.out_h, w = c.out_w;
     bias = 0;
@@ -50,17 +50,18 @@ __device__ __forceinline__ void finish(Out* y, const float* bias, const Out* res
     y[at + channel] = narrow<Out>(v);
 }
 
-// A block's walk over taps and channels, 32 channels a step, several taps a step where there are fewer.
+// A block's loop over taps and channels: 32 channels per step, several taps per step where there are fewer channels.
 struct Walk {
-    int per_tap, at_once;      // steps a tap takes, or taps a step takes
-    int dt, dy, dx, chunk;     // where the walk stands when taps come one at a time
+    int per_tap, at_once;      // steps per tap, or taps per step
+    int dt, dy, dx, chunk;     // current position when taps come one at a time
     int step;
 };
 
 template <class E, class Out>
-__device__ void conv_gemm_tensor(Out* y, const E* x, const E* past, const E* w, const float* bias, const Out* residual, const ConvArgs& c) {
-    constexpr int BM = 128, BN = 64, BK = 32, PITCH = BK + 8;          // a row of 80 bytes: eight rows in eight banks
-    constexpr int STAGES = __CUDA_ARCH__ >= 800 ? 4 : 2;               // Turing copies nothing ahead
+__device__ void conv_gemm_tensor(Out* y, const E* x, const E* cache, const E* w, const float* bias, const Out* residual,
+                                 const ConvArgs& c) {
+    constexpr int BM = 128, BN = 64, BK = 32, PITCH = BK + 8;          // rows of 80 bytes: no bank conflicts
+    constexpr int STAGES = __CUDA_ARCH__ >= 800 ? 4 : 2;               // Turing has no asynchronous copies
     constexpr int ROWS = (BM + BN) / 64, WARPS_M = 4, MI = BM / WARPS_M / 16, NJ = 4;
     extern __shared__ unsigned char memory[];
     E* const tiles = (E*)memory;
@@ -68,7 +69,7 @@ __device__ void conv_gemm_tensor(Out* y, const E* x, const E* past, const E* w, 
     const int phase = blockIdx.z % c.phases, t = blockIdx.z / c.phases;
     const int first_pixel = blockIdx.x * BM, first_channel = blockIdx.y * BN;
     const int taps = c.taps_t * c.taps_h * c.taps_w;
-    const bool vector = (c.c_in % 8 | c.x_pitch % 8 | c.w_pitch % 8) == 0 && (((u64)x | (u64)past | (u64)w) & 15) == 0;
+    const bool vector = (c.c_in % 8 | c.x_pitch % 8 | c.w_pitch % 8) == 0 && (((u64)x | (u64)cache | (u64)w) & 15) == 0;
     Walk walk = {(c.c_in + BK - 1) / BK, c.c_in < BK && BK % c.c_in == 0 ? BK / c.c_in : 1, 0, 0, 0, 0, 0};
     const int steps = vector ? (taps + walk.at_once - 1) / walk.at_once * walk.per_tap : (taps * c.c_in + BK - 1) / BK;
     w += (i64)phase * taps * c.c_out * c.w_pitch;
@@ -85,16 +86,17 @@ __device__ void conv_gemm_tensor(Out* y, const E* x, const E* past, const E* w, 
         int dt = walk.dt, dy = walk.dy, dx = walk.dx, channel = walk.chunk * BK + lane8;
         if (walk.at_once > 1) {
             const int tap = walk.step * walk.at_once + lane8 / c.c_in;
-            dt = tap / (c.taps_h * c.taps_w), dy = tap / c.taps_w % c.taps_h, dx = tap % c.taps_w, channel = lane8 % c.c_in;
+            dt = tap / (c.taps_h * c.taps_w), dy = tap / c.taps_w % c.taps_h, dx = tap % c.taps_w,
+            channel = lane8 % c.c_in;
         }
         const int tap = (dt * c.taps_h + dy) * c.taps_w + dx, frame = t * c.stride_t + dt + c.first;
-        const bool there = tap < taps && channel < c.c_in;
-        const E* plane = (frame < 0 ? past + (i64)(frame + c.past_frames) * c.in_h * c.in_w * c.x_pitch
+        const bool valid = tap < taps && channel < c.c_in;
+        const E* plane = (frame < 0 ? cache + (i64)(frame + c.cache_frames) * c.in_h * c.in_w * c.x_pitch
                                     : x + (i64)frame * c.in_h * c.in_w * c.x_pitch) + channel;
         #pragma unroll
         for (int i = 0; i < ROWS; i++) {
             const E* from = w;
-            bool inside = there;
+            bool inside = valid;
             if (i < 2) {
                 const int row = row0[i] + dy, column = column0[i] + dx;
                 inside = inside && (u32)row < (u32)c.in_h && (u32)column < (u32)c.in_w;
@@ -115,7 +117,7 @@ __device__ void conv_gemm_tensor(Out* y, const E* x, const E* past, const E* w, 
             if (tap < taps) {
                 const int dt = tap / (c.taps_h * c.taps_w), dy = tap / c.taps_w % c.taps_h, dx = tap % c.taps_w;
                 const int n = first_channel + row - BM;
-                if (row < BM) from = source(c, x, past, site(c, first_pixel + row), phase, t, dt, dy, dx);
+                if (row < BM) from = source(c, x, cache, site(c, first_pixel + row), phase, t, dt, dy, dx);
                 else if (n < c.c_out) from = w + ((i64)tap * c.c_out + n) * c.w_pitch;
             }
             tile[row * PITCH + i % BK] = from ? from[channel] : narrow<E>(0.f);
@@ -147,10 +149,12 @@ __device__ void conv_gemm_tensor(Out* y, const E* x, const E* past, const E* w, 
         for (int k = 0; k < BK; k += 16) {
             u32 a[MI][4], b[2][4];
             #pragma unroll
-            for (int i = 0; i < MI; i++) load_matrix(a[i], shared_address(tile + (warp_m + i * 16 + lane % 16) * PITCH + k + lane / 16 * 8));
+            for (int i = 0; i < MI; i++)
+                load_matrix(a[i], shared_address(tile + (warp_m + i * 16 + lane % 16) * PITCH + k + lane / 16 * 8));
             #pragma unroll
             for (int i = 0; i < 2; i++)
-                load_matrix(b[i], shared_address(tile + (BM + warp_n + i * 16 + lane / 16 * 8 + lane % 8) * PITCH + k + lane / 8 % 2 * 8));
+                load_matrix(b[i], shared_address(tile + (BM + warp_n + i * 16 + lane / 16 * 8 + lane % 8) * PITCH + k +
+                                                 lane / 8 % 2 * 8));
             #pragma unroll
             for (int i = 0; i < MI; i++)
                 #pragma unroll
@@ -166,12 +170,14 @@ __device__ void conv_gemm_tensor(Out* y, const E* x, const E* past, const E* w, 
         #pragma unroll
         for (int j = 0; j < 2 * NJ; j++) {
             const int channel = first_channel + warp_n + j / 2 * 8 + lane % 4 * 2 + j % 2;
-            if (channel < c.c_out) finish(y, bias + class_bias, residual, at, channel, sums[i / 2][j / 2][i % 2 * 2 + j % 2]);
+            if (channel < c.c_out)
+                finish(y, bias + class_bias, residual, at, channel, sums[i / 2][j / 2][i % 2 * 2 + j % 2]);
         }
     }
 }
 
-__device__ void conv_gemm_plain(float* y, const float* x, const float* past, const float* w, const float* bias, const float* residual, const ConvArgs& c) {
+__device__ void conv_gemm_plain(float* y, const float* x, const float* cache, const float* w, const float* bias,
+                                const float* residual, const ConvArgs& c) {
     constexpr int BM = 64, BN = 64, BK = 16, PITCH = 68;
     __shared__ float a[BK][PITCH], b[BK][PITCH];
     const int thread = threadIdx.x, row0 = thread / 16 * 4, column0 = thread % 16 * 4;
@@ -186,7 +192,7 @@ __device__ void conv_gemm_plain(float* y, const float* x, const float* past, con
             float va = 0.f, vb = 0.f;
             if (tap < taps) {
                 const int dt = tap / (c.taps_h * c.taps_w), dy = tap / c.taps_w % c.taps_h, dx = tap % c.taps_w;
-                const float* from = source(c, x, past, site(c, first_pixel + row), phase, t, dt, dy, dx);
+                const float* from = source(c, x, cache, site(c, first_pixel + row), phase, t, dt, dy, dx);
                 if (from) va = from[channel];
                 const int n = first_channel + row;
                 if (n < c.c_out) vb = w[((i64)(phase * taps + tap) * c.c_out + n) * c.w_pitch + channel];
@@ -214,10 +220,10 @@ __device__ void conv_gemm_plain(float* y, const float* x, const float* past, con
     }
 }
 
-#define CONV_GEMM(name, E, Out, body)                                                                                   \
-    extern "C" __global__ void __launch_bounds__(256) name(Out* y, const E* x, const E* past, const E* w,              \
-                                                           const float* bias, const Out* residual, ConvArgs c) {        \
-        body(y, x, past, w, bias, residual, c);                                                                         \
+#define CONV_GEMM(name, E, Out, body) \
+    extern "C" __global__ void __launch_bounds__(256) name(Out* y, const E* x, const E* cache, const E* w, \
+                                                           const float* bias, const Out* residual, ConvArgs c) { \
+        body(y, x, cache, w, bias, residual, c); \
     }
 CONV_GEMM(conv_gemm_f16, f16, f16, (conv_gemm_tensor<f16, f16>))
 CONV_GEMM(conv_gemm_f16_f32, f16, float, (conv_gemm_tensor<f16, float>))

@@ -1,16 +1,17 @@
-// conv_patch: causal convolution on the tensor cores of every card since Ampere. The pixels that a tile reads are brought
-// to shared memory once, with their border, and every spatial tap multiplies the same pixels at another address.
-// conv_gather: the same for any taps and strides; every tap brings its own pixels.
+// conv_patch: causal convolution on the tensor cores of every GPU since Ampere. A tile's input pixels are copied to
+// shared memory once, with their halo, and every spatial tap multiplies the same pixels at another address.
+// conv_gather: the same for any taps and strides; every tap copies its own pixels.
 //
-//   x, past  (frames, H, W, C) E        w  [phase][tap][Co][C] E        y  Out        bias f32
-//   grid     as many blocks as fit, each walks over tiles of 16 x 16 pixels (conv_gather: 256 in a row) by BN channels
-//   block    8 warps, each 64 pixels by 64 channels (few: 32 by 16); copies run one step or more ahead, across tiles
-//   needs    C a multiple of 32 (f32: 16), Co of 8 (few: at most 16), addresses and pitches of 16 bytes; conv_patch stride 1
-//   differs  from the reference by the order of the sums and one rounding; f32 is rounded to 11 bits for the product
+//   x, cache (frames, H, W, C) E        w  [phase][tap][Co][C] E        y  Out        bias  f32
+//   grid     as many blocks as fit, each loops over tiles of 16 x 16 pixels (conv_gather: 256 in a row) by BN channels
+//   block    8 warps, each 64 pixels by 64 channels (few: 32 by 16); copies run at least one step ahead, across tiles
+//   needs    C a multiple of 32 (f32: 16), Co of 8 (few: at most 16), addresses and pitches of 16 bytes; conv_patch
+//            stride 1
+//   differs  from the reference by the order of the sums and one rounding; f32 is rounded to tf32 for the product
 //
-// A step multiplies one column of taps with one slab of channels, 64 bytes of each pixel. The four 16-byte chunks of a slab
-// change places with the pixel's column, so that eight neighbours lie in different banks wherever the first one is; a tap
-// to the right is another address, a tap below is the same one and a constant.
+// A step multiplies one column of taps with one slab of channels, 64 bytes of each pixel. The four 16-byte chunks of a
+// slab are swizzled by the column of the pixel, so that eight neighbours never share a bank. A tap to the right has
+// another address; a tap below has the same address plus a constant.
 #include "element.cuh"
 #include "params.cuh"
 
@@ -19,26 +20,28 @@
 namespace patch {
 
 constexpr int SIDE = 16, ROW = 64, CHUNKS = ROW / 16;
-constexpr int OUTSIDE = -1024;                                          // a row that no tap brings into the plane
+constexpr int OUTSIDE = -1024;  // a row that stays outside the plane for every tap
 
 struct Tile { int t, row, column, channel, phase; };                   // conv_gather: column is the first pixel
 
-// Where chunk q of column x lies in its row of 64 bytes.
+// Offset of chunk q of column x in its row of 64 bytes.
 __device__ __forceinline__ int turned(int x, int q) { return (q ^ (x >> 1 & 3)) * 16; }
 
-// The channel that row r of a tile of weights holds. A thread's sums of four neighbouring products are then eight
-// channels in a row, and 16 bytes of the output.
+// The channel in row r of a tile of weights. With this order a thread's sums of four neighbouring products are eight
+// consecutive channels, 16 bytes of the output.
 template <int BN> __device__ __forceinline__ int channel_of(int r) {
     return BN < 32 ? r : r / 32 * 32 + r % 8 / 2 * 8 + r / 8 % 4 * 2 + r % 2;
 }
 
 __device__ __forceinline__ int edge(int i, int n) { return i == 0 ? 0 : i == n - 1 ? 3 : 1 + (i & 1); }
 
-// Eight values as they lie in memory; apart they would take twice the registers.
+// Eight packed values; unpacked they would need twice the registers.
 template <class E> struct alignas(16) Packed {
     u32 word[4];
     __device__ __forceinline__ float at(int j) const { return wide(E{(u16)(word[j / 2] >> j % 2 * 16)}); }
-    __device__ __forceinline__ void set(int j, float lo, float hi) { word[j / 2] = narrow<E>(lo).bits | (u32)narrow<E>(hi).bits << 16; }
+    __device__ __forceinline__ void set(int j, float lo, float hi) {
+        word[j / 2] = narrow<E>(lo).bits | (u32)narrow<E>(hi).bits << 16;
+    }
 };
 template <> struct alignas(16) Packed<float> {
     float word[8];
@@ -53,23 +56,23 @@ struct Block {
     static constexpr int A_BYTES = PIXELS * ROW, B_BYTES = K * BN * ROW;
     static constexpr int WARPS_N = BN == 128 ? 2 : 1, WARPS_M = 8 / WARPS_N, MI = SIDE / WARPS_M, NJ = BN / WARPS_N / 8;
     static constexpr int PER_CHUNK = 16 / sizeof(E), SLAB = ROW / sizeof(E);
-    static constexpr int LINES = K == 1 ? 4 : 3, ROUNDS = (SIDE + K - 1 + LINES - 1) / LINES; // lines of pixels copied at a time
+    static constexpr int LINES = K == 1 ? 4 : 3, ROUNDS = (SIDE + K - 1 + LINES - 1) / LINES; // lines copied at a time
 
     const ConvArgs& c;
-    const E *x, *past, *w;                                             // w: this thread's chunk of its row of weights
+    const E *x, *cache, *w;                                             // w: this thread's chunk of its row of weights
     u32 a_tiles, b_tiles;
-    u32 a_to, b_to;                                                    // where this thread's chunks go in a stage
+    u32 a_to, b_to;                                                    // destination of this thread's chunks in a stage
     int tiles, slabs;
-    // Where the copies stand: a tile, its tap of time (conv_gather: its tap), its slab, its column of taps.
+    // Position of the copies: tile, temporal tap (conv_gather: tap), slab, column of taps.
     int next, tap, slab, dx, a_stage = 0, b_stage = 0;
     Tile to;
-    // This thread's first pixel of the input, for the others are LINES rows apart; conv_gather: all of them, at tap (0, 0).
+    // This thread's first input pixel; the others are LINES rows apart. conv_gather: all of them, at tap (0, 0).
     int row0[K == 1 ? 4 : 1], column0[K == 1 ? 4 : 1];
 
-    __device__ __forceinline__ Block(const ConvArgs& c, const E* x, const E* past, const E* w, u32 memory)
+    __device__ __forceinline__ Block(const ConvArgs& c, const E* x, const E* cache, const E* w, u32 memory)
         : c(c), a_tiles((memory + 127) & ~127u), b_tiles(a_tiles + A_STAGES * A_BYTES) {
         const int q = threadIdx.x % CHUNKS, slot = threadIdx.x / CHUNKS;
-        this->x = x + q * PER_CHUNK, this->past = past + q * PER_CHUNK;
+        this->x = x + q * PER_CHUNK, this->cache = cache + q * PER_CHUNK;
         this->w = w + (i64)(slot / BN * K * c.c_out + channel_of<BN>(slot % BN)) * c.w_pitch + q * PER_CHUNK;
         a_to = a_tiles + slot * ROW + turned(slot % WIDTH, q), b_to = b_tiles + slot * ROW + turned(slot, q);
         const int blocks = (c.c_out + BN - 1) / BN;
@@ -82,13 +85,14 @@ struct Block {
 
     __device__ __forceinline__ int taps() const { return K == 1 ? c.taps_t * c.taps_h * c.taps_w : c.taps_t; }
 
-    // Channels, phases and frames that read the same pixels come one after the other.
+    // Channels, phases and frames that read the same pixels are consecutive.
     __device__ __forceinline__ Tile tile_of(int i) const {
         const int blocks = (c.c_out + BN - 1) / BN, columns = (c.out_w + SIDE - 1) / SIDE;
         const int channel = i % blocks * BN; i /= blocks;
         const int phase = i % c.phases; i /= c.phases;
         const int t = i % c.out_frames; i /= c.out_frames;
-        return K == 1 ? Tile{t, 0, i * SIDE * SIDE, channel, phase} : Tile{t, i / columns * SIDE, i % columns * SIDE, channel, phase};
+        return K == 1 ? Tile{t, 0, i * SIDE * SIDE, channel, phase}
+                      : Tile{t, i / columns * SIDE, i % columns * SIDE, channel, phase};
     }
 
     __device__ __forceinline__ void start(int tile) {
@@ -125,15 +129,19 @@ struct Block {
     __device__ __forceinline__ void load_pixels() {
         const int area = c.taps_h * c.taps_w, dt = K == 1 ? tap / area : tap, frame = to.t * c.stride_t + dt + c.first;
         const int dy = K == 1 ? tap % area / c.taps_w : 0, right = K == 1 ? tap % c.taps_w : 0;
-        const i64 before = (i64)(frame < 0 ? frame + c.past_frames : frame) * c.in_h * c.in_w;
-        const E* plane = (frame < 0 ? past : x) + before * c.x_pitch + slab * SLAB;
+        const i64 before = (i64)(frame < 0 ? frame + c.cache_frames : frame) * c.in_h * c.in_w;
+        const E* plane = (frame < 0 ? cache : x) + before * c.x_pitch + slab * SLAB;
         #pragma unroll
         for (int n = 0; n < ROUNDS; n++) {
-            const int row = K == 1 ? row0[n % 4] + dy : row0[0] + n * LINES, column = column0[K == 1 ? n % 4 : 0] + right;
+            const int row = K == 1 ? row0[n % 4] + dy : row0[0] + n * LINES,
+                      column = column0[K == 1 ? n % 4 : 0] + right;
             const bool inside = (u32)row < (u32)c.in_h && (K > 1 || (u32)column < (u32)c.in_w);
-            // Threads without a pixel, and lines below the last, have no place in the tile.
-            if (K > 1 && threadIdx.x / CHUNKS + n * LINES * WIDTH >= (n + 1 < ROUNDS ? (n + 1) * LINES * WIDTH : PIXELS)) continue;
-            copy_async(a_to + a_stage * A_BYTES + n * LINES * WIDTH * ROW, plane + (i64)(row * c.in_w + column) * c.x_pitch, inside);
+            // Skip threads without a pixel, and lines below the last.
+            if (K > 1 &&
+                threadIdx.x / CHUNKS + n * LINES * WIDTH >= (n + 1 < ROUNDS ? (n + 1) * LINES * WIDTH : PIXELS))
+                continue;
+            copy_async(a_to + a_stage * A_BYTES + n * LINES * WIDTH * ROW,
+                       plane + (i64)(row * c.in_w + column) * c.x_pitch, inside);
         }
         if (++a_stage == A_STAGES) a_stage = 0;
     }
@@ -147,23 +155,29 @@ struct Block {
         for (int n = 0; n < (K * BN + 63) / 64; n++) {
             const bool inside = channel + n * 64 % BN < c.c_out;
             if (n * 64 + 64 > K * BN && n * 64 + slot >= K * BN) continue;
-            copy_async(b_to + b_stage * B_BYTES + n * 64 * ROW, from + (i64)(n * 64 / BN * K * c.c_out + n * 64 % BN) * c.w_pitch, inside);
+            copy_async(b_to + b_stage * B_BYTES + n * 64 * ROW,
+                       from + (i64)(n * 64 / BN * K * c.c_out + n * 64 % BN) * c.w_pitch, inside);
         }
         if (++b_stage == STAGES) b_stage = 0;
     }
 
-    // sums += pixels x weights of one step. Rows of pixels are read once for all taps of the column. The next copies are
-    // queued when the first products are, so that one warp's arithmetic hides behind another's products.
+    // sums += pixels x weights of one step. Rows of pixels are read once for all taps of the column. The next copies
+    // are issued after the first products, so that the address arithmetic of one warp overlaps with products of
+    // another.
     __device__ __forceinline__ void multiply_and_load(float (&sums)[MI][NJ][4], int a_stage, int b_stage, int dx) {
-        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = lane % 16 + dx, channel = lane / 16 * 8 + lane % 8;
-        const u32 a = a_tiles + a_stage * A_BYTES + (warp % WARPS_M * MI * WIDTH + column) * ROW + turned(column, lane / 16);
-        const u32 b = b_tiles + b_stage * B_BYTES + (warp / WARPS_M * NJ * 8 + channel) * ROW + turned(channel, lane / 8 % 2);
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = lane % 16 + dx,
+                  channel = lane / 16 * 8 + lane % 8;
+        const u32 a =
+            a_tiles + a_stage * A_BYTES + (warp % WARPS_M * MI * WIDTH + column) * ROW + turned(column, lane / 16);
+        const u32 b =
+            b_tiles + b_stage * B_BYTES + (warp / WARPS_M * NJ * 8 + channel) * ROW + turned(channel, lane / 8 % 2);
         #pragma unroll
         for (int half = 0; half < 2; half++) {
             u32 pixels[MI + K - 1][4], weights[2][NJ / 2][4];
             auto load_column = [&](int dy) {
                 #pragma unroll
-                for (int j = 0; j < NJ / 2; j++) load_operand<E>(weights[dy % 2][j], (b ^ half * 32) + (dy * BN + j * 16) * ROW);
+                for (int j = 0; j < NJ / 2; j++)
+                    load_operand<E>(weights[dy % 2][j], (b ^ half * 32) + (dy * BN + j * 16) * ROW);
             };
             load_column(0);
             #pragma unroll
@@ -175,17 +189,19 @@ struct Block {
                 for (int r = 0; r < MI; r++)
                     #pragma unroll
                     for (int j = 0; j < NJ; j++)
-                        mma<E>(sums[r][j], pixels[r + dy], weights[dy % 2][j / 2][j % 2 * 2], weights[dy % 2][j / 2][j % 2 * 2 + 1]);
+                        mma<E>(sums[r][j], pixels[r + dy], weights[dy % 2][j / 2][j % 2 * 2],
+                               weights[dy % 2][j / 2][j % 2 * 2 + 1]);
                 if (half == 0 && dy == 0) load();
             }
         }
     }
 
-    // Where this thread's sums r go, row r / 2 of its warp and the left or right half of it: the index of the output pixel,
-    // below zero outside the plane, and that of its bias.
+    // Output pixel of this thread's sums r, in the left or right half of row r / 2 of its warp, or -1 outside the
+    // plane; and the offset of its bias.
     __device__ __forceinline__ i64 pixel_of(const Tile& tile, int r, int& bias) const {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-        int row = tile.row + warp % WARPS_M * MI + r / 2, column = tile.column + r % 2 * 8 + lane / 4, h = c.out_h, w = c.out_w;
+        int row = tile.row + warp % WARPS_M * MI + r / 2, column = tile.column + r % 2 * 8 + lane / 4, h = c.out_h,
+            w = c.out_w;
         if constexpr (K == 1) column += row * SIDE, row = 0, w *= h, h = 1;
         bias = 0;
         if (row >= h || column >= w) return -1;
@@ -196,9 +212,10 @@ struct Block {
         return ((i64)(tile.t * c.frame_step + c.frame_start) * h + row) * w + column;
     }
 
-    // Adds bias and residual and writes what lies inside the plane, a part at a time: all of its residual is on its way
-    // before any of it is needed.
-    __device__ __forceinline__ void finish(const float (&sums)[MI][NJ][4], const Tile& tile, Out* y, const float* bias, const Out* residual) const {
+    // Adds bias and residual and writes the pixels inside the plane, a part at a time: all loads of the residual of a
+    // part are issued before the first is needed.
+    __device__ __forceinline__ void finish(const float (&sums)[MI][NJ][4], const Tile& tile, Out* y, const float* bias,
+                                           const Out* residual) const {
         constexpr int PART = 8 / sizeof(Out), GROUPS = NJ / 4;
         const int first = tile.channel + threadIdx.x / 32 / WARPS_M * NJ * 8 + threadIdx.x % 4 * 8;
         #pragma unroll
@@ -212,7 +229,8 @@ struct Block {
                 at[r] = pixel < 0 ? -1 : pixel * c.y_pitch + first;
                 #pragma unroll
                 for (int g = 0; g < GROUPS; g++)
-                    if (residual && pixel >= 0 && first + g * 32 < c.c_out) add[r][g] = *(const Packed<Out>*)(residual + at[r] + g * 32);
+                    if (residual && pixel >= 0 && first + g * 32 < c.c_out)
+                        add[r][g] = *(const Packed<Out>*)(residual + at[r] + g * 32);
             }
             #pragma unroll
             for (int i = 0; i < PART * GROUPS; i++) {
@@ -222,7 +240,8 @@ struct Block {
                 Packed<Out> out;
                 #pragma unroll
                 for (int j = 0; j < 8; j += 2) {
-                    float lo = sums[row][g * 4 + j / 2][half] + v.at(j), hi = sums[row][g * 4 + j / 2][half + 1] + v.at(j + 1);
+                    float lo = sums[row][g * 4 + j / 2][half] + v.at(j),
+                          hi = sums[row][g * 4 + j / 2][half + 1] + v.at(j + 1);
                     if (residual) lo += add[r][g].at(j), hi += add[r][g].at(j + 1);
                     out.set(j, lo, hi);
                 }
@@ -231,8 +250,9 @@ struct Block {
         }
     }
 
-    // The same for channels that fill no eight.
-    __device__ __forceinline__ void finish_few(const float (&sums)[MI][NJ][4], const Tile& tile, Out* y, const float* bias, const Out* residual) const {
+    // The same for channel counts that are no multiple of eight.
+    __device__ __forceinline__ void finish_few(const float (&sums)[MI][NJ][4], const Tile& tile, Out* y,
+                                               const float* bias, const Out* residual) const {
         #pragma unroll
         for (int r = 0; r < 2 * MI; r++) {
             int shift;
@@ -250,10 +270,11 @@ struct Block {
 };
 
 template <class E, class Out, int K, int BN>
-__device__ __forceinline__ void conv(Out* y, const E* x, const E* past, const E* w, const float* bias, const Out* residual, const ConvArgs& c) {
+__device__ __forceinline__ void conv(Out* y, const E* x, const E* cache, const E* w, const float* bias,
+                                     const Out* residual, const ConvArgs& c) {
     using B = Block<E, Out, K, BN>;
     extern __shared__ unsigned char memory[];
-    B block(c, x, past, w, shared_address(memory));
+    B block(c, x, cache, w, shared_address(memory));
     for (int s = 0; s < B::STAGES - 1; s++) block.load();
     int a_stage = 0, b_stage = 0;
     for (int i = blockIdx.x; i < block.tiles; i += gridDim.x) {
@@ -275,16 +296,16 @@ __device__ __forceinline__ void conv(Out* y, const E* x, const E* past, const E*
 
 }  // namespace patch
 
-#define CONV_PATCH(name, E, Out, K, BN)                                                                                 \
-    extern "C" __global__ void __launch_bounds__(256, 1) name(Out* y, const E* x, const E* past, const E* w,           \
-                                                              const float* bias, const Out* residual,                   \
-                                                              const __grid_constant__ ConvArgs c) {                     \
-        patch::conv<E, Out, K, BN>(y, x, past, w, bias, residual, c);                                                   \
+#define CONV_PATCH(name, E, Out, K, BN) \
+    extern "C" __global__ void __launch_bounds__(256, 1) name(Out* y, const E* x, const E* cache, const E* w, \
+                                                              const float* bias, const Out* residual, \
+                                                              const __grid_constant__ ConvArgs c) { \
+        patch::conv<E, Out, K, BN>(y, x, cache, w, bias, residual, c); \
     }
-#define CONV_PATCHES(E, suffix)                                                                                         \
-    CONV_PATCH(conv_patch_3x3_##suffix, E, E, 3, 128)                                                                   \
-    CONV_PATCH(conv_patch_3x3_few_##suffix, E, E, 3, 16)                                                                \
-    CONV_PATCH(conv_patch_2x2_##suffix, E, E, 2, 128)                                                                   \
+#define CONV_PATCHES(E, suffix) \
+    CONV_PATCH(conv_patch_3x3_##suffix, E, E, 3, 128) \
+    CONV_PATCH(conv_patch_3x3_few_##suffix, E, E, 3, 16) \
+    CONV_PATCH(conv_patch_2x2_##suffix, E, E, 2, 128) \
     CONV_PATCH(conv_gather_##suffix, E, E, 1, 128)
 CONV_PATCHES(f16, f16)
 CONV_PATCHES(bf16, bf16)

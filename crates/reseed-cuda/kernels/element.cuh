@@ -1,5 +1,5 @@
-// Element types of activations and weights: storage, conversion, and the tensor-core instruction that multiplies them.
-// No CUDA headers: these files compile with the run-time compiler alone.
+// Element types of activations and weights: storage, conversion, and the tensor-core instructions that multiply them.
+// No CUDA headers: these files compile with NVRTC alone.
 #pragma once
 
 typedef unsigned char u8;
@@ -8,8 +8,9 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 
-// Threads of all blocks stride over n values.
-#define FOR_EACH(i, n) for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (i64)gridDim.x * blockDim.x)
+// The threads of all blocks stride over n values.
+#define FOR_EACH(i, n) \
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (i64)gridDim.x * blockDim.x)
 
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
@@ -20,9 +21,17 @@ __device__ __forceinline__ float wide(bf16 v) { return __uint_as_float((u32)v.bi
 
 template <class E> __device__ __forceinline__ E narrow(float v);
 template <> __device__ __forceinline__ float narrow<float>(float v) { return v; }
-template <> __device__ __forceinline__ f16 narrow<f16>(float v) { f16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h.bits) : "f"(v)); return h; }
+template <> __device__ __forceinline__ f16 narrow<f16>(float v) {
+    f16 h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h.bits) : "f"(v));
+    return h;
+}
 #if __CUDA_ARCH__ >= 800
-template <> __device__ __forceinline__ bf16 narrow<bf16>(float v) { bf16 h; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h.bits) : "f"(v)); return h; }
+template <> __device__ __forceinline__ bf16 narrow<bf16>(float v) {
+    bf16 h;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h.bits) : "f"(v));
+    return h;
+}
 #else
 template <> __device__ __forceinline__ bf16 narrow<bf16>(float v) {
     const u32 bits = __float_as_uint(v);
@@ -30,30 +39,33 @@ template <> __device__ __forceinline__ bf16 narrow<bf16>(float v) {
 }
 #endif
 
-// Neighbouring values, read and written at once where that is 16 bytes or less.
-template <class E, int N> struct alignas(N * sizeof(E) > 16 ? 16 : N * sizeof(E)) Some {
+// N consecutive values, loaded and stored in units of up to 16 bytes.
+template <class E, int N> struct alignas(N * sizeof(E) > 16 ? 16 : N * sizeof(E)) Vec {
     E at[N];
-    __device__ __forceinline__ static Some load(const E* from) { return *(const Some*)from; }
-    __device__ __forceinline__ void store(E* to) const { *(Some*)to = *this; }
+    __device__ __forceinline__ static Vec load(const E* from) { return *(const Vec*)from; }
+    __device__ __forceinline__ void store(E* to) const { *(Vec*)to = *this; }
 };
 
-// d += a · b, one warp, 16x8x16; f32 rounded to tf32, 16x8x8. Turing has f16 alone, and half as deep.
+// d += a · b by one warp, 16x8x16; f32 is rounded to tf32, 16x8x8. Turing has only f16, 16x8x8 twice.
 template <class E> __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1);
 #if __CUDA_ARCH__ >= 800
 template <> __device__ __forceinline__ void mma<f16>(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 template <> __device__ __forceinline__ void mma<bf16>(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 template <> __device__ __forceinline__ void mma<float>(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 #else
 template <> __device__ __forceinline__ void mma<f16>(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
@@ -67,16 +79,16 @@ template <> __device__ __forceinline__ void mma<f16>(float (&d)[4], const u32 (&
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
-// Queues a copy of 16 bytes to shared memory, or of zeros; on Turing it is done at once.
-__device__ __forceinline__ void copy_async(u32 to, const void* from, bool there) {
+// Starts a copy of 16 bytes, or of zeros, to shared memory; on Turing the copy is synchronous.
+__device__ __forceinline__ void copy_async(u32 to, const void* from, bool valid) {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
 #else
-    const uint4 v = there ? *(const uint4*)from : uint4{0, 0, 0, 0};
+    const uint4 v = valid ? *(const uint4*)from : uint4{0, 0, 0, 0};
     asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 #endif
 }
-// Ends a group of copies; waits until no more than N groups are under way.
+// Ends a group of copies; waits until at most N groups are pending.
 __device__ __forceinline__ void copy_commit() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -88,13 +100,13 @@ template <int N> __device__ __forceinline__ void copy_wait() {
 #endif
 }
 
-// Four matrices of 8 rows of 16 bytes, one row a lane: the operands of `mma`, both of them.
+// Loads four matrices of 8 rows of 16 bytes, one row per lane: either operand of `mma`.
 __device__ __forceinline__ void load_matrix(u32 (&r)[4], u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
-// The same, each matrix turned.
-__device__ __forceinline__ void load_matrix_turned(u32 (&r)[4], u32 at) {
+// The same with each matrix transposed.
+__device__ __forceinline__ void load_matrix_transposed(u32 (&r)[4], u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
@@ -107,8 +119,9 @@ template <> __device__ __forceinline__ void load_operand<float>(u32 (&r)[4], u32
 }
 #endif
 
-// Four lanes hold a pixel's channels in pairs, lane q pair q of chunks of eight; turned, lane q holds chunk q. Its own inverse.
-__device__ __forceinline__ void turn(u32& a, u32& b, u32& c, u32& d, int lane) {
+// Four lanes hold the channels of a pixel: lane q has pair q of each chunk of eight. Afterwards lane q has chunk q. Its
+// own inverse.
+__device__ __forceinline__ void transpose_chunks(u32& a, u32& b, u32& c, u32& d, int lane) {
     auto swap = [](u32& lo, u32& hi, bool upper, int distance) {
         const u32 got = __shfl_xor_sync(~0u, upper ? lo : hi, distance);
         (upper ? lo : hi) = got;
@@ -117,13 +130,23 @@ __device__ __forceinline__ void turn(u32& a, u32& b, u32& c, u32& d, int lane) {
     swap(a, c, lane & 2, 2), swap(b, d, lane & 2, 2);
 }
 
-template <class E> __device__ __forceinline__ u32 pack(float lo, float hi) { return narrow<E>(lo).bits | (u32)narrow<E>(hi).bits << 16; }
+template <class E> __device__ __forceinline__ u32 pack(float lo, float hi) {
+    return narrow<E>(lo).bits | (u32)narrow<E>(hi).bits << 16;
+}
 #if __CUDA_ARCH__ >= 800
-template <> __device__ __forceinline__ u32 pack<f16>(float lo, float hi) { u32 v; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(hi), "f"(lo)); return v; }
-template <> __device__ __forceinline__ u32 pack<bf16>(float lo, float hi) { u32 v; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(hi), "f"(lo)); return v; }
+template <> __device__ __forceinline__ u32 pack<f16>(float lo, float hi) {
+    u32 v;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(hi), "f"(lo));
+    return v;
+}
+template <> __device__ __forceinline__ u32 pack<bf16>(float lo, float hi) {
+    u32 v;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(hi), "f"(lo));
+    return v;
+}
 #endif
 
-// Over the lanes of a warp, in every lane.
+// Sum and maximum over the lanes of a warp, returned to every lane.
 __device__ __forceinline__ float warp_sum(float v) {
     for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(~0u, v, d);
     return v;
@@ -134,7 +157,15 @@ __device__ __forceinline__ float warp_max(float v) {
     return v;
 }
 
-__device__ __forceinline__ float exp2_fast(float v) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v)); return r; }
+__device__ __forceinline__ float exp2_fast(float v) {
+    float r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
+    return r;
+}
 #if __CUDA_ARCH__ >= 800
-__device__ __forceinline__ float tanh_fast(float v) { float r; asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(v)); return r; }
+__device__ __forceinline__ float tanh_fast(float v) {
+    float r;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(v));
+    return r;
+}
 #endif

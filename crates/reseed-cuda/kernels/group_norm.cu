@@ -1,13 +1,15 @@
-// group_stats, group_stats_combine, group_stats_join: mean and variance of each frame and group, in a fixed order and
-// without atomics
+// group_stats, group_stats_combine: mean and variance of each frame and group of a tensor
+// group_stats_join: the same from the sums that a convolution writes
 // group_norm: y = act((x - mean) / sqrt(var + eps) * gain + shift)
 //
-//   x, y     (frames, pixels, channels) E        partial  [frame][block][channel][2] f32        stats [frame][group][2] f32
-//   differs  from the reference by the order of the sums and one rounding; squares are of deviations from a block's first
-//            pixel, so that nothing cancels
+//   x, y     (frames, pixels, channels) E        gain, shift  (channels) f32
+//   partial  [frame][block][channel][2] f32      stats  [frame][group][2] f32
+//   grid     group_stats, group_norm (blocks of `chunk` pixels, frames); the others (groups, frames)
+//   differs  from the reference by the order of the sums, which is fixed, and one rounding; squares are of deviations
+//            from the first pixel of a block, so that nothing cancels
 #include "element.cuh"
 
-// A thread reads LANES channels at once.
+// A thread loads LANES channels at once.
 template <class E, int LANES>
 __device__ void group_stats(float* partial, const E* x, int pixels, int channels, int chunk) {
     __shared__ float sums[2][256 * LANES];
@@ -18,11 +20,11 @@ __device__ void group_stats(float* partial, const E* x, int pixels, int channels
         const int width = min(256, (channels - c0) / LANES), rows = 256 / width;
         const int row = threadIdx.x / width, c = c0 + threadIdx.x % width * LANES;
         if (row < rows) {
-            const auto origin = Some<E, LANES>::load(base + c);
+            const auto origin = Vec<E, LANES>::load(base + c);
             float sum[LANES] = {}, square[LANES] = {};
             #pragma unroll 4                                           // loads in flight
             for (int p = row; p < count; p += rows) {
-                const auto v = Some<E, LANES>::load(base + (i64)p * channels + c);
+                const auto v = Vec<E, LANES>::load(base + (i64)p * channels + c);
                 #pragma unroll
                 for (int j = 0; j < LANES; j++) {
                     const float d = wide(v.at[j]) - wide(origin.at[j]);
@@ -46,7 +48,7 @@ __device__ void group_stats(float* partial, const E* x, int pixels, int channels
     }
 }
 
-// Set by statistics that are not finite, cleared by who reads it.
+// Set when statistics are not finite.
 __device__ int not_finite;
 
 __device__ __forceinline__ void leave_stats(float* out, float mean, float variance) {
@@ -63,7 +65,7 @@ __device__ __forceinline__ Running join(Running a, Running b) {
     return {total, a.mean + delta * share, a.square + b.square + delta * delta * a.count * share};
 }
 
-// Mean and variance from what each of 128 threads has joined.
+// Mean and variance from the partial results of 128 threads.
 __device__ __forceinline__ void finish_stats(float* out, Running mine) {
     __shared__ Running all[128];
     all[threadIdx.x] = mine;
@@ -86,13 +88,13 @@ group_stats_combine(float* stats, const float* partial, int blocks, int channels
     finish_stats(stats + ((i64)frame * groups + group) * 2, mine);
 }
 
-// From what conv_halo leaves: [frame][group][slot] sums and sums of squares of parts of `count` values.
+// From the sums and sums of squares that convolutions write: [frame][group][slot], `count` values per group and frame.
 extern "C" __global__ void __launch_bounds__(1024)
 group_stats_join(float* stats, const float2* partial, int slots, i64 count) {
     __shared__ double2 all[1024];
     const i64 group = (i64)blockIdx.y * gridDim.x + blockIdx.x;
     double2 mine = {0., 0.};
-    #pragma unroll 16                                                  // a block reads its group alone: many loads in flight
+    #pragma unroll 16                                                  // few blocks: each needs many loads in flight
     for (int i = threadIdx.x; i < slots; i += 1024) {
         const float2 at = partial[group * slots + i];
         mine.x += at.x, mine.y += at.y;
@@ -100,7 +102,8 @@ group_stats_join(float* stats, const float2* partial, int slots, i64 count) {
     all[threadIdx.x] = mine;
     for (int half = 512; half > 0; half /= 2) {
         __syncthreads();
-        if (threadIdx.x < half) all[threadIdx.x].x += all[threadIdx.x + half].x, all[threadIdx.x].y += all[threadIdx.x + half].y;
+        if (threadIdx.x < half)
+            all[threadIdx.x].x += all[threadIdx.x + half].x, all[threadIdx.x].y += all[threadIdx.x + half].y;
     }
     if (threadIdx.x == 0) {
         const double mean = all[0].x / count, square = all[0].y / count;
@@ -110,9 +113,10 @@ group_stats_join(float* stats, const float2* partial, int slots, i64 count) {
 
 __device__ __forceinline__ float activate(float z, int silu) { return silu ? __fdividef(z, 1.f + __expf(-z)) : z; }
 
-// Threads keep LANES channels each and walk down the `chunk` pixels of their block.
+// A thread keeps LANES channels and loops over the `chunk` pixels of its block.
 template <class E, int LANES>
-__device__ void group_norm(E* y, const E* x, const float* stats, const float* gain, const float* shift, int pixels, int channels, int groups, int chunk, float eps, int silu) {
+__device__ void group_norm(E* y, const E* x, const float* stats, const float* gain, const float* shift, int pixels,
+                           int channels, int groups, int chunk, float eps, int silu) {
     const i64 frame = (i64)blockIdx.y * pixels * channels;
     const float* s = stats + (i64)blockIdx.y * groups * 2;
     const int width = channels / groups, first = blockIdx.x * chunk, last = min(first + chunk, pixels);
@@ -129,25 +133,26 @@ __device__ void group_norm(E* y, const E* x, const float* stats, const float* ga
         #pragma unroll 4
         for (int p = first + row; p < last; p += rows) {
             const i64 at = frame + (i64)p * channels + c;
-            auto v = Some<E, LANES>::load(x + at);
+            auto v = Vec<E, LANES>::load(x + at);
             #pragma unroll
-            for (int j = 0; j < LANES; j++) v.at[j] = narrow<E>(activate((wide(v.at[j]) - mean[j]) * slope[j] + bias[j], silu));
+            for (int j = 0; j < LANES; j++)
+                v.at[j] = narrow<E>(activate((wide(v.at[j]) - mean[j]) * slope[j] + bias[j], silu));
             v.store(y + at);
         }
     }
 }
 
-#define GROUP_NORM(E, suffix)                                                                                           \
-    extern "C" __global__ void __launch_bounds__(256) group_stats_##suffix(float* partial, const E* x, int pixels,     \
-                                                                           int channels, int chunk) {                   \
-        channels % 8 == 0 ? group_stats<E, 8>(partial, x, pixels, channels, chunk)                                      \
-                          : group_stats<E, 1>(partial, x, pixels, channels, chunk);                                     \
-    }                                                                                                                   \
-    extern "C" __global__ void __launch_bounds__(256, 4)                                                                \
-    group_norm_##suffix(E* y, const E* x, const float* stats, const float* gain, const float* shift, int pixels,       \
-                        int channels, int groups, int chunk, float eps, int silu) {                                     \
-        channels % 8 == 0 ? group_norm<E, 8>(y, x, stats, gain, shift, pixels, channels, groups, chunk, eps, silu)      \
-                          : group_norm<E, 1>(y, x, stats, gain, shift, pixels, channels, groups, chunk, eps, silu);     \
+#define GROUP_NORM(E, suffix) \
+    extern "C" __global__ void __launch_bounds__(256) group_stats_##suffix(float* partial, const E* x, int pixels, \
+                                                                           int channels, int chunk) { \
+        channels % 8 == 0 ? group_stats<E, 8>(partial, x, pixels, channels, chunk) \
+                          : group_stats<E, 1>(partial, x, pixels, channels, chunk); \
+    } \
+    extern "C" __global__ void __launch_bounds__(256, 4) \
+    group_norm_##suffix(E* y, const E* x, const float* stats, const float* gain, const float* shift, int pixels, \
+                        int channels, int groups, int chunk, float eps, int silu) { \
+        channels % 8 == 0 ? group_norm<E, 8>(y, x, stats, gain, shift, pixels, channels, groups, chunk, eps, silu) \
+                          : group_norm<E, 1>(y, x, stats, gain, shift, pixels, channels, groups, chunk, eps, silu); \
     }
 GROUP_NORM(f16, f16)
 GROUP_NORM(bf16, bf16)

@@ -1,10 +1,10 @@
-// What kernels for Hopper share: barriers in shared memory, the unit that copies boxes of tensors, tensor-core products.
+// Shared by kernels for Hopper: barriers in shared memory, the tensor memory accelerator (TMA), tensor-core products.
 #pragma once
 #include "element.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-constexpr int ROW = 128;                                                // bytes of a row of a box, one span of the swizzle
+constexpr int ROW = 128;  // bytes of a row of a box, one span of the swizzle pattern
 
 struct alignas(64) TensorMap { u64 opaque[16]; };
 
@@ -18,69 +18,101 @@ __device__ __forceinline__ void barrier_arrive(u32 bar) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
 __device__ __forceinline__ void barrier_wait(u32 bar, int phase) {
-    asm volatile("{\n.reg .pred p;\nL_%=: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra L_%=;\n}" ::"r"(bar), "r"(phase) : "memory");
+    asm volatile(
+        "{\n.reg .pred p;\nL_%=: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra L_%=;\n}" ::"r"(bar),
+        "r"(phase)
+        : "memory");
 }
-__device__ __forceinline__ void copy_4d(u32 to, const TensorMap* map, u32 bar, int channel, int column, int row, int frame) {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4,%5,%6}], [%2];" ::"r"(to),
-                 "l"(map), "r"(bar), "r"(channel), "r"(column), "r"(row), "r"(frame) : "memory");
+__device__ __forceinline__ void copy_4d(u32 to, const TensorMap* map, u32 bar, int channel, int column, int row,
+                                        int frame) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+                 "{%3,%4,%5,%6}], [%2];" ::"r"(to),
+                 "l"(map), "r"(bar), "r"(channel), "r"(column), "r"(row), "r"(frame)
+                 : "memory");
 }
 __device__ __forceinline__ void copy_2d(u32 to, const TensorMap* map, u32 bar, int channel, int row) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4}], [%2];" ::"r"(to),
-                 "l"(map), "r"(bar), "r"(channel), "r"(row) : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4}], [%2];" ::"r"(
+            to),
+        "l"(map), "r"(bar), "r"(channel), "r"(row)
+        : "memory");
 }
 
-// To both blocks of a pair; the barrier of each is told.
-__device__ __forceinline__ void copy_2d_both(u32 to, const TensorMap* map, u32 bar, int channel, int row) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3,%4}], [%2], %5;" ::"r"(to),
-                 "l"(map), "r"(bar), "r"(channel), "r"(row), "h"((u16)3) : "memory");
+// Copies to both blocks of a cluster and completes the barrier of each.
+__device__ __forceinline__ void copy_2d_multicast(u32 to, const TensorMap* map, u32 bar, int channel, int row) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+                 "[%1, {%3,%4}], [%2], %5;" ::"r"(to),
+                 "l"(map), "r"(bar), "r"(channel), "r"(row), "h"((u16)3)
+                 : "memory");
 }
-// Arrives at the barrier of this block and at its twins in the others of a cluster.
-template <int BLOCKS> __device__ __forceinline__ void arrive_all(u32 bar) {
+// Arrives at a barrier in every block of a cluster.
+template <int BLOCKS> __device__ __forceinline__ void arrive_cluster(u32 bar) {
     #pragma unroll
     for (int rank = 0; rank < BLOCKS; rank++)
-        asm volatile("{\n.reg .b32 a;\nmapa.shared::cluster.u32 a, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [a];\n}" ::"r"(bar), "r"(rank) : "memory");
+        asm volatile(
+            "{\n.reg .b32 a;\nmapa.shared::cluster.u32 a, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [a];\n}" ::
+                "r"(bar),
+            "r"(rank)
+            : "memory");
 }
-__device__ __forceinline__ void meet_cluster() {
+__device__ __forceinline__ void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
-__device__ __forceinline__ u32 rank_in_cluster() { u32 rank; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank)); return rank; }
+__device__ __forceinline__ u32 cluster_rank() {
+    u32 rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
 
-// The other way: a box of shared memory to a tensor, without what lies outside of it.
+// Stores a box of shared memory to a tensor, clipped to its bounds.
 __device__ __forceinline__ void store_4d(const TensorMap* map, u32 from, int channel, int column, int row, int frame) {
-    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2,%3,%4,%5}], [%1];" ::"l"(map), "r"(from),
-                 "r"(channel), "r"(column), "r"(row), "r"(frame) : "memory");
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2,%3,%4,%5}], [%1];" ::"l"(map),
+                 "r"(from), "r"(channel), "r"(column), "r"(row), "r"(frame)
+                 : "memory");
 }
 __device__ __forceinline__ void store_2d(const TensorMap* map, u32 from, int channel, int row) {
-    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2,%3}], [%1];" ::"l"(map), "r"(from), "r"(channel), "r"(row) : "memory");
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2,%3}], [%1];" ::"l"(map), "r"(from),
+                 "r"(channel), "r"(row)
+                 : "memory");
 }
 __device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Waits until shared memory has been read but for the last `LEFT` groups, or until everything is written.
-template <int LEFT = 0> __device__ __forceinline__ void store_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(LEFT) : "memory"); }
+// Waits until all store groups but the last LEFT have read shared memory; or until all stores are complete.
+template <int LEFT = 0> __device__ __forceinline__ void store_wait_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(LEFT) : "memory");
+}
 __device__ __forceinline__ void store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-// Four matrices of 8 rows of 16 bytes, each lane naming a row, between shared memory and the layout of products.
+// Four matrices of 8 rows of 16 bytes, one row per lane, between shared memory and the register layout of products.
 __device__ __forceinline__ void load_matrices(u32 (&v)[4], u32 row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(row) : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "r"(row)
+                 : "memory");
 }
 __device__ __forceinline__ void store_matrices(const u32 (&v)[4], u32 row) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%4], {%0,%1,%2,%3};" ::"r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]), "r"(row) : "memory");
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%4], {%0,%1,%2,%3};" ::"r"(v[0]), "r"(v[1]), "r"(v[2]),
+                 "r"(v[3]), "r"(row)
+                 : "memory");
 }
 
 __device__ __forceinline__ void load_shared(u32 (&v)[4], u32 at) {
-    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(at) : "memory");
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "r"(at)
+                 : "memory");
 }
 __device__ __forceinline__ void store_shared(u32 at, const u32 (&v)[4]) {
-    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                 : "memory");
 }
 
-// Rows of 128 bytes, swizzled; `group` bytes between groups of eight rows and, in an operand that is read as it lies,
-// `span` bytes between groups of 64 columns.
+// wgmma descriptor of rows of 128 bytes, swizzled: `group` bytes between groups of eight rows and, for a transposed
+// operand, `span` bytes between groups of 64 columns.
 __device__ __forceinline__ u64 descriptor(u32 address, u32 group, u32 span = 16) {
     return (u64)((address & 0x3FFFF) >> 4) | (u64)(span >> 4) << 16 | (u64)(group >> 4) << 32 | (u64)1 << 62;
 }
 
-// d (64 x N) += a (64 x 16) · b (N x 16)ᵀ; operands in shared memory. The widest has a form that reads b as it lies,
-// 16 rows of N.
+// d (64 x N) += a (64 x 16) · b (N x 16)ᵀ, operands in shared memory; wgmma_transposed_b reads b as 16 rows of N.
 #define WGMMA_16(type) \
     asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type " {" \
         "%0,%1,%2,%3,%4,%5,%6,%7}, %8, %9, 1, 1, 1, 0, 0;" \
@@ -134,23 +166,25 @@ __device__ __forceinline__ u64 descriptor(u32 address, u32 group, u32 span = 16)
           "+f"(d[113]),"+f"(d[114]),"+f"(d[115]),"+f"(d[116]),"+f"(d[117]),"+f"(d[118]),"+f"(d[119]),"+f"(d[120]), \
           "+f"(d[121]),"+f"(d[122]),"+f"(d[123]),"+f"(d[124]),"+f"(d[125]),"+f"(d[126]),"+f"(d[127]) \
         : "l"(a), "l"(b))
-#define WGMMA(N)                                                                                                        \
-    __device__ __forceinline__ void wgmma(f16, float (&d)[N / 2], u64 a, u64 b) { WGMMA_##N("f16"); }         \
+#define WGMMA(N) \
+    __device__ __forceinline__ void wgmma(f16, float (&d)[N / 2], u64 a, u64 b) { WGMMA_##N("f16"); } \
     __device__ __forceinline__ void wgmma(bf16, float (&d)[N / 2], u64 a, u64 b) { WGMMA_##N("bf16"); }
 WGMMA(16)
 WGMMA(64)
 WGMMA(128)
 __device__ __forceinline__ void wgmma(f16, float (&d)[128], u64 a, u64 b) { WGMMA_256("f16", "0"); }
 __device__ __forceinline__ void wgmma(bf16, float (&d)[128], u64 a, u64 b) { WGMMA_256("bf16", "0"); }
-__device__ __forceinline__ void wgmma_as_it_lies(f16, float (&d)[128], u64 a, u64 b) { WGMMA_256("f16", "1"); }
-__device__ __forceinline__ void wgmma_as_it_lies(bf16, float (&d)[128], u64 a, u64 b) { WGMMA_256("bf16", "1"); }
+__device__ __forceinline__ void wgmma_transposed_b(f16, float (&d)[128], u64 a, u64 b) { WGMMA_256("f16", "1"); }
+__device__ __forceinline__ void wgmma_transposed_b(bf16, float (&d)[128], u64 a, u64 b) { WGMMA_256("bf16", "1"); }
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Waits until at most `LEFT` groups are under way.
-template <int LEFT> __device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
+// Waits until at most LEFT groups are pending.
+template <int LEFT> __device__ __forceinline__ void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
 
-// A position in a ring of buffers, and the parity of its round.
+// A position in a ring of buffers, and the parity of the current round.
 template <int STAGES> struct Ring {
     int at = 0, parity = 0;
     __device__ __forceinline__ void next() { if (++at == STAGES) at = 0, parity ^= 1; }

@@ -1,9 +1,9 @@
-// Pictures: codes of 8 or 16 bits, and values from -1, black, to 1, white.
+// upload_pixels: y = 2 c / max - 1
+// download_pixels: c = floor((y + 1) / 2 · max + 1/2) with y clamped to -1 .. 1; NaN becomes 0
 //
-//   upload_pixels   y = 2 c / max - 1
-//   send_pixels     c = floor((y + 1) / 2 · max + 1/2), y kept from -1 to 1; what is no number is black
-//   grid            threads stride over 16 bytes of codes each, then over what is left one by one
-//   differs         not at all from the definition: the same operations in f32, in the same order, none of them fused
+//   c        (count) u8 or u16 pixel codes        y  (count) E, -1 black, 1 white
+//   grid     threads stride over 16 bytes of codes each, then over the rest one by one
+//   differs  from the reference in nothing: the same operations in f32, in the same order, none of them fused
 #include "element.cuh"
 
 template <class C> __device__ constexpr float white() { return sizeof(C) == 1 ? 255.f : 65535.f; }
@@ -17,13 +17,13 @@ template <class C, class E> __device__ __forceinline__ C code_of(E value) {
     return (C)(u32)__fadd_rn(__fmul_rn(__fmul_rn(__fadd_rn(y, 1.f), 0.5f), white<C>()), 0.5f);
 }
 
-// N at a time where both lie on 16 bytes.
+// N at a time where both addresses are multiples of 16.
 template <int N, class To, class From, class One>
 __device__ __forceinline__ void convert(To* to, const From* from, i64 count, One one) {
     const i64 whole = ((u64)to | (u64)from) % 16 ? 0 : count / N;
     FOR_EACH(i, whole) {
-        const auto in = Some<From, N>::load(from + i * N);
-        Some<To, N> out;
+        const auto in = Vec<From, N>::load(from + i * N);
+        Vec<To, N> out;
         #pragma unroll
         for (int j = 0; j < N; j++) out.at[j] = one(in.at[j]);
         out.store(to + i * N);
@@ -31,12 +31,12 @@ __device__ __forceinline__ void convert(To* to, const From* from, i64 count, One
     FOR_EACH(i, count - whole * N) to[whole * N + i] = one(from[whole * N + i]);
 }
 
-#define PIXELS(E, suffix, C)                                                                                            \
-    extern "C" __global__ void upload_pixels_##C##_##suffix(E* y, const C* codes, i64 count) {                          \
-        convert<16 / sizeof(C)>(y, codes, count, [](C code) { return value_of<E>(code); });                             \
-    }                                                                                                                   \
-    extern "C" __global__ void send_pixels_##C##_##suffix(C* codes, const E* x, i64 count) {                            \
-        convert<16 / sizeof(C)>(codes, x, count, [](E value) { return code_of<C>(value); });                            \
+#define PIXELS(E, suffix, C) \
+    extern "C" __global__ void upload_pixels_##C##_##suffix(E* y, const C* codes, i64 count) { \
+        convert<16 / sizeof(C)>(y, codes, count, [](C code) { return value_of<E>(code); }); \
+    } \
+    extern "C" __global__ void download_pixels_##C##_##suffix(C* codes, const E* x, i64 count) { \
+        convert<16 / sizeof(C)>(codes, x, count, [](E value) { return code_of<C>(value); }); \
     }
 PIXELS(f16, f16, u8)
 PIXELS(f16, f16, u16)

@@ -1,4 +1,4 @@
-// How convolutions on Hopper cut a plane.
+// How convolutions on Hopper tile a plane.
 #pragma once
 #include "hopper.cuh"
 #include "params.cuh"
@@ -7,20 +7,21 @@
 
 constexpr int TILE = 16;
 
-// The input and its past, as square tiles read them and as wide ones do.
-struct Inputs { TensorMap x[2], past[2]; };
+// Tensor maps of the input and its cache: one for square tiles, one for wide tiles.
+struct Inputs { TensorMap x[2], cache[2]; };
 
-// What a block makes at a time: 16 x 16 pixels or, where it is wide, 8 x 32.
+// Output of a block at a time: 16 x 16 pixels, or 8 x 32 in a wide tile.
 struct Tile { int t, row, column, channel, phase; bool wide; };
 
-// How a plane is cut into tiles: rows of square ones and, where 8 rows or fewer are left over, perhaps one of wide ones below.
+// A plane in tiles: rows of square tiles and, where at most 8 rows remain, if allowed one row of wide tiles below them.
 struct Cut {
     int columns, squares, tiles, lines;                                // `lines`: pairs of rows
     __device__ __forceinline__ Cut(const ConvArgs& c, bool may_widen) {
         const int over = c.out_h % TILE;
         const bool wide = may_widen && over > 0 && over <= TILE / 2 && c.out_w > TILE;
         const int rows = wide ? c.out_h / TILE : (c.out_h + TILE - 1) / TILE;
-        columns = (c.out_w + TILE - 1) / TILE, squares = rows * columns, tiles = squares + (wide ? (columns + 1) / 2 : 0);
+        columns = (c.out_w + TILE - 1) / TILE, squares = rows * columns,
+        tiles = squares + (wide ? (columns + 1) / 2 : 0);
         lines = rows * (TILE / 2) + (wide ? TILE / 4 : 0);
     }
     // Tile `i` of all planes.

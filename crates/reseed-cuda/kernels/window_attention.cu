@@ -1,30 +1,33 @@
 // window_attention: softmax(q kᵀ / √d) v within sequences of tokens, every head of every sequence in one launch
 //
 //   qkv      (tokens, 3, heads, d) E        out  (tokens, heads, d) E
-//   blocks   for each block of queries: first token and tokens of its sequence, first query within it
+//   blocks   per block of queries: first token and length of its sequence, first query within it
+//   grid     (blocks, heads), 128 threads per block
 //   differs  from the reference by the order of the sums, the rounding of the weights and that of the result
 #include "element.cuh"
 
 struct Queries { int first, count, start; };
 
-// Heads of 128 on tensor cores: four warps of 32 queries; 64 keys and 64 values in shared memory, the next of either on
-// their way while the other is used. Rows of 16 chunks of 16 bytes, chunks swizzled by the row.
+// Heads of 128 channels on tensor cores: four warps of 32 queries. Shared memory holds 64 keys and 64 values; the next
+// keys are copied while the values are used, and the other way round. Rows of 16 chunks of 16 bytes, swizzled by the
+// row.
 constexpr int WIDE_QUERIES = 128, WIDE_KEYS = 64, WIDE_ROW = 256;
 
 __device__ __forceinline__ u32 wide_at(int row, int chunk) { return row * WIDE_ROW + ((chunk ^ (row & 7)) << 4); }
 
 template <class E>
-__device__ __forceinline__ void wide_copy(u32 to, const E* from, i64 pitch, int rows, int there) {
+__device__ __forceinline__ void wide_copy(u32 to, const E* from, i64 pitch, int rows, int valid) {
     for (int i = threadIdx.x; i < rows * 16; i += 128) {
         const int row = i / 16, chunk = i % 16;
-        copy_async(to + wide_at(row, chunk), from + (row < there ? row : 0) * pitch + chunk * 8, row < there);
+        copy_async(to + wide_at(row, chunk), from + (row < valid ? row : 0) * pitch + chunk * 8, row < valid);
     }
 }
 
 template <class E>
 __device__ void window_attention_128(E* out, const E* qkv, const Queries* blocks, int heads, float log2_scale) {
     extern __shared__ unsigned char memory[];
-    const u32 queries = shared_address(memory), keys = queries + WIDE_QUERIES * WIDE_ROW, values = keys + WIDE_KEYS * WIDE_ROW;
+    const u32 queries = shared_address(memory), keys = queries + WIDE_QUERIES * WIDE_ROW,
+              values = keys + WIDE_KEYS * WIDE_ROW;
     const auto [first, count, start] = blocks[blockIdx.x];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const i64 width = (i64)heads * 128, pitch = 3 * width;
@@ -46,13 +49,15 @@ __device__ void window_attention_128(E* out, const E* qkv, const Queries* blocks
         for (int c = 0; c < 8; c++) {                                  // 16 channels at a time
             u32 q[2][4];
             #pragma unroll
-            for (int half = 0; half < 2; half++) load_matrix(q[half], queries + wide_at(warp * 32 + half * 16 + lane % 16, c * 2 + lane / 16));
+            for (int half = 0; half < 2; half++)
+                load_matrix(q[half], queries + wide_at(warp * 32 + half * 16 + lane % 16, c * 2 + lane / 16));
             #pragma unroll
             for (int n = 0; n < 4; n++) {                              // 16 keys at a time
                 u32 k[4];
                 load_matrix(k, keys + wide_at(n * 16 + lane / 16 * 8 + lane % 8, c * 2 + lane / 8 % 2));
                 #pragma unroll
-                for (int half = 0; half < 2; half++) mma<E>(s[half][n * 2], q[half], k[0], k[1]), mma<E>(s[half][n * 2 + 1], q[half], k[2], k[3]);
+                for (int half = 0; half < 2; half++)
+                    mma<E>(s[half][n * 2], q[half], k[0], k[1]), mma<E>(s[half][n * 2 + 1], q[half], k[2], k[3]);
             }
         }
         __syncthreads();
@@ -64,7 +69,7 @@ __device__ void window_attention_128(E* out, const E* qkv, const Queries* blocks
                 if (j + i / 4 % 8 * 8 + lane % 4 * 2 + i % 2 >= count) s[i / 32][i / 4 % 8][i % 4] = -3e38f;
         }
         #pragma unroll
-        for (int i = 0; i < 4; i++) {                                  // the four rows that a thread has a part of
+        for (int i = 0; i < 4; i++) {                                  // the four rows that a thread shares
             float (&mine)[8][4] = s[i / 2];
             const int r = i % 2 * 2;
             float highest = top[i / 2][i % 2];
@@ -77,7 +82,8 @@ __device__ void window_attention_128(E* out, const E* qkv, const Queries* blocks
             float sum = total[i / 2][i % 2] * shrink;
             #pragma unroll
             for (int n = 0; n < 8; n++) {
-                mine[n][r] = exp2_fast(mine[n][r] * log2_scale - base), mine[n][r + 1] = exp2_fast(mine[n][r + 1] * log2_scale - base);
+                mine[n][r] = exp2_fast(mine[n][r] * log2_scale - base),
+                mine[n][r + 1] = exp2_fast(mine[n][r + 1] * log2_scale - base);
                 sum += mine[n][r] + mine[n][r + 1];
             }
             total[i / 2][i % 2] = sum;
@@ -92,13 +98,15 @@ __device__ void window_attention_128(E* out, const E* qkv, const Queries* blocks
             #pragma unroll
             for (int half = 0; half < 2; half++)
                 #pragma unroll
-                for (int i = 0; i < 4; i++) p[half][i] = pack<E>(s[half][c * 2 + i / 2][i % 2 * 2], s[half][c * 2 + i / 2][i % 2 * 2 + 1]);
+                for (int i = 0; i < 4; i++)
+                    p[half][i] = pack<E>(s[half][c * 2 + i / 2][i % 2 * 2], s[half][c * 2 + i / 2][i % 2 * 2 + 1]);
             #pragma unroll
             for (int n = 0; n < 8; n++) {                              // 16 channels at a time
                 u32 v[4];
-                load_matrix_turned(v, values + wide_at(c * 16 + lane % 16, n * 2 + lane / 16));
+                load_matrix_transposed(v, values + wide_at(c * 16 + lane % 16, n * 2 + lane / 16));
                 #pragma unroll
-                for (int half = 0; half < 2; half++) mma<E>(sums[half][n * 2], p[half], v[0], v[1]), mma<E>(sums[half][n * 2 + 1], p[half], v[2], v[3]);
+                for (int half = 0; half < 2; half++)
+                    mma<E>(sums[half][n * 2], p[half], v[0], v[1]), mma<E>(sums[half][n * 2 + 1], p[half], v[2], v[3]);
             }
         }
         __syncthreads();
@@ -118,30 +126,32 @@ __device__ void window_attention_128(E* out, const E* qkv, const Queries* blocks
         for (int n = 0; n < 16; n += 4) {
             u32 v[4];
             #pragma unroll
-            for (int j = 0; j < 4; j++) v[j] = pack<E>(sums[i / 2][n + j][i % 2 * 2] * one, sums[i / 2][n + j][i % 2 * 2 + 1] * one);
-            turn(v[0], v[1], v[2], v[3], lane);
+            for (int j = 0; j < 4; j++)
+                v[j] = pack<E>(sums[i / 2][n + j][i % 2 * 2] * one, sums[i / 2][n + j][i % 2 * 2 + 1] * one);
+            transpose_chunks(v[0], v[1], v[2], v[3], lane);
             if (query < count) *(uint4*)(to + (n + lane % 4) * 8) = uint4{v[0], v[1], v[2], v[3]};
         }
     }
 }
 
-#define WINDOW_ATTENTION_128(E)                                                                                         \
-    extern "C" __global__ void __launch_bounds__(128, 2)                                                                \
-    window_attention_128_##E(E* out, const E* qkv, const Queries* blocks, int heads, float log2_scale) {                \
-        window_attention_128<E>(out, qkv, blocks, heads, log2_scale);                                                   \
+#define WINDOW_ATTENTION_128(E) \
+    extern "C" __global__ void __launch_bounds__(128, 2) \
+    window_attention_128_##E(E* out, const E* qkv, const Queries* blocks, int heads, float log2_scale) { \
+        window_attention_128<E>(out, qkv, blocks, heads, log2_scale); \
     }
 WINDOW_ATTENTION_128(f16)
 #if __CUDA_ARCH__ >= 800
 WINDOW_ATTENTION_128(bf16)
 #endif
 
-// Heads of any multiple of 32 up to 128, in f32: four warps of six queries; 32 keys at a time in shared memory, a lane a
-// key for the scores, then a lane some channels for the sums.
+// Heads of any multiple of 32 up to 128 channels, computed in f32: four warps of six queries and 32 keys at a time in
+// shared memory. A lane owns a key for the scores, then some channels for the sums.
 constexpr int WINDOW_WARPS = 4, WINDOW_QUERIES = 6, WINDOW_D = 128;
 
 template <class E>
 __device__ void window_attention(E* out, const E* qkv, const Queries* blocks, int heads, int d, float log2_scale) {
-    __shared__ float keys[32 * (WINDOW_D + 1)], values[32 * WINDOW_D], queries[WINDOW_WARPS * WINDOW_QUERIES * WINDOW_D];
+    __shared__ float keys[32 * (WINDOW_D + 1)], values[32 * WINDOW_D],
+        queries[WINDOW_WARPS * WINDOW_QUERIES * WINDOW_D];
     const int first = blocks[blockIdx.x].first, count = blocks[blockIdx.x].count, q0 = blocks[blockIdx.x].start;
     const int head = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32, parts = d / 32;
     const i64 width = (i64)heads * d;
@@ -167,12 +177,12 @@ __device__ void window_attention(E* out, const E* qkv, const Queries* blocks, in
             #pragma unroll
             for (int q = 0; q < WINDOW_QUERIES; q++) s[q] += mine[q * d + c] * k;
         }
-        const bool there = j0 + lane < count;
+        const bool valid = j0 + lane < count;
         #pragma unroll
         for (int q = 0; q < WINDOW_QUERIES; q++) {
-            const float highest = fmaxf(top[q], warp_max(there ? s[q] : -3.4e38f));
+            const float highest = fmaxf(top[q], warp_max(valid ? s[q] : -3.4e38f));
             const float shrink = exp2f(top[q] - highest);
-            s[q] = there ? exp2f(s[q] - highest) : 0.f;
+            s[q] = valid ? exp2f(s[q] - highest) : 0.f;
             total[q] = total[q] * shrink + warp_sum(s[q]);
             top[q] = highest;
             #pragma unroll
@@ -201,10 +211,10 @@ __device__ void window_attention(E* out, const E* qkv, const Queries* blocks, in
     }
 }
 
-#define WINDOW_ATTENTION(E, suffix)                                                                                     \
-    extern "C" __global__ void __launch_bounds__(128)                                                                   \
-    window_attention_##suffix(E* out, const E* qkv, const Queries* blocks, int heads, int d, float log2_scale) {        \
-        window_attention<E>(out, qkv, blocks, heads, d, log2_scale);                                                    \
+#define WINDOW_ATTENTION(E, suffix) \
+    extern "C" __global__ void __launch_bounds__(128) \
+    window_attention_##suffix(E* out, const E* qkv, const Queries* blocks, int heads, int d, float log2_scale) { \
+        window_attention<E>(out, qkv, blocks, heads, d, log2_scale); \
     }
 WINDOW_ATTENTION(f16, f16)
 WINDOW_ATTENTION(bf16, bf16)

@@ -1,4 +1,4 @@
-//! How long copies take, and how much of that kernels wait for them.
+//! How long copies take, and how long kernels wait for them.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use reseed_ops::{CopyTime, Result};
 
 use crate::driver::Driver;
-use crate::event::{Event, Lane};
+use crate::stream::{Event, Stream};
 
-/// From one moment to another.
+/// From one event to another.
 type Span = (Arc<Event>, Arc<Event>);
 
-/// Copies between host and card that ran beside kernels.
+/// Times of copies between host and GPU that overlap with kernels.
 #[derive(Default)]
 pub struct Copies {
     log: Mutex<Log>,
@@ -19,42 +19,42 @@ pub struct Copies {
 
 #[derive(Default)]
 struct Log {
-    copied: Vec<(Lane, Span)>,
+    copied: Vec<(Stream, Span)>,
     waited: Vec<Span>,
-    /// What moments are counted from.
+    /// Times are relative to this event.
     first: Option<Arc<Event>>,
-    busy: Busy,
+    busy: Union,
     seconds: CopyTime,
 }
 
-/// Seconds that lie in at least one of some spans, which come nearly in the order in which they start.
+/// Total length of the union of spans, which arrive nearly in the order of their starts.
 #[derive(Default)]
-struct Busy {
-    /// Spans that others may still come before.
+struct Union {
+    /// Spans that later ones may still precede.
     spans: Vec<Range<f64>>,
-    /// Where all others end.
+    /// Latest end of the spans already counted.
     reached: Option<f64>,
     seconds: f64,
 }
 
 impl Copies {
-    /// Queues a copy on `lane` and remembers how long it takes; returns its end.
-    pub fn run(&self, driver: &Arc<Driver>, lane: Lane, queue: impl FnOnce() -> Result<()>) -> Result<Arc<Event>> {
-        let start = Event::record(driver, lane)?;
+    /// Queues a copy on `stream` and records how long it takes; returns its end.
+    pub fn run(&self, driver: &Arc<Driver>, stream: Stream, queue: impl FnOnce() -> Result<()>) -> Result<Arc<Event>> {
+        let start = Event::record(driver, stream)?;
         queue()?;
-        let end = Event::record(driver, lane)?;
-        self.add(|log| log.copied.push((lane, (start, end.clone()))))?;
+        let end = Event::record(driver, stream)?;
+        self.add(|log| log.copied.push((stream, (start, end.clone()))))?;
         Ok(end)
     }
 
-    /// Makes kernels wait for a copy, and remembers for how long.
-    pub fn hold(&self, driver: &Arc<Driver>, copy: &Event) -> Result<()> {
-        if copy.passed() {
+    /// Makes kernels wait for a copy, and records how long they do.
+    pub fn block_kernels(&self, driver: &Arc<Driver>, copy: &Event) -> Result<()> {
+        if copy.is_reached() {
             return Ok(());
         }
-        let start = Event::record(driver, Lane::Compute)?;
-        copy.hold(Lane::Compute)?;
-        let end = Event::record(driver, Lane::Compute)?;
+        let start = Event::record(driver, Stream::Compute)?;
+        copy.block(Stream::Compute)?;
+        let end = Event::record(driver, Stream::Compute)?;
         self.add(|log| log.waited.push((start, end)))
     }
 
@@ -64,24 +64,24 @@ impl Copies {
         log.settle(false)
     }
 
-    /// All since the last call, once it is done.
+    /// Waits for all copies and returns the times since the last call.
     pub fn take(&self) -> Result<CopyTime> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.settle(true)?;
         let Log { busy, seconds, .. } = std::mem::take(&mut *log);
-        Ok(CopyTime { copying: busy.all(), ..seconds })
+        Ok(CopyTime { copying: busy.total(), ..seconds })
     }
 }
 
 impl Log {
-    /// Adds up what is done, so that few events are held; waits for the rest where `all` is asked for.
+    /// Adds up spans that have ended, so that few events are alive; with `all`, waits for the rest.
     fn settle(&mut self, all: bool) -> Result<()> {
-        let done = |(_, end): &Span| all || end.passed();
+        let done = |(_, end): &Span| all || end.is_reached();
         let count = self.copied.iter().take_while(|(_, span)| done(span)).count();
-        for (lane, (start, end)) in self.copied.drain(..count) {
+        for (stream, (start, end)) in self.copied.drain(..count) {
             let seconds = between(&start, &end)?;
-            match lane {
-                Lane::In => self.seconds.inward += seconds,
+            match stream {
+                Stream::Upload => self.seconds.inward += seconds,
                 _ => self.seconds.outward += seconds,
             }
             let from = self.first.get_or_insert_with(|| start.clone()).seconds_to(&start)?;
@@ -95,25 +95,25 @@ impl Log {
     }
 }
 
-/// Seconds from one moment to another, once that has passed.
+/// Seconds from one event to another, once that is reached.
 fn between(start: &Event, end: &Event) -> Result<f64> {
     end.wait()?;
     start.seconds_to(end)
 }
 
-impl Busy {
-    /// Spans that are waited for before the first of them are added up: more than copies that can be under way.
-    const WAIT: usize = 4096;
+impl Union {
+    /// Spans kept before the first of them are counted: more than copies that can be pending.
+    const KEPT: usize = 4096;
 
     fn push(&mut self, span: Range<f64>) {
         self.spans.push(span);
-        if self.spans.len() >= 2 * Busy::WAIT {
-            self.add_up(Busy::WAIT);
+        if self.spans.len() >= 2 * Union::KEPT {
+            self.count(Union::KEPT);
         }
     }
 
-    /// Adds up the first `count` spans.
-    fn add_up(&mut self, count: usize) {
+    /// Counts the first `count` spans.
+    fn count(&mut self, count: usize) {
         self.spans.sort_by(|a, b| a.start.total_cmp(&b.start));
         for span in self.spans.drain(..count) {
             let from = self.reached.map_or(span.start, |reached| span.start.max(reached));
@@ -122,8 +122,8 @@ impl Busy {
         }
     }
 
-    fn all(mut self) -> f64 {
-        self.add_up(self.spans.len());
+    fn total(mut self) -> f64 {
+        self.count(self.spans.len());
         self.seconds
     }
 }
@@ -133,16 +133,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_two_copies_cover_is_counted_once() {
+    fn overlapping_copies_are_counted_once() {
         let covered = |spans: Vec<Range<f64>>| {
-            let mut busy = Busy::default();
-            spans.into_iter().for_each(|span| busy.push(span));
-            busy.all()
+            let mut union = Union::default();
+            spans.into_iter().for_each(|span| union.push(span));
+            union.total()
         };
         assert_eq!(covered(vec![]), 0.0);
         assert_eq!(covered(vec![4.0..6.0, -1.0..2.0, 1.0..3.0, 1.5..2.5, 6.0..7.0]), 7.0);
-        // Two lanes a copy apart, in more spans than are kept.
-        let lanes = |i: u32| [f64::from(i) + 1.0..f64::from(i) + 2.0, f64::from(i)..f64::from(i) + 0.5];
-        assert_eq!(covered((0..20_000).flat_map(lanes).collect()), 20_000.5);
+        // Two streams one copy apart, in more spans than are kept.
+        let streams = |i: u32| [f64::from(i) + 1.0..f64::from(i) + 2.0, f64::from(i)..f64::from(i) + 0.5];
+        assert_eq!(covered((0..20_000).flat_map(streams).collect()), 20_000.5);
     }
 }

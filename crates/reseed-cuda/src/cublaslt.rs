@@ -1,4 +1,4 @@
-//! Matrix products by NVIDIA's cuBLASLt, on machines that have it: looked for when it is wanted, needed by nothing.
+//! Matrix products by NVIDIA's cuBLASLt, an optional library that is loaded at run time.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -10,31 +10,31 @@ use reseed_ops::DType;
 use crate::driver::Ptr;
 use crate::tune::Product;
 
-/// Names of the library, newest first, where systems look for libraries.
+/// File names of the library, newest first.
 const NAMES: [&str; 3] = if cfg!(windows) {
     ["cublasLt64_13.dll", "cublasLt64_12.dll", "cublasLt64_11.dll"]
 } else {
     ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"]
 };
 
-/// Bytes that its kernels may take beside their operands.
+/// Bytes of workspace that its kernels may use.
 pub const WORKSPACE: usize = 32 << 20;
-/// Where operands must start.
+/// Alignment of operands in bytes.
 pub const ALIGNMENT: u64 = 256;
-/// Algorithms of its own choice that are tried at the most.
+/// Most algorithms that are tried per product.
 const TRIED: usize = 4;
 
-/// Something of the library's own.
+/// An opaque object of the library.
 type Handle = *mut c_void;
-/// Success is zero.
+/// Result of a call; zero is success.
 type Status = c_int;
 
-/// One of the library's kernels and how it is run: plain numbers, which mean something to the same version alone.
+/// One of the library's kernels and its configuration, valid for the same version of the library only.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Algorithm(pub [u64; 8]);
 
-/// An algorithm that suits a product.
+/// An algorithm that the library suggests for a product.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Suggestion {
@@ -45,7 +45,7 @@ struct Suggestion {
     reserved: [c_int; 4],
 }
 
-// Numbers of the library's header.
+// Constants of cublasLt.h.
 const COMPUTE_F32: c_int = 68;
 const REAL_F32: c_int = 0;
 const REAL_F16: c_int = 2;
@@ -106,71 +106,75 @@ struct Calls {
     drop_handle: Destroy,
 }
 
-/// The library, open.
+/// The loaded library.
 pub struct CublasLt {
-    /// As the library writes it, 120804 for 12.8.4.
+    /// Its version, 120804 for 12.8.4.
     pub version: usize,
     handle: Handle,
     calls: Calls,
     _library: Library,
 }
 
-// SAFETY: the library's handle may be used from any thread, by several at once.
+// SAFETY: a handle of the library may be used from several threads at once.
 unsafe impl Send for CublasLt {}
 // SAFETY: as above.
 unsafe impl Sync for CublasLt {}
 
-/// Where a product's operands lie.
+/// Addresses of the operands of a product.
 #[derive(Clone, Copy)]
 pub struct Operands {
     pub x: Ptr,
     pub w: Ptr,
-    /// In the type of x, if there is one.
+    /// In the type of x; null without a bias.
     pub bias: Ptr,
     pub y: Ptr,
     pub workspace: Ptr,
 }
 
-/// Opens the first library that is there: that of `RESEED_CUBLASLT`, or one under its own name.
+/// Loads the library that `RESEED_CUBLASLT` names, or the first one under a known name.
 fn library() -> Result<(String, Library), String> {
     let named = std::env::var("RESEED_CUBLASLT").ok().filter(|path| !path.is_empty());
     let names: Vec<String> = named.map_or_else(|| NAMES.map(String::from).to_vec(), |path| vec![path]);
     for name in &names {
-        // SAFETY: NVIDIA's library may be opened at any time; whoever names another one answers for it.
+        // SAFETY: NVIDIA's library has no unsafe initialisers; the user vouches for a library in RESEED_CUBLASLT.
         if let Ok(library) = unsafe { Library::new(name) } {
             return Ok((name.clone(), library));
         }
     }
-    Err(format!("cuBLASLt is not there ({}); RESEED_CUBLASLT may name it", names.join(", ")))
+    Err(format!("cuBLASLt not found (tried {}); install it or set RESEED_CUBLASLT to its path", names.join(", ")))
 }
 
+/// Looks up the function cublasLt`name`.
+///
 /// # Safety
-/// `T` is the type of the function of that name.
+/// `T` is the type of that function.
 unsafe fn call<T: Copy>(library: &Library, name: &str) -> Result<T, String> {
     // SAFETY: the caller's promise.
     let found: Result<Symbol<T>, _> = unsafe { library.get(format!("cublasLt{name}\0").as_bytes()) };
-    found.map(|symbol| *symbol).map_err(|_| format!("cuBLASLt has no cublasLt{name}"))
+    found
+        .map(|symbol| *symbol)
+        .map_err(|_| format!("this cuBLASLt has no function cublasLt{name}; install version 11 or newer"))
 }
 
-/// The file's name and the library's version.
+/// File name and version of the library.
 pub fn version() -> Result<(String, usize), String> {
     let (name, library) = library()?;
-    // SAFETY: the function's type.
+    // SAFETY: cublasLt.h declares this type.
     let version: unsafe extern "C" fn() -> usize = unsafe { call(&library, "GetVersion") }?;
-    // SAFETY: takes nothing and only answers.
+    // SAFETY: takes no arguments and has no side effects.
     Ok((name, unsafe { version() }))
 }
 
-/// A version as people write it.
-pub fn written(version: usize) -> String {
+/// A version as text, such as 12.8.4.
+pub fn version_text(version: usize) -> String {
     format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
 }
 
 impl CublasLt {
-    /// Opens it on the card whose context is current.
+    /// Loads it for the GPU whose context is current.
     pub fn open() -> Result<CublasLt, String> {
         let (_, library) = library()?;
-        // SAFETY: the functions' types, as the library's header declares them.
+        // SAFETY: cublasLt.h declares these types.
         unsafe {
             let version: unsafe extern "C" fn() -> usize = call(&library, "GetVersion")?;
             let calls = Calls {
@@ -190,18 +194,18 @@ impl CublasLt {
             let mut handle = ptr::null_mut();
             match create(&mut handle) {
                 0 => Ok(CublasLt { version: version(), handle, calls, _library: library }),
-                status => Err(format!("cublasLtCreate answers {status}")),
+                status => Err(format!("cublasLtCreate failed with status {status}; Reseed's kernels are used")),
             }
         }
     }
 
-    /// Algorithms that the library would choose, the likeliest first.
+    /// Algorithms that the library suggests, the best first.
     pub fn algorithms(&self, product: &Product) -> Vec<Algorithm> {
         let Some(described) = Described::new(self, product, Ptr::NULL) else { return Vec::new() };
         let Some(preference) = self.preference() else { return Vec::new() };
         let [w, x, y] = described.layouts;
         let (mut found, mut count) = ([Suggestion::default(); TRIED], 0);
-        // SAFETY: all of these are the library's own, of this product; there is room for as many answers.
+        // SAFETY: the library created the handles for this product; `found` has room for TRIED suggestions.
         let status = unsafe {
             let status = (self.calls.suggest)(
                 self.handle,
@@ -237,10 +241,11 @@ impl CublasLt {
         }
     }
 
-    /// Queues y = x wᵀ + bias; `false` where the library does not take it, and then nothing is queued.
+    /// Queues y = x wᵀ + bias; `false` where the library does not support the product, and then nothing is queued.
     ///
     /// # Safety
-    /// The pointers hold what `product` says, and the workspace [`WORKSPACE`] bytes; the context of `stream` is current.
+    /// The pointers hold the operands of `product`, the workspace holds [`WORKSPACE`] bytes, and the context of
+    /// `stream` is current.
     pub unsafe fn multiply(&self, product: &Product, at: Operands, algorithm: &Algorithm, stream: CUstream) -> bool {
         let Some(described) = Described::new(self, product, at.bias) else { return false };
         let [w, x, y] = described.layouts;
@@ -271,12 +276,12 @@ impl CublasLt {
 
 impl Drop for CublasLt {
     fn drop(&mut self) {
-        // SAFETY: made in `open`. What it answers now helps nobody.
+        // SAFETY: `open` created it. There is nothing to do about an error.
         let _ = unsafe { (self.calls.drop_handle)(self.handle) };
     }
 }
 
-/// A product in the library's words. It counts columns first: our rows are its columns, and y = (w)ᵀ x there.
+/// A product as the library describes it. The library is column-major: rows here are its columns, and y = wᵀ x.
 struct Described<'a> {
     library: &'a CublasLt,
     operation: Handle,
@@ -302,17 +307,24 @@ impl<'a> Described<'a> {
                 ((calls.layout)(layout, kind, height as u64, width as u64, height as i64) == 0).then_some(())?;
             }
         }
-        described.set(TRANSPOSE_FIRST, &TRANSPOSED)?;
-        if biased {
-            described.set(EPILOGUE, &ADD_BIAS)?;
-            described.set(BIAS_POINTER, &bias)?;
+        // SAFETY: cublasLt.h gives these attributes the types of the values.
+        unsafe {
+            described.set(TRANSPOSE_FIRST, &TRANSPOSED)?;
+            if biased {
+                described.set(EPILOGUE, &ADD_BIAS)?;
+                described.set(BIAS_POINTER, &bias)?;
+            }
         }
         Some(described)
     }
 
-    fn set<T>(&self, attribute: c_int, value: &T) -> Option<()> {
+    /// Sets an attribute of the operation.
+    ///
+    /// # Safety
+    /// `T` is the type of the attribute.
+    unsafe fn set<T>(&self, attribute: c_int, value: &T) -> Option<()> {
         let set = self.library.calls.set_operation;
-        // SAFETY: the attribute is of this type, and is copied.
+        // SAFETY: the caller's promise; the library copies the value.
         let status = unsafe { set(self.operation, attribute, ptr::from_ref(value).cast(), size_of::<T>()) };
         (status == 0).then_some(())
     }
@@ -321,7 +333,7 @@ impl<'a> Described<'a> {
 impl Drop for Described<'_> {
     fn drop(&mut self) {
         let calls = &self.library.calls;
-        // SAFETY: made in `new`, as far as it came.
+        // SAFETY: `new` created the handles that are not null.
         unsafe {
             if !self.operation.is_null() {
                 (calls.drop_operation)(self.operation);

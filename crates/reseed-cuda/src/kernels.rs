@@ -1,8 +1,8 @@
-//! The compiled kernels: one image for each family of cards, made by `just kernels` and embedded.
+//! The compiled kernels: one image per GPU family, compiled by `just kernels` and embedded.
 
 use reseed_ops::{Error, Result};
 
-/// Images are handed to the driver where they lie; it reads them as tables of 64-bit words.
+/// The driver reads images in place, as tables of 64-bit words.
 #[repr(C, align(64))]
 struct Aligned<T: ?Sized>(T);
 
@@ -11,38 +11,38 @@ static SM_80: &Aligned<[u8]> = &Aligned(*include_bytes!("../cubin/sm_80.cubin"))
 static SM_90A: &Aligned<[u8]> = &Aligned(*include_bytes!("../cubin/sm_90a.cubin"));
 static SM_100: &Aligned<[u8]> = &Aligned(*include_bytes!("../cubin/sm_100.cubin"));
 static SM_120: &Aligned<[u8]> = &Aligned(*include_bytes!("../cubin/sm_120.cubin"));
-/// Text that the driver compiles, with a zero at its end.
+/// PTX text with a zero byte at its end; the driver compiles it.
 static COMPUTE_80: &Aligned<[u8]> = &Aligned(*include_bytes!("../cubin/compute_80.ptx"));
 
-/// What a card runs.
+/// The kernels for one GPU.
 #[derive(Clone, Copy)]
 pub struct Kernels {
-    /// What it was compiled for, such as `sm_90a`.
+    /// The architecture they were compiled for, such as `sm_90a`.
     pub name: &'static str,
-    /// Every kernel, compiled for the card or for its driver to compile.
+    /// The cubin or PTX image.
     pub image: &'static [u8],
-    /// Whether the image holds the convolutions for Hopper's tensor cores, and whether they may be used.
-    pub halo: bool,
-    /// Whether it holds those for the tensor cores since Ampere, and bf16 and tf32 with them.
+    /// Whether the kernels for Hopper are present and enabled.
+    pub hopper: bool,
+    /// Whether the kernels for tensor cores since Ampere are present, and with them bf16 and tf32.
     pub ampere: bool,
 }
 
 impl Kernels {
-    /// The kernels for a card of this compute capability.
-    pub fn of(card: &str, capability: (usize, usize)) -> Result<Kernels> {
+    /// The kernels for a GPU of this name and compute capability.
+    pub fn of(gpu: &str, capability: (usize, usize)) -> Result<Kernels> {
         let Some((name, image)) = image(capability) else {
             let (major, minor) = capability;
             let reason = format!(
-                "{card} has compute capability {major}.{minor}; 7.5 and newer are supported (RTX 20 series and newer); \
-                 use --device cpu"
+                "{gpu} has compute capability {major}.{minor}; 7.5 and newer are supported (RTX 20 series and newer); \
+                 use a newer GPU, or use the CPU"
             );
             return Err(Error::NoDevice { reason });
         };
         if image.0.is_empty() {
-            let reason = format!("this build holds no kernels for {card} ({name}); run `just kernels` and build again");
+            let reason = format!("this build has no kernels for {gpu} ({name}); run `just kernels` and build again");
             return Err(Error::NoDevice { reason });
         }
-        Ok(Kernels { name, image: &image.0, halo: name == "sm_90a" && !portable()?, ampere: name != "sm_75" })
+        Ok(Kernels { name, image: &image.0, hopper: name == "sm_90a" && !portable()?, ampere: name != "sm_75" })
     }
 
     /// Tiles that `conv_gemm` holds in shared memory at the same time.
@@ -51,8 +51,8 @@ impl Kernels {
     }
 }
 
-/// The image for a compute capability. A cubin serves cards of its own major number from its minor one on; cards that
-/// are newer than this program compile the text.
+/// The image for a compute capability. A cubin runs on GPUs of its major version from its minor version on. On unknown
+/// GPUs the driver compiles the PTX.
 fn image(capability: (usize, usize)) -> Option<(&'static str, &'static Aligned<[u8]>)> {
     match capability {
         (..=6, _) | (7, ..=4) => None,
@@ -65,12 +65,14 @@ fn image(capability: (usize, usize)) -> Option<(&'static str, &'static Aligned<[
     }
 }
 
-/// Whether `RESEED_KERNELS` asks for the kernels that run on every card.
+/// Whether `RESEED_KERNELS` selects the kernels that run on every GPU.
 fn portable() -> Result<bool> {
     match std::env::var("RESEED_KERNELS") {
         Err(_) => Ok(false),
         Ok(word) if word == "portable" => Ok(true),
-        Ok(word) => Err(Error::NoDevice { reason: format!("RESEED_KERNELS={word}: the only choice is `portable`") }),
+        Ok(word) => Err(Error::NoDevice {
+            reason: format!("RESEED_KERNELS={word} is unknown; set it to `portable` or unset it"),
+        }),
     }
 }
 
@@ -81,7 +83,13 @@ mod tests {
 
     use super::*;
 
-    /// FNV-1a over the name and the bytes of every source, in the order of their names.
+    /// Source text without comments and with single spaces between words: what the compiler sees.
+    fn code(text: &str) -> String {
+        let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+        lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
+    }
+
+    /// FNV-1a over the name and the code of every source, in the order of their names.
     fn stamp(folder: &Path) -> String {
         let mut names: Vec<String> =
             fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -89,7 +97,7 @@ mod tests {
         names.sort();
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         for name in names {
-            for byte in name.bytes().chain(fs::read(folder.join(&name)).unwrap()) {
+            for byte in name.bytes().chain(code(&fs::read_to_string(folder.join(&name)).unwrap()).into_bytes()) {
                 hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
             }
         }
@@ -97,14 +105,19 @@ mod tests {
     }
 
     #[test]
-    fn images_were_compiled_from_the_sources_that_are_here() {
+    fn images_match_the_sources() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let made_from = fs::read_to_string(root.join("cubin/STAMP")).unwrap_or_default();
-        assert_eq!(made_from.trim(), stamp(&root.join("kernels")), "kernels changed: run `just kernels`");
+        let stored = fs::read_to_string(root.join("cubin/STAMP")).unwrap_or_default();
+        assert_eq!(stored.trim(), stamp(&root.join("kernels")), "kernels changed: run `just kernels`");
     }
 
     #[test]
-    fn every_card_gets_the_image_that_it_runs() {
+    fn comments_and_line_breaks_do_not_change_the_stamp() {
+        assert_eq!(code("// about\nint a =  1;   // one\n\n  int b;\n"), "int a = 1; int b;");
+    }
+
+    #[test]
+    fn every_gpu_gets_an_image_that_it_runs() {
         for (capability, name) in [
             ((7, 5), "sm_75"),       // RTX 20 series, T4
             ((8, 0), "sm_80"),       // A100
@@ -116,7 +129,7 @@ mod tests {
             ((11, 0), "compute_80"), // Thor
             ((12, 0), "sm_120"),     // RTX 50 series
             ((12, 1), "sm_120"),     // GB10
-            ((13, 0), "compute_80"), // to come
+            ((13, 0), "compute_80"), // future
         ] {
             assert_eq!(image(capability).map(|(name, _)| name), Some(name), "{capability:?}");
         }
@@ -126,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_without_kernels_is_named() {
+    fn the_error_names_an_unsupported_gpu() {
         let refused = Kernels::of("NVIDIA GeForce GTX 1080", (6, 1)).err().unwrap().to_string();
         assert!(refused.contains("GTX 1080 has compute capability 6.1; 7.5 and newer"), "{refused}");
     }

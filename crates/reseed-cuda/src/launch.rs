@@ -9,13 +9,13 @@ use cudarc::driver::{result, sys};
 use reseed_ops::Result;
 
 use crate::driver::{Driver, Ptr};
-use crate::event::Lane;
 use crate::params::{ConvArgs, NormArgs};
+use crate::stream::Stream;
 
-/// Shared memory that a kernel may have without asking.
+/// Shared memory that a kernel may use without an attribute.
 const SHARED: usize = 48 << 10;
 
-/// A kernel that has been looked up, and the shared memory it has been granted.
+/// A kernel that has been looked up, and the shared memory that it may use.
 pub struct Function {
     handle: sys::CUfunction,
     shared: usize,
@@ -30,13 +30,13 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Rows of threads and no shared memory beyond what the kernel declares.
+    /// One-dimensional blocks and no dynamic shared memory.
     pub fn new(blocks: [usize; 3], threads: usize) -> Grid {
         Grid { blocks, threads: [threads, 1], shared: 0 }
     }
 }
 
-/// Something that a kernel takes by value, laid out here as there.
+/// A kernel argument passed by value, with the same layout in Rust and CUDA C++.
 pub trait Arg {}
 
 impl Arg for i32 {}
@@ -48,38 +48,38 @@ impl Arg for NormArgs {}
 impl Arg for sys::CUtensorMap {}
 impl Arg for [sys::CUtensorMap; 4] {}
 
-/// Where an argument lies, for as long as it lies there.
+/// Address of an argument, for its lifetime.
 #[repr(transparent)]
 pub struct Argument<'a>(*mut c_void, PhantomData<&'a ()>);
 
-/// Where an argument lies.
+/// Address of an argument.
 pub fn arg<T: Arg>(value: &T) -> Argument<'_> {
     Argument(ptr::from_ref(value).cast_mut().cast(), PhantomData)
 }
 
-/// A kernel's arguments; they live to the end of the statement that launches it.
+/// Arguments of a kernel, which live to the end of the statement that launches it.
 macro_rules! args {
     ($($value:expr),* $(,)?) => { &mut [$($crate::launch::arg(&$value)),*] };
 }
 pub(crate) use args;
 
 impl Driver {
-    /// Queues a kernel; a launch of no blocks is no launch.
+    /// Queues a kernel; a grid without blocks launches nothing.
     ///
     /// # Safety
-    /// `args` are those of the kernel, in order and type, and its pointers hold what it reads and writes.
+    /// `args` match the kernel's parameters in order and type, and its pointers hold what it reads and writes.
     pub unsafe fn launch(&self, name: &str, grid: Grid, args: &mut [Argument]) -> Result<()> {
         let [x, y, z] = grid.blocks;
         if x * y * z == 0 {
             return Ok(());
         }
-        assert!(x < 1 << 31 && y < 1 << 16 && z < 1 << 16, "{name}: {grid:?} is larger than cards allow");
+        assert!(x < 1 << 31 && y < 1 << 16 && z < 1 << 16, "{name}: {grid:?} exceeds the limits of CUDA");
         self.enter()?;
         let function = self.function(name, grid.shared)?;
         let [blocks_x, blocks_y, blocks_z] = grid.blocks.map(|n| n as c_uint);
         let [threads_x, threads_y] = grid.threads.map(|n| n as c_uint);
-        // SAFETY: the caller's promise; the driver copies the arguments before it returns.
-        let answer = unsafe {
+        // SAFETY: the caller's promise; the driver copies the arguments before the call returns.
+        let status = unsafe {
             sys::cuLaunchKernel(
                 function,
                 blocks_x,
@@ -89,12 +89,12 @@ impl Driver {
                 threads_y,
                 1,
                 grid.shared as c_uint,
-                self.stream(Lane::Compute),
+                self.handle(Stream::Compute),
                 args.as_mut_ptr().cast(),
                 ptr::null_mut(),
             )
         };
-        answer.result().map_err(|error| self.refused(&format!("launch of {name} {grid:?}"), error))
+        status.result().map_err(|error| self.failed(&format!("launch of {name} {grid:?}"), error))
     }
 
     fn function(&self, name: &str, shared: usize) -> Result<sys::CUfunction> {
@@ -102,15 +102,15 @@ impl Driver {
         if let Some(function) = known.get(name).filter(|function| shared <= function.shared) {
             return Ok(function.handle);
         }
-        let symbol = CString::new(name).expect("no kernel's name holds a zero");
+        let symbol = CString::new(name).expect("names of kernels have no zero byte");
         // SAFETY: the module is held until this value is dropped.
         let handle = unsafe { result::module::get_function(self.module, symbol) };
-        let handle = handle.map_err(|error| self.refused(&format!("lookup of {name}"), error))?;
+        let handle = handle.map_err(|error| self.failed(&format!("lookup of {name}"), error))?;
         if shared > SHARED {
             use sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as MAXIMUM;
-            // SAFETY: `handle` is a function of our module.
+            // SAFETY: `handle` is a function of the module.
             let granted = unsafe { result::function::set_function_attribute(handle, MAXIMUM, shared as i32) };
-            granted.map_err(|error| self.refused(&format!("{shared} bytes of shared memory for {name}"), error))?;
+            granted.map_err(|error| self.failed(&format!("{shared} bytes of shared memory for {name}"), error))?;
         }
         known.insert(name.to_string(), Function { handle, shared: shared.max(SHARED) });
         Ok(handle)

@@ -1,12 +1,12 @@
-//! The CUDA device of the Reseed engine: [`CudaOps`] implements [`reseed_ops::Ops`] on one NVIDIA card.
+//! The CUDA device of the Reseed engine: [`CudaOps`] implements [`reseed_ops::Device`] on one NVIDIA GPU.
 //!
-//! The kernels are CUDA C++ in `kernels/`, compiled ahead of time and embedded, so that a user needs only the driver
-//! and a build needs only Rust. This crate knows no model and no video; what the ops mean is defined by
-//! [`reseed_ops::reference`], and conformance to that is tested on a machine with a card.
+//! The kernels are CUDA C++ in `kernels/`, compiled ahead of time and embedded: a user needs only the driver, and a
+//! build needs only Rust. This crate knows no model and no video. [`reseed_ops::reference`] defines the ops;
+//! conformance tests compare this device with it on a machine with a GPU.
 //!
 //! ```
 //! use reseed_cuda::CudaOps;
-//! use reseed_ops::{DType, Ops, Shape};
+//! use reseed_ops::{DType, Transfer, Shape};
 //!
 //! match CudaOps::new(0, DType::F16, reseed_cpu::matmul) {
 //!     Ok(cuda) => {
@@ -21,15 +21,15 @@
 
 mod copies;
 mod cublaslt;
+mod device_memory;
 mod driver;
-mod event;
 mod kernels;
 mod launch;
 mod ops;
 mod pages;
 mod params;
 mod pinned;
-mod store;
+mod stream;
 mod tensor_map;
 mod tune;
 
@@ -38,16 +38,16 @@ pub use ops::{CudaOps, Timestamp};
 
 use std::path::Path;
 
-/// The library that `CudaOps::tune` measures against: its version and file, or why there is none.
+/// Version and file name of the cuBLASLt that `CudaOps::tune` measures, or why there is none.
 pub fn library() -> Result<String, String> {
     let (name, version) = cublaslt::version()?;
-    Ok(format!("cuBLASLt {} ({name})", cublaslt::written(version)))
+    Ok(format!("cuBLASLt {} ({name})", cublaslt::version_text(version)))
 }
 
-/// Products and machines that the record at `path` knows, or why it is ignored.
+/// Numbers of products and machines in the record at `path`, or why it is ignored.
 pub fn recorded(path: &Path) -> Result<(usize, usize), String> {
-    let (record, trouble) = tune::Record::read(path);
-    trouble.map_or(Ok(record.counts()), Err)
+    let (record, warning) = tune::Record::read(path);
+    warning.map_or(Ok(record.counts()), Err)
 }
 
 /// Identifies the embedded kernels: a digest of their sources and compiler.

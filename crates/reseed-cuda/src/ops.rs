@@ -1,27 +1,40 @@
-//! The ops: each checks its operands, takes memory for its result and queues kernels.
+//! The ops: each checks its operands, allocates its result and queues kernels.
 //!
-//! Nothing waits but downloads. Memory that a queued kernel uses may be given back at once: the store hands it only to
-//! work that comes behind.
+//! Only downloads wait. Memory that a queued kernel uses may be freed at once: it is reused only by work queued later.
 
 mod attention;
+mod attention_512;
+mod axpby;
+mod blend_add;
 mod conv;
+mod conv_gemm;
+mod conv_hopper;
 mod conv_patch;
-mod convolve;
-mod dit;
+mod conv_stem;
+mod conv_winograd;
+mod convolution;
+mod dequantize;
 mod fold;
+mod gated_add;
+mod gather_rows;
+mod gelu;
 mod group_norm;
 mod layers;
 mod linear;
+mod margin;
 mod memory;
 mod norm_conv;
 mod offloaded;
-mod pace;
 mod pixels;
-mod quant;
-mod small;
+mod qk_norm_rope;
+mod rms_norm_modulate;
+mod speed_model;
+mod swiglu;
+mod tail;
 mod transfer;
 mod tuned;
 mod upsample;
+mod vectors;
 mod weights;
 mod window_attention;
 mod workspace;
@@ -30,120 +43,122 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvOutput, ConvSpec, CopyTime, DType, Depth, DeviceTimer, Epilogue, Error, HostMatmul,
-    Linear, LinearData, LinearSpec, Norm, Ops, Packed, PendingDownload, Pixels, Placement, Precision, Qkv, Read,
-    Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor, TraceOps, Upsample, UpsampleData,
-    UpsampleSpec, Vector, merge,
+    Activation, Conv, ConvData, ConvOutput, ConvSpec, CopyTime, DType, Depth, Device, DeviceTimer, Epilogue, Error,
+    HostMatmul, Linear, LinearData, LinearSpec, Norm, Ops, Packed, Payload, PendingDownload, Pixels, Placement,
+    Precision, Qkv, Read, Residency, Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor, Timing,
+    TraceOps, Transfer, Upsample, UpsampleData, UpsampleSpec, Vector, merge,
 };
 
+use crate::device_memory::DeviceMemory;
 use crate::driver::{DeviceInfo, Driver};
-use crate::event::{Event, Lane};
 use crate::kernels::Kernels;
-use crate::store::Store;
-use convolve::norms_on_load;
-use convolve::pairs::Room;
+use crate::stream::{Event, Stream};
+use conv_hopper::fuses_norm;
+use conv_winograd::WinogradWeights;
+use margin::free_memory_margin;
+use offloaded::Offloaded;
 use tuned::Tuner;
 
-/// One NVIDIA card.
+/// One NVIDIA GPU.
 pub struct CudaOps {
     driver: Arc<Driver>,
-    store: Arc<Store>,
+    memory: Arc<DeviceMemory>,
     dtype: DType,
     /// Whether products of f32 run on tensor cores.
     tf32: bool,
     /// Merges the weights of upsamplers on the host.
     matmul: HostMatmul,
-    /// Another kernel for linear layers, where there is one.
+    /// Measured choices for linear layers, if any.
     tuner: Option<Arc<Tuner>>,
-    /// Where convolutions that compute two columns at a time have their weights.
-    pairs: Arc<Room>,
+    /// Transformed weights of Winograd convolutions.
+    winograd: Arc<WinogradWeights>,
 }
 
 impl CudaOps {
-    /// Card `ordinal`, with activations and weights of `precision`; sums are f32.
+    /// GPU `ordinal`, with activations and weights of `precision`; sums are f32.
     ///
     /// `matmul` merges the weights of upsamplers on the host.
     pub fn new(ordinal: usize, precision: impl Into<Precision>, matmul: HostMatmul) -> Result<CudaOps> {
         let driver = Driver::new(ordinal)?;
-        CudaOps::on(driver.clone(), Store::new(driver, None), precision.into(), matmul)
+        CudaOps::on(driver.clone(), DeviceMemory::new(driver, None), precision.into(), matmul)
     }
 
-    /// The same card, of which nothing is taken yet, with at most `limit` bytes of it in use.
+    /// The same GPU, with nothing allocated yet and at most `limit` bytes of its memory in use.
     pub fn within(self, limit: Option<usize>) -> CudaOps {
-        CudaOps { store: Store::new(self.driver.clone(), limit), ..self }
+        CudaOps { memory: DeviceMemory::new(self.driver.clone(), limit), ..self }
     }
 
-    /// The same card in another precision. Memory that tensors give back is shared.
+    /// The same GPU in another precision. Both share memory that tensors free.
     pub fn with_precision(&self, precision: impl Into<Precision>) -> Result<CudaOps> {
-        let other = CudaOps::on(self.driver.clone(), self.store.clone(), precision.into(), self.matmul)?;
+        let other = CudaOps::on(self.driver.clone(), self.memory.clone(), precision.into(), self.matmul)?;
         Ok(CudaOps { tuner: self.tuner.clone(), ..other })
     }
 
-    fn on(driver: Arc<Driver>, store: Arc<Store>, precision: Precision, matmul: HostMatmul) -> Result<CudaOps> {
+    fn on(driver: Arc<Driver>, memory: Arc<DeviceMemory>, precision: Precision, matmul: HostMatmul) -> Result<CudaOps> {
         if matches!(precision, Precision::Bf16 | Precision::Tf32) && !driver.kernels.ampere {
-            let ((major, minor), label) = (driver.info.capability, &driver.label);
-            let reason = format!(
-                "{label} has compute capability {major}.{minor}, and {precision} needs 8.0; use --dtype f16 or f32"
-            );
-            return Err(Error::NoDevice { reason });
+            let (device, capability) = (driver.label.clone(), driver.info.capability);
+            return Err(Error::UnsupportedPrecision { device, precision, capability, needed: (8, 0) });
         }
         Ok(CudaOps {
             driver,
-            store,
+            memory,
             dtype: precision.dtype(),
             tf32: precision == Precision::Tf32,
             matmul,
             tuner: None,
-            pairs: Arc::default(),
+            winograd: Arc::default(),
         })
     }
 
-    /// The card.
+    /// The GPU.
     pub fn info(&self) -> &DeviceInfo {
         &self.driver.info
     }
 
-    /// The kernels that it runs, such as `sm_80` or `sm_90a portable`.
+    /// The kernels in use, such as `sm_80` or `sm_90a portable`.
     pub fn kernels(&self) -> String {
-        let Kernels { name, halo, .. } = self.driver.kernels;
-        if name == "sm_90a" && !halo { format!("{name} portable") } else { name.to_string() }
+        let Kernels { name, hopper, .. } = self.driver.kernels;
+        if name == "sm_90a" && !hopper { format!("{name} portable") } else { name.to_string() }
     }
 
-    /// Most bytes of the card's memory that have been taken at once, with what its driver needs.
+    /// Most bytes of device memory that were in use at once, with those of the driver's context.
     pub fn peak_bytes(&self) -> usize {
-        self.driver.overhead + self.store.peak()
+        self.driver.overhead + self.memory.peak()
     }
 
-    /// Bytes of the card's memory that nobody has taken, and all of them.
+    /// Free and total bytes of device memory.
     pub fn memory(&self) -> Result<(usize, usize)> {
         self.driver.memory()
     }
 
-    /// Bytes that tensors may take beside the weights that are loaded now: within the limit, and within what is free, less
-    /// a margin for what others may take meanwhile.
+    /// Bytes that tensors may use in addition to the loaded weights: within the limit, or within the free memory less a
+    /// margin for other processes.
     pub fn room_for_tensors(&self) -> Result<usize> {
-        let ((free, all), (tensors, weights), limit) = (self.driver.memory()?, self.store.taken(), self.store.limit);
-        let margin = (all / 32).max(256 << 20);
-        // What is ours already nobody can take.
-        let there = free.saturating_sub(if limit.is_some() { 0 } else { margin }) + tensors;
-        // The driver takes more as kernels are loaded at their first use, and tables of what is pinned in host memory.
+        let ((free, all), (tensors, weights), limit) =
+            (self.driver.memory()?, self.memory.allocated(), self.memory.limit);
+        let margin = if limit.is_some() { 0 } else { free_memory_margin(all) };
+        let available = free.saturating_sub(margin) + tensors;
+        // The driver allocates more when kernels are first used, and for tables of pinned host memory.
         let later = |limit: usize| (40 << 20) + limit / 512 + self.library_bytes();
-        let allowed = limit.map_or(there, |limit| limit.saturating_sub(self.driver.overhead + weights + later(limit)));
-        Ok(there.min(allowed))
+        let allowed =
+            limit.map_or(available, |limit| limit.saturating_sub(self.driver.overhead + weights + later(limit)));
+        Ok(available.min(allowed))
     }
 
-    /// The timestamp when the kernels queued so far are done.
+    /// The time at which the kernels queued so far end.
     pub fn timestamp(&self) -> Result<Timestamp> {
-        Ok(Timestamp(Event::record(&self.driver, Lane::Compute)?))
+        Ok(Timestamp(Event::record(&self.driver, Stream::Compute)?))
     }
 
-    /// Makes devices that compute nothing and count what this one would take.
+    /// Creates devices that compute nothing and count the memory and time that this one would need.
     pub fn tracer(&self) -> Box<dyn Fn() -> TraceOps + Send + Sync> {
-        let (dtype, halo, library) = (self.dtype, self.driver.kernels.halo, self.tuner.is_some());
-        let (pace, wide) = (pace::of(&self.driver, self.precision()), self.store.wide);
-        let new = move || TraceOps::new(dtype, dtype, workspace::of(dtype, halo, library));
-        let on_load = move |spec: &ConvSpec| norms_on_load(dtype, halo, spec);
-        Box::new(move || new().keeping_quants().fusing_norms(on_load).with_speed(pace).laying_apart(wide))
+        let (dtype, hopper, library) = (self.dtype, self.driver.kernels.hopper, self.tuner.is_some());
+        let (speed, wide) = (speed_model::of(&self.driver, self.precision()), self.memory.wide);
+        let new = move || TraceOps::new(dtype, dtype, workspace::of(dtype, hopper, library));
+        let on_load = move |spec: &ConvSpec| fuses_norm(dtype, hopper, spec);
+        Box::new(move || {
+            new().with_quantized_weights().with_fused_norms(on_load).with_speed(speed).with_large_buffers(wide)
+        })
     }
 
     fn unpack<'a, T: 'static>(&self, packed: &'a Packed) -> &'a T {
@@ -151,18 +166,18 @@ impl CudaOps {
     }
 }
 
-/// A point in the card's time.
+/// A point in time on the GPU.
 pub struct Timestamp(Arc<Event>);
 
 impl Timestamp {
-    /// Seconds to a later one, once that has come.
+    /// Seconds to a later one, after waiting for it.
     pub fn seconds_to(&self, later: &Timestamp) -> Result<f64> {
         later.0.wait()?;
         self.0.seconds_to(&later.0)
     }
 }
 
-/// Time between two points of the queue of kernels.
+/// Time between two points on the stream of kernels.
 struct GpuTimer {
     driver: Arc<Driver>,
     start: Arc<Event>,
@@ -171,7 +186,7 @@ struct GpuTimer {
 
 impl DeviceTimer for GpuTimer {
     fn end(&mut self) -> Result<()> {
-        self.end = Event::record(&self.driver, Lane::Compute)?;
+        self.end = Event::record(&self.driver, Stream::Compute)?;
         Ok(())
     }
 
@@ -181,8 +196,8 @@ impl DeviceTimer for GpuTimer {
     }
 }
 
-impl Ops for CudaOps {
-    fn device(&self) -> String {
+impl Device for CudaOps {
+    fn name(&self) -> String {
         self.driver.label.clone()
     }
 
@@ -193,18 +208,42 @@ impl Ops for CudaOps {
     fn precision(&self) -> Precision {
         if self.tf32 { Precision::Tf32 } else { self.dtype.into() }
     }
+}
 
-    fn norms_on_load(&self, spec: &ConvSpec) -> bool {
-        norms_on_load(self.dtype, self.driver.kernels.halo, spec)
+impl Timing for CudaOps {
+    fn stage(&self, _: &str) {}
+
+    fn timer(&self) -> Result<Box<dyn DeviceTimer>> {
+        let start = Event::record(&self.driver, Stream::Compute)?;
+        Ok(Box::new(GpuTimer { driver: self.driver.clone(), end: start.clone(), start }))
     }
 
     fn finish(&self) -> Result<()> {
         self.driver.synchronize()
     }
 
-    fn timer(&self) -> Result<Box<dyn DeviceTimer>> {
-        let start = Event::record(&self.driver, Lane::Compute)?;
-        Ok(Box::new(GpuTimer { driver: self.driver.clone(), end: start.clone(), start }))
+    fn copy_time(&self) -> Result<CopyTime> {
+        self.memory.copies.take()
+    }
+}
+
+impl Residency for CudaOps {
+    fn offload(&self, payload: Payload) -> Result<Payload> {
+        Ok(match payload {
+            Payload::Tensor(x) => Payload::Tensor(offloaded::offload(self, &x)?),
+            Payload::Conv(conv) => Payload::Conv(layers::offload_conv(self, conv)?),
+            Payload::Linear(linear) => Payload::Linear(layers::offload_linear(self, linear)?),
+            Payload::Upsample(upsample) => Payload::Upsample(layers::offload_upsample(self, upsample)?),
+        })
+    }
+
+    fn prefetch(&self, payload: Payload) -> Result<Payload> {
+        Ok(match payload {
+            Payload::Tensor(x) => Payload::Tensor(offloaded::prefetch(self, &x)?),
+            Payload::Conv(conv) => Payload::Conv(layers::prefetch_conv(self, conv)?),
+            Payload::Linear(linear) => Payload::Linear(layers::prefetch_linear(self, linear)?),
+            Payload::Upsample(upsample) => Payload::Upsample(layers::prefetch_upsample(self, upsample)?),
+        })
     }
 
     fn reserve(&self, bytes: usize) -> Result<()> {
@@ -214,57 +253,35 @@ impl Ops for CudaOps {
             shape: Shape::from([bytes]),
             bytes,
         };
-        if self.store.reserve(bytes)? { Ok(()) } else { Err(refused()) }
+        if self.memory.reserve(bytes)? { Ok(()) } else { Err(refused()) }
+    }
+}
+
+impl Transfer for CudaOps {
+    fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
+        transfer::upload(self, shape, values)
     }
 
-    fn offload(&self, cache: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
-        offloaded::offload(self, cache, x, keep)
+    fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
+        let mut values = Vec::new();
+        transfer::start_download(self, x)?.wait(&mut values)?;
+        Ok(values)
     }
 
-    fn prefetch(&self, offloaded: &Tensor) -> Result<Tensor> {
-        offloaded::prefetch(self, offloaded)
-    }
-
-    fn offload_linear(&self, linear: &Linear) -> Result<Linear> {
-        layers::offload_linear(self, linear)
-    }
-
-    fn prefetch_linear(&self, offloaded: &Linear) -> Result<Linear> {
-        layers::prefetch_linear(self, offloaded)
-    }
-
-    fn offload_conv(&self, conv: &Conv) -> Result<Conv> {
-        layers::offload_conv(self, conv)
-    }
-
-    fn prefetch_conv(&self, offloaded: &Conv) -> Result<Conv> {
-        layers::prefetch_conv(self, offloaded)
-    }
-
-    fn offload_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
-        layers::offload_upsample(self, upsample)
-    }
-
-    fn prefetch_upsample(&self, offloaded: &Upsample) -> Result<Upsample> {
-        layers::prefetch_upsample(self, offloaded)
-    }
-
-    fn copy_time(&self) -> Result<CopyTime> {
-        self.store.copies.take()
-    }
-
-    fn send(&self, x: &Tensor) -> Result<Box<dyn PendingDownload>> {
-        transfer::send(self, x)
+    fn start_download(&self, x: &Tensor) -> Result<Box<dyn PendingDownload>> {
+        transfer::start_download(self, x)
     }
 
     fn upload_pixels(&self, shape: Shape, pixels: &Pixels) -> Result<Tensor> {
         pixels::upload_pixels(self, shape, pixels)
     }
 
-    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
-        pixels::send_pixels(self, x, depth)
+    fn start_download_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
+        pixels::start_download_pixels(self, x, depth)
     }
+}
 
+impl Ops for CudaOps {
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
         Ok(Conv { spec, packed: conv::pack(self, &spec, &read()?)? })
     }
@@ -282,29 +299,23 @@ impl Ops for CudaOps {
     }
 
     fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector> {
-        dit::vector(self, len, &read()?)
+        vectors::vector(self, len, &read()?)
     }
 
     fn rows(&self, per: usize, rows: &[u32]) -> Result<Rows> {
-        dit::rows(self, per, rows)
+        vectors::rows(self, per, rows)
     }
 
     fn rotary(&self, data: &RotaryData) -> Result<Rotary> {
-        dit::rotary(self, data)
-    }
-
-    fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
-        transfer::upload(self, shape, values)
-    }
-
-    fn download(&self, x: &Tensor) -> Result<Vec<f32>> {
-        let mut values = Vec::new();
-        transfer::send(self, x)?.wait(&mut values)?;
-        Ok(values)
+        vectors::rotary(self, data)
     }
 
     fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
         conv::run(self, cache, x, conv, epilogue)
+    }
+
+    fn norm_conv(&self, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
+        norm_conv::run(self, x, norm, conv, epilogue)
     }
 
     fn upsample(
@@ -317,16 +328,15 @@ impl Ops for CudaOps {
         upsample::run(self, cache, x, upsample, groups)
     }
 
-    fn tail(&self, cache: Option<Tensor>, x: Tensor, keep: usize) -> Result<Tensor> {
-        small::tail(self, cache, x, keep)
+    fn tail(&self, cache: Option<Tensor>, x: Tensor, frames: usize) -> Result<Tensor> {
+        match x.is_on::<Offloaded>() {
+            true => Ok(offloaded::tail(cache, &x, frames)),
+            false => tail::run(self, cache, x, frames),
+        }
     }
 
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
         group_norm::run(self, x, stats, norm, act)
-    }
-
-    fn norm_conv(&self, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
-        norm_conv::run(self, x, norm, conv, epilogue)
     }
 
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
@@ -338,38 +348,34 @@ impl Ops for CudaOps {
     }
 
     fn rms_norm_modulate(&self, x: &Tensor, norm: &Norm) -> Result<Tensor> {
-        dit::rms_norm_modulate(self, x, norm)
+        rms_norm_modulate::run(self, x, norm)
     }
 
     fn gated_add(&self, x: Tensor, h: &Tensor, gate: &Vector) -> Result<Tensor> {
-        dit::gated_add(self, x, h, gate)
+        gated_add::run(self, x, h, gate)
     }
 
     fn swiglu(&self, x: &Tensor) -> Result<Tensor> {
-        dit::swiglu(self, x)
+        swiglu::run(self, x)
     }
 
     fn gelu(&self, x: Tensor) -> Result<Tensor> {
-        dit::gelu(self, x)
+        gelu::run(self, x)
     }
 
     fn qk_norm_rope(&self, streams: [Qkv; 2], rows: &Rows, rotary: &Rotary, eps: f32) -> Result<Tensor> {
-        dit::qk_norm_rope(self, streams, rows, rotary, eps)
+        qk_norm_rope::run(self, streams, rows, rotary, eps)
     }
 
     fn gather_rows(&self, x: &Tensor, rows: &Rows) -> Result<Tensor> {
-        dit::gather_rows(self, x, rows)
+        gather_rows::run(self, x, rows)
     }
 
     fn axpby(&self, a: f32, x: &Tensor, b: f32, y: Tensor) -> Result<Tensor> {
-        dit::axpby(self, a, x, b, y)
-    }
-
-    fn gaussian(&self, moments: &Tensor, noise: Option<&Tensor>, scale: f32) -> Result<Tensor> {
-        small::gaussian(self, moments, noise, scale)
+        axpby::run(self, a, x, b, y)
     }
 
     fn blend_add(&self, canvas: Tensor, tile: &Tensor, at: &Placement) -> Result<Tensor> {
-        small::blend_add(self, canvas, tile, at)
+        blend_add::run(self, canvas, tile, at)
     }
 }

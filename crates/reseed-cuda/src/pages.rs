@@ -1,4 +1,4 @@
-//! Where pinned memory comes from.
+//! Allocation of pinned memory.
 
 use std::ffi::c_void;
 use std::fs;
@@ -12,68 +12,68 @@ use reseed_ops::{Error, Result};
 
 use crate::driver::Driver;
 
-/// Pinned memory, until [`Pages::unpin`].
+/// Pinned memory. [`Pages::unpin`] frees it.
 pub struct Pages {
     at: *mut c_void,
-    /// The system's, pinned by us. The driver's own otherwise.
-    ours: Option<MmapMut>,
+    /// Memory of the system that this program has pinned; otherwise the driver allocated it.
+    mapped: Option<MmapMut>,
 }
 
 // SAFETY: plain memory with one owner.
 unsafe impl Send for Pages {}
 
 impl Pages {
-    /// `bytes` bytes with anything in them.
+    /// Allocates and pins `bytes` bytes. Their contents are undefined.
     pub fn pin(driver: &Driver, bytes: usize) -> Result<Pages> {
         driver.enter()?;
-        if driver.pins.load(Ordering::Relaxed)
-            && let Some(mut ours) = ours(driver, bytes)
+        if driver.registers_host_memory.load(Ordering::Relaxed)
+            && let Some(mut mapped) = map_and_register(driver, bytes)
         {
-            return Ok(Pages { at: ours.as_mut_ptr().cast(), ours: Some(ours) });
+            return Ok(Pages { at: mapped.as_mut_ptr().cast(), mapped: Some(mapped) });
         }
         let mut at = ptr::null_mut();
         // SAFETY: writes one address.
         match unsafe { sys::cuMemHostAlloc(&mut at, bytes, 0) } {
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(Error::HostMemory { device: driver.label.clone(), bytes }),
-            answer => driver.check("cuMemHostAlloc", answer).map(|()| Pages { at, ours: None }),
+            status => driver.check("cuMemHostAlloc", status).map(|()| Pages { at, mapped: None }),
         }
     }
 
-    /// Where it lies.
-    pub fn at(&self) -> *mut c_void {
+    /// Its address.
+    pub fn as_ptr(&self) -> *mut c_void {
         self.at
     }
 
-    /// Gives the memory back; no copy may use it. The context must be current.
+    /// Frees the memory. No queued copy may use it, and the context must be current.
     pub fn unpin(self) {
-        let give = if self.ours.is_some() { sys::cuMemHostUnregister } else { sys::cuMemFreeHost };
-        // SAFETY: pinned in `pin` in the same way. A card that fails now has nothing left that could be lost.
-        let _ = unsafe { give(self.at) };
+        let free = if self.mapped.is_some() { sys::cuMemHostUnregister } else { sys::cuMemFreeHost };
+        // SAFETY: `pin` made the address with the matching call. There is nothing to do about an error.
+        let _ = unsafe { free(self.at) };
     }
 }
 
-/// Memory of the system's that all threads touch at once, on large pages, before it is pinned: the driver alone takes ten times
-/// as long. `None` where there is not that much, or where the driver refuses, which is not asked again then.
-fn ours(driver: &Driver, bytes: usize) -> Option<MmapMut> {
-    // Bytes that a thread touches at a time, the smallest page that a system has, and what is left to others.
+/// Maps memory on large pages, touches it with all threads and registers it, which takes a tenth of the time that
+/// `cuMemHostAlloc` takes. `None` where memory is short or where the driver refuses, and then this is not tried again.
+fn map_and_register(driver: &Driver, bytes: usize) -> Option<MmapMut> {
+    // Bytes that a thread touches at a time, the smallest page size, and bytes left to other processes.
     const PART: usize = 2 << 20;
     const PAGE: usize = 4096;
     const SPARE: usize = 1 << 30;
-    // Memory that was promised is not always there when it is touched.
-    if left().is_some_and(|left| left < bytes + SPARE) {
+    // The system may grant memory that it cannot back when it is touched.
+    if available_bytes().is_some_and(|available| available < bytes + SPARE) {
         return None;
     }
     let mut pages = reseed_ops::pages(bytes)?;
     pages.par_chunks_mut(PART).for_each(|part| part.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0));
-    // SAFETY: these bytes are ours until they are unpinned.
-    let answer = unsafe { sys::cuMemHostRegister_v2(pages.as_mut_ptr().cast(), bytes, 0) };
-    let pinned = answer.result().is_ok();
-    driver.pins.store(pinned, Ordering::Relaxed);
-    pinned.then_some(pages)
+    // SAFETY: this value owns the bytes until they are unregistered.
+    let status = unsafe { sys::cuMemHostRegister_v2(pages.as_mut_ptr().cast(), bytes, 0) };
+    let registered = status.result().is_ok();
+    driver.registers_host_memory.store(registered, Ordering::Relaxed);
+    registered.then_some(pages)
 }
 
-/// Bytes that this process can still get, where the system says so and, in a container, what that is allowed.
-fn left() -> Option<usize> {
+/// Bytes that this process can still allocate, by the system and by the limit of its control group, where known.
+fn available_bytes() -> Option<usize> {
     let number = |text: &str| text.trim().trim_end_matches(" kB").parse::<usize>().ok();
     let system = fs::read_to_string("/proc/meminfo").ok();
     let system = system.and_then(|text| number(text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?));

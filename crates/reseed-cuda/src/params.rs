@@ -1,15 +1,15 @@
-//! Arguments that kernels share with `kernels/params.cuh`: same fields, same order.
+//! Kernel arguments, which `kernels/params.cuh` declares with the same fields in the same order.
 
 use crate::driver::Ptr;
 
-/// One launch of a convolution; `kernels/params.cuh` says what each field means.
+/// One launch of a convolution; `kernels/params.cuh` defines the fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvArgs {
     pub in_h: i32,
     pub in_w: i32,
     pub c_in: i32,
-    pub past_frames: i32,
+    pub cache_frames: i32,
     pub out_frames: i32,
     pub out_h: i32,
     pub out_w: i32,
@@ -39,7 +39,7 @@ impl ConvArgs {
             in_h: 1,
             in_w: rows,
             c_in,
-            past_frames: 0,
+            cache_frames: 0,
             out_frames: 1,
             out_h: 1,
             out_w: rows,
@@ -68,7 +68,7 @@ impl ConvArgs {
     }
 }
 
-/// A norm that a convolution applies to its input; `kernels/params.cuh` says what each field means.
+/// A norm that a convolution applies to its input; `kernels/params.cuh` defines the fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NormArgs {
@@ -84,12 +84,12 @@ impl NormArgs {
     pub const NONE: NormArgs = NormArgs { stats: Ptr::NULL, gain: Ptr::NULL, shift: Ptr::NULL, groups: 0, eps: 0.0 };
 }
 
-/// A size as kernels take it.
+/// A size as a kernel argument.
 pub fn int(size: usize) -> i32 {
     i32::try_from(size).unwrap_or_else(|_| panic!("a size of {size} does not fit a kernel's argument"))
 }
 
-/// A count of values as kernels take it.
+/// A number of values as a kernel argument.
 pub fn long(count: usize) -> i64 {
     i64::try_from(count).unwrap_or_else(|_| panic!("a count of {count} does not fit a kernel's argument"))
 }
@@ -98,9 +98,8 @@ pub fn long(count: usize) -> i64 {
 mod tests {
     use super::*;
 
-    /// The header is the other half of the contract: a field added or moved there must be added or moved here.
     #[test]
-    fn fields_are_those_of_the_header() {
+    fn fields_match_the_header() {
         let header = include_str!("../kernels/params.cuh");
         let body = header.split("struct ConvArgs {").nth(1).unwrap().split("};").next().unwrap();
         let declarations = body.lines().filter_map(|line| line.trim().strip_prefix("int "));

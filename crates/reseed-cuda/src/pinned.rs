@@ -1,4 +1,4 @@
-//! Host memory that the card copies from and to at the bus's speed, by itself, while kernels run.
+//! Pinned host memory, which the GPU copies from and to at full bus speed while kernels run.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -6,105 +6,110 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use reseed_ops::Result;
 
-use crate::event::Event;
+use crate::device_memory::DeviceMemory;
 use crate::pages::Pages;
-use crate::store::Store;
+use crate::stream::Event;
 
-/// Pinned blocks that wait for the next owner; to pin memory takes longer than to copy it.
+/// Free pinned blocks by size. They are reused, since pinning memory takes longer than copying it.
 #[derive(Default)]
-pub struct Pins {
-    waiting: Mutex<HashMap<usize, Vec<Block>>>,
+pub struct PinnedPool {
+    free: Mutex<HashMap<usize, Vec<Block>>>,
 }
 
-/// A piece of pinned memory, and the copy that used it last.
+/// A piece of pinned memory, and the last copy that uses it.
 struct Block {
     pages: Pages,
-    room: usize,
+    size: usize,
+    /// Every copy waits for the one before it, so that the last one stands for all.
     last: Mutex<Option<Arc<Event>>>,
 }
 
-/// A block that goes back to where it came from.
+/// A block that returns to its pool when it is dropped.
 pub struct Pinned {
     block: Option<Block>,
     bytes: usize,
-    store: Arc<Store>,
+    memory: Arc<DeviceMemory>,
 }
 
-// SAFETY: a shared reference gives no way to write.
+// SAFETY: a shared reference does not allow writing.
 unsafe impl Sync for Pinned {}
 
-/// Sizes are rounded up, so that a block finds its next owner.
-fn room(bytes: usize) -> usize {
+/// Size of the block for so many bytes. Sizes are rounded up, so that a block can be reused.
+fn block_size(bytes: usize) -> usize {
     const LARGE: usize = 1 << 20;
     if bytes < LARGE { bytes.max(4096).next_power_of_two() } else { bytes.next_multiple_of(LARGE) }
 }
 
 impl Pinned {
-    /// `bytes` bytes that a copy may still use: see [`Pinned::last`].
-    pub fn new(store: &Arc<Store>, bytes: usize) -> Result<Pinned> {
-        let room = room(bytes);
-        let mut waiting = store.pins.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = waiting.get_mut(&room).and_then(Vec::pop);
-        drop(waiting);
+    /// `bytes` bytes, which a copy may still use: see [`Pinned::last`].
+    pub fn new(memory: &Arc<DeviceMemory>, bytes: usize) -> Result<Pinned> {
+        let size = block_size(bytes);
+        let mut free = memory.pinned.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = free.get_mut(&size).and_then(Vec::pop);
+        drop(free);
         let block = match found {
             Some(block) => block,
-            None => Block { pages: Pages::pin(&store.driver, room)?, room, last: Mutex::default() },
+            None => Block { pages: Pages::pin(&memory.driver, size)?, size, last: Mutex::default() },
         };
-        Ok(Pinned { block: Some(block), bytes, store: store.clone() })
+        Ok(Pinned { block: Some(block), bytes, memory: memory.clone() })
     }
 
     fn block(&self) -> &Block {
-        self.block.as_ref().expect("a block is there until it is dropped")
+        self.block.as_ref().expect("only drop removes the block")
     }
 
-    /// Bytes that were asked for.
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         self.bytes
     }
 
-    /// The copy that used the memory last.
+    /// The last copy that uses the memory.
     pub fn last(&self) -> Option<Arc<Event>> {
         self.block().last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says which copy uses the memory now.
+    /// Sets the last copy that uses the memory. It must wait for the previous one.
     pub fn used_by(&self, copy: Arc<Event>) {
-        *self.block().last.lock().unwrap_or_else(PoisonError::into_inner) = Some(copy);
+        let mut last = self.block().last.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have queued a later copy on the same stream.
+        if last.as_ref().is_none_or(|other| !copy.precedes(other)) {
+            *last = Some(copy);
+        }
     }
 
-    /// Where it lies, for copies.
-    pub fn at(&self) -> *mut c_void {
-        self.block().pages.at()
+    /// Its address, for copies.
+    pub fn as_ptr(&self) -> *mut c_void {
+        self.block().pages.as_ptr()
     }
 
-    /// The memory, once no copy uses it any more.
+    /// The contents, after the last copy has ended.
     pub fn bytes(&self) -> Result<&[u8]> {
         self.last().map_or(Ok(()), |copy| copy.wait())?;
-        // SAFETY: allocated in `new`, pinned until the store goes, and no copy writes to it.
-        Ok(unsafe { std::slice::from_raw_parts(self.at().cast(), self.bytes) })
+        // SAFETY: allocated in `new`, pinned until the pool is dropped, and no copy writes to it.
+        Ok(unsafe { std::slice::from_raw_parts(self.as_ptr().cast(), self.bytes) })
     }
 
     /// The same for writing.
     pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
         self.last().map_or(Ok(()), |copy| copy.wait())?;
         // SAFETY: as above, and borrowed exclusively.
-        Ok(unsafe { std::slice::from_raw_parts_mut(self.at().cast(), self.bytes) })
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.as_ptr().cast(), self.bytes) })
     }
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
-            let mut waiting = self.store.pins.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            waiting.entry(block.room).or_default().push(block);
+            let mut free = self.memory.pinned.free.lock().unwrap_or_else(PoisonError::into_inner);
+            free.entry(block.size).or_default().push(block);
         }
     }
 }
 
-impl Pins {
-    /// Gives all memory back; nothing queued may use it. The context must be current.
+impl PinnedPool {
+    /// Frees all blocks. No queued copy may use them, and the context must be current.
     pub fn unpin(&self) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.drain().flat_map(|(_, blocks)| blocks).for_each(|block| block.pages.unpin());
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.drain().flat_map(|(_, blocks)| blocks).for_each(|block| block.pages.unpin());
     }
 }

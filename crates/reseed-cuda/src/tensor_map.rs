@@ -1,4 +1,4 @@
-//! Descriptions of tensors for the unit that copies boxes of them into shared memory.
+//! Tensor maps: descriptions of tensors for Hopper's tensor memory accelerator, which copies boxes of them.
 
 use std::mem::MaybeUninit;
 
@@ -7,10 +7,10 @@ use reseed_ops::{DType, Result};
 
 use crate::driver::{Driver, Ptr};
 
-/// Bytes of a row of a box: one span of the swizzle.
+/// Bytes of a row of a box: one span of the swizzle pattern.
 const SPAN: usize = 128;
 
-/// Part of a tensor that boxes are copied from or to: dimensions innermost first; zeros outside.
+/// A tensor and the boxes that are copied from or to it. Dimensions are innermost first; reads outside give zeros.
 #[derive(Clone, Copy, Debug)]
 pub struct Boxes<const N: usize> {
     pub at: Ptr,
@@ -18,14 +18,14 @@ pub struct Boxes<const N: usize> {
     pub dims: [usize; N],
     /// Values between neighbours along each dimension; the first is 1.
     pub strides: [usize; N],
-    /// A box.
+    /// Size of a box.
     pub size: [u32; N],
-    /// Every how many columns and rows of it are copied.
+    /// Step between copied columns, and between copied rows.
     pub step: [u32; 2],
 }
 
 impl<const N: usize> Boxes<N> {
-    /// Rows of the innermost dimension are `pitch` values apart, the others dense.
+    /// A tensor whose rows are `pitch` values apart and which is dense otherwise.
     pub fn new(at: Ptr, dtype: DType, pitch: usize, dims: [usize; N], size: [u32; N]) -> Boxes<N> {
         let mut strides = [1; N];
         strides[1] = pitch;
@@ -37,14 +37,14 @@ impl<const N: usize> Boxes<N> {
 }
 
 impl Driver {
-    /// The same as the copying unit wants it.
+    /// Encodes a tensor map.
     pub fn tensor_map<const N: usize>(&self, boxes: &Boxes<N>) -> Result<sys::CUtensorMap> {
         let Boxes { at, dtype, dims, strides, size, step } = *boxes;
         use sys::CUtensorMapDataType_enum as Type;
         let kind = match dtype {
             DType::F16 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
             DType::Bf16 => Type::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            DType::F32 => panic!("boxes are of half precision"),
+            DType::F32 => panic!("tensor maps are for 16-bit types"),
         };
         assert!(dims.iter().all(|&n| n > 0), "a map of {dims:?}");
         assert_eq!(size[0] as usize * dtype.bytes(), SPAN, "a box of {size:?}");
@@ -55,10 +55,9 @@ impl Driver {
         steps.iter_mut().skip(1).zip(step).for_each(|(to, step)| *to = step);
         let mut map = MaybeUninit::<sys::CUtensorMap>::uninit();
         self.enter()?;
-        // SAFETY: the arrays hold N numbers each, the strides one less; the map is written whole
-        // before it is used, and only when the call succeeds.
+        // SAFETY: the arrays hold N numbers each, the strides one less. A call that succeeds initialises the whole map.
         unsafe {
-            let answer = sys::cuTensorMapEncodeTiled(
+            let status = sys::cuTensorMapEncodeTiled(
                 map.as_mut_ptr(),
                 kind,
                 N as u32,
@@ -72,7 +71,7 @@ impl Driver {
                 sys::CUtensorMapL2promotion_enum::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 sys::CUtensorMapFloatOOBfill_enum::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             );
-            self.check(&format!("cuTensorMapEncodeTiled {dims:?} by {size:?}"), answer)?;
+            self.check(&format!("cuTensorMapEncodeTiled {dims:?} by {size:?}"), status)?;
             Ok(map.assume_init())
         }
     }

@@ -1,4 +1,4 @@
-//! Every op against its definition, on the first card of this machine.
+//! Every op against its definition, on the first GPU of this machine.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ fn conforms(precision: Precision) {
     let cuda = match CudaOps::new(0, precision, matmul) {
         Ok(cuda) => cuda,
         Err(Error::NoDevice { reason }) => {
-            // TemporalCache the test runner, which would keep it to itself.
+            // Written to stderr directly: the test runner hides the output of passing tests.
             let _ = writeln!(std::io::stderr(), "skipped {precision} on cuda: {reason}");
             return;
         }
@@ -43,7 +43,7 @@ fn bf16_conforms() {
 }
 
 #[test]
-fn the_cases_hold_on_the_processor() {
+fn the_cases_hold_on_the_cpu() {
     let cpu = CpuOps::new(DType::F32, None).unwrap();
     let found = disagreements(&cpu).unwrap();
     assert!(found.is_empty(), "{found:?}");

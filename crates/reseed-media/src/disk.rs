@@ -1,35 +1,39 @@
-//! What an output would take on the disk.
+//! Estimates of disk space.
 
 use crate::frame::Depth;
 use crate::stream::{Info, Kind};
-use crate::video::{self, Options, SEGMENT_FRAMES};
+use crate::video::{Codec, Container, Options, SEGMENT_FRAMES};
+use crate::y4m;
 
-/// Bytes that an output takes.
+/// The disk space of an output, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disk {
-    /// The finished output. Guessed where it is compressed: pictures full of grain take several times as much.
+    /// The finished output. For compressed formats an estimate: frames with much grain need several times as much.
     pub output: u64,
-    /// The most that lies beside it while it is written: segments that are not yet joined, and frames in none of them.
+    /// The most that temporary files need in addition: segments before they are joined, and spooled frames.
     pub work: u64,
 }
 
-/// Bits of a pixel of a picture that is compressed without loss, to those it has.
+/// Compressed size of a lossless image, relative to its samples.
 const LOSSLESS: f64 = 0.5;
 
-/// What `frames` frames of an output would take, which gets them `batch` at a time.
+/// Estimates the disk space of an output of `frames` frames that arrive in batches of `batch`.
 pub fn disk(info: &Info, options: &Options, frames: usize, batch: usize) -> Disk {
     let pixels = info.size.pixels() as f64;
     let bytes = |bits: f64| (pixels * frames as f64 * bits / 8.0) as u64;
     let depth = if info.depth == Depth::Eight { 8.0 } else { 16.0 };
     let video = matches!(info.kind, Kind::Video(_)) || options.codec.is_some();
     match &info.kind {
-        Kind::Y4m(format) if !video => Disk { output: (format.frame_bytes(info.size) * frames) as u64, work: 0 },
+        Kind::Y4m(format) if !video => Disk { output: (y4m::frame_bytes(format, info.size) * frames) as u64, work: 0 },
         Kind::Image | Kind::Folder if !video => Disk { output: bytes(3.0 * depth * LOSSLESS), work: 0 },
         _ => {
-            let output = bytes(video::bits_per_pixel(info, options));
-            // The segment that grows and the one before it, whose encoder may not have ended.
-            let waiting = (2 * SEGMENT_FRAMES + batch).min(frames) as u64;
-            Disk { output, work: output + waiting * video::plane_bytes(info, options) as u64 }
+            let pixels = info.pixels();
+            let codec = options.codec.unwrap_or(Codec::default_for(Container::Matroska, pixels.bits));
+            let pixels = codec.stored_pixels(pixels);
+            let output = bytes(codec.bits_per_pixel(pixels, options.crf));
+            // The current segment, and the previous one while its encoder completes.
+            let spooled = (2 * SEGMENT_FRAMES + batch).min(frames) as u64;
+            Disk { output, work: output + spooled * pixels.frame_bytes(info.size) as u64 }
         }
     }
 }

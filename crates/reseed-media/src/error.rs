@@ -1,62 +1,63 @@
-//! What can go wrong with files, each as one line that says which file and what to do about it.
+//! Errors of reading and writing files. Each message is one line: what failed, why, and what to do.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::frame::Size;
 
-/// The result of everything here that touches the world.
+/// The result of reading or writing.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A file, folder or pipe that could not be read or written.
+/// An error of reading or writing a file, folder or pipe.
 ///
-/// The underlying cause is part of each line, not a `source()`, so that printing the chain does not say it twice.
+/// Messages include the underlying cause; it is not a `source()`, so that printing the chain does not repeat it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused to open or read.
+    /// Opening or reading failed.
     #[error("{path}: cannot read: {cause}; check its name and permissions")]
     Read {
-        /// What was being read.
+        /// The file, folder or pipe.
         path: PathBuf,
-        /// The system's reason.
+        /// The error of the operating system.
         cause: io::Error,
     },
-    /// The system refused to create, write or rename.
-    #[error("{path}: cannot write: {cause}")]
+    /// Creating, writing or renaming failed.
+    #[error("{path}: cannot write: {cause}; check permissions and free disk space")]
     Write {
-        /// What was being written.
+        /// The file, folder or pipe.
         path: PathBuf,
-        /// The system's reason.
+        /// The error of the operating system.
         cause: io::Error,
     },
-    /// Neither name nor content is that of a picture.
-    #[error("{path}: not a PNG, JPEG, WebP or TIFF picture")]
+    /// The content is no image of a known format.
+    #[error("{path}: not a PNG, JPEG, WebP or TIFF image; convert it to one of these formats")]
     UnknownInput {
         /// The file.
         path: PathBuf,
     },
-    /// The extension promises what the content does not keep.
-    #[error("{path}: named as {named} but its content is not {named}; export it again as {named}")]
-    NotAsNamed {
+    /// The content does not have the format of the extension.
+    #[error("{path}: named as {format} but its content is not {format}; export it again as {format}")]
+    WrongExtension {
         /// The file.
         path: PathBuf,
-        /// The format its extension stands for.
-        named: &'static str,
+        /// The format of its extension.
+        format: &'static str,
     },
-    /// A picture that starts right but cannot be decoded.
-    #[error("{path}: the {format} picture is damaged or of an unusual kind ({reason}); export it again",
+    /// Decoding an image failed.
+    #[error("{path}: cannot decode the damaged or unsupported {format} image ({reason}); export it again",
         reason = one_line(.cause))]
     Decode {
         /// The file.
         path: PathBuf,
-        /// The format its content begins as.
+        /// The format of its content.
         format: &'static str,
-        /// The decoder's reason.
+        /// The error of the decoder.
         cause: image::ImageError,
     },
-    /// A picture larger than is sensible to hold in memory.
-    #[error("{path}: {size} is larger than the {max_side} pixels a side and {max_pixels} in all that can be held; crop or scale it down",
+    /// The size exceeds the limits of [`Size`].
+    #[error("{path}: {size} exceeds the limit of {max_side} pixels per side or {max_pixels} pixels in total; \
+         crop it or scale it down",
         max_side = Size::MAX_SIDE, max_pixels = Size::MAX_PIXELS)]
     TooLarge {
         /// The file.
@@ -64,71 +65,71 @@ pub enum Error {
         /// Its size.
         size: Size,
     },
-    /// A folder that holds nothing to read.
-    #[error("{path}: no images in this folder, nor videos; put .png, .jpg, .webp or .tiff files in it")]
+    /// A folder has no images and no videos.
+    #[error("{path}: no images in this folder and no videos; put .png, .jpg, .webp or .tiff files in it")]
     EmptyFolder {
         /// The folder.
         path: PathBuf,
     },
-    /// The pictures of a folder are not frames of one video.
+    /// The images of a folder have different sizes.
     #[error("{first} is {first_size} but {other} is {other_size}; all images of a folder must have the same size")]
     MixedSizes {
-        /// The folder's first picture.
+        /// The first image.
         first: PathBuf,
         /// Its size.
         first_size: Size,
-        /// The first picture that differs.
+        /// The first image of another size.
         other: PathBuf,
         /// Its size.
         other_size: Size,
     },
-    /// A folder that could be two things.
-    #[error("{picture} is an image and {video} a video; put images and videos in folders of their own")]
+    /// A folder has both images and videos.
+    #[error("{image} is an image and {video} is a video; put images and videos in folders of their own")]
     MixedKinds {
         /// A video in it.
         video: PathBuf,
-        /// A picture in it.
-        picture: PathBuf,
+        /// An image in it.
+        image: PathBuf,
     },
-    /// A part was asked for of what has no times.
-    #[error("{path}: an image has no start and no end; leave out --start and --end")]
-    NoTimes {
-        /// The picture.
+    /// A part by time was requested of an image.
+    #[error("{path}: an image has no start time and no end time; open it without them")]
+    ClipOfImage {
+        /// The image.
         path: PathBuf,
     },
-    /// A Y4M header that cannot be understood.
-    #[error("{path}: the Y4M header {problem}; make it again with `ffmpeg -i VIDEO -pix_fmt yuv420p FILE.y4m`")]
+    /// A Y4M header is invalid.
+    #[error("{path}: the Y4M header {problem}; create the file again with `ffmpeg -i VIDEO -pix_fmt yuv420p FILE.y4m`")]
     Header {
         /// The file or pipe.
         path: PathBuf,
-        /// What is wrong with its first line.
+        /// The reason.
         problem: HeaderProblem,
     },
-    /// A Y4M frame does not begin where it should.
-    #[error("{path}: frame {frame} does not begin with FRAME; the file is damaged, make it again")]
-    LostFrame {
+    /// A Y4M frame does not begin with its header line.
+    #[error("{path}: frame {frame} does not begin with FRAME; the file is damaged, create it again")]
+    BadFrameHeader {
         /// The file or pipe.
         path: PathBuf,
         /// Counted from one.
         frame: usize,
     },
     /// A Y4M stream ends inside a frame.
-    #[error("{path}: ends in the middle of frame {frame}; the file is incomplete, copy or make it again")]
+    #[error("{path}: ends in the middle of frame {frame}; the file is incomplete, copy or create it again")]
     Truncated {
         /// The file or pipe.
         path: PathBuf,
         /// Counted from one.
         frame: usize,
     },
-    /// The output's name does not fit what would be written there.
+    /// No output format matches the name.
     #[error("{path}: cannot be written under this name; give {expected}")]
     UnknownOutput {
         /// The output.
         path: PathBuf,
-        /// What would be accepted.
+        /// The names that are accepted.
         expected: &'static str,
     },
-    /// The folder that should receive the output is missing.
+    /// The folder of the output does not exist.
     #[error("{path}: cannot be written because the folder {parent} does not exist; create it first")]
     NoParent {
         /// The output.
@@ -136,123 +137,126 @@ pub enum Error {
         /// The missing folder.
         parent: PathBuf,
     },
-    /// A file is to be written where a folder is.
+    /// The path of an output file is a folder.
     #[error("{path}: is a folder; give the name of a file")]
     IsFolder {
         /// The output.
         path: PathBuf,
     },
-    /// A folder is to be written where a file is.
+    /// The path of an output folder is a file.
     #[error("{path}: is a file; give the name of a new or empty folder")]
     IsFile {
         /// The output.
         path: PathBuf,
     },
-    /// The output folder holds files that are not ours to replace.
+    /// The output folder has files.
     #[error("{path}: this folder is not empty; give a new name or empty it first")]
     FolderNotEmpty {
         /// The output folder.
         path: PathBuf,
     },
-    /// The temporary folder of an interrupted run.
-    #[error("{path}: left behind by an interrupted run; delete it and start again")]
-    LeftOver {
+    /// The temporary folder of the output already exists.
+    #[error("{path}: this temporary folder of an interrupted run already exists; delete it and start again")]
+    TemporaryExists {
         /// The temporary folder.
         path: PathBuf,
     },
-    /// An unfinished output that has less than was written to it.
-    #[error("{path}: frame {frame}, which was written, is not in it; start the job anew")]
-    Lost {
-        /// The unfinished output.
+    /// An unfinished output lacks a frame that was saved.
+    #[error("{path}: cannot resume, saved frame {frame} is missing; start the job from the beginning")]
+    MissingFrame {
+        /// The unfinished output or its work folder.
         path: PathBuf,
         /// Counted from one.
         frame: usize,
     },
-    /// ffmpeg or ffprobe is not there.
-    #[error(
-        "{program} was not found; install it with `{}`, or say with RESEED_FFMPEG where it is",
-        crate::video::install_command()
-    )]
+    /// The library was built without ffmpeg support.
+    #[error("{path}: cannot be used without ffmpeg; build with the cargo feature `ffmpeg`, or convert videos to .y4m")]
+    FfmpegDisabled {
+        /// The video, or ffmpeg itself.
+        path: PathBuf,
+    },
+    /// ffmpeg or ffprobe is not installed.
+    #[error("{program} was not found; install it with `{}`, or set RESEED_FFMPEG to its path", install_command())]
     NoFfmpeg {
-        /// Which of the two.
+        /// The name of the missing program.
         program: &'static str,
     },
-    /// A program that is there but does not run.
-    #[error("{program}: cannot be started: {cause}")]
-    Start {
+    /// ffmpeg or ffprobe cannot be started.
+    #[error("{program}: cannot be started: {cause}; install ffmpeg again")]
+    Spawn {
         /// The program.
         program: PathBuf,
-        /// The system's reason.
+        /// The error of the operating system.
         cause: io::Error,
     },
-    /// A program that runs but is not what it should be.
-    #[error("{program}: does not work as ffmpeg: {reason}")]
-    BadFfmpeg {
+    /// ffmpeg starts but does not list its encoders.
+    #[error("{program}: does not work as ffmpeg: {reason}; install ffmpeg again")]
+    FfmpegFailed {
         /// The program.
         program: PathBuf,
-        /// Its last words.
+        /// The last message of ffmpeg.
         reason: String,
     },
-    /// ffmpeg cannot make sense of a file.
-    #[error("{path}: ffmpeg cannot read it: {reason}")]
+    /// ffmpeg cannot read a file.
+    #[error("{path}: ffmpeg cannot read it: {reason}; check that it is a video and that it plays")]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// ffmpeg's reason.
+        /// The message of ffmpeg.
         reason: String,
     },
-    /// A file with other things in it than pictures.
-    #[error("{path}: there is no video in it")]
+    /// A file has no video stream.
+    #[error("{path}: there is no video in it; give a file with a video stream")]
     NoVideo {
         /// The file.
         path: PathBuf,
     },
-    /// A video whose end is missing.
+    /// The end of a video is missing.
     #[error(
-        "{path}: its header says {promised:.1} s, but its end is missing; copy it again, or use what is there with --end"
+        "{path}: its header says {seconds:.1} s, but its end is missing; copy it again, or set an earlier end time"
     )]
     Incomplete {
         /// The file.
         path: PathBuf,
-        /// Seconds that the header promises.
-        promised: f64,
+        /// The duration in the header, in seconds.
+        seconds: f64,
     },
-    /// The decoder ended before the video did.
-    #[error("{path}: ffmpeg died while reading it: {reason}")]
-    DecoderDied {
+    /// ffmpeg failed while decoding.
+    #[error("{path}: ffmpeg failed while reading it: {reason}; check that the file plays to its end")]
+    DecoderFailed {
         /// The file.
         path: PathBuf,
-        /// Its last words.
+        /// The last message of ffmpeg.
         reason: String,
     },
-    /// An encoder, or the joining of its segments, ended badly.
-    #[error("{path}: ffmpeg died while writing it: {reason}")]
-    EncoderDied {
+    /// ffmpeg failed while encoding or joining segments.
+    #[error("{path}: ffmpeg failed while writing it: {reason}; check free disk space and the encoder options")]
+    EncoderFailed {
         /// The output.
         path: PathBuf,
-        /// Its last words.
+        /// The last message of ffmpeg.
         reason: String,
     },
-    /// ffmpeg was built without what was asked for.
-    #[error("this ffmpeg has no encoder for {codec} (it would be {names}); choose another --codec")]
+    /// ffmpeg has no encoder for the codec.
+    #[error("ffmpeg has no encoder for {codec} ({names}); choose another codec or install a full build of ffmpeg")]
     NoEncoder {
         /// The codec.
         codec: String,
-        /// ffmpeg's names for its encoders.
+        /// The names of its encoders in ffmpeg.
         names: String,
     },
-    /// A codec and a container that do not go together.
-    #[error("{path}: this kind of file does not hold {codec}, only {holds}; choose another --codec, or write .mkv")]
+    /// The container cannot store the codec.
+    #[error("{path}: this kind of file does not hold {codec}, only {holds}; choose another codec, or write .mkv")]
     WrongContainer {
         /// The output.
         path: PathBuf,
         /// The codec.
         codec: &'static str,
-        /// What the container takes.
+        /// The codecs that the container stores.
         holds: &'static str,
     },
-    /// A size that a codec cannot store.
-    #[error("{path}: {codec} stores even sides only, not {size}; ask for another size or for --codec ffv1")]
+    /// The codec cannot store the size.
+    #[error("{path}: {codec} stores even sides only, not {size}; choose an even size, or the codec ffv1")]
     OddSize {
         /// The output.
         path: PathBuf,
@@ -261,49 +265,58 @@ pub enum Error {
         /// The codec.
         codec: &'static str,
     },
-    /// A picture that the format cannot hold.
-    #[error("{path}: cannot be written as {format} ({reason}); try .png", reason = one_line(.cause))]
+    /// Encoding an image failed.
+    #[error("{path}: cannot be written as {format} ({reason}); write .png instead", reason = one_line(.cause))]
     Encode {
         /// The output.
         path: PathBuf,
-        /// The format its extension stands for.
+        /// The format of its extension.
         format: &'static str,
-        /// The encoder's reason.
+        /// The error of the encoder.
         cause: image::ImageError,
     },
 }
 
-/// The codecs' own messages run over several lines.
+/// The command that installs ffmpeg on this system.
+fn install_command() -> &'static str {
+    match std::env::consts::OS {
+        "macos" => "brew install ffmpeg",
+        "windows" => "winget install Gyan.FFmpeg",
+        _ => "sudo apt-get install ffmpeg",
+    }
+}
+
+/// The message of a codec on one line.
 fn one_line(cause: &image::ImageError) -> String {
     cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What is wrong with a Y4M header line; reads on from "the Y4M header".
+/// The reason why a Y4M header is invalid. Its message continues "the Y4M header".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderProblem {
-    /// Some other kind of stream.
+    /// The stream is not Y4M.
     #[error("does not begin with YUV4MPEG2")]
     NotY4m,
-    /// More bytes than any header needs.
+    /// The line is too long.
     #[error("is longer than {0} bytes")]
     TooLong(usize),
-    /// The stream ended within the line.
-    #[error("ends before its line does")]
+    /// The stream ends inside the line.
+    #[error("is incomplete")]
     Unfinished,
-    /// Bytes that are not UTF-8.
+    /// The line is not UTF-8.
     #[error("is not text")]
     NotText,
-    /// A parameter that every header needs.
+    /// A required parameter is missing.
     #[error("has no {0}")]
     Missing(&'static str),
-    /// A parameter whose value makes no sense.
+    /// A parameter has an invalid value.
     #[error("has the invalid parameter {0:?}")]
     Invalid(String),
-    /// A chroma format outside those that are read here.
+    /// The chroma format is not supported.
     #[error("has the unknown chroma format {0:?}")]
     Chroma(String),
-    /// A size outside what can be held in memory.
-    #[error("has the impossible size {0}")]
+    /// The size is zero or exceeds the limits of [`Size`].
+    #[error("has the invalid size {0}")]
     Size(Size),
 }

@@ -1,4 +1,4 @@
-//! Folders of pictures, one a frame, in natural name order.
+//! Folders of images, one per frame, in natural name order.
 
 use std::cmp::Ordering;
 use std::ffi::OsString;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::frame::{Frame, Rate, Size};
+use crate::image_file::{self, ImageCodec};
 use crate::partial::Partial;
-use crate::picture::{self, Codec};
 use crate::stream::{Info, Kind, Sink, Source};
 use crate::video::is_video_name;
 
-/// The pictures of a folder; other files, hidden ones and folders within are passed over.
+/// A source that reads the images of a folder and ignores other files, hidden files and subfolders.
 pub(crate) struct FolderSource {
     folder: PathBuf,
     info: Info,
@@ -20,13 +20,13 @@ pub(crate) struct FolderSource {
 }
 
 impl FolderSource {
-    /// Lists the folder and reads the headers of all its pictures, so that an odd one is found now and not after hours.
+    /// Lists the folder and reads the headers of all images, so that a bad image is found before the job starts.
     pub fn open(folder: &Path) -> Result<FolderSource> {
-        let names = picture_names(folder)?;
+        let names = image_names(folder)?;
         let Some(first) = names.first() else {
             return Err(Error::EmptyFolder { path: folder.to_owned() });
         };
-        let headers = picture::probe(&folder.join(first))?;
+        let headers = image_file::probe(&folder.join(first))?;
         let info = Info {
             size: headers.size,
             frames: Some(names.len()),
@@ -38,14 +38,14 @@ impl FolderSource {
             icc: headers.icc,
         };
         let mut source = FolderSource { folder: folder.to_owned(), info, read: 0 };
-        source.survey_rest()?;
+        source.check_rest()?;
         Ok(source)
     }
 
-    fn survey_rest(&mut self) -> Result<()> {
+    fn check_rest(&mut self) -> Result<()> {
         for i in 1..self.info.names.len() {
             let path = self.folder.join(&self.info.names[i]);
-            let headers = picture::probe(&path)?;
+            let headers = image_file::probe(&path)?;
             self.check_size(path, headers.size)?;
             self.info.depth = self.info.depth.max(headers.depth);
             self.info.alpha |= headers.alpha;
@@ -72,24 +72,22 @@ impl Source for FolderSource {
             return Ok(None);
         };
         let path = self.folder.join(name);
-        let frame = picture::read(&path)?;
+        let frame = image_file::read(&path)?;
         self.check_size(path, frame.size)?;
         self.read += 1;
         Ok(Some(frame))
     }
 }
 
-fn picture_names(folder: &Path) -> Result<Vec<OsString>> {
-    names(folder, |path| Codec::from_extension(path).is_some())
+fn image_names(folder: &Path) -> Result<Vec<OsString>> {
+    names(folder, |path| ImageCodec::from_extension(path).is_some())
 }
 
-/// The videos of a folder, in natural name order; none where it is a folder of pictures. One that holds both is refused.
+/// The names of the videos in a folder, in natural order; empty for a folder of images. A folder with both is an error.
 pub fn videos_in(folder: &Path) -> Result<Vec<OsString>> {
-    let (videos, pictures) = (names(folder, is_video_name)?, picture_names(folder)?);
-    match (videos.first(), pictures.first()) {
-        (Some(video), Some(picture)) => {
-            Err(Error::MixedKinds { video: folder.join(video), picture: folder.join(picture) })
-        }
+    let (videos, images) = (names(folder, is_video_name)?, image_names(folder)?);
+    match (videos.first(), images.first()) {
+        (Some(video), Some(image)) => Err(Error::MixedKinds { video: folder.join(video), image: folder.join(image) }),
         _ => Ok(videos),
     }
 }
@@ -100,7 +98,7 @@ fn names(folder: &Path, wanted: impl Fn(&Path) -> bool) -> Result<Vec<OsString>>
     for entry in fs::read_dir(folder).map_err(cannot_read)? {
         let path = entry.map_err(cannot_read)?.path();
         let Some(name) = path.file_name() else { continue };
-        // macOS leaves a hidden `._name.png` beside each file it copies to a foreign disk.
+        // macOS writes a hidden `._name.png` beside each file on a foreign file system.
         let hidden = name.as_encoded_bytes().starts_with(b".");
         if !hidden && wanted(&path) && !path.is_dir() {
             names.push(name.to_owned());
@@ -110,7 +108,7 @@ fn names(folder: &Path, wanted: impl Fn(&Path) -> bool) -> Result<Vec<OsString>>
     Ok(names)
 }
 
-/// Compares runs of digits by their value and everything else by character: `frame2` before `frame10`.
+/// Compares runs of digits by value and all else by character: `frame2` before `frame10`.
 fn natural_order(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (a, b);
     loop {
@@ -118,7 +116,7 @@ fn natural_order(a: &str, b: &str) -> Ordering {
         let (number_b, rest_b) = split_number(b);
         if !number_a.is_empty() && !number_b.is_empty() {
             let (value_a, value_b) = (number_a.trim_start_matches('0'), number_b.trim_start_matches('0'));
-            // Of two numbers without leading zeros the longer is the larger, however long they are.
+            // Without leading zeros, the longer number is the larger one.
             match value_a.len().cmp(&value_b.len()).then_with(|| value_a.cmp(value_b)) {
                 Ordering::Equal => (a, b) = (rest_a, rest_b),
                 unequal => return unequal,
@@ -139,7 +137,7 @@ fn split_number(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// A folder to be, of pictures named as the source's were, or numbered from one.
+/// A sink that writes a folder of images, with the names of the source or numbered from one.
 pub(crate) struct FolderSink {
     partial: Partial,
     folder: PathBuf,
@@ -147,8 +145,8 @@ pub(crate) struct FolderSink {
     size: Size,
     icc: Option<Vec<u8>>,
     written: usize,
-    /// How many of them the system no longer holds in memory only.
-    settled: usize,
+    /// The number of images that are synced to the disk.
+    synced: usize,
 }
 
 impl FolderSink {
@@ -156,31 +154,31 @@ impl FolderSink {
         Ok(FolderSink::new(Partial::folder(folder)?, folder, info))
     }
 
-    /// Goes on behind so many pictures.
+    /// Continues after the first `frames` images.
     pub fn resume(folder: &Path, info: &Info, frames: usize) -> Result<FolderSink> {
         let sink = FolderSink::new(Partial::reopen_folder(folder)?, folder, info);
-        let there = (0..frames).take_while(|&i| sink.partial.path().join(sink.name(i).0).is_file()).count();
-        if there < frames {
-            return Err(Error::Lost { path: sink.partial.path().to_owned(), frame: there + 1 });
+        let existing = (0..frames).take_while(|&i| sink.partial.path().join(sink.name(i).0).is_file()).count();
+        if existing < frames {
+            return Err(Error::MissingFrame { path: sink.partial.path().to_owned(), frame: existing + 1 });
         }
-        Ok(FolderSink { written: frames, settled: frames, ..sink })
+        Ok(FolderSink { written: frames, synced: frames, ..sink })
     }
 
     fn new(partial: Partial, folder: &Path, info: &Info) -> FolderSink {
         let (names, icc) = (info.names.clone(), info.icc.clone());
-        FolderSink { partial, folder: folder.to_owned(), names, size: info.size, icc, written: 0, settled: 0 }
+        FolderSink { partial, folder: folder.to_owned(), names, size: info.size, icc, written: 0, synced: 0 }
     }
 
-    /// The name of a picture, and its format.
-    fn name(&self, i: usize) -> (PathBuf, Codec) {
+    /// The name and the format of image `i`.
+    fn name(&self, i: usize) -> (PathBuf, ImageCodec) {
         if self.names.is_empty() {
-            return (PathBuf::from(format!("{:06}.png", i + 1)), Codec::Png);
+            return (PathBuf::from(format!("{:06}.png", i + 1)), ImageCodec::Png);
         }
         assert!(i < self.names.len(), "{} names for more frames", self.names.len());
         let mut name = PathBuf::from(&self.names[i]);
-        let codec = Codec::from_extension(&name).unwrap_or_else(|| {
+        let codec = ImageCodec::from_extension(&name).unwrap_or_else(|| {
             name.set_extension("png");
-            Codec::Png
+            ImageCodec::Png
         });
         (name, codec)
     }
@@ -193,18 +191,18 @@ impl Sink for FolderSink {
         let path = self.folder.join(&name);
         let cannot_write = |cause| Error::Write { path: path.clone(), cause };
         let file = File::create(self.partial.path().join(&name)).map_err(cannot_write)?;
-        picture::write(file, &path, codec, frame, self.icc.as_deref())?;
+        image_file::write(file, &path, codec, frame, self.icc.as_deref())?;
         self.written += 1;
         Ok(())
     }
 
-    fn secure(&mut self) -> Result<usize> {
-        for i in self.settled..self.written {
+    fn sync(&mut self) -> Result<usize> {
+        for i in self.synced..self.written {
             let path = self.partial.path().join(self.name(i).0);
-            let synced = File::options().write(true).open(&path).and_then(|file| file.sync_all());
-            synced.map_err(|cause| Error::Write { path, cause })?;
+            let result = File::options().write(true).open(&path).and_then(|file| file.sync_all());
+            result.map_err(|cause| Error::Write { path, cause })?;
         }
-        self.settled = self.written;
+        self.synced = self.written;
         Ok(self.written)
     }
 
@@ -222,14 +220,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_comes_before_ten() {
+    fn numbers_in_names_sort_by_value() {
         let mut names = ["f10.png", "f9b.png", "f2.png", "f002.png", "f9.png", "e99.png", "f.png", "f1-10", "f1-9"];
         names.sort_by(|a, b| natural_order(a, b).then_with(|| a.cmp(b)));
         assert_eq!(names, ["e99.png", "f.png", "f1-9", "f1-10", "f002.png", "f2.png", "f9.png", "f9b.png", "f10.png"]);
     }
 
     #[test]
-    fn numbers_longer_than_any_integer_compare() {
+    fn numbers_longer_than_any_integer_sort_by_value() {
         let big = "1".repeat(60);
         assert_eq!(natural_order(&format!("{big}1"), &format!("{big}2")), Ordering::Less);
         assert_eq!(natural_order(&big, "9"), Ordering::Greater);

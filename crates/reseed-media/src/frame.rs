@@ -1,11 +1,11 @@
-//! One picture of RGB samples, perhaps with alpha, and the small values that describe it.
+//! A frame of RGB samples with optional alpha, and its size, depth and rate.
 
 use std::fmt;
 use std::ops::Range;
 
 use crate::rows;
 
-/// Height and width in pixels; displayed as width x height, as people write it.
+/// Height and width in pixels; displayed as `WIDTHxHEIGHT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Size {
     /// Rows.
@@ -17,15 +17,15 @@ pub struct Size {
 impl Size {
     /// The longest side accepted from a file.
     pub const MAX_SIDE: usize = 1 << 15;
-    /// The most pixels accepted from a file: an RGB frame stays under 2 GiB at sixteen bits.
+    /// The most pixels accepted from a file; an RGB frame of sixteen bits stays under 2 GiB.
     pub const MAX_PIXELS: usize = 1 << 28;
 
-    /// Pixels in a picture of this size.
+    /// The number of pixels.
     pub fn pixels(self) -> usize {
         self.h * self.w
     }
 
-    /// Whether a file that claims this size is to be believed.
+    /// Whether the size is within the limits for files.
     pub fn is_plausible(self) -> bool {
         let side = 1..=Size::MAX_SIDE;
         side.contains(&self.h) && side.contains(&self.w) && self.pixels() <= Size::MAX_PIXELS
@@ -38,13 +38,20 @@ impl fmt::Display for Size {
     }
 }
 
-/// Bits per sample that a frame is held in.
+/// Bits per sample of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Depth {
     /// Samples in 0..=255.
     Eight,
     /// Samples in 0..=65535.
     Sixteen,
+}
+
+impl Depth {
+    /// The depth that holds samples of `bits` bits.
+    pub(crate) fn for_bits(bits: u8) -> Depth {
+        if bits == 8 { Depth::Eight } else { Depth::Sixteen }
+    }
 }
 
 /// Frames per second as a fraction.
@@ -56,7 +63,7 @@ pub struct Rate {
     pub den: u32,
 }
 
-/// What pictures and streams without a rate are taken to run at, as ffmpeg does.
+/// The rate of images and of streams without a rate: 25 frames per second, as in ffmpeg.
 impl Default for Rate {
     fn default() -> Rate {
         Rate { num: 25, den: 1 }
@@ -69,7 +76,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Samples row by row, those of a pixel side by side; both depths use their full range.
+/// Samples in rows, interleaved by pixel; both depths use their full range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Samples {
     /// Black 0, white 255.
@@ -79,7 +86,7 @@ pub enum Samples {
 }
 
 impl Samples {
-    /// How many samples there are: three per pixel of colour, one of alpha.
+    /// The number of samples: three per pixel for colour, one for alpha.
     pub fn len(&self) -> usize {
         match self {
             Samples::U8(samples) => samples.len(),
@@ -87,12 +94,12 @@ impl Samples {
         }
     }
 
-    /// Whether there are none.
+    /// Whether the number of samples is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The depth they are held in.
+    /// The depth of the samples.
     pub fn depth(&self) -> Depth {
         match self {
             Samples::U8(_) => Depth::Eight,
@@ -100,28 +107,30 @@ impl Samples {
         }
     }
 
-    /// Samples from values in [0, 1]: values outside are clamped, all are rounded to nearest, NaN becomes 0.
+    /// Converts values in [0, 1] to samples: clamps, rounds to nearest, and maps NaN to 0.
     pub fn from_unit(unit: &[f32], depth: Depth) -> Samples {
         Samples::from_between(unit, [0.0, 1.0], depth)
     }
 
-    /// Samples from values of which these two, a power of two apart, are black and white.
-    pub fn from_between(values: &[f32], ends: [f32; 2], depth: Depth) -> Samples {
+    /// Converts values to samples, where `ends` are the values of black and white. Their difference must be a power of
+    /// two.
+    pub(crate) fn from_between(values: &[f32], ends: [f32; 2], depth: Depth) -> Samples {
         let mut samples = Samples::black(depth, values.len());
         samples.set_between(values, ends);
         samples
     }
 
-    /// Samples for the same values in the place of these, which are as many.
+    /// Overwrites the samples with converted values; the lengths must be equal. `ends` are the values of black and
+    /// white, a power of two apart.
     pub fn set_between(&mut self, values: &[f32], ends: [f32; 2]) {
-        assert_eq!(self.len(), values.len(), "samples and their values");
+        assert_eq!(self.len(), values.len(), "one sample per value");
         match self {
             Samples::U8(samples) => rows::samples_8(values, ends, samples),
             Samples::U16(samples) => rows::samples_16(values, ends, samples),
         }
     }
 
-    /// So many samples of nothing.
+    /// Samples that are all 0.
     pub fn black(depth: Depth, samples: usize) -> Samples {
         match depth {
             Depth::Eight => Samples::U8(vec![0; samples]),
@@ -129,14 +138,14 @@ impl Samples {
         }
     }
 
-    /// The same samples in eight bits.
+    /// The samples converted to eight bits.
     pub(crate) fn to_eight_bits(&self) -> Samples {
         let mut unit = vec![0.0; self.len()];
         self.copy_to_unit(0..unit.len(), &mut unit);
         Samples::from_unit(&unit, Depth::Eight)
     }
 
-    /// The samples as they lie in memory.
+    /// The memory of the samples.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         match self {
             Samples::U8(samples) => samples,
@@ -144,14 +153,14 @@ impl Samples {
         }
     }
 
-    /// Copies the samples of `range` into `unit` as values in [0, 1].
+    /// Converts the samples in `range` to values in [0, 1].
     pub fn copy_to_unit(&self, range: Range<usize>, unit: &mut [f32]) {
         self.copy_between(range, [0.0, 1.0], unit);
     }
 
-    /// Copies the samples of `range` as values of which these two are black and white.
+    /// Converts the samples in `range` to values, where `ends` are the values of black and white.
     pub fn copy_between(&self, range: Range<usize>, ends: [f32; 2], values: &mut [f32]) {
-        assert_eq!(range.len(), values.len(), "samples and their copy");
+        assert_eq!(range.len(), values.len(), "one value per sample");
         match self {
             Samples::U8(samples) => rows::values_of_samples_8(&samples[range], ends, values),
             Samples::U16(samples) => rows::values_of_samples_16(&samples[range], ends, values),
@@ -159,19 +168,19 @@ impl Samples {
     }
 }
 
-/// One RGB picture, opaque or with alpha.
+/// An RGB image, opaque or with alpha.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Its height and width.
+    /// Height and width.
     pub size: Size,
-    /// Its samples: `3 * h * w` of them.
+    /// `3 * h * w` colour samples.
     pub samples: Samples,
-    /// How opaque each pixel is, in the same depth: `h * w` samples, not multiplied into the colours.
+    /// `h * w` alpha samples of the same depth; colours are not premultiplied.
     pub alpha: Option<Samples>,
 }
 
 impl Frame {
-    /// The depth its samples are held in.
+    /// The depth of the samples.
     pub fn depth(&self) -> Depth {
         self.samples.depth()
     }
@@ -183,15 +192,15 @@ impl Frame {
         unit
     }
 
-    /// An opaque frame from RGB values in [0, 1]: values outside are clamped, all are rounded to nearest, NaN becomes black.
+    /// An opaque frame from RGB values in [0, 1]: clamps, rounds to nearest, and maps NaN to black.
     pub fn from_unit(size: Size, unit: &[f32], depth: Depth) -> Frame {
         assert_eq!(unit.len(), 3 * size.pixels(), "RGB values for a {size} frame");
         Frame { size, samples: Samples::from_unit(unit, depth), alpha: None }
     }
 
-    /// Panics unless the frame is whole and of the size its sink was created for.
+    /// Panics unless the frame has `size` and complete samples.
     pub(crate) fn assert_fits(&self, size: Size) {
-        assert_eq!(self.size, size, "a sink takes frames of the size it was created for");
+        assert_eq!(self.size, size, "a frame must have the size that the sink was created for");
         assert_eq!(self.samples.len(), 3 * size.pixels(), "samples of a {size} frame");
         if let Some(alpha) = &self.alpha {
             assert_eq!((alpha.len(), alpha.depth()), (size.pixels(), self.depth()), "alpha of a {size} frame");
@@ -206,7 +215,7 @@ mod tests {
     const TWO: Size = Size { h: 1, w: 2 };
 
     #[test]
-    fn size_reads_as_width_by_height() {
+    fn size_displays_width_before_height() {
         assert_eq!(Size { h: 720, w: 1280 }.to_string(), "1280x720");
     }
 
@@ -217,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sample_survives_the_unit_range() {
+    fn every_sample_survives_conversion_to_unit_values() {
         let size = Size { h: 1, w: 1 << 16 };
         let all: Vec<u16> = (0..=u16::MAX).flat_map(|v| [v; 3]).collect();
         let frame = Frame { size, samples: Samples::U16(all), alpha: None };
@@ -226,7 +235,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "RGB values for a 2x1 frame")]
-    fn from_unit_wants_three_values_a_pixel() {
+    fn from_unit_needs_three_values_per_pixel() {
         Frame::from_unit(TWO, &[0.0; 5], Depth::Eight);
     }
 }

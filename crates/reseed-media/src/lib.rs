@@ -1,7 +1,9 @@
-//! Files to frames and back: Y4M video, single pictures (PNG, JPEG, WebP, TIFF) and folders of pictures by ourselves, and
-//! every other video through ffmpeg ([`video`]). A [`Source`] yields RGB [`Frame`]s one at a time in constant memory; a [`Sink`] takes them and puts a
-//! complete file in place only when it is finished. Nothing here knows tensors or models: resizing, restoring and
-//! pacing belong to the pipeline that stands between the two.
+//! Reads files into frames and writes frames to files.
+//!
+//! This crate reads and writes Y4M video, images (PNG, JPEG, WebP, TIFF) and folders of images. All other videos go
+//! through ffmpeg, which the cargo feature `ffmpeg` (on by default) enables; without it, opening one is
+//! [`Error::FfmpegDisabled`]. A [`Source`] yields RGB [`Frame`]s one at a time in constant memory. A [`Sink`] writes
+//! them under a temporary name and renames the output when it is finished. The crate knows neither tensors nor models.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,11 +27,14 @@
 pub mod demo;
 mod disk;
 mod error;
+#[cfg(feature = "ffmpeg")]
+mod ffmpeg;
 mod folder;
+mod format;
 mod frame;
+mod image_file;
 pub mod metrics;
 mod partial;
-mod picture;
 mod planes;
 mod rows;
 mod stream;
@@ -49,30 +54,39 @@ pub use frame::{Depth, Frame, Rate, Samples, Size};
 pub use partial::{discard, discard_unfinished};
 pub use stream::{Info, Kind, Sink, Source};
 
-use picture::Codec;
+use image_file::ImageCodec;
 use video::{Clip, Container, Options};
 
 const PIPE: &str = "-";
 
-/// Opens a picture, a video, a folder of pictures in natural name order (2 before 10), or, for `-`, Y4M on standard
-/// input. A file is what its content says it is; its extension only helps to explain what is wrong with it. What is
-/// neither a picture nor Y4M is left to ffmpeg.
+/// Opens an image, a video, a folder of images in natural name order (2 before 10), or Y4M on standard input for `-`.
+/// The content determines the format of a file; ffmpeg opens every file that is neither an image nor Y4M.
 pub fn open(path: &Path) -> Result<Box<dyn Source>> {
     open_clip(path, Clip::default())
 }
 
-/// Opens a part of what [`open`] opens.
+/// Opens a part of a video or of a folder; see [`open`].
 pub fn open_clip(path: &Path, clip: Clip) -> Result<Box<dyn Source>> {
     let native = open_native(path)?;
     match native {
         Some(source) if clip == Clip::default() => Ok(source),
-        Some(source) if source.info().kind == Kind::Image => Err(Error::NoTimes { path: path.to_owned() }),
+        Some(source) if source.info().kind == Kind::Image => Err(Error::ClipOfImage { path: path.to_owned() }),
         Some(source) => Ok(Box::new(trim::Trimmed::new(source, clip)?)),
-        None => video::open(path, clip),
+        None => open_video(path, clip),
     }
 }
 
-/// What needs no ffmpeg.
+#[cfg(feature = "ffmpeg")]
+fn open_video(path: &Path, clip: Clip) -> Result<Box<dyn Source>> {
+    ffmpeg::open(path, clip)
+}
+
+#[cfg(not(feature = "ffmpeg"))]
+fn open_video(path: &Path, _clip: Clip) -> Result<Box<dyn Source>> {
+    Err(Error::FfmpegDisabled { path: path.to_owned() })
+}
+
+/// Opens formats that need no ffmpeg; `None` for other files.
 fn open_native(path: &Path) -> Result<Option<Box<dyn Source>>> {
     if path == Path::new(PIPE) {
         return Ok(Some(Box::new(y4m::Reader::new(io::stdin(), "standard input")?)));
@@ -84,7 +98,7 @@ fn open_native(path: &Path) -> Result<Option<Box<dyn Source>>> {
     }
     let mut file = File::open(path).map_err(cannot_read)?;
     let mut head = Vec::new();
-    (&mut file).take(picture::HEAD).read_to_end(&mut head).map_err(cannot_read)?;
+    (&mut file).take(image_file::HEAD).read_to_end(&mut head).map_err(cannot_read)?;
 
     if head.starts_with(y4m::MAGIC) {
         return if metadata.is_file() {
@@ -94,25 +108,26 @@ fn open_native(path: &Path) -> Result<Option<Box<dyn Source>>> {
             Ok(Some(Box::new(y4m::Reader::new(Cursor::new(head).chain(file), path)?)))
         };
     }
-    if Codec::from_content(&head).is_some() {
-        return Ok(Some(Box::new(picture::PictureSource::open(path)?)));
+    if ImageCodec::from_content(&head).is_some() {
+        return Ok(Some(Box::new(image_file::ImageSource::open(path)?)));
     }
-    match extension_name(path) {
-        Some(named) => Err(Error::NotAsNamed { path: path.to_owned(), named }),
+    match extension_format(path) {
+        Some(format) => Err(Error::WrongExtension { path: path.to_owned(), format }),
         None => Ok(None),
     }
 }
 
-/// Creates an output of the kind that `info` describes, or a video wherever `path` asks for it: `-` is Y4M on standard
-/// output, a name ending in `.y4m` is always Y4M, and `.mp4`, `.mkv`, `.mov` and `.webm` are written through ffmpeg.
+/// Creates an output for the stream that `info` describes. `-` is Y4M on standard output. A path ending in `.y4m` is
+/// Y4M. Paths ending in `.mp4`, `.mkv`, `.mov` and `.webm` are written through ffmpeg. Other paths are images or
+/// folders of images.
 ///
-/// Files and folders are written under a temporary name beside their final one and renamed by [`Sink::finish`]; a sink
-/// dropped before that leaves nothing behind.
+/// Files and folders have a temporary name until [`Sink::finish`] renames them. A sink that is dropped earlier removes
+/// its temporary files.
 pub fn create(path: &Path, info: &Info) -> Result<Box<dyn Sink>> {
     create_with(path, info, &Options::default())
 }
 
-/// The same, with options for videos.
+/// Creates an output with options for videos; see [`create`].
 pub fn create_with(path: &Path, info: &Info, options: &Options) -> Result<Box<dyn Sink>> {
     if path == Path::new(PIPE) {
         return Ok(Box::new(y4m::Writer::new(io::stdout(), "standard output", info)?));
@@ -122,10 +137,10 @@ pub fn create_with(path: &Path, info: &Info, options: &Options) -> Result<Box<dy
     }
     let unknown = |expected| Error::UnknownOutput { path: path.to_owned(), expected };
     if info.kind != Kind::Image && Container::of(path).is_some() {
-        return Ok(Box::new(video::Writer::create(path, info, options)?));
+        return create_video(path, info, options, None);
     }
-    match (&info.kind, Codec::from_extension(path)) {
-        (Kind::Image, Some(codec)) => Ok(Box::new(picture::PictureSink::create(path, codec, info)?)),
+    match (&info.kind, ImageCodec::from_extension(path)) {
+        (Kind::Image, Some(codec)) => Ok(Box::new(image_file::ImageSink::create(path, codec, info)?)),
         (Kind::Image, None) => Err(unknown("a name ending in .png, .jpg, .webp or .tiff")),
         (Kind::Folder, None) => Ok(Box::new(folder::FolderSink::create(path, info)?)),
         (Kind::Folder, Some(_)) => {
@@ -138,33 +153,51 @@ pub fn create_with(path: &Path, info: &Info, options: &Options) -> Result<Box<dy
     }
 }
 
-/// Goes on with an output that a run with the same arguments left unfinished, behind its first `frames` frames. A video's
-/// are all there only if it was [resumable](Options::resumable).
+/// Continues an unfinished output of a run with the same arguments after its first `frames` frames. A video keeps all
+/// of its frames only if it was created [resumable](Options::resumable).
 pub fn resume_with(path: &Path, info: &Info, options: &Options, frames: usize) -> Result<Box<dyn Sink>> {
     if is_y4m(path) {
         return Ok(Box::new(y4m::Writer::resume(path, info, frames)?));
     }
     if Container::of(path).is_some() {
-        return Ok(Box::new(video::Writer::resume(path, info, options, frames)?));
+        return create_video(path, info, options, Some(frames));
     }
     Ok(Box::new(folder::FolderSink::resume(path, info, frames)?))
 }
 
-/// The picture that the bytes of a PNG, JPEG, WebP or TIFF file hold; `name` is what errors call it.
-pub fn decode(bytes: &[u8], name: &Path) -> Result<Frame> {
-    picture::from_bytes(bytes, name)
+#[cfg(feature = "ffmpeg")]
+fn create_video(path: &Path, info: &Info, options: &Options, resume: Option<usize>) -> Result<Box<dyn Sink>> {
+    Ok(Box::new(ffmpeg::Writer::open(path, info, options, resume)?))
 }
 
-/// A small clip that travels inside the program: nine frames of 96x64 for tests and examples that need no download.
+#[cfg(not(feature = "ffmpeg"))]
+fn create_video(path: &Path, _info: &Info, _options: &Options, _resume: Option<usize>) -> Result<Box<dyn Sink>> {
+    Err(Error::FfmpegDisabled { path: path.to_owned() })
+}
+
+/// The path of the ffmpeg program that videos are read and written with.
+pub fn ffmpeg_path() -> Result<PathBuf> {
+    #[cfg(feature = "ffmpeg")]
+    return ffmpeg::path();
+    #[cfg(not(feature = "ffmpeg"))]
+    Err(Error::FfmpegDisabled { path: PathBuf::from("ffmpeg") })
+}
+
+/// Decodes a PNG, JPEG, WebP or TIFF file in memory; errors name it `name`.
+pub fn decode(bytes: &[u8], name: &Path) -> Result<Frame> {
+    image_file::from_bytes(bytes, name)
+}
+
+/// An embedded clip of nine frames of 96x64, for tests and examples.
 pub fn sample() -> Box<dyn Source> {
-    let clip = Cursor::new(include_bytes!("../assets/sample.y4m"));
-    Box::new(y4m::Reader::seekable(clip, PathBuf::from("sample.y4m")).expect("the embedded clip is well formed"))
+    y4m::sample()
 }
 
 fn is_y4m(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("y4m"))
 }
 
-fn extension_name(path: &Path) -> Option<&'static str> {
-    if is_y4m(path) { Some("Y4M") } else { Codec::from_extension(path).map(Codec::name) }
+/// The name of the native format that the extension of `path` belongs to.
+fn extension_format(path: &Path) -> Option<&'static str> {
+    if is_y4m(path) { Some("Y4M") } else { ImageCodec::from_extension(path).map(ImageCodec::name) }
 }

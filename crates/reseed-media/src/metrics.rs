@@ -1,4 +1,4 @@
-//! How far two frames of one size are apart.
+//! Similarity of two frames of the same size.
 
 use crate::frame::{Frame, Size};
 
@@ -6,7 +6,7 @@ const WINDOW: usize = 11;
 const SIGMA: f64 = 1.5;
 const C1: f64 = 0.01 * 0.01; // (K1 L)², with L = 1 for values in [0, 1]
 const C2: f64 = 0.03 * 0.03; // (K2 L)²
-const EDGE: f64 = 170.0 / (255.0 * 255.0); // the published constant, for values in [0, 1]
+const GMSD_C: f64 = 170.0 / (255.0 * 255.0); // the published constant, for values in [0, 1]
 
 /// Peak signal-to-noise ratio in dB over all RGB values in [0, 1]; infinite for equal frames.
 pub fn psnr(a: &Frame, b: &Frame) -> f64 {
@@ -16,7 +16,7 @@ pub fn psnr(a: &Frame, b: &Frame) -> f64 {
     -10.0 * (squares / a.len() as f64).log10()
 }
 
-/// The same over BT.601 luma.
+/// Peak signal-to-noise ratio in dB over BT.601 luma; infinite for equal luma.
 pub fn psnr_luma(a: &Frame, b: &Frame) -> f64 {
     assert_same_size(a, b);
     let (a, b) = (luma(a), luma(b));
@@ -25,7 +25,7 @@ pub fn psnr_luma(a: &Frame, b: &Frame) -> f64 {
 }
 
 /// Mean structural similarity (Wang et al. 2004) of BT.601 luma in [0, 1]: Gaussian window of 11x11, sigma 1.5,
-/// K1 = 0.01, K2 = 0.03, over the positions where the window lies wholly inside. A picture with a side under eleven gets
+/// K1 = 0.01, K2 = 0.03, over the positions where the window is inside the frame. A frame with a side under eleven uses
 /// the largest odd window that fits its shorter side.
 pub fn ssim(a: &Frame, b: &Frame) -> f64 {
     assert_same_size(a, b);
@@ -47,31 +47,31 @@ pub fn ssim(a: &Frame, b: &Frame) -> f64 {
     (0..mean_a.len()).map(similarity).sum::<f64>() / mean_a.len() as f64
 }
 
-/// Gradient magnitude similarity deviation (Xue et al. 2014) of BT.601 luma: how unevenly edges are lost. Zero for equal
-/// frames, larger is worse; people's judgement follows it better than it follows PSNR. Luma is averaged over 2x2 pixels first;
-/// gradients are Prewitt's, where they lie wholly inside. A picture too small for one has none.
+/// Gradient magnitude similarity deviation (Xue et al. 2014) of BT.601 luma. Zero for equal frames, larger is worse; it
+/// correlates with human judgement better than PSNR. Luma is averaged over 2x2 pixels, then Prewitt gradients are taken
+/// where they are inside the frame. A frame too small for a gradient scores zero.
 pub fn gmsd(a: &Frame, b: &Frame) -> f64 {
     assert_same_size(a, b);
     let size = Size { h: a.size.h / 2, w: a.size.w / 2 };
     let [a, b] = [a, b].map(|frame| gradients(&halved(&luma(frame), frame.size.w), size));
-    let similarity = |(a, b): (&f64, &f64)| (2.0 * a * b + EDGE) / (a * a + b * b + EDGE);
+    let similarity = |(a, b): (&f64, &f64)| (2.0 * a * b + GMSD_C) / (a * a + b * b + GMSD_C);
     let map: Vec<f64> = a.iter().zip(&b).map(similarity).collect();
     let count = map.len().max(1) as f64;
     let mean = map.iter().sum::<f64>() / count;
     (map.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / count).sqrt()
 }
 
-/// How much the step from one frame to the next differs between two clips: the mean absolute difference of the differences of
-/// all RGB values, in steps of 255. A result that flickers, or that smears motion, has a large one.
+/// Difference in temporal change between two clips: the mean absolute difference of the frame-to-frame differences of
+/// all RGB values, on a scale of 255. Large for a clip that flickers or smears motion.
 pub fn flicker(a: [&Frame; 2], b: [&Frame; 2]) -> f64 {
     assert_same_size(a[0], b[0]);
-    assert!(a[1].size == a[0].size && b[1].size == b[0].size, "frames of one clip have one size");
+    assert!(a[1].size == a[0].size && b[1].size == b[0].size, "frames of one clip must have the same size");
     let [[a, next_a], [b, next_b]] = [a, b].map(|pair| pair.map(Frame::to_unit));
     let step = |i: usize| f64::from((next_a[i] - a[i]) - (next_b[i] - b[i])).abs();
     255.0 * (0..a.len()).map(step).sum::<f64>() / a.len() as f64
 }
 
-/// Means of squares of 2x2 values.
+/// Averages blocks of 2x2 values.
 fn halved(plane: &[f64], width: usize) -> Vec<f64> {
     let row = |rows: &[f64]| {
         let (above, below) = rows.split_at(width);
@@ -81,7 +81,7 @@ fn halved(plane: &[f64], width: usize) -> Vec<f64> {
     plane.chunks_exact(2 * width).flat_map(row).collect()
 }
 
-/// Lengths of Prewitt's gradients, thirds of differences of three, where all nine values are there.
+/// Magnitudes of Prewitt gradients, scaled by 1/3, at positions with all nine neighbours.
 fn gradients(plane: &[f64], size: Size) -> Vec<f64> {
     let Size { h, w } = size;
     let at = |y: usize, x: usize| plane[y * w + x];
@@ -97,7 +97,7 @@ fn gradients(plane: &[f64], size: Size) -> Vec<f64> {
 }
 
 fn assert_same_size(a: &Frame, b: &Frame) {
-    assert_eq!(a.size, b.size, "frames to compare must have one size");
+    assert_eq!(a.size, b.size, "frames to compare must have the same size");
     assert!(a.size.pixels() > 0, "frames to compare must not be empty");
 }
 
@@ -121,13 +121,13 @@ impl Window {
         Window { size, weights: (0..length).map(|i| gauss(i) / total).collect() }
     }
 
-    /// Weighted means under the window, at every position where it lies inside the picture.
+    /// Weighted means under the window, at every position where it is inside the frame.
     fn blur(&self, plane: &[f64]) -> Vec<f64> {
         let Size { h, w } = self.size;
         let margin = self.weights.len() - 1;
         let mut rows = Vec::with_capacity(h * (w - margin));
         for row in plane.chunks_exact(w) {
-            rows.extend(row.windows(self.weights.len()).map(|under| dot(under.iter().copied(), &self.weights)));
+            rows.extend(row.windows(self.weights.len()).map(|values| dot(values.iter().copied(), &self.weights)));
         }
         let w = w - margin;
         let mut means = Vec::with_capacity((h - margin) * w);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_frames_are_perfect() {
+    fn equal_frames_have_infinite_psnr_and_ssim_one() {
         for size in [Size { h: 1, w: 1 }, Size { h: 4, w: 30 }, Size { h: 33, w: 17 }] {
             let frame = texture(size);
             assert_eq!(psnr(&frame, &frame), f64::INFINITY);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_does_not_matter() {
+    fn psnr_does_not_depend_on_the_depth() {
         let size = Size { h: 12, w: 12 };
         let deep = Frame { size, samples: Samples::U16(vec![100 * 257; 3 * size.pixels()]), alpha: None };
         assert_eq!(psnr(&grey(size, 100), &deep), f64::INFINITY);
@@ -191,9 +191,9 @@ mod tests {
         assert!(ssim(&grey(size, 128), &texture(size)) < 0.1);
     }
 
-    // Evaluated once in numpy, float64, as sums over shifted planes.
+    // Expected values from a float64 implementation in numpy.
     #[test]
-    fn gmsd_is_the_published_one() {
+    fn gmsd_and_luma_psnr_match_reference_values() {
         let size = Size { h: 33, w: 18 };
         let (a, b) = (texture(size), blurred(&texture(size)));
         assert!((gmsd(&a, &b) - 0.107845790).abs() < 1e-6, "{}", gmsd(&a, &b));
@@ -202,19 +202,19 @@ mod tests {
         assert_eq!(gmsd(&grey(Size { h: 5, w: 4 }, 3), &grey(Size { h: 5, w: 4 }, 200)), 0.0);
     }
 
-    /// Every sample the rounded mean of itself and of that of the pixel before.
+    /// Replaces every sample by the rounded mean of itself and the sample of the previous pixel.
     fn blurred(frame: &Frame) -> Frame {
-        let Samples::U8(samples) = &frame.samples else { panic!("eight bits") };
+        let Samples::U8(samples) = &frame.samples else { panic!("expected eight bits") };
         let mean = |i: usize| (u16::from(samples[i]) + u16::from(samples[i.saturating_sub(3)])).div_ceil(2) as u8;
         Frame { samples: Samples::U8((0..samples.len()).map(mean).collect()), ..frame.clone() }
     }
 
     #[test]
-    fn flicker_is_the_difference_of_steps() {
+    fn flicker_is_the_mean_difference_of_frame_steps() {
         let size = Size { h: 4, w: 6 };
         let [dark, light, middle] = [10, 30, 15].map(|code| grey(size, code));
         assert!((flicker([&dark, &light], [&dark, &middle]) - 15.0).abs() < 1e-4);
-        // A constant offset does not flicker.
+        // A constant offset between the clips is no flicker.
         assert!(flicker([&dark, &grey(size, 40)], [&light, &grey(size, 60)]) < 1e-4);
     }
 }

@@ -1,18 +1,18 @@
-//! Rows of a frame between codes and values, in loops that vectors run through.
+//! Conversion of rows between codes and values, in loops that the compiler vectorises.
 
 use crate::wide;
 use crate::wide::Divisor;
 
-/// The nearest code of a value that counts codes, kept from 0 to `max`; what is no number is 0.
+/// Rounds a value in codes to the nearest code in 0..=`max`; NaN becomes 0.
 #[inline(always)]
 fn nearest(value: f32, max: f32) -> i32 {
     let above = if value > 0.0 { value + 0.5 } else { 0.0 };
     let code = if above < max { above } else { max };
-    // SAFETY: a number from 0 to `max`, which is no more than sixteen bits hold.
+    // SAFETY: `code` is in 0..=`max`, and `max` fits sixteen bits.
     unsafe { code.to_int_unchecked() }
 }
 
-/// Values from codes: `zero` is the code of 0, `span` the codes from 0 to 1.
+/// Values from codes: `zero` is the code of 0, `span` the number of codes from 0 to 1.
 #[inline(always)]
 fn values<const FUSED: bool>(codes: impl Iterator<Item = f32>, [zero, span]: [f32; 2], values: &mut [f32]) {
     let span = Divisor::new(span);
@@ -20,7 +20,7 @@ fn values<const FUSED: bool>(codes: impl Iterator<Item = f32>, [zero, span]: [f3
 }
 
 wide! {
-    /// Values from codes of eight bits: `scale` is the code of 0, and the codes from 0 to 1.
+    /// Values from codes of eight bits; `scale` is the code of 0 and the number of codes from 0 to 1.
     pub fn values_of_8(codes: &[u8], scale: [f32; 2], out: &mut [f32]) {
         values::<FUSED>(codes.iter().map(|code| f32::from(*code)), scale, out);
     }
@@ -34,7 +34,7 @@ wide! {
 }
 
 wide! {
-    /// Codes of eight bits from values, rounded to nearest and kept from 0 to `max`.
+    /// Codes of eight bits from values, rounded to nearest and clamped to 0..=`max`.
     pub fn codes_of_8(values: &[f32], scale: [f32; 2], max: f32, codes: &mut [u8]) {
         let [zero, span] = scale;
         codes.iter_mut().zip(values).for_each(|(code, value)| *code = nearest(value * span + zero, max) as u8);
@@ -54,7 +54,7 @@ wide! {
 #[inline(always)]
 fn samples<T>(values: &[f32], [black, white]: [f32; 2], top: f32, cast: impl Fn(i32) -> T, samples: &mut [T]) {
     let inverse = 1.0 / (white - black);
-    assert!(inverse.to_bits().trailing_zeros() >= f32::MANTISSA_DIGITS - 1, "black and white lie a power of two apart");
+    assert!(inverse.to_bits().trailing_zeros() >= f32::MANTISSA_DIGITS - 1, "black and white differ by a power of two");
     let code = |value: f32| cast(nearest((value - black) * inverse * top, top));
     samples.iter_mut().zip(values).for_each(|(sample, value)| *sample = code(*value));
 }
@@ -67,7 +67,7 @@ wide! {
 }
 
 wide! {
-    /// The same of sixteen bits.
+    /// The same for samples of sixteen bits.
     pub fn samples_16(values: &[f32], ends: [f32; 2], out: &mut [u16]) {
         samples(values, ends, 65535.0, |code| code as u16, out);
     }
@@ -99,24 +99,24 @@ wide! {
     }
 }
 
-/// Pixels that are brought together or taken apart at a time: enough that the first are out of the way of the last.
+/// Pixels per block of interleaving; large enough that a store does not stall the following loads.
 const BLOCK: usize = 256;
 
-/// How luma and chroma follow from red, green and blue: Y = kr R + kg G + kb B.
+/// The conversion between RGB and YUV: Y = kr R + kg G + kb B.
 #[derive(Clone, Copy)]
-struct Mix {
+struct YuvMatrix {
     kr: f32,
     kg: f32,
     kb: f32,
     green: Divisor,
-    blueness: Divisor,
-    redness: Divisor,
+    cb_scale: Divisor,
+    cr_scale: Divisor,
 }
 
-impl Mix {
-    fn new([kr, kg, kb]: [f32; 3]) -> Mix {
-        let [green, blueness, redness] = [kg, 2.0 * (1.0 - kb), 2.0 * (1.0 - kr)].map(Divisor::new);
-        Mix { kr, kg, kb, green, blueness, redness }
+impl YuvMatrix {
+    fn new([kr, kg, kb]: [f32; 3]) -> YuvMatrix {
+        let [green, cb_scale, cr_scale] = [kg, 2.0 * (1.0 - kb), 2.0 * (1.0 - kr)].map(Divisor::new);
+        YuvMatrix { kr, kg, kb, green, cb_scale, cr_scale }
     }
 
     /// R = Y + 2 (1 - kr) Cr
@@ -124,7 +124,7 @@ impl Mix {
     /// B = Y + 2 (1 - kb) Cb
     #[inline(always)]
     fn rgb<const FUSED: bool>(self, y: f32, cb: f32, cr: f32) -> [f32; 3] {
-        let Mix { kr, kb, green, .. } = self;
+        let YuvMatrix { kr, kb, green, .. } = self;
         let (r, b) = (y + 2.0 * (1.0 - kr) * cr, y + 2.0 * (1.0 - kb) * cb);
         [r, green.divide::<FUSED>(y - kr * r - kb * b), b]
     }
@@ -133,9 +133,9 @@ impl Mix {
     /// Cr = (R - Y) / 2 (1 - kr)
     #[inline(always)]
     fn yuv<const FUSED: bool>(self, r: f32, g: f32, b: f32) -> [f32; 3] {
-        let Mix { kr, kg, kb, blueness, redness, .. } = self;
+        let YuvMatrix { kr, kg, kb, cb_scale, cr_scale, .. } = self;
         let y = kr * r + kg * g + kb * b;
-        [y, blueness.divide::<FUSED>(b - y), redness.divide::<FUSED>(r - y)]
+        [y, cb_scale.divide::<FUSED>(b - y), cr_scale.divide::<FUSED>(r - y)]
     }
 }
 
@@ -147,7 +147,7 @@ fn interleave<const FUSED: bool, C: Copy, T: Copy + Default>(
     code: impl Fn(f32) -> T,
     pixels: &mut [T],
 ) {
-    let ((luma, value), mix) = (luma, Mix::new(weights));
+    let ((luma, value), mix) = (luma, YuvMatrix::new(weights));
     let mut block = [[T::default(); BLOCK]; 3];
     for (i, pixels) in pixels.chunks_mut(3 * BLOCK).enumerate() {
         let at = i * BLOCK;
@@ -163,7 +163,7 @@ fn interleave<const FUSED: bool, C: Copy, T: Copy + Default>(
 }
 
 wide! {
-    /// Pixels of eight bits, rounded to nearest and clamped, from codes of luma on a scale and values of chroma.
+    /// Pixels of eight bits, rounded to nearest and clamped, from luma codes with their scale and chroma values.
     pub fn pixels_8(luma: &[u8], scale: [f32; 2], chroma: [&[f32]; 2], weights: [f32; 3], pixels: &mut [u8]) {
         let ([zero, span], code) = (scale, |value| nearest(value * 255.0, 255.0) as u8);
         let span = Divisor::new(span);
@@ -173,7 +173,7 @@ wide! {
 }
 
 wide! {
-    /// The same of sixteen bits, from codes of two bytes.
+    /// The same for pixels of sixteen bits, from codes of two bytes.
     pub fn pixels_16(luma: &[u8], scale: [f32; 2], chroma: [&[f32]; 2], weights: [f32; 3], pixels: &mut [u16]) {
         let ([zero, span], code) = (scale, |value| nearest(value * 65535.0, 65535.0) as u16);
         let span = Divisor::new(span);
@@ -190,7 +190,7 @@ fn separate<const FUSED: bool, T: Copy + Default + Into<f32>, C>(
     code: impl Fn(f32) -> C,
     [cb, cr]: [&mut [f32]; 2],
 ) {
-    let (white, mix) = (Divisor::new(white), Mix::new(weights));
+    let (white, mix) = (Divisor::new(white), YuvMatrix::new(weights));
     let mut block = [[T::default(); BLOCK]; 3];
     for (i, pixels) in pixels.chunks(3 * BLOCK).enumerate() {
         let at = i * BLOCK;
@@ -209,7 +209,8 @@ fn separate<const FUSED: bool, T: Copy + Default + Into<f32>, C>(
 }
 
 wide! {
-    /// Codes of luma on a scale, rounded to nearest and kept from 0 to `max`, and values of chroma from pixels of eight bits.
+    /// Luma codes and chroma values from pixels of eight bits; `scale` is the code of 0, the number of codes from 0 to
+    /// 1, and the largest code.
     pub fn planes_8(pixels: &[u8], weights: [f32; 3], scale: [f32; 3], luma: &mut [u8], chroma: [&mut [f32]; 2]) {
         let [zero, span, max] = scale;
         let code = |value: f32| nearest(value * span + zero, max) as u8;
@@ -227,7 +228,7 @@ wide! {
 }
 
 wide! {
-    /// Twice as many values along a row, each of two from one and its neighbours; those at the edges are not made.
+    /// Doubles a row: two outputs for each input that has two neighbours, from the input and one neighbour each.
     pub fn double(row: &[f32], even: [f32; 2], odd: [f32; 2], out: &mut [f32]) {
         for (pair, near) in out.chunks_exact_mut(2).zip(row.windows(3)) {
             pair[0] = near[0] * even[0] + near[1] * even[1];
@@ -237,7 +238,7 @@ wide! {
 }
 
 wide! {
-    /// Half as many values along a row, each from two and the first of the next two.
+    /// Halves a row: one output for two inputs, from these and the next.
     pub fn halve(row: &[f32], weights: [f32; 3], out: &mut [f32]) {
         let pairs = &row.as_chunks::<2>().0[..out.len()];
         let next = &row[2..].as_chunks::<2>().0[..out.len()];

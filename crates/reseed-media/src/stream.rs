@@ -1,56 +1,71 @@
-//! The two ends of a job, and what one tells the other.
+//! The traits for reading and writing frames, and the description of a stream that both share.
 
 use std::ffi::OsString;
 
 use crate::error::Result;
+use crate::format::Format;
 use crate::frame::{Depth, Frame, Rate, Samples, Size};
-use crate::video::Video;
-use crate::y4m;
+use crate::video::{Family, Pixels, Video};
 
-/// What was opened; a sink of the same kind is made from it.
+/// The kind of a source. A sink of the same kind is created from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// One picture in one file.
+    /// An image file.
     Image,
-    /// A folder of pictures, one a frame.
+    /// A folder of images, one per frame.
     Folder,
-    /// A Y4M stream and the pixel format it carries.
-    Y4m(y4m::Format),
+    /// A Y4M stream and its pixel format.
+    Y4m(Format),
     /// Any other video, read through ffmpeg.
     Video(Box<Video>),
 }
 
-/// What is known of a stream before its first frame is read. To describe an output, clone the input's and change what
-/// differs: `Info { size: larger, ..source.info().clone() }`.
+/// The description of a stream, known before its first frame is read. To describe an output, clone the description of
+/// the input and change what differs: `Info { size: larger, ..source.info().clone() }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
     /// Height and width of every frame.
     pub size: Size,
-    /// How many frames there are; unknown for a pipe.
+    /// The number of frames; unknown for a pipe.
     pub frames: Option<usize>,
     /// Frames per second.
     pub rate: Rate,
-    /// The depth that loses nothing of the input.
+    /// The depth that holds the input without loss.
     pub depth: Depth,
-    /// Whether pictures carry alpha. Sinks write it where their format holds it: not in JPEG, not in Y4M.
+    /// Whether frames have alpha. JPEG and Y4M outputs drop it; other image formats store it.
     pub alpha: bool,
-    /// What was opened.
+    /// The kind of the source.
     pub kind: Kind,
-    /// The file names of a folder's pictures, in order, so that the output can carry the same; otherwise empty.
+    /// The file names of a folder's images in order, which the output reuses; empty for all other kinds.
     pub names: Vec<OsString>,
-    /// The RGB colour profile embedded in a picture, or in a folder's first; written back, never applied.
+    /// The RGB colour profile of an image, or of a folder's first image. It is copied to the output, not applied.
     pub icc: Option<Vec<u8>>,
 }
 
-/// Frames from somewhere, in order.
+impl Info {
+    /// The planar pixel format that holds the source's frames without loss.
+    pub(crate) fn pixels(&self) -> Pixels {
+        match &self.kind {
+            Kind::Video(video) => video.pixels(),
+            Kind::Y4m(format) => Pixels { family: Family::of(format.chroma), bits: format.bits },
+            Kind::Image | Kind::Folder => {
+                let bits = if self.depth == Depth::Eight { 8 } else { 16 };
+                Pixels { family: Family::Gbr, bits }
+            }
+        }
+    }
+}
+
+/// A reader of frames, in order.
 pub trait Source: Send {
-    /// What is known before reading.
+    /// The description of the stream.
     fn info(&self) -> &Info;
     /// The next frame, or `None` after the last.
     fn next(&mut self) -> Result<Option<Frame>>;
-    /// Takes the samples of a frame that nobody needs any more, as memory for the next.
+    /// Gives back the samples of a frame that is no longer needed; the source may reuse their memory for the next
+    /// frame.
     fn reuse(&mut self, _done: Samples) {}
-    /// Passes over so many frames, which costs less than reading them; gives how many there were.
+    /// Skips up to `frames` frames, faster than reading them, and returns how many it skipped.
     fn skip(&mut self, frames: usize) -> Result<usize> {
         for skipped in 0..frames {
             if self.next()?.is_none() {
@@ -61,17 +76,17 @@ pub trait Source: Send {
     }
 }
 
-/// Frames to somewhere, in order.
+/// A writer of frames, in order.
 pub trait Sink: Send {
     /// Appends a frame of the size that the sink was created for.
     fn write(&mut self, frame: &Frame) -> Result<()>;
-    /// Makes what was written safe, so that it is there even after a power cut, and says how many frames that are: those
-    /// that [`resume_with`](crate::resume_with) can go on behind.
-    fn secure(&mut self) -> Result<usize> {
+    /// Writes all frames through to the disk and returns how many frames survive a power cut.
+    /// [`resume_with`](crate::resume_with) can continue after any of them.
+    fn sync(&mut self) -> Result<usize> {
         Ok(0)
     }
-    /// From here on, what is written stays under its temporary name when the sink is dropped unfinished.
+    /// Makes the sink keep its temporary files when it is dropped unfinished.
     fn keep_unfinished(&mut self) {}
-    /// Completes the output and puts it in place under its final name.
+    /// Completes the output and gives it its final name.
     fn finish(self: Box<Self>) -> Result<()>;
 }

@@ -1,4 +1,4 @@
-//! A part of a source that cannot seek by itself.
+//! A part of a source, by time.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use crate::frame::{Frame, Rate, Samples};
 use crate::stream::{Info, Source};
 use crate::video::Clip;
 
-/// The frames of a source that are shown from one time on and before another.
+/// The frames of a source from a start time to an end time.
 pub(crate) struct Trimmed {
     source: Box<dyn Source>,
     info: Info,
-    /// Frames that may still come.
+    /// The number of frames left to read; `None` without an end time.
     left: Option<usize>,
 }
 
@@ -29,7 +29,7 @@ impl Trimmed {
     }
 }
 
-/// The first frame that is not shown before `time`.
+/// The index of the first frame at or after `time`.
 fn first_at(time: Duration, rate: Rate) -> usize {
     let frames = time.as_micros() * u128::from(rate.num);
     frames.div_ceil(1_000_000 * u128::from(rate.den)).try_into().unwrap_or(usize::MAX)
@@ -58,18 +58,19 @@ impl Source for Trimmed {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::y4m::sample;
 
     #[test]
-    fn frames_are_taken_from_the_start_on_and_before_the_end() {
-        let rate = crate::sample().info().rate;
+    fn the_start_frame_is_included_and_the_end_frame_is_not() {
+        let rate = sample().info().rate;
         let at = |frame: u32| Some(Duration::from_secs_f64(f64::from(frame * rate.den) / f64::from(rate.num)));
-        let mut whole = crate::sample();
-        let all: Vec<Frame> = std::iter::from_fn(|| whole.next().unwrap()).collect();
-        let mut part = Trimmed::new(crate::sample(), Clip { start: at(2), end: at(5) }).unwrap();
+        let mut complete = sample();
+        let all: Vec<Frame> = std::iter::from_fn(|| complete.next().unwrap()).collect();
+        let mut part = Trimmed::new(sample(), Clip { start: at(2), end: at(5) }).unwrap();
         assert_eq!(part.info().frames, Some(3));
         let frames: Vec<Frame> = std::iter::from_fn(|| part.next().unwrap()).collect();
         assert!(frames == all[2..5]);
-        let rest = Trimmed::new(crate::sample(), Clip { start: at(7), end: None }).unwrap();
+        let rest = Trimmed::new(sample(), Clip { start: at(7), end: None }).unwrap();
         assert_eq!(rest.info().frames, Some(2));
     }
 }

@@ -1,11 +1,11 @@
-//! Loops compiled once more for processors with wide vectors. Nothing is contracted or reordered, so that results are the
-//! same on all of them.
+//! Loops compiled additionally for AVX2 and AVX-512. Arithmetic is neither contracted nor reordered, so that results
+//! are equal on all CPUs.
 
-/// Whether a product and a sum are one instruction on every machine of this kind.
+/// Whether every CPU of the compilation target has fused multiply-add.
 pub const FUSES: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 
-/// Defines a function whose body the compiler vectorises for the widest vectors of the machine it runs on. In the body
-/// `FUSED` says whether a product and a sum are one instruction there.
+/// Defines a function whose body the compiler vectorises for the widest vectors of the CPU it runs on. In the body, the
+/// constant `FUSED` is whether that CPU has fused multiply-add.
 #[macro_export]
 macro_rules! wide {
     ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
@@ -27,7 +27,7 @@ macro_rules! wide {
             }
 
             match $crate::wide::width() {
-                // SAFETY: the width was detected on this machine.
+                // SAFETY: `width` detected the features on this CPU.
                 #[cfg(target_arch = "x86_64")]
                 512 => unsafe { avx512($($arg),*) },
                 // SAFETY: as above.
@@ -39,28 +39,28 @@ macro_rules! wide {
     };
 }
 
-/// Bits of the widest vectors that loops are compiled for and this machine has, where those are not everyone's.
+/// The vector width in bits to use on this CPU: 512, 256, or 128 for the baseline.
 #[cfg(target_arch = "x86_64")]
 pub fn width() -> usize {
-    let wide = is_x86_feature_detected!("avx512f")
+    let avx512 = is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512vl")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512dq");
-    let usual = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-    match (wide && usual, usual) {
+    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    match (avx512 && avx2, avx2) {
         (true, _) => 512,
         (_, true) => 256,
         _ => 128,
     }
 }
 
-/// Bits of the vectors that every machine of its kind has.
+/// The vector width in bits of the baseline.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn width() -> usize {
     128
 }
 
-/// A number to divide many others by.
+/// A divisor for many divisions.
 #[derive(Debug, Clone, Copy)]
 pub struct Divisor {
     by: f32,
@@ -68,21 +68,22 @@ pub struct Divisor {
 }
 
 impl Divisor {
-    /// Divides by this, a normal number.
+    /// A divisor from a normal number.
     pub fn new(by: f32) -> Divisor {
         Divisor { by, inverse: 1.0 / by }
     }
 
-    /// What `/` gives for a number that is finite and neither tiny nor huge, but for the sign of zero. Where products and
-    /// sums fuse, a division takes ten times as long as a product, and what the rounded inverse is wrong by can be told.
+    /// Equals `value / by` for finite values of moderate magnitude, except for the sign of zero. A
+    /// division takes ten times as long as a product, so CPUs with fused multiply-add multiply by the inverse and
+    /// correct the result exactly.
     #[inline(always)]
     pub fn divide<const FUSED: bool>(self, value: f32) -> f32 {
         if !FUSED {
             return value / self.by;
         }
-        let near = value * self.inverse;
-        let rest = (-near).mul_add(self.by, value);
-        rest.mul_add(self.inverse, near)
+        let estimate = value * self.inverse;
+        let remainder = (-estimate).mul_add(self.by, value);
+        remainder.mul_add(self.inverse, estimate)
     }
 }
 
@@ -98,9 +99,9 @@ mod tests {
     }
 
     #[test]
-    fn divisors_divide_to_the_last_bit() {
+    fn divide_equals_the_division_operator_bit_for_bit() {
         let codes = (0..=u16::MAX).map(f32::from);
-        // Every fraction of 24 bits' neighbourhood would take too long; a stride that shares no factor with it meets all kinds.
+        // Testing every fraction takes too long; a stride that is coprime to the range samples it evenly.
         let fractions = (0..1 << 18).map(|i: u32| f32::from_bits(0x3f00_0000 + i.wrapping_mul(0x9e37) % 0x0180_0000));
         let values: Vec<f32> = codes.flat_map(|code| [code, -code]).chain(fractions.flat_map(|f| [f, -f])).collect();
         let mut quotients = vec![0.0; values.len()];

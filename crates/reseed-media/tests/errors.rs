@@ -1,10 +1,10 @@
-//! One test for each thing that can go wrong: the message is one line, names the file and says what to do.
+//! One test per error: the message is one line, names the file, and says what to do.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use reseed_media::{Depth, Error, Frame, Info, Kind, Rate, Sink, Size, create, open};
+use reseed_media::{Depth, Error, Frame, Info, Kind, Rate, Size, create, open};
 use tempfile::TempDir;
 
 fn info(kind: Kind, size: Size) -> Info {
@@ -16,13 +16,13 @@ fn grey(size: Size) -> Frame {
     Frame::from_unit(size, &vec![0.5; 3 * size.pixels()], Depth::Eight)
 }
 
-fn put_picture(path: &Path, size: Size) {
+fn write_image(path: &Path, size: Size) {
     let mut sink = create(path, &info(Kind::Image, size)).unwrap();
     sink.write(&grey(size)).unwrap();
     sink.finish().unwrap();
 }
 
-fn put(folder: &TempDir, name: &str, content: &[u8]) -> PathBuf {
+fn write_file(folder: &TempDir, name: &str, content: &[u8]) -> PathBuf {
     let path = folder.path().join(name);
     fs::write(&path, content).unwrap();
     path
@@ -32,29 +32,29 @@ fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// The error of opening `path`, after checking what every message must keep.
-fn refusal(path: &Path) -> (Error, String) {
+/// The error of reading `path`, and its message.
+fn read_error(path: &Path) -> (Error, String) {
     let error = match open(path) {
         Err(error) => error,
         Ok(mut source) => loop {
             match source.next() {
                 Ok(Some(_)) => {}
-                Ok(None) => panic!("{} was read", path.display()),
+                Ok(None) => panic!("{} was read without error", path.display()),
                 Err(error) => break error,
             }
         },
     };
-    explained(error, path)
+    checked(error, path)
 }
 
-fn output_refusal(path: &Path, kind: Kind) -> (Error, String) {
-    let error = create(path, &info(kind, SMALL)).err().expect("an output that cannot be");
-    explained(error, path)
+fn create_error(path: &Path, kind: Kind) -> (Error, String) {
+    let error = create(path, &info(kind, SMALL)).err().expect("creating the output must fail");
+    checked(error, path)
 }
 
-fn explained(error: Error, path: &Path) -> (Error, String) {
+fn checked(error: Error, path: &Path) -> (Error, String) {
     let message = error.to_string();
-    assert!(message.contains(path.to_str().unwrap()), "names the file: {message}");
+    assert!(message.contains(path.to_str().unwrap()), "the message must name the file: {message}");
     assert_eq!(message.lines().count(), 1, "{message}");
     (error, message)
 }
@@ -62,50 +62,51 @@ fn explained(error: Error, path: &Path) -> (Error, String) {
 const SMALL: Size = Size { h: 4, w: 6 };
 
 #[test]
-fn missing_file() {
+fn a_missing_file_is_a_read_error() {
     let folder = folder();
-    let (error, _) = refusal(&folder.path().join("none.png"));
+    let (error, _) = read_error(&folder.path().join("none.png"));
     assert!(matches!(error, Error::Read { .. }));
 }
 
 #[test]
-fn text_named_as_a_picture_or_video() {
+fn a_text_file_with_the_extension_of_an_image_or_y4m_is_reported() {
     let folder = folder();
     for (name, format) in [("a.png", "PNG"), ("a.JPG", "JPEG"), ("a.webp", "WebP"), ("a.tif", "TIFF"), ("a.y4m", "Y4M")]
     {
-        let (error, message) = refusal(&put(&folder, name, b"just some text\n"));
-        assert!(matches!(error, Error::NotAsNamed { named, .. } if named == format), "{message}");
+        let (error, message) = read_error(&write_file(&folder, name, b"just some text\n"));
+        assert!(matches!(error, Error::WrongExtension { format: found, .. } if found == format), "{message}");
     }
-    let (error, _) = refusal(&put(&folder, "empty.png", b""));
-    assert!(matches!(error, Error::NotAsNamed { .. }));
+    let (error, _) = read_error(&write_file(&folder, "empty.png", b""));
+    assert!(matches!(error, Error::WrongExtension { .. }));
 }
 
+#[cfg(feature = "ffmpeg")]
 #[test]
-fn file_of_unknown_kind() {
+fn a_file_that_ffmpeg_cannot_read_is_reported() {
     let folder = folder();
-    let (error, message) = refusal(&put(&folder, "film.mp4", b"\0\0\0\x18ftypmp42"));
+    let (error, message) = read_error(&write_file(&folder, "video.mp4", b"\0\0\0\x18ftypmp42"));
     assert!(matches!(error, Error::Unreadable { .. }), "these tests need ffmpeg: {message}");
-    assert!(message.contains("film.mp4: ffmpeg cannot read it"), "{message}");
+    assert!(message.contains("video.mp4: ffmpeg cannot read it"), "{message}");
 }
 
 #[test]
-fn damaged_picture() {
+fn a_truncated_image_is_a_decode_error() {
     let folder = folder();
     for extension in ["png", "jpg", "webp", "tiff"] {
         let path = folder.path().join(format!("a.{extension}"));
-        put_picture(&path, SMALL);
-        let whole = fs::read(&path).unwrap();
-        fs::write(&path, &whole[..20]).unwrap();
-        let (error, message) = refusal(&path);
+        write_image(&path, SMALL);
+        let bytes = fs::read(&path).unwrap();
+        fs::write(&path, &bytes[..20]).unwrap();
+        let (error, message) = read_error(&path);
         assert!(matches!(error, Error::Decode { .. }), "{message}");
     }
 }
 
 #[test]
-fn picture_too_large() {
+fn an_image_above_the_size_limit_is_reported() {
     let folder = folder();
     let path = folder.path().join("a.png");
-    put_picture(&path, SMALL);
+    write_image(&path, SMALL);
     let mut bytes = fs::read(&path).unwrap();
     let side = 40_000u32.to_be_bytes();
     bytes[16..20].copy_from_slice(&side);
@@ -113,7 +114,7 @@ fn picture_too_large() {
     let checksum = crc32(&bytes[12..29]);
     bytes[29..33].copy_from_slice(&checksum.to_be_bytes());
     fs::write(&path, bytes).unwrap();
-    let (error, message) = refusal(&path);
+    let (error, message) = read_error(&path);
     assert!(matches!(error, Error::TooLarge { .. }), "{message}");
     assert!(message.contains("40000x40000"));
 }
@@ -124,20 +125,20 @@ fn crc32(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn folder_without_pictures() {
+fn a_folder_without_images_is_reported() {
     let folder = folder();
-    put(&folder, "readme.txt", b"text");
-    put(&folder, "._a.png", b"what macOS leaves");
-    let (error, _) = refusal(folder.path());
+    write_file(&folder, "readme.txt", b"text");
+    write_file(&folder, "._a.png", b"metadata of macOS");
+    let (error, _) = read_error(folder.path());
     assert!(matches!(error, Error::EmptyFolder { .. }));
 }
 
 #[test]
-fn folder_of_mixed_sizes() {
+fn a_folder_of_images_with_different_sizes_is_reported() {
     let folder = folder();
-    put_picture(&folder.path().join("1.png"), SMALL);
-    put_picture(&folder.path().join("2.png"), Size { h: 5, w: 6 });
-    let (error, message) = refusal(folder.path());
+    write_image(&folder.path().join("1.png"), SMALL);
+    write_image(&folder.path().join("2.png"), Size { h: 5, w: 6 });
+    let (error, message) = read_error(folder.path());
     assert!(matches!(error, Error::MixedSizes { .. }));
     for part in ["1.png", "6x4", "2.png", "6x5"] {
         assert!(message.contains(part), "{message}");
@@ -145,41 +146,41 @@ fn folder_of_mixed_sizes() {
 }
 
 #[test]
-fn folder_with_a_false_picture() {
+fn a_folder_with_a_text_file_named_as_an_image_is_reported() {
     let folder = folder();
-    put_picture(&folder.path().join("1.png"), SMALL);
-    let path = put(&folder, "2.png", b"text");
+    write_image(&folder.path().join("1.png"), SMALL);
+    let path = write_file(&folder, "2.png", b"text");
     let error = open(folder.path()).err().unwrap();
-    let (error, _) = explained(error, &path);
-    assert!(matches!(error, Error::NotAsNamed { .. }));
+    let (error, _) = checked(error, &path);
+    assert!(matches!(error, Error::WrongExtension { .. }));
 }
 
 #[test]
-fn bad_y4m_header() {
+fn an_unknown_chroma_format_in_a_y4m_header_is_reported() {
     let folder = folder();
-    let (error, message) = refusal(&put(&folder, "a.y4m", b"YUV4MPEG2 W2 H2 C411\n"));
+    let (error, message) = read_error(&write_file(&folder, "a.y4m", b"YUV4MPEG2 W2 H2 C411\n"));
     assert!(matches!(error, Error::Header { .. }));
     assert!(message.contains("411"));
 }
 
 #[test]
-fn y4m_truncated_in_its_last_frame() {
+fn a_y4m_file_that_ends_inside_a_frame_is_reported() {
     let folder = folder();
-    let (error, message) = refusal(&put(&folder, "a.y4m", b"YUV4MPEG2 W2 H2 Cmono\nFRAME\nabcdFRAME\nabc"));
+    let (error, message) = read_error(&write_file(&folder, "a.y4m", b"YUV4MPEG2 W2 H2 Cmono\nFRAME\nabcdFRAME\nabc"));
     assert!(matches!(error, Error::Truncated { frame: 2, .. }));
     assert!(message.contains("frame 2"));
 }
 
 #[test]
-fn y4m_with_a_damaged_frame() {
+fn a_y4m_frame_without_its_header_line_is_reported() {
     let folder = folder();
-    let (error, message) = refusal(&put(&folder, "a.y4m", b"YUV4MPEG2 W2 H2 Cmono\nFRAME\nabcdFRAIL\nabcd"));
-    assert!(matches!(error, Error::LostFrame { frame: 2, .. }));
+    let (error, message) = read_error(&write_file(&folder, "a.y4m", b"YUV4MPEG2 W2 H2 Cmono\nFRAME\nabcdFRAIL\nabcd"));
+    assert!(matches!(error, Error::BadFrameHeader { frame: 2, .. }));
     assert!(message.contains("frame 2"));
 }
 
 #[test]
-fn output_of_unknown_kind() {
+fn an_output_name_of_no_known_format_is_reported() {
     let folder = folder();
     let y4m = Kind::Y4m(reseed_media::y4m::Format::for_depth(Depth::Eight));
     for (name, kind, hint) in [
@@ -188,76 +189,70 @@ fn output_of_unknown_kind() {
         ("a.avi", y4m, ".y4m"),
         ("a.png", Kind::Folder, "folder"),
     ] {
-        let (error, message) = output_refusal(&folder.path().join(name), kind);
+        let (error, message) = create_error(&folder.path().join(name), kind);
         assert!(matches!(error, Error::UnknownOutput { .. }), "{message}");
         assert!(message.contains(hint), "{message}");
     }
 }
 
 #[test]
-fn output_into_a_missing_folder() {
+fn an_output_in_a_missing_folder_is_reported() {
     let folder = folder();
     for kind in [Kind::Image, Kind::Folder] {
         let name = if kind == Kind::Image { "none/a.png" } else { "none/a" };
-        let (error, _) = output_refusal(&folder.path().join(name), kind);
+        let (error, _) = create_error(&folder.path().join(name), kind);
         assert!(matches!(error, Error::NoParent { .. }));
     }
 }
 
 #[test]
-fn output_file_where_a_folder_is() {
+fn an_output_file_at_the_path_of_a_folder_is_reported() {
     let folder = folder();
     let path = folder.path().join("a.png");
     fs::create_dir(&path).unwrap();
-    assert!(matches!(output_refusal(&path, Kind::Image).0, Error::IsFolder { .. }));
+    assert!(matches!(create_error(&path, Kind::Image).0, Error::IsFolder { .. }));
 }
 
 #[test]
-fn output_folder_where_a_file_is() {
+fn an_output_folder_at_the_path_of_a_file_is_reported() {
     let folder = folder();
-    let path = put(&folder, "a", b"");
-    assert!(matches!(output_refusal(&path, Kind::Folder).0, Error::IsFile { .. }));
+    let path = write_file(&folder, "a", b"");
+    assert!(matches!(create_error(&path, Kind::Folder).0, Error::IsFile { .. }));
 }
 
 #[test]
-fn output_folder_that_is_not_empty() {
+fn an_output_folder_with_files_is_reported() {
     let folder = folder();
-    put(&folder, "precious.txt", b"");
-    assert!(matches!(output_refusal(folder.path(), Kind::Folder).0, Error::FolderNotEmpty { .. }));
+    write_file(&folder, "notes.txt", b"");
+    assert!(matches!(create_error(folder.path(), Kind::Folder).0, Error::FolderNotEmpty { .. }));
 }
 
 #[test]
-fn output_folder_left_by_an_interrupted_run() {
+fn the_temporary_folder_of_an_interrupted_run_is_reported_and_kept() {
     let folder = folder();
-    let left = folder.path().join("a.partial");
-    fs::create_dir(&left).unwrap();
-    let (error, _) = output_refusal(&folder.path().join("a"), Kind::Folder);
-    assert!(matches!(error, Error::LeftOver { path } if path == left));
-    assert!(left.is_dir());
+    let temporary = folder.path().join("a.partial");
+    fs::create_dir(&temporary).unwrap();
+    let (error, _) = create_error(&folder.path().join("a"), Kind::Folder);
+    assert!(matches!(error, Error::TemporaryExists { path } if path == temporary));
+    assert!(temporary.is_dir());
 }
 
 #[test]
-fn picture_that_its_format_cannot_hold() {
+fn an_image_too_wide_for_its_format_is_an_encode_error() {
     let folder = folder();
     let path = folder.path().join("a.webp");
     let size = Size { h: 1, w: 20_000 };
     let mut sink = create(&path, &info(Kind::Image, size)).unwrap();
-    let (error, message) = explained(sink.write(&grey(size)).unwrap_err(), &path);
+    let (error, message) = checked(sink.write(&grey(size)).unwrap_err(), &path);
     assert!(matches!(error, Error::Encode { .. }), "{message}");
 }
 
+#[cfg(not(feature = "ffmpeg"))]
 #[test]
-fn output_that_stops_taking_bytes() {
-    struct Full;
-    impl std::io::Write for Full {
-        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
-            Err(std::io::ErrorKind::StorageFull.into())
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let sink = reseed_media::y4m::Writer::new(Full, "disk", &info(Kind::Image, SMALL)).unwrap();
-    let (error, _) = explained(Box::new(sink).finish().unwrap_err(), Path::new("disk"));
-    assert!(matches!(error, Error::Write { .. }));
+fn a_video_without_the_ffmpeg_feature_is_reported() {
+    let folder = folder();
+    let (error, message) = read_error(&write_file(&folder, "video.mp4", b"\0\0\0\x18ftypmp42"));
+    assert!(matches!(error, Error::FfmpegDisabled { .. }), "{message}");
+    let (error, message) = create_error(&folder.path().join("out.mkv"), Kind::Folder);
+    assert!(matches!(error, Error::FfmpegDisabled { .. }), "{message}");
 }

@@ -1,4 +1,4 @@
-//! Files and folders, written and read back.
+//! Files and folders are written and read back.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -21,7 +21,7 @@ fn info(kind: Kind, depth: Depth) -> Info {
     }
 }
 
-/// A smooth picture, so that lossy formats keep close to it.
+/// A smooth frame, which lossy formats change little.
 fn gradient(depth: Depth) -> Frame {
     let value = |i: usize| {
         let (pixel, channel) = (i / 3, i % 3);
@@ -52,7 +52,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn lossless_pictures_come_back_as_they_were() {
+fn lossless_images_are_read_back_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     for (name, depth) in [
         ("8.png", Depth::Eight),
@@ -71,7 +71,7 @@ fn lossless_pictures_come_back_as_they_were() {
 }
 
 #[test]
-fn alpha_comes_back_beside_its_colours_where_the_format_holds_it() {
+fn alpha_is_read_back_if_the_format_stores_it() {
     let folder = tempfile::tempdir().unwrap();
     let ramp: Vec<f32> = (0..SIZE.pixels()).map(|i| i as f32 / SIZE.pixels() as f32).collect();
     for (name, depth, kept) in [
@@ -92,7 +92,7 @@ fn alpha_comes_back_beside_its_colours_where_the_format_holds_it() {
 }
 
 #[test]
-fn a_folder_has_alpha_where_one_of_its_pictures_has() {
+fn a_folder_has_alpha_if_one_of_its_images_has() {
     let folder = tempfile::tempdir().unwrap();
     let opaque = gradient(Depth::Eight);
     let clear = Frame { alpha: Some(Samples::U8(vec![7; SIZE.pixels()])), ..opaque.clone() };
@@ -103,7 +103,7 @@ fn a_folder_has_alpha_where_one_of_its_pictures_has() {
 }
 
 #[test]
-fn jpeg_keeps_close_and_eight_bit_formats_take_deep_frames() {
+fn formats_of_eight_bits_store_deep_frames_with_small_loss() {
     let folder = tempfile::tempdir().unwrap();
     for (name, at_least) in [("a.jpg", 35.0), ("a.webp", 50.0)] {
         let path = folder.path().join(name);
@@ -117,7 +117,7 @@ fn jpeg_keeps_close_and_eight_bit_formats_take_deep_frames() {
 }
 
 #[test]
-fn content_decides_where_the_extension_is_wrong() {
+fn the_content_determines_the_format_not_the_extension() {
     let folder = tempfile::tempdir().unwrap();
     let (png, jpg) = (folder.path().join("a.png"), folder.path().join("a.jpg"));
     write_all(&png, &info(Kind::Image, Depth::Eight), &[gradient(Depth::Eight)]);
@@ -126,7 +126,7 @@ fn content_decides_where_the_extension_is_wrong() {
 }
 
 #[test]
-fn alpha_is_dropped_and_grey_is_expanded() {
+fn colours_under_alpha_are_kept_and_grey_is_expanded() {
     let folder = tempfile::tempdir().unwrap();
     let rgba = folder.path().join("rgba.png");
     image::RgbaImage::from_pixel(2, 1, image::Rgba([10, 20, 30, 0])).save(&rgba).unwrap();
@@ -137,7 +137,7 @@ fn alpha_is_dropped_and_grey_is_expanded() {
     assert_eq!(read_all(&grey).1[0].samples, Samples::U16(vec![40_000; 3]));
 }
 
-/// A camera held sideways says so in a tag, and so do the sizes that are read before any pixel.
+/// The size in the headers must be rotated like the pixels.
 #[test]
 fn the_orientation_tag_is_applied() {
     let folder = tempfile::tempdir().unwrap();
@@ -148,16 +148,16 @@ fn the_orientation_tag_is_applied() {
     let plain = fs::read(&path).unwrap();
     fs::write(&path, [&plain[..2], exif, &plain[2..]].concat()).unwrap();
 
-    let turned = Size { h: SIZE.w, w: SIZE.h };
+    let rotated = Size { h: SIZE.w, w: SIZE.h };
     let frame = read_all(&path).1.remove(0);
-    assert_eq!(frame.size, turned);
-    assert_eq!(open(folder.path()).unwrap().info().size, turned);
+    assert_eq!(frame.size, rotated);
+    assert_eq!(open(folder.path()).unwrap().info().size, rotated);
     let (upright, frame) = (upright.to_unit(), frame.to_unit());
-    assert_eq!(frame[..3], upright[3 * SIZE.w * (SIZE.h - 1)..][..3], "the lower left corner is now the upper left");
+    assert_eq!(frame[..3], upright[3 * SIZE.w * (SIZE.h - 1)..][..3], "the lower left corner becomes the upper left");
 }
 
 #[test]
-fn colour_profiles_pass_through() {
+fn colour_profiles_are_copied_to_the_output() {
     let folder = tempfile::tempdir().unwrap();
     let mut profile = vec![7u8; 64];
     profile[16..20].copy_from_slice(b"RGB ");
@@ -174,7 +174,7 @@ fn a_folder_keeps_its_names_and_natural_order() {
     let folder = tempfile::tempdir().unwrap();
     let input = folder.path().join("in");
     fs::create_dir(&input).unwrap();
-    fs::write(input.join("notes.txt"), "passed over").unwrap();
+    fs::write(input.join("notes.txt"), "ignored").unwrap();
     let shades = [("f2.png", 0.2), ("f10.TIFF", 0.4), ("f100.webp", 0.6)];
     for (name, shade) in shades {
         let frame = Frame::from_unit(SIZE, &vec![shade; 3 * SIZE.pixels()], Depth::Eight);
@@ -194,7 +194,7 @@ fn a_folder_keeps_its_names_and_natural_order() {
 }
 
 #[test]
-fn a_folder_without_names_is_numbered_and_may_replace_an_empty_one() {
+fn a_folder_without_names_is_numbered_and_can_replace_an_empty_folder() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("out");
     fs::create_dir(&output).unwrap();
@@ -204,7 +204,7 @@ fn a_folder_without_names_is_numbered_and_may_replace_an_empty_one() {
 }
 
 #[test]
-fn one_deep_picture_makes_a_folder_deep() {
+fn a_folder_has_the_depth_of_its_deepest_image() {
     let folder = tempfile::tempdir().unwrap();
     for (name, depth) in [("1.png", Depth::Eight), ("2.png", Depth::Sixteen)] {
         write_all(&folder.path().join(name), &info(Kind::Image, depth), &[gradient(depth)]);
@@ -213,17 +213,17 @@ fn one_deep_picture_makes_a_folder_deep() {
 }
 
 #[test]
-fn a_file_appears_whole_and_only_when_finished() {
+fn an_output_file_is_replaced_only_when_finished() {
     let folder = tempfile::tempdir().unwrap();
     for (name, kind) in
         [("a.png", Kind::Image), ("a.y4m", Kind::Y4m(y4m::Format::for_depth(Depth::Eight))), ("plain.y4m", Kind::Image)]
     {
         let path = folder.path().join(name);
-        fs::write(&path, "the old one").unwrap();
+        fs::write(&path, "old content").unwrap();
         let mut sink = create(&path, &info(kind, Depth::Eight)).unwrap();
         sink.write(&gradient(Depth::Eight)).unwrap();
         assert_eq!(names(folder.path()), [format!(".{name}.partial"), name.to_owned()]);
-        assert_eq!(fs::read(&path).unwrap(), b"the old one");
+        assert_eq!(fs::read(&path).unwrap(), b"old content");
         sink.finish().unwrap();
         assert_eq!(names(folder.path()), [name]);
         assert_eq!(read_all(&path).1.len(), 1);
@@ -232,7 +232,7 @@ fn a_file_appears_whole_and_only_when_finished() {
 }
 
 #[test]
-fn a_dropped_sink_leaves_nothing_behind() {
+fn a_sink_dropped_unfinished_removes_its_files() {
     let folder = tempfile::tempdir().unwrap();
     for (name, kind) in [("a.png", Kind::Image), ("a.y4m", Kind::Image), ("a", Kind::Folder)] {
         let mut sink = create(&folder.path().join(name), &info(kind, Depth::Eight)).unwrap();
@@ -243,7 +243,7 @@ fn a_dropped_sink_leaves_nothing_behind() {
 }
 
 #[test]
-fn the_sample_is_nine_frames_of_a_moving_picture() {
+fn the_sample_has_nine_different_frames() {
     let mut clip = sample();
     assert_eq!((clip.info().size, clip.info().frames), (Size { h: 64, w: 96 }, Some(9)));
     assert_eq!(clip.info().rate, Rate { num: 24, den: 1 });
@@ -254,7 +254,7 @@ fn the_sample_is_nine_frames_of_a_moving_picture() {
 }
 
 #[test]
-fn a_clip_written_again_differs_only_by_rounding() {
+fn a_clip_written_and_read_again_differs_only_by_rounding() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("again.y4m");
     let mut clip = sample();

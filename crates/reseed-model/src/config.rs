@@ -1,50 +1,50 @@
-//! Sizes of a VAE, read off its tensors.
+//! Configuration of a VAE, detected from its tensors.
 
 use reseed_ops::Shape;
 
 use crate::error::{Error, Result};
-use crate::weights::{Model, Source};
+use crate::weights::{Network, Source};
 
-/// Groups of every norm, unless the file says otherwise.
+/// Groups per norm, unless the metadata sets `groups`.
 const GROUPS: usize = 32;
-/// `vae.scaling_factor` of the public 3B and 7B configurations, unless the file says otherwise.
+/// `vae.scaling_factor` of the public 3B and 7B configurations, unless the metadata sets `scaling_factor`.
 const SCALING_FACTOR: f32 = 0.9152;
 
-/// Sizes of a causal video VAE.
+/// Configuration of a causal video VAE.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Width of each level, full resolution first.
+    /// Channels of each level, full resolution first.
     pub channels: Vec<usize>,
-    /// Residual blocks of an encoder level.
+    /// Residual blocks per encoder level.
     pub layers: usize,
-    /// Residual blocks of a decoder level; in the public layout one more than the encoder's.
+    /// Residual blocks per decoder level. The public checkpoint has one more than in the encoder.
     pub decoder_layers: usize,
-    /// Whether the lowest resolution attends over the whole frame between its two residual blocks.
+    /// Whether the mid block has self-attention over each frame.
     pub attention: bool,
     /// Channels of the latent.
     pub latent: usize,
-    /// Channels of a picture.
+    /// Channels of a frame.
     pub image: usize,
-    /// How many of the deepest level changes also halve time.
+    /// Number of resampling stages, the deepest ones, that also halve time.
     pub temporal_stages: usize,
-    /// Groups of every norm.
+    /// Groups per norm.
     pub groups: usize,
-    /// What the latent is multiplied with on its way to the transformer.
+    /// Factor between the latents of the VAE and those of the transformer.
     pub scaling_factor: f32,
 }
 
 impl Config {
-    /// The public checkpoint.
+    /// Configuration of the public checkpoint.
     pub fn full() -> Config {
         Config::with_channels(&[128, 256, 512, 512], GROUPS)
     }
 
-    /// Small enough for tests and for a first look.
+    /// Small configuration for tests.
     pub fn tiny() -> Config {
         Config::with_channels(&[8, 16, 32, 32], 4)
     }
 
-    /// The public layout at other widths.
+    /// The public architecture with other channel counts.
     pub fn with_channels(channels: &[usize], groups: usize) -> Config {
         Config {
             channels: channels.to_vec(),
@@ -59,32 +59,32 @@ impl Config {
         }
     }
 
-    /// Reads the sizes off a source's shapes and metadata. [`crate::weights::check`] then holds every tensor against them.
+    /// Detects the configuration from the shapes and the metadata of a source. Loading then checks every tensor.
     pub fn detect(source: &dyn Source) -> Result<Config> {
         let dims = |name: &str| source.shapes().get(name).map(|shape| shape.dims());
-        let needed = |name: &str, rank: usize| match dims(name) {
+        let required = |name: &str, rank: usize| match dims(name) {
             Some(dims) if dims.len() == rank && dims.iter().all(|&d| d > 0) => Ok(dims),
             Some(dims) => {
-                let (found, needed) = (Shape::from(dims), Shape::from(&vec![0; rank][..]));
-                Err(Error::WrongShape { path: source.path().into(), name: name.into(), found, needed })
+                let (found, expected) = (Shape::from(dims), Shape::from(&vec![0; rank][..]));
+                Err(Error::WrongShape { path: source.path().into(), name: name.into(), found, expected })
             }
-            None => Err(Error::Missing { path: source.path().into(), name: name.into(), model: Model::Vae }),
+            None => Err(Error::MissingTensor { path: source.path().into(), name: name.into(), network: Network::Vae }),
         };
-        let image = needed("encoder.conv_in.weight", 5)?[1];
-        let latent = needed("decoder.conv_in.weight", 5)?[1];
+        let image = required("encoder.conv_in.weight", 5)?[1];
+        let latent = required("decoder.conv_in.weight", 5)?[1];
         let count = |name: &dyn Fn(usize) -> String| (0..).take_while(|&i| dims(&name(i)).is_some()).count();
         let levels = count(&|i| format!("encoder.down_blocks.{i}.resnets.0.conv1.weight"));
         let layers = count(&|j| format!("encoder.down_blocks.0.resnets.{j}.conv1.weight"));
-        needed("encoder.down_blocks.0.resnets.0.conv1.weight", 5)?;
+        required("encoder.down_blocks.0.resnets.0.conv1.weight", 5)?;
         let any = |start: &str| source.shapes().keys().any(|name| name.starts_with(start));
         let decoder_layers = (0..).take_while(|j| any(&format!("decoder.up_blocks.0.resnets.{j}."))).count();
-        needed("decoder.up_blocks.0.resnets.0.conv1.weight", 5)?;
-        let attention = ["encoder", "decoder"].iter().any(|half| any(&format!("{half}.mid_block.attentions.")));
+        required("decoder.up_blocks.0.resnets.0.conv1.weight", 5)?;
+        let attention = ["encoder", "decoder"].iter().any(|coder| any(&format!("{coder}.mid_block.attentions.")));
         let mut channels = Vec::new();
         let mut temporal_stages = 0;
         for i in 0..levels {
-            channels.push(needed(&format!("encoder.down_blocks.{i}.resnets.0.conv1.weight"), 5)?[0]);
-            if i + 1 < levels && needed(&format!("encoder.down_blocks.{i}.downsamplers.0.conv.weight"), 5)?[2] > 1 {
+            channels.push(required(&format!("encoder.down_blocks.{i}.resnets.0.conv1.weight"), 5)?[0]);
+            if i + 1 < levels && required(&format!("encoder.down_blocks.{i}.downsamplers.0.conv.weight"), 5)?[2] > 1 {
                 temporal_stages += 1;
             }
         }
@@ -103,27 +103,27 @@ impl Config {
         })
     }
 
-    /// Pixels per latent row or column.
+    /// Pixels per latent pixel along each side.
     pub fn spatial_factor(&self) -> usize {
         1 << (self.channels.len() - 1)
     }
 
-    /// Frames per latent frame behind the first.
+    /// Frames per latent frame after the first.
     pub fn temporal_factor(&self) -> usize {
         1 << self.temporal_stages
     }
 
-    /// Whether the step down from level `i` halves time.
-    pub fn down_time(&self, i: usize) -> bool {
+    /// Whether the downsampler of encoder level `i` halves time.
+    pub(crate) fn down_time(&self, i: usize) -> bool {
         i + 1 + self.temporal_stages >= self.channels.len()
     }
 
-    /// Whether the step up behind decoder level `i` doubles time.
-    pub fn up_time(&self, i: usize) -> bool {
+    /// Whether the upsampler of decoder level `i` doubles time.
+    pub(crate) fn up_time(&self, i: usize) -> bool {
         i < self.temporal_stages
     }
 
-    /// Every tensor of the checkpoint: name and shape.
+    /// Name and shape of every tensor of the checkpoint.
     pub fn tensors(&self) -> Vec<(String, Shape)> {
         let mut list = Tensors(Vec::new());
         let (levels, top) = (self.channels.len(), *self.channels.last().expect("a VAE has levels"));
@@ -177,8 +177,8 @@ fn metadata<T: std::str::FromStr>(
         path: source.path().into(),
         key,
         value: text,
-        needed: match key {
-            "groups" => "it must be a whole number that divides the width of every level".into(),
+        expected: match key {
+            "groups" => "it must be an integer that divides the channels of every level".into(),
             _ => "it must be a positive number".into(),
         },
     })
@@ -230,22 +230,22 @@ mod tests {
     use crate::weights::formula::Formula;
 
     #[test]
-    fn the_public_checkpoint_has_250_tensors_of_250_million_values() {
+    fn public_checkpoint_has_250_tensors_of_250_million_values() {
         let tensors = Config::full().tensors();
         assert_eq!(tensors.len(), 250);
         assert_eq!(tensors.iter().map(|(_, shape)| shape.count()).sum::<usize>(), 250_648_227);
     }
 
     #[test]
-    fn sizes_are_read_off_the_tensors() {
+    fn configuration_is_detected_from_the_tensors() {
         let mut odd = Config::with_channels(&[6, 12, 18], 3);
         odd.latent = 5;
         odd.image = 4;
         odd.layers = 1;
         odd.temporal_stages = 1;
-        let mut light = Config::tiny();
-        (light.layers, light.decoder_layers, light.attention, light.groups) = (2, 1, false, 1);
-        for config in [Config::tiny(), Config::full(), odd, light] {
+        let mut reduced = Config::tiny();
+        (reduced.layers, reduced.decoder_layers, reduced.attention, reduced.groups) = (2, 1, false, 1);
+        for config in [Config::tiny(), Config::full(), odd, reduced] {
             let source = Formula::new(config.tensors(), config.groups, 1);
             assert_eq!(Config::detect(&source).unwrap(), config);
         }

@@ -2,177 +2,177 @@ use std::path::PathBuf;
 
 use reseed_ops::Shape;
 
-use crate::weights::Model;
+use crate::weights::Network;
 
-/// Why a model could not be loaded or run.
+/// Failure to load or run a model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused to read or write a file.
+    /// A file cannot be read or written.
     #[error("{path}: {source}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// Too short for a header, or a header whose length cannot be true.
+    /// The length of a safetensors header is impossible.
     #[error("{path}: not a safetensors file: its header claims {header} bytes, the file has {file}")]
-    HeaderLength {
+    InvalidHeaderLength {
         /// The file.
         path: PathBuf,
-        /// Length the first eight bytes claim.
+        /// Header length in the first eight bytes.
         header: u64,
         /// Length of the file.
         file: u64,
     },
-    /// The header is not the JSON it should be.
+    /// A safetensors header cannot be parsed.
     #[error("{path}: not a safetensors file: {reason}")]
-    Header {
+    InvalidHeader {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
-    /// A tensor's place in the file contradicts its shape, its neighbours or the file's length.
-    #[error("{path}: `{name}` should stand at bytes {start}..{end} of {available}: {reason}")]
-    Extent {
+    /// The data offsets of a tensor contradict its shape, another tensor or the length of the file.
+    #[error("{path}: `{name}` has data offsets {start}..{end} of {available} bytes: {reason}")]
+    InvalidOffsets {
         /// The file.
         path: PathBuf,
         /// The tensor.
         name: String,
         /// First byte of its data.
         start: u64,
-        /// Byte behind its data.
+        /// End of its data.
         end: u64,
         /// Bytes of data in the file.
         available: u64,
-        /// What contradicts.
+        /// Reason.
         reason: &'static str,
     },
-    /// A tensor of a type that cannot be used here.
-    #[error("{path}: `{name}` is {found}; use a file with {known} tensors")]
-    WrongType {
+    /// The element type of a tensor is not supported.
+    #[error("{path}: `{name}` is {found}; use a file with {supported} tensors")]
+    UnsupportedType {
         /// The file.
         path: PathBuf,
         /// The tensor.
         name: String,
-        /// Its type, as the file spells it.
+        /// Its type, as written in the file.
         found: String,
-        /// Types that can be used.
-        known: &'static str,
+        /// Supported types.
+        supported: &'static str,
     },
-    /// A GGUF file that contradicts itself.
+    /// A GGUF file cannot be parsed.
     #[error("{path}: not a usable GGUF file: {reason}")]
-    Gguf {
+    InvalidGguf {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
-    /// A GGUF file of some other network.
-    #[error("{path}: a GGUF file of architecture `{found}`, not of {}", Model::Dit)]
-    Architecture {
+    /// A GGUF file contains another network.
+    #[error("{path}: a GGUF file of architecture `{found}`; expected {}", Network::Dit)]
+    WrongArchitecture {
         /// The file.
         path: PathBuf,
-        /// What it says of itself.
+        /// Architecture in the metadata.
         found: String,
     },
-    /// A file of PyTorch that is not one tensor.
+    /// A PyTorch file does not contain exactly one tensor.
     #[error("{path}: not a tensor saved by PyTorch: {reason}")]
-    Torch {
+    InvalidTorchFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
-    /// A model folder lacks a file.
-    #[error("{folder}: this model folder lacks {}", lacking(*model))]
-    NoModelFile {
+    /// A model folder lacks the file of a network.
+    #[error("{folder}: this model folder lacks {}", missing_file(*network))]
+    MissingFile {
         /// The folder.
         folder: PathBuf,
-        /// What is not there.
-        model: Model,
+        /// The network.
+        network: Network,
     },
-    /// A model folder with several transformers.
-    #[error("{folder}: both {first} and {second} are here; leave one, or rename it to dit.safetensors or dit.gguf")]
-    WhichDit {
+    /// A model folder contains several transformers.
+    #[error("{folder}: found both {first} and {second}; keep one, or rename it to dit.safetensors or dit.gguf")]
+    AmbiguousDit {
         /// The folder.
         folder: PathBuf,
-        /// One of them.
+        /// First file.
         first: String,
-        /// Another.
+        /// Second file.
         second: String,
     },
-    /// A model without a text embedding.
+    /// A model folder lacks the text embedding.
     #[error("{folder}: this model folder lacks its text embedding; add pos_emb.pt or pos_emb.safetensors")]
-    NoText {
+    MissingText {
         /// The folder.
         folder: PathBuf,
     },
-    /// A file of text embeddings, none of them by the right name.
-    #[error("{path}: one of its {count} tensors must be called `positive_conditioning`")]
-    WhichText {
+    /// A file of text embeddings has several tensors, none with the expected name.
+    #[error("{path}: none of its {count} tensors is named `positive_conditioning`; rename the text embedding")]
+    AmbiguousText {
         /// The file.
         path: PathBuf,
-        /// How many tensors it holds.
+        /// Number of tensors.
         count: usize,
     },
-    /// A tensor that the model needs is not in the file.
-    #[error("{path}: `{name}` is missing; is this {model}?")]
-    Missing {
+    /// A file lacks a tensor of the network.
+    #[error("{path}: `{name}` is missing; use {network}")]
+    MissingTensor {
         /// The file.
         path: PathBuf,
         /// The tensor.
         name: String,
-        /// What the file should hold.
-        model: Model,
+        /// The expected network.
+        network: Network,
     },
-    /// Matrices that other tensors scale.
+    /// The matrices of a file have separate scales.
     #[error(
         "{path}: `{name}` belongs to scaled weights, which are not supported; use a plain f16, f8_e4m3fn or GGUF file"
     )]
-    Scaled {
+    ScaledWeights {
         /// The file.
         path: PathBuf,
-        /// The first tensor that says so.
+        /// First tensor of scales.
         name: String,
     },
-    /// A tensor has another shape than the model needs.
-    #[error("{path}: `{name}` is {found}, this model needs {needed}")]
+    /// The shape of a tensor does not match the network.
+    #[error("{path}: `{name}` is {found}, this model needs {expected}")]
     WrongShape {
         /// The file.
         path: PathBuf,
         /// The tensor.
         name: String,
-        /// What the file has.
+        /// Shape in the file.
         found: Shape,
-        /// What the other tensors imply.
-        needed: Shape,
+        /// Shape that the other tensors imply.
+        expected: Shape,
     },
-    /// The file holds tensors that no part of the model uses.
-    #[error("{path}: {count} tensors are not part of this model, first `{first}`")]
-    Extra {
+    /// A file has tensors that are not part of the network.
+    #[error("{path}: {count} tensors are not part of this model, first `{first}`; use an unmodified checkpoint")]
+    UnexpectedTensors {
         /// The file.
         path: PathBuf,
-        /// How many.
+        /// Number of these tensors.
         count: usize,
-        /// The first by name.
+        /// First of them by name.
         first: String,
     },
-    /// A value in the file's metadata makes no sense.
-    #[error("{path}: metadata `{key}` is \"{value}\"; {needed}")]
+    /// A metadata value is invalid.
+    #[error("{path}: metadata `{key}` is \"{value}\"; {expected}")]
     Metadata {
         /// The file.
         path: PathBuf,
         /// The key.
         key: &'static str,
-        /// What the file has.
+        /// Value in the file.
         value: String,
-        /// What it should be.
-        needed: String,
+        /// Requirement on the value.
+        expected: String,
     },
-    /// A saved clip state does not belong to this model or device.
+    /// A saved state does not match the model or the device.
     #[error("saved state: {0}")]
     State(String),
     /// The device failed.
@@ -180,10 +180,10 @@ pub enum Error {
     Device(reseed_ops::Error),
 }
 
-fn lacking(model: Model) -> &'static str {
-    match model {
-        Model::Vae => "its VAE; add vae.safetensors or ema_vae_fp16.safetensors",
-        Model::Dit => {
+fn missing_file(network: Network) -> &'static str {
+    match network {
+        Network::Vae => "its VAE; add vae.safetensors or ema_vae_fp16.safetensors",
+        Network::Dit => {
             "its transformer; add dit.safetensors, dit.gguf or a public file such as seedvr2_ema_3b_fp16.safetensors"
         }
     }
@@ -191,7 +191,7 @@ fn lacking(model: Model) -> &'static str {
 
 impl From<reseed_ops::Error> for Error {
     fn from(error: reseed_ops::Error) -> Error {
-        // A weight that could not be read travels through the device as a stranger; here it is at home again.
+        // A device wraps errors of the closures that read weights. Unwrap those of this crate.
         match error {
             reseed_ops::Error::Weight(inner) => match inner.downcast::<Error>() {
                 Ok(error) => *error,

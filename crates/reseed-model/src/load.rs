@@ -1,37 +1,39 @@
-//! Brings layers from a source onto a device, each tensor once.
+//! Loads layers from a source to a device, each tensor once.
 
 use std::cell::Cell;
 
-use reseed_ops::{Conv, ConvData, ConvSpec, Linear, LinearSpec, Norm, Ops, Thw, Upsample, UpsampleData, UpsampleSpec};
+use reseed_ops::{
+    Conv, ConvData, ConvSpec, Device, Linear, LinearSpec, Norm, Thw, Upsample, UpsampleData, UpsampleSpec, offload,
+};
 
 use crate::config::Config;
 use crate::error::Result;
 use crate::weights::Source;
 
-/// Added to every variance, in every public configuration.
+/// Added to every variance, in all public configurations.
 const EPS: f32 = 1e-6;
 
-/// Hands out layers by name; slots number the layers that keep a cache.
+/// Loads layers by name, and numbers the cache slots.
 pub(crate) struct Loader<'a> {
-    pub ops: &'a dyn Ops,
+    pub ops: &'a dyn Device,
     pub source: &'a dyn Source,
     pub config: &'a Config,
-    /// Whether layers wait in the host's memory.
+    /// Whether weights are offloaded.
     pub offloaded: bool,
     slots: Cell<usize>,
 }
 
 impl<'a> Loader<'a> {
-    pub fn new(ops: &'a dyn Ops, source: &'a dyn Source, config: &'a Config) -> Self {
+    pub fn new(ops: &'a dyn Device, source: &'a dyn Source, config: &'a Config) -> Self {
         Loader { ops, source, config, offloaded: false, slots: Cell::new(0) }
     }
 
-    /// The same with layers that wait in the host's memory.
+    /// Sets whether weights are offloaded.
     pub fn offloaded(self, offloaded: bool) -> Self {
         Loader { offloaded, ..self }
     }
 
-    /// The slot that the next layer gets.
+    /// The next slot.
     pub fn next_slot(&self) -> usize {
         self.slots.get()
     }
@@ -47,14 +49,14 @@ impl<'a> Loader<'a> {
 
     pub fn conv(&self, name: &str, spec: ConvSpec) -> Result<Conv> {
         let conv = self.ops.conv_weights(spec, &|| Ok(self.read(name)?))?;
-        Ok(if self.offloaded { self.ops.offload_conv(&conv)? } else { conv })
+        Ok(if self.offloaded { offload(self.ops, &conv)? } else { conv })
     }
 
     pub fn norm(&self, name: &str, channels: usize) -> Result<Norm> {
         Ok(self.ops.norm_weights(self.config.groups, EPS, channels, &|| Ok(self.read(name)?))?)
     }
 
-    /// Several linear layers of `d` columns, one below the other.
+    /// Several linear layers of `d` columns as one, their rows concatenated.
     pub fn linears(&self, names: &[String], d: usize) -> Result<Linear> {
         let read = || {
             let mut all = ConvData { weight: Vec::new(), bias: Vec::new() };
@@ -66,7 +68,7 @@ impl<'a> Loader<'a> {
             Ok(all.into())
         };
         let linear = self.ops.linear_weights(LinearSpec::floats(d, d * names.len()), &read)?;
-        Ok(if self.offloaded { self.ops.offload_linear(&linear)? } else { linear })
+        Ok(if self.offloaded { offload(self.ops, &linear)? } else { linear })
     }
 
     /// `upscale_conv`, shuffle and `conv` as one layer.
@@ -76,11 +78,11 @@ impl<'a> Loader<'a> {
             Ok(UpsampleData { upscale, conv: self.read(&format!("{name}.conv"))? })
         };
         let upsample = self.ops.upsample_weights(spec, &read)?;
-        Ok(if self.offloaded { self.ops.offload_upsample(&upsample)? } else { upsample })
+        Ok(if self.offloaded { offload(self.ops, &upsample)? } else { upsample })
     }
 }
 
-/// 3x3x3, the plane's size kept.
+/// 3x3x3 with padding: the plane keeps its size.
 pub(crate) fn cube(c_in: usize, c_out: usize) -> ConvSpec {
     ConvSpec::same(c_in, c_out, Thw::new(3, 3, 3))
 }

@@ -1,25 +1,26 @@
-//! The model that travels inside the library: a small one of the same family, trained for this engine (`training/`), for a
-//! first look and for machines that a large one is too much for.
+//! The embedded default model: a small model of the same family, trained for this engine (`training/`), for first tests
+//! and small machines.
 //!
-//! Its files are part of the program and stay where they are: nothing is read from them before a tensor is wanted.
+//! Its files are part of the binary. Opening them reads only the headers; a tensor is read on request.
 
 use crate::error::Result;
 use crate::weights::safetensors::Safetensors;
 
-/// What it is called.
+/// Name of the model.
 pub const NAME: &str = "nano";
 
-/// The VAE's file.
+/// Bytes of the VAE file.
 pub static VAE: &[u8] = include_bytes!("../assets/nano/vae.safetensors");
-/// The transformer's file, which holds its text as well ([`Text::within`](crate::Text::within)).
+/// Bytes of the transformer file. It includes the text embedding: see
+/// [`TextEmbedding::from_weights`](crate::TextEmbedding::from_weights).
 pub static DIT: &[u8] = include_bytes!("../assets/nano/dit.safetensors");
 
-/// The VAE's weights.
+/// Opens the weights of the VAE.
 pub fn vae() -> Result<Safetensors> {
     Safetensors::embedded("nano (VAE)", VAE)
 }
 
-/// The transformer's weights.
+/// Opens the weights of the transformer.
 pub fn dit() -> Result<Safetensors> {
     Safetensors::embedded("nano (transformer)", DIT)
 }

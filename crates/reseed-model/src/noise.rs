@@ -1,10 +1,10 @@
-//! Seeded noise, made on the host so that every device starts from identical numbers.
+//! Seeded noise, generated on the host so that every device uses identical numbers.
 
 use std::f64::consts::TAU;
 
 use rayon::prelude::*;
 
-/// Four words from a counter and a key: Philox 4x32 of ten rounds.
+/// Philox 4x32 with ten rounds: four random words from a counter and a key.
 fn philox(mut counter: [u32; 4], key: u64) -> [u32; 4] {
     let (mut k0, mut k1) = (key as u32, (key >> 32) as u32);
     for _ in 0..10 {
@@ -17,8 +17,8 @@ fn philox(mut counter: [u32; 4], key: u64) -> [u32; 4] {
     counter
 }
 
-/// `count` standard normal numbers. Number `i` depends on the seed and on `i` alone; it is the number that thread `i` of
-/// a CUDA generator draws first.
+/// `count` standard normal numbers. Number `i` depends only on the seed and `i`: it is the first number that thread `i`
+/// of PyTorch's CUDA generator draws.
 pub fn normal(seed: u64, count: usize) -> Vec<f32> {
     let number = |i: usize| {
         let words = philox([0, 0, i as u32, (i as u64 >> 32) as u32], seed);
@@ -33,14 +33,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stream_is_the_one_cuda_users_know() {
+    fn numbers_match_the_generator_of_pytorch_on_cuda() {
         let close = |got: &[f32], want: &[f32]| got.iter().zip(want).all(|(g, w)| (g - w).abs() < 2e-6);
         assert!(close(&normal(42, 4), &[0.19401887, 2.161374, -0.17205061, 0.84906006]));
         assert!(close(&normal(0, 4), &[-0.9246624, -0.42534393, -2.6438458, 0.14518386]));
     }
 
     #[test]
-    fn numbers_do_not_depend_on_how_many_are_drawn() {
+    fn numbers_do_not_depend_on_the_count() {
         assert_eq!(normal(7, 1000)[..10], normal(7, 10)[..]);
     }
 

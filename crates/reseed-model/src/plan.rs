@@ -1,4 +1,6 @@
-//! Slices in time and tiles in space, as integers and weights. No tensor is touched here.
+//! Partition of a clip into slices of frames and spatial tiles, and the plan of its temporal caches.
+//!
+//! The functions work on integers and blend weights. They touch no tensor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::f64::consts::PI;
@@ -6,41 +8,50 @@ use std::ops::Range;
 
 use reseed_ops::{Hw, Placement};
 
-/// How a clip's memory is kept between and within slices. Whatever it says, the result is the same to rounding.
+/// Schedule of a coder: frames per chunk and residency of the temporal caches. Results differ by rounding at most.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachePlan {
-    /// Frames that run together in the levels next to the pictures.
-    pub at_once: usize,
-    /// How many levels of the decoder these are.
-    pub levels: usize,
-    /// Layers whose cache waits in the host's memory.
+    /// Frames per chunk in the levels of the highest resolution.
+    pub chunk_frames: usize,
+    /// Number of decoder levels that run in chunks.
+    pub chunk_levels: usize,
+    /// Slots of the layers whose temporal cache is offloaded to host memory.
     pub offloaded: BTreeSet<usize>,
-    /// Their leads, where not as usual: one, or none with strips. See [`CachePlan::lead`].
-    pub leads: BTreeMap<usize, usize>,
-    /// Whether all frames of a slice pass such a layer, those that run together one after the other, before any goes on
-    /// to the next: its cache then travels once a slice.
-    pub abreast: bool,
-    /// Whether convolutions of one frame read such a cache from there, some rows at a time, unless it comes before they run.
+    /// Prefetch distances that differ from the default. See [`CachePlan::prefetch_distance`].
+    pub prefetch_distances: BTreeMap<usize, usize>,
+    /// Whether chunks run breadth-first: all chunks of a slice pass an offloaded layer before any chunk enters the next
+    /// layer, so that the cache is copied once per slice. Otherwise chunks run depth-first.
+    pub breadth_first: bool,
+    /// Whether a convolution of one frame reads an offloaded cache in strips of rows, unless the cache is prefetched.
     pub strips: bool,
 }
 
 impl Default for CachePlan {
-    /// Two frames together, which are as many as a layer keeps: its cache is then its last input, and nothing is copied.
+    /// Two frames per chunk. A layer caches two frames: the cache is the last chunk itself, and no copy is needed.
     fn default() -> CachePlan {
-        let (offloaded, leads) = (BTreeSet::new(), BTreeMap::new());
-        CachePlan { at_once: 2, levels: 2, offloaded, leads, abreast: false, strips: false }
+        CachePlan {
+            chunk_frames: 2,
+            chunk_levels: 2,
+            offloaded: BTreeSet::new(),
+            prefetch_distances: BTreeMap::new(),
+            breadth_first: false,
+            strips: false,
+        }
     }
 }
 
 impl CachePlan {
-    /// How many offloaded layers run while the cache of this one comes back. With none of them its layer waits for it, or reads it in
-    /// strips, and nobody keeps its memory a while longer to wait less for what leaves.
-    pub fn lead(&self, slot: usize) -> usize {
-        self.leads.get(&slot).copied().unwrap_or(usize::from(!self.strips))
+    /// Number of offloaded layers that run while the cache of `slot` is prefetched. The default is one, or zero with
+    /// strips.
+    ///
+    /// At distance zero the layer waits for its cache or reads it in strips, and its input is freed without waiting for
+    /// the offload copy.
+    pub fn prefetch_distance(&self, slot: usize) -> usize {
+        self.prefetch_distances.get(&slot).copied().unwrap_or(usize::from(!self.strips))
     }
 }
 
-/// Cuts a clip of `frames` frames into slices: the first holds one frame more than `step`.
+/// Partitions a clip of `frames` frames into slices of `step` frames. The first slice has one frame more.
 pub fn slices(frames: usize, step: usize) -> Vec<Range<usize>> {
     assert!(frames > 0 && step > 0, "slices({frames}, {step})");
     let mut plan = Vec::new();
@@ -53,16 +64,17 @@ pub fn slices(frames: usize, step: usize) -> Vec<Range<usize>> {
     plan
 }
 
-/// Frames that a clip is extended to: 1 + a multiple of `factor`.
-pub fn whole_frames(frames: usize, factor: usize) -> usize {
-    assert!(frames > 0, "a clip has frames");
+/// Number of frames that a clip is padded to: 1 + a multiple of `factor`.
+pub fn padded_frames(frames: usize, factor: usize) -> usize {
+    assert!(frames > 0, "a clip has at least one frame");
     1 + (frames - 1).next_multiple_of(factor)
 }
 
-/// Which frame of a clip of `frames` stands at position `i` of the extended clip: behind the end it runs backwards from
-/// the last frame but one; a clip too short for that repeats its last frame, runs backwards to frame 1, and rests on the
-/// last.
-pub fn extended(i: usize, frames: usize, total: usize) -> usize {
+/// Index of the frame that frame `i` of the padded clip repeats; `total` is the length of the padded clip.
+///
+/// The padding mirrors the clip at its last frame. A clip too short for that repeats its last frame, mirrors down to
+/// frame 1, and fills the rest with its last frame.
+pub fn source_frame(i: usize, frames: usize, total: usize) -> usize {
     let added = total - frames;
     match i.checked_sub(frames) {
         None => i,
@@ -72,51 +84,51 @@ pub fn extended(i: usize, frames: usize, total: usize) -> usize {
     }
 }
 
-/// Side that a side is padded to, right and bottom: unchanged when `factor` divides it, else a multiple of twice that,
-/// which the transformer's patches need as well.
-pub fn padded_side(side: usize, factor: usize) -> usize {
+/// Size of a side after padding at the right or bottom: unchanged when `factor` divides it, else the next multiple of
+/// twice `factor`, which the patches of the transformer require.
+fn padded_side(side: usize, factor: usize) -> usize {
     if side.is_multiple_of(factor) { side } else { side.next_multiple_of(2 * factor) }
 }
 
-/// Both sides.
+/// Size of a plane after padding at the right and bottom.
 pub fn padded_plane(plane: Hw, factor: usize) -> Hw {
     Hw::new(padded_side(plane.h, factor), padded_side(plane.w, factor))
 }
 
-/// Tiles as a user asks for them, in pixels.
+/// Tile size and overlap in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tiling {
     /// Size of a tile.
     pub tile: Hw,
-    /// Overlap of neighbours.
+    /// Overlap of neighbouring tiles.
     pub overlap: Hw,
 }
 
-/// A tile's place in the input and on the output canvas.
+/// Position of a tile in the input and in the output.
 #[derive(Clone, Debug)]
 pub struct Tile {
     /// Rows of the input plane.
     pub rows: Range<usize>,
     /// Columns of the input plane.
     pub columns: Range<usize>,
-    /// Where its output goes, with weights that sum to one over all tiles.
-    pub at: Placement,
+    /// Position of its output, with blend weights that sum to one over all tiles.
+    pub placement: Placement,
 }
 
-/// Whether latents or pictures are cut.
+/// Input of the coder that runs in tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// The encoder's input: pictures; blended as latents.
-    Pictures,
-    /// The decoder's input: latents; blended as pictures.
+pub enum TileInput {
+    /// Frames, of the encoder. Its output is blended as latents.
+    Frames,
+    /// Latents, of the decoder. Its output is blended as frames.
     Latents,
 }
 
 impl Tiling {
-    /// Tiles of an input plane, in row-major order, or nothing when one tile holds it all. The grid is laid on latents,
-    /// the way public implementations lay it.
-    pub fn tiles(&self, cut: Cut, plane: Hw, factor: usize) -> Option<Vec<Tile>> {
-        let axis = |size: usize, tile: usize, overlap: usize| Axis::new(cut, size, tile, overlap, factor);
+    /// Tiles of an input plane in row-major order, or `None` when one tile covers the plane. The grid is defined on
+    /// latents, as in the public implementations.
+    pub fn tiles(&self, input: TileInput, plane: Hw, factor: usize) -> Option<Vec<Tile>> {
+        let axis = |size: usize, tile: usize, overlap: usize| Axis::new(input, size, tile, overlap, factor);
         let rows = axis(plane.h, self.tile.h, self.overlap.h);
         let columns = axis(plane.w, self.tile.w, self.overlap.w);
         if rows.fits && columns.fits {
@@ -125,7 +137,12 @@ impl Tiling {
         let tile = |row: &Span, column: &Span| Tile {
             rows: row.input.clone(),
             columns: column.input.clone(),
-            at: Placement { y: row.start, x: column.start, rows: row.weights.clone(), columns: column.weights.clone() },
+            placement: Placement {
+                y: row.start,
+                x: column.start,
+                rows: row.weights.clone(),
+                columns: column.weights.clone(),
+            },
         };
         let (rows, columns) = (rows.spans(), columns.spans());
         Some(rows.iter().flat_map(|row| columns.iter().map(move |column| tile(row, column))).collect())
@@ -134,7 +151,7 @@ impl Tiling {
 
 /// One axis of the grid, in latents.
 struct Axis {
-    cut: Cut,
+    input: TileInput,
     factor: usize,
     size: usize,
     tile: usize,
@@ -151,17 +168,17 @@ struct Span {
 }
 
 impl Axis {
-    fn new(cut: Cut, size: usize, tile: usize, overlap_pixels: usize, factor: usize) -> Axis {
+    fn new(input: TileInput, size: usize, tile: usize, overlap_pixels: usize, factor: usize) -> Axis {
         let latents = (tile / factor).max(1);
-        let (size, fits) = match cut {
-            Cut::Pictures => (size.div_ceil(factor), size <= tile),
-            Cut::Latents => (size, size <= latents),
+        let (size, fits) = match input {
+            TileInput::Frames => (size.div_ceil(factor), size <= tile),
+            TileInput::Latents => (size, size <= latents),
         };
         let overlap = (overlap_pixels / factor).min(latents - 1);
-        Axis { cut, factor, size, tile: latents, overlap, overlap_pixels, fits }
+        Axis { input, factor, size, tile: latents, overlap, overlap_pixels, fits }
     }
 
-    /// Latents of each tile. One that would lie inside the last overlap is left out.
+    /// Latents of each tile. A tile inside the overlap of the previous one is omitted.
     fn ranges(&self) -> Vec<Range<usize>> {
         let stride = (self.tile - self.overlap).max(1);
         let range = |start: usize| start..(start + self.tile).min(self.size);
@@ -169,17 +186,17 @@ impl Axis {
         (0..self.size).step_by(stride).map(range).filter(|r| !inside(r)).collect()
     }
 
-    /// Tiles with weights on the output's grid. The grid of tiles is a product of its axes and so is the sum of weights,
-    /// hence each axis is normalised by itself.
+    /// Tiles with blend weights on the output grid. The weights of the grid are the products of those of its axes, so
+    /// each axis is normalised separately.
     fn spans(&self) -> Vec<Span> {
-        let (scale, ramp) = match self.cut {
-            Cut::Pictures => (1, ramp(self.overlap)),
-            Cut::Latents => (self.factor, ramp(self.overlap_pixels)),
+        let (scale, ramp) = match self.input {
+            TileInput::Frames => (1, ramp(self.overlap)),
+            TileInput::Latents => (self.factor, ramp(self.overlap_pixels)),
         };
         let length = self.size * scale;
         let ranges = self.ranges();
-        // A ramp longer than the overlap may leave pixels to tiles that all weigh nothing there; the floor shares them
-        // out instead of leaving them black, and is far below what shows elsewhere.
+        // A ramp longer than the overlap can leave a pixel where all weights are zero. The floor avoids a division by
+        // zero there and is negligible elsewhere.
         const FLOOR: f64 = 1e-9;
         let weigh = |r: &Range<usize>| weights(r.start * scale..r.end * scale, length, &ramp);
         let floored = |w: Vec<f64>| w.into_iter().map(|w| w.max(FLOOR)).collect();
@@ -191,9 +208,9 @@ impl Axis {
         let span = |(range, raw): (&Range<usize>, &Vec<f64>)| {
             let start = range.start * scale;
             let weights = raw.iter().zip(&total[start..]).map(|(w, total)| (w / total) as f32).collect();
-            let input = match self.cut {
-                Cut::Pictures => range.start * self.factor..range.end * self.factor,
-                Cut::Latents => range.clone(),
+            let input = match self.input {
+                TileInput::Frames => range.start * self.factor..range.end * self.factor,
+                TileInput::Latents => range.clone(),
             };
             Span { input, start, weights }
         };
@@ -201,13 +218,14 @@ impl Axis {
     }
 }
 
-/// Raised cosine from 0 to 1 over `n` steps, both ends included.
+/// Raised cosine from 0 to 1 in `n` steps, both ends included.
 fn ramp(n: usize) -> Vec<f64> {
     let step = |i| if n > 1 { i as f64 / (n - 1) as f64 } else { 0.0 };
     (0..n).map(|i| 0.5 - 0.5 * (PI * step(i)).cos()).collect()
 }
 
-/// Weights of a tile before normalisation: ramps where it has neighbours. The ramp at its end wins where both meet.
+/// Blend weights of a tile before normalisation: a ramp next to each neighbour. The ramp at the end overrides the one
+/// at the start.
 fn weights(range: Range<usize>, size: usize, ramp: &[f64]) -> Vec<f64> {
     let mut weights = vec![1.0; range.len()];
     let n = ramp.len().min(range.len() - 1);
@@ -228,28 +246,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_clips_are_extended_like_the_public_pipeline() {
-        let extend = |frames: usize| {
-            let total = whole_frames(frames, 4);
-            (0..total).map(|i| extended(i, frames, total)).collect::<Vec<_>>()
+    fn padding_of_clips_matches_the_public_pipeline() {
+        let padding = |frames: usize| {
+            let total = padded_frames(frames, 4);
+            (0..total).map(|i| source_frame(i, frames, total)).collect::<Vec<_>>()
         };
-        assert_eq!(extend(1), [0]);
-        assert_eq!(extend(2), [0, 1, 1, 1, 1]);
-        assert_eq!(extend(3), [0, 1, 2, 1, 0]);
-        assert_eq!(extend(4), [0, 1, 2, 3, 2]);
-        assert_eq!(extend(5), [0, 1, 2, 3, 4]);
-        assert_eq!(extend(6), [0, 1, 2, 3, 4, 5, 4, 3, 2]);
+        assert_eq!(padding(1), [0]);
+        assert_eq!(padding(2), [0, 1, 1, 1, 1]);
+        assert_eq!(padding(3), [0, 1, 2, 1, 0]);
+        assert_eq!(padding(4), [0, 1, 2, 3, 2]);
+        assert_eq!(padding(5), [0, 1, 2, 3, 4]);
+        assert_eq!(padding(6), [0, 1, 2, 3, 4, 5, 4, 3, 2]);
     }
 
     #[test]
-    fn sides_are_padded_only_when_they_must_be() {
+    fn divisible_sides_are_not_padded() {
         assert_eq!([40, 41, 48, 49, 1].map(|side| padded_side(side, 8)), [40, 48, 48, 64, 16]);
     }
 
     #[test]
-    fn the_public_grid_at_2160p() {
+    fn tiles_at_2160p_match_the_public_grid() {
         let tiling = Tiling { tile: Hw::new(1024, 1024), overlap: Hw::new(128, 128) };
-        let tiles = tiling.tiles(Cut::Latents, Hw::new(270, 480), 8).unwrap();
+        let tiles = tiling.tiles(TileInput::Latents, Hw::new(270, 480), 8).unwrap();
         let mut starts: Vec<usize> = tiles.iter().map(|t| t.columns.start).collect();
         starts.dedup();
         assert_eq!(&starts[..5], [0, 112, 224, 336, 448]);
@@ -267,10 +285,10 @@ mod tests {
         }
 
         #[test]
-        fn extended_clips_only_show_frames_that_exist(frames in 1usize..50, factor in 1usize..9) {
-            let total = whole_frames(frames, factor);
+        fn padded_clips_repeat_existing_frames(frames in 1usize..50, factor in 1usize..9) {
+            let total = padded_frames(frames, factor);
             prop_assert!(total >= frames && (total - 1).is_multiple_of(factor) && total - frames < factor);
-            prop_assert!((0..total).all(|i| extended(i, frames, total) < frames));
+            prop_assert!((0..total).all(|i| source_frame(i, frames, total) < frames));
         }
 
         #[test]
@@ -284,16 +302,16 @@ mod tests {
                 tile: Hw::new(tile_h, tile_w),
                 overlap: Hw::new(overlap_h.min(tile_h - 1), overlap_w.min(tile_w - 1)),
             };
-            let (cut, input, scale) = match decode {
-                true => (Cut::Latents, Hw::new(h, w), 8),
-                false => (Cut::Pictures, Hw::new(8 * h, 8 * w), 1),
+            let (input, plane, scale) = match decode {
+                true => (TileInput::Latents, Hw::new(h, w), 8),
+                false => (TileInput::Frames, Hw::new(8 * h, 8 * w), 1),
             };
-            let Some(tiles) = tiling.tiles(cut, input, 8) else { return Ok(()) };
+            let Some(tiles) = tiling.tiles(input, plane, 8) else { return Ok(()) };
             let mut sum = vec![0.0f64; h * w * scale * scale];
             for tile in &tiles {
-                for (i, row) in tile.at.rows.iter().enumerate() {
-                    for (j, column) in tile.at.columns.iter().enumerate() {
-                        sum[(tile.at.y + i) * w * scale + tile.at.x + j] += f64::from(row * column);
+                for (i, row) in tile.placement.rows.iter().enumerate() {
+                    for (j, column) in tile.placement.columns.iter().enumerate() {
+                        sum[(tile.placement.y + i) * w * scale + tile.placement.x + j] += f64::from(row * column);
                     }
                 }
             }

@@ -1,56 +1,55 @@
-//! One half of the VAE over a clip of any length, whole or in tiles, in memory that does not grow with it.
+//! Runs a coder of the VAE over a clip of any length, whole or in tiles, in constant memory.
 
-use reseed_ops::{Hw, Ops, PendingDownload, Pixels, Shape, Tensor, Thw};
+use reseed_ops::{Device, Hw, PendingDownload, Pixels, Shape, Tensor, Thw};
 
 use crate::error::{Error, Result};
 use crate::plan::{CachePlan, Tile};
 use crate::vae::{Coder, State};
 
-/// A clip on its way through an encoder or a decoder.
+/// Runs a clip through the encoder or the decoder, slice by slice.
 pub struct Stream<'a> {
-    ops: &'a dyn Ops,
-    half: &'a dyn Coder,
+    ops: &'a dyn Device,
+    coder: &'a dyn Coder,
     plane: Hw,
     tiles: Option<Vec<Tile>>,
     states: Vec<State>,
-    keeping: CachePlan,
+    cache_plan: CachePlan,
     workers: usize,
-    /// Slices so far, until their memory has been seen to suffice.
-    first: Vec<Vec<f32>>,
+    /// Inputs of the first slices, stored for a replan until memory use is steady.
+    replay: Vec<Vec<f32>>,
     started: usize,
 }
 
-/// Some frames of a clip on the host: `[T, H, W, C]`.
+/// Frames of a clip in host memory: `[T, H, W, C]`.
 #[derive(Clone, Copy)]
-pub enum Slice<'a> {
-    /// Values, of latents or of pictures from -1 to 1.
+pub enum SliceData<'a> {
+    /// Values of latents, or of frames in [-1, 1].
     Values(&'a [f32]),
-    /// Pictures as they are stored, which the device converts.
+    /// Integer pixels of frames. The device converts them.
     Pixels(&'a Pixels),
 }
 
-/// Slices behind this one take the memory that it took.
-const STEADY: usize = 3;
+/// Number of slices until memory use is steady.
+const STEADY_AFTER: usize = 3;
 
 impl<'a> Stream<'a> {
-    /// A clip that starts, of frames of this size.
-    pub fn new(ops: &'a dyn Ops, half: &'a dyn Coder, plane: Hw, keeping: &CachePlan) -> Self {
-        let states = vec![State::kept(keeping.clone())];
+    /// Starts a clip of frames of size `plane`.
+    pub fn new(ops: &'a dyn Device, coder: &'a dyn Coder, plane: Hw, cache_plan: &CachePlan) -> Self {
+        let states = vec![State::with_plan(cache_plan.clone())];
         Stream {
             ops,
-            half,
+            coder,
             plane,
             tiles: None,
             states,
-            keeping: keeping.clone(),
+            cache_plan: cache_plan.clone(),
             workers: 1,
-            first: Vec::new(),
+            replay: Vec::new(),
             started: 0,
         }
     }
 
-    /// The same in tiles, if there are any, which come from [`crate::plan::Tiling::tiles`]; as many as `workers` of them
-    /// run at the same time.
+    /// Runs in `tiles` of [`Tiling::tiles`](crate::plan::Tiling::tiles) if there are any, `workers` tiles in parallel.
     pub fn tiled(self, tiles: Option<Vec<Tile>>, workers: usize) -> Self {
         let mut stream = Stream { tiles, workers: workers.max(1), ..self };
         stream.restart();
@@ -59,34 +58,39 @@ impl<'a> Stream<'a> {
 
     fn restart(&mut self) {
         let count = self.tiles.as_ref().map_or(1, Vec::len);
-        self.states = (0..count).map(|_| State::kept(self.keeping.clone())).collect();
+        self.states = (0..count).map(|_| State::with_plan(self.cache_plan.clone())).collect();
     }
 
-    /// Runs the next slice: host values `[T, H, W, C]` in, `[T', H', W', C']` out. Behind the last one nothing is kept.
+    /// Runs the next slice: host values `[T, H, W, C]` in, `[T', H', W', C']` out. The `last` slice frees the caches.
     pub fn step(&mut self, values: &[f32], last: bool) -> Result<Vec<f32>> {
         let mut result = Vec::new();
         self.start(values, last)?.wait(&mut result)?;
         Ok(result)
     }
 
-    /// Starts the next slice. Its result can be waited for while the one behind it runs.
+    /// Starts the next slice. The download of its result can overlap the slice after it.
     pub fn start(&mut self, values: &[f32], last: bool) -> Result<Box<dyn PendingDownload>> {
-        Ok(self.ops.send(&self.run(Slice::Values(values), last)?)?)
+        Ok(self.ops.start_download(&self.run(SliceData::Values(values), last)?)?)
     }
 
-    /// Runs the next slice; its result stays on the device.
-    pub fn run(&mut self, slice: Slice, last: bool) -> Result<Tensor> {
+    /// Runs the next slice. Its result stays on the device.
+    pub fn run(&mut self, slice: SliceData, last: bool) -> Result<Tensor> {
         if last {
             self.states.iter_mut().for_each(State::end_with_next);
         }
-        let frame = self.plane.count() * self.half.channels_in();
+        let frame = self.plane.count() * self.coder.channels_in();
         let frames = slice.len() / frame;
-        assert_eq!(slice.len(), frames * frame, "a slice of whole frames");
+        assert_eq!(
+            slice.len(),
+            frames * frame,
+            "a slice has {} values, not a multiple of {frame} per frame",
+            slice.len()
+        );
         let thw = Thw { t: frames, h: self.plane.h, w: self.plane.w };
         match self.tiles.take() {
             None => {
-                let x = slice.upload(self.ops, Shape::clip(thw, self.half.channels_in()))?;
-                self.half.run(self.ops, x, &mut self.states[0])
+                let x = slice.upload(self.ops, Shape::clip(thw, self.coder.channels_in()))?;
+                self.coder.run(self.ops, x, &mut self.states[0])
             }
             Some(tiles) => {
                 let result = self.run_tiles(slice, thw, &tiles);
@@ -96,51 +100,52 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// The same on a device whose memory may turn out to be too small: `smaller`, which is asked when no tensor of this
-    /// clip is left, says how to keep things in less, and the few slices so far run again, to the same results. What
-    /// suffices for these suffices for all.
-    pub fn start_within(
+    /// Starts the next slice and replans when the device is out of memory.
+    ///
+    /// During the first slices an out-of-memory error frees all tensors of the clip and calls `replan` for a smaller
+    /// plan. The slices so far then run again, with the same results. Without a smaller plan the error is returned.
+    pub fn start_or_replan(
         &mut self,
         values: &[f32],
         last: bool,
-        smaller: &mut dyn FnMut() -> Option<CachePlan>,
+        replan: &mut dyn FnMut() -> Option<CachePlan>,
     ) -> Result<Box<dyn PendingDownload>> {
         let mut result = self.start(values, last);
-        while self.started <= STEADY
+        while self.started <= STEADY_AFTER
             && let Err(Error::Device(reseed_ops::Error::OutOfMemory { .. })) = &result
         {
             self.states.clear();
-            let Some(keeping) = smaller() else { break };
-            self.keeping = keeping;
+            let Some(cache_plan) = replan() else { break };
+            self.cache_plan = cache_plan;
             self.restart();
-            result = self.run_again().and_then(|()| self.start(values, last));
+            result = self.run_replay().and_then(|()| self.start(values, last));
         }
         self.started += 1;
-        match self.started <= STEADY {
-            true => self.first.push(values.to_vec()),
-            false => self.first.clear(),
+        match self.started <= STEADY_AFTER {
+            true => self.replay.push(values.to_vec()),
+            false => self.replay.clear(),
         }
         result
     }
 
-    fn run_again(&mut self) -> Result<()> {
-        let first = std::mem::take(&mut self.first);
-        let done = first.iter().try_for_each(|values| Ok(self.start(values, false)?.wait(&mut Vec::new())?));
-        self.first = first;
-        done
+    fn run_replay(&mut self) -> Result<()> {
+        let replay = std::mem::take(&mut self.replay);
+        let result = replay.iter().try_for_each(|values| Ok(self.start(values, false)?.wait(&mut Vec::new())?));
+        self.replay = replay;
+        result
     }
 
-    fn run_tiles(&mut self, slice: Slice, thw: Thw, tiles: &[Tile]) -> Result<Tensor> {
+    fn run_tiles(&mut self, slice: SliceData, thw: Thw, tiles: &[Tile]) -> Result<Tensor> {
         let starts = self.states[0].starts();
-        let out = self.half.plane_out(self.plane);
-        let whole = Thw { t: self.half.frames_out(thw.t, starts), h: out.h, w: out.w };
-        let shape = Shape::clip(whole, self.half.channels_out());
+        let out = self.coder.plane_out(self.plane);
+        let whole = Thw { t: self.coder.frames_out(thw.t, starts), h: out.h, w: out.w };
+        let shape = Shape::clip(whole, self.coder.channels_out());
         let mut canvas = self.ops.upload(shape, &vec![0.0; shape.count()])?;
-        let (ops, half) = (self.ops, self.half);
+        let (ops, coder) = (self.ops, self.coder);
         let run = |tile: &Tile, state: &mut State| -> Result<Tensor> {
-            half.run(ops, slice.upload_tile(ops, thw, half.channels_in(), tile)?, state)
+            coder.run(ops, slice.upload_tile(ops, thw, coder.channels_in(), tile)?, state)
         };
-        // Tiles are added in their own order whatever the number of workers, so that it does not change a bit.
+        // The order of the additions does not depend on the number of workers, so the result does not either.
         for (tiles, states) in tiles.chunks(self.workers).zip(self.states.chunks_mut(self.workers)) {
             let results: Vec<Result<Tensor>> = match self.workers {
                 1 => vec![run(&tiles[0], &mut states[0])],
@@ -151,38 +156,38 @@ impl<'a> Stream<'a> {
                 }),
             };
             for (tile, result) in tiles.iter().zip(results) {
-                canvas = ops.blend_add(canvas, &result?, &tile.at)?;
+                canvas = ops.blend_add(canvas, &result?, &tile.placement)?;
             }
         }
         Ok(canvas)
     }
 }
 
-impl Slice<'_> {
+impl SliceData<'_> {
     fn len(self) -> usize {
         match self {
-            Slice::Values(values) => values.len(),
-            Slice::Pixels(pixels) => pixels.len(),
+            SliceData::Values(values) => values.len(),
+            SliceData::Pixels(pixels) => pixels.len(),
         }
     }
 
-    fn upload(self, ops: &dyn Ops, shape: Shape) -> Result<Tensor> {
+    fn upload(self, ops: &dyn Device, shape: Shape) -> Result<Tensor> {
         Ok(match self {
-            Slice::Values(values) => ops.upload(shape, values)?,
-            Slice::Pixels(pixels) => ops.upload_pixels(shape, pixels)?,
+            SliceData::Values(values) => ops.upload(shape, values)?,
+            SliceData::Pixels(pixels) => ops.upload_pixels(shape, pixels)?,
         })
     }
 
-    /// Of frames of `thw`, what a tile covers.
-    fn upload_tile(self, ops: &dyn Ops, thw: Thw, channels: usize, tile: &Tile) -> Result<Tensor> {
+    /// Uploads the region of a tile from frames of size `thw`.
+    fn upload_tile(self, ops: &dyn Device, thw: Thw, channels: usize, tile: &Tile) -> Result<Tensor> {
         let shape = Shape::clip(Thw { t: thw.t, h: tile.rows.len(), w: tile.columns.len() }, channels);
         match self {
-            Slice::Values(values) => Slice::Values(&crop(values, thw, channels, tile)).upload(ops, shape),
-            Slice::Pixels(Pixels::U8(codes)) => {
-                Slice::Pixels(&Pixels::U8(crop(codes, thw, channels, tile))).upload(ops, shape)
+            SliceData::Values(values) => SliceData::Values(&crop(values, thw, channels, tile)).upload(ops, shape),
+            SliceData::Pixels(Pixels::U8(codes)) => {
+                SliceData::Pixels(&Pixels::U8(crop(codes, thw, channels, tile))).upload(ops, shape)
             }
-            Slice::Pixels(Pixels::U16(codes)) => {
-                Slice::Pixels(&Pixels::U16(crop(codes, thw, channels, tile))).upload(ops, shape)
+            SliceData::Pixels(Pixels::U16(codes)) => {
+                SliceData::Pixels(&Pixels::U16(crop(codes, thw, channels, tile))).upload(ops, shape)
             }
         }
     }
@@ -193,8 +198,8 @@ fn crop<T: Copy>(from: &[T], thw: Thw, channels: usize, tile: &Tile) -> Vec<T> {
     let mut values = Vec::with_capacity(t * tile.rows.len() * tile.columns.len() * c);
     for frame in 0..t {
         for row in tile.rows.clone() {
-            let line = &from[(frame * h + row) * w * c..][..w * c];
-            values.extend_from_slice(&line[tile.columns.start * c..tile.columns.end * c]);
+            let row = &from[(frame * h + row) * w * c..][..w * c];
+            values.extend_from_slice(&row[tile.columns.start * c..tile.columns.end * c]);
         }
     }
     values

@@ -1,9 +1,9 @@
-//! Where weights come from: files, or a formula.
+//! Sources of weights: files and the weight formula.
 
 pub mod formula;
 pub mod gguf;
 pub mod safetensors;
-pub mod torch;
+pub(crate) mod torch;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -15,32 +15,32 @@ use reseed_ops::{Numbers, Quant, Shape};
 
 use crate::error::{Error, Result};
 
-/// Named tensors that are read when they are wanted.
+/// Named tensors that are read on request.
 pub trait Source: Send + Sync {
-    /// What errors call it.
+    /// Path of the file, or the name of the source in error messages.
     fn path(&self) -> &Path;
 
-    /// Every tensor's shape.
+    /// Shapes of all tensors by name.
     fn shapes(&self) -> &BTreeMap<String, Shape>;
 
-    /// A string of the file's metadata.
+    /// A metadata string.
     fn metadata(&self, key: &str) -> Option<&str>;
 
-    /// A tensor's values. The name must be one of [`Source::shapes`].
+    /// Reads a tensor as f32. The name must be a key of [`Source::shapes`].
     fn read(&self, name: &str) -> Result<Vec<f32>>;
 
-    /// How a tensor is stored, if in fewer bits than anything computes with.
+    /// Quantisation of a tensor, if it is quantised.
     fn quant(&self, _name: &str) -> Option<Quant> {
         None
     }
 
-    /// A tensor's values as they are stored: [`Source::quant`] says how.
+    /// Reads a tensor in its storage format: quantised if [`Source::quant`] is `Some`, else f32.
     fn numbers(&self, name: &str) -> Result<Numbers> {
         Ok(Numbers::Floats(self.read(name)?))
     }
 }
 
-/// `count` bytes of an open file.
+/// Reads `count` bytes of an open file.
 fn bytes_at(file: &Mutex<impl Read + Seek>, path: &Path, start: u64, count: usize) -> Result<Vec<u8>> {
     let io = |source| Error::Io { path: path.into(), source };
     let mut bytes = vec![0; count];
@@ -50,45 +50,46 @@ fn bytes_at(file: &Mutex<impl Read + Seek>, path: &Path, start: u64, count: usiz
     Ok(bytes)
 }
 
-/// What a file should hold.
+/// Network that a file is expected to contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Model {
+pub enum Network {
     /// The causal video VAE.
     Vae,
     /// The diffusion transformer.
     Dit,
 }
 
-impl fmt::Display for Model {
+impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Model::Vae => "a SeedVR2 VAE, such as ema_vae_fp16.safetensors",
-            Model::Dit => "a SeedVR2 transformer, such as seedvr2_ema_3b_fp16.safetensors",
+            Network::Vae => "a SeedVR2 VAE, such as ema_vae_fp16.safetensors",
+            Network::Dit => "a SeedVR2 transformer, such as seedvr2_ema_3b_fp16.safetensors",
         })
     }
 }
 
-/// A list of tensors.
-pub type Named = [(String, Shape)];
+/// Names and shapes of tensors.
+pub(crate) type TensorList = [(String, Shape)];
 
-/// Checks that a source holds exactly the tensors of a model, and perhaps the optional ones.
-pub fn check(source: &dyn Source, model: Model, needed: &Named, optional: &Named) -> Result<()> {
+/// Checks that a source has all `required` tensors and no tensor that is neither required nor `optional`.
+pub(crate) fn check(source: &dyn Source, network: Network, required: &TensorList, optional: &TensorList) -> Result<()> {
     let path = || source.path().to_path_buf();
-    let free: HashSet<&str> = optional.iter().map(|(name, _)| name.as_str()).collect();
-    for (name, needed) in needed.iter().chain(optional) {
+    let may_be_missing: HashSet<&str> = optional.iter().map(|(name, _)| name.as_str()).collect();
+    for (name, expected) in required.iter().chain(optional) {
         match source.shapes().get(name) {
-            None if free.contains(name.as_str()) => {}
-            None => return Err(Error::Missing { path: path(), name: name.clone(), model }),
-            Some(found) if found != needed => {
-                return Err(Error::WrongShape { path: path(), name: name.clone(), found: *found, needed: *needed });
+            None if may_be_missing.contains(name.as_str()) => {}
+            None => return Err(Error::MissingTensor { path: path(), name: name.clone(), network }),
+            Some(found) if found != expected => {
+                let (name, found, expected) = (name.clone(), *found, *expected);
+                return Err(Error::WrongShape { path: path(), name, found, expected });
             }
             Some(_) => {}
         }
     }
-    let known: HashSet<&str> = needed.iter().chain(optional).map(|(name, _)| name.as_str()).collect();
-    let mut extra = source.shapes().keys().filter(|name| !known.contains(name.as_str()));
-    match extra.next() {
+    let known: HashSet<&str> = required.iter().chain(optional).map(|(name, _)| name.as_str()).collect();
+    let mut unknown = source.shapes().keys().filter(|name| !known.contains(name.as_str()));
+    match unknown.next() {
         None => Ok(()),
-        Some(first) => Err(Error::Extra { path: path(), first: first.clone(), count: 1 + extra.count() }),
+        Some(first) => Err(Error::UnexpectedTensors { path: path(), first: first.clone(), count: 1 + unknown.count() }),
     }
 }

@@ -1,16 +1,16 @@
-//! The transformer on devices that check, count and repeat.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+//! The transformer: op conformance, bf16 accuracy, determinism, arithmetic cost and the tensors that loading reads.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use reseed_cpu::{CpuOps, Level};
 use reseed_model::Dit;
 use reseed_model::dit::{B3, B7, Config, Layout};
 use reseed_model::weights::formula::Formula;
 use reseed_ops::{CheckOps, DType, Precision, ProfileOps, Thw, TraceOps, relative_error};
-use reseed_testing::dit::{Held, velocity};
-use reseed_testing::golden::dit::{Golden, allowed};
+use reseed_testing::dit::{MemoryWeights, velocity};
+use reseed_testing::golden::dit::{DitGolden, allowed};
 
 const LAYOUTS: [Layout; 2] = [B3, B7];
-/// Cut on every axis, nothing divides anything.
+/// Split into windows on every axis; no window size divides its axis.
 const LATENT: Thw = Thw::new(5, 22, 46);
 
 fn best(dtype: DType) -> CpuOps {
@@ -22,7 +22,7 @@ fn formula(config: &Config) -> Formula {
 }
 
 #[test]
-fn the_best_level_agrees_with_the_definition_op_by_op() {
+fn best_level_agrees_with_the_reference_op_by_op() {
     for layout in LAYOUTS {
         for dtype in [DType::F32, DType::Bf16] {
             let reference = CpuOps::at(Level::Reference, dtype, Some(2)).unwrap();
@@ -39,9 +39,9 @@ fn the_best_level_agrees_with_the_definition_op_by_op() {
 }
 
 #[test]
-fn bf16_is_near_f32() {
+fn error_in_bf16_is_within_its_bound() {
     for name in ["3b_clip_5", "7b_clip_5"] {
-        let (golden, ops) = (Golden::open(name), best(DType::Bf16));
+        let (golden, ops) = (DitGolden::open(name), best(DType::Bf16));
         let dit = Dit::load(&ops, &golden.source()).unwrap();
         let error = relative_error(&golden.output.values, &golden.run(&ops, &dit));
         assert!(error <= allowed(Precision::Bf16) && error > 1e-4, "{name}: {error:.2e}");
@@ -49,7 +49,7 @@ fn bf16_is_near_f32() {
 }
 
 #[test]
-fn the_same_input_gives_the_same_bytes_on_any_number_of_threads() {
+fn results_do_not_depend_on_the_number_of_threads() {
     for layout in LAYOUTS {
         let run = |threads| {
             let ops = CpuOps::new(DType::F32, Some(threads)).unwrap();
@@ -62,9 +62,9 @@ fn the_same_input_gives_the_same_bytes_on_any_number_of_threads() {
 }
 
 #[test]
-fn a_device_that_computes_nothing_reads_nothing_and_counts_the_same() {
+fn tracing_reads_no_weights_and_counts_the_same_flops() {
     for layout in LAYOUTS {
-        let mut source = Held::new(&Config::tiny(layout, 4), |_, values| values);
+        let mut source = MemoryWeights::new(&Config::tiny(layout, 4), |_, values| values);
         let cpu = best(DType::F32);
         let profile = ProfileOps::new(&cpu);
         velocity(&profile, &Dit::load(&profile, &source).unwrap(), LATENT);
@@ -80,9 +80,9 @@ fn a_device_that_computes_nothing_reads_nothing_and_counts_the_same() {
     }
 }
 
-// The published count: 2 floating-point operations for each value of a linear weight and each token.
+// The published count: two floating-point operations per linear weight and token.
 #[test]
-fn a_token_costs_what_is_published() {
+fn flops_per_token_match_the_published_count() {
     for (config, published) in [(Config::b3(), 5.075e9), (Config::b7(), 8.154e9)] {
         let trace = TraceOps::new(DType::Bf16, DType::Bf16, Box::new(|_| 0));
         let dit = Dit::load(&trace, &formula(&config)).unwrap();
@@ -90,16 +90,16 @@ fn a_token_costs_what_is_published() {
         let latent = Thw::new(1, 90, 160);
         velocity(&profile, &dit, latent);
         let linear: u64 = profile.records().unwrap().iter().filter(|r| r.op == "linear").map(|r| r.cost.flops).sum();
-        // Six tokens of text take part; the last layer's text is not followed to its end.
+        // There are six text tokens. The last layer does not compute the output of the text.
         let tokens = (latent.count() / 4 + 6) as f64;
         let per_token = linear as f64 / tokens;
         assert!((per_token / published - 1.0).abs() < 2e-3, "{}: {per_token:.4e}", config.layout.name);
     }
 }
 
-/// Tensors that nothing reads, in a file that holds everything.
+/// Tensors that loading does not read.
 fn unread(config: &Config) -> Vec<String> {
-    let source = Held::new(config, |_, values| values);
+    let source = MemoryWeights::new(config, |_, values| values);
     Dit::load(&best(DType::F32), &source).unwrap();
     let reads = source.reads.into_inner().unwrap();
     assert!(reads.values().all(|&count| count == 1), "{reads:?}");
@@ -107,7 +107,7 @@ fn unread(config: &Config) -> Vec<String> {
 }
 
 #[test]
-fn loading_reads_what_the_output_depends_on_and_reads_it_once() {
+fn loading_reads_every_required_tensor_once() {
     let shared = unread(&Config::tiny(B3, 4));
     assert!(shared.iter().all(|name| name.ends_with(".rope.freqs")), "{shared:?}");
     let separate: Vec<String> =
@@ -127,18 +127,18 @@ fn loading_reads_what_the_output_depends_on_and_reads_it_once() {
     assert_eq!(separate, want.map(|name| format!("blocks.2.{name}")));
 }
 
-// What is never read must not matter: the output with those tensors spoilt is the output.
+// NaN in the tensors that are not read must not change the output.
 #[test]
-fn what_is_not_read_does_not_reach_the_output() {
+fn unread_tensors_do_not_affect_the_output() {
     let (ops, config) = (best(DType::F32), Config::tiny(B7, 3));
     let unread = unread(&config);
-    let spoilt = Held::new(&config, |name, mut values| {
-        if unread.iter().any(|dead| dead == name) {
+    let with_nan = MemoryWeights::new(&config, |name, mut values| {
+        if unread.iter().any(|other| other == name) {
             values.fill(f32::NAN);
         }
         values
     });
     let latent = Thw::new(1, 6, 8);
     let want = velocity(&ops, &Dit::load(&ops, &formula(&config)).unwrap(), latent);
-    assert!(velocity(&ops, &Dit::load(&ops, &spoilt).unwrap(), latent) == want);
+    assert!(velocity(&ops, &Dit::load(&ops, &with_nan).unwrap(), latent) == want);
 }

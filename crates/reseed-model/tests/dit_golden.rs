@@ -1,9 +1,5 @@
-//! The transformer against stored outputs of the published one.
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test that cannot go on should stop; errors are worth seeing"
-)]
+//! DitGolden tests of the transformer against outputs of the published implementation.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a panic fails the test; errors are printed")]
 
 use reseed_cpu::{CpuOps, Level};
 use reseed_model::Dit;
@@ -11,13 +7,13 @@ use reseed_model::weights::Source;
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_ops::{DType, Precision, relative_error};
 use reseed_testing::distant::Distant;
-use reseed_testing::golden::dit::{Golden, NAMES, allowed};
+use reseed_testing::golden::dit::{DitGolden, NAMES, allowed};
 use reseed_testing::golden::golden_path;
 
 fn check(level: Level) {
     let ops = CpuOps::at(level, DType::F32, None).unwrap();
     for name in NAMES {
-        let golden = Golden::open(name);
+        let golden = DitGolden::open(name);
         let dit = Dit::load(&ops, &golden.source()).unwrap();
         assert_eq!(dit.config, golden.config);
         let error = relative_error(&golden.output.values, &golden.run(&ops, &dit));
@@ -28,32 +24,32 @@ fn check(level: Level) {
 }
 
 #[test]
-fn every_case_at_every_blocked_level() {
+fn all_goldens_match_at_every_optimised_level() {
     Level::available().filter(|&level| level != Level::Reference).for_each(check);
 }
 
 #[test]
-fn every_case_at_the_reference_level() {
+fn all_goldens_match_at_the_reference_level() {
     check(Level::Reference);
 }
 
-/// What passes between layers: the ways in, and what the second gate of each stream of a layer leaves.
+/// Compares the input projections and the outputs of every layer.
 #[test]
-fn every_layer_leaves_what_is_stored() {
+fn outputs_of_every_layer_match() {
     let cpu = CpuOps::new(DType::F32, None).unwrap();
     for name in ["3b_clip_5", "7b_clip_5"] {
-        let (golden, ops) = (Golden::open(name), Distant::new(&cpu));
+        let (golden, ops) = (DitGolden::open(name), Distant::new(&cpu));
         golden.run(&ops, &Dit::load(&ops, &golden.source()).unwrap());
         let results = std::mem::take(&mut ops.log().results);
         let of = |stage: &str, op: &str| -> Vec<Vec<f32>> {
             let found = results.iter().filter(|(s, o, _)| (s.as_str(), *o) == (stage, op));
             found.map(|(_, _, values)| values.clone()).collect()
         };
-        let taps = Safetensors::open(&golden_path(&format!("dit/{name}_taps"))).unwrap();
+        let taps = Safetensors::open(&golden_path("dit", &format!("{name}_taps"))).unwrap();
         let mut seen = vec![("vid_in".to_string(), of("in", "linear").swap_remove(0))];
         seen.push(("txt_in".to_string(), of("in", "linear").swap_remove(1)));
         for layer in 0..golden.config.layers {
-            // Text comes first; of the last layer's nothing is left.
+            // Text comes first. The last layer has no text output.
             let mut gates = of(&format!("blocks.{layer}"), "gated_add");
             seen.push((format!("block{layer}.vid"), gates.pop().unwrap()));
             if layer + 1 < golden.config.layers {

@@ -1,5 +1,5 @@
-//! Slices, threads and workers decide where memory goes and when work is done, and nothing else.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+//! Slices, threads and workers do not change the result.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use proptest::prelude::*;
 use reseed_cpu::CpuOps;
@@ -12,34 +12,35 @@ fn cpu(threads: usize) -> CpuOps {
     CpuOps::new(DType::F32, Some(threads)).unwrap()
 }
 
-/// Two levels wider than a panel of output channels, in groups that straddle panels: work is split along channels too.
+/// Levels wider than a panel of output channels, with groups across panels: work is also split along channels.
 fn wide() -> Config {
     let mut config = Config::with_channels(&[40, 72], 2);
     config.temporal_stages = 1;
     config
 }
 
-/// No attention, one block a decoder level, one group.
-fn light() -> Config {
+/// No attention, one residual block per level, one group.
+fn reduced() -> Config {
     Config { layers: 1, decoder_layers: 1, attention: false, ..Config::with_channels(&[6, 10, 16, 16], 1) }
 }
 
-/// Relative difference of two correct runs that add in different orders.
+/// Bound on the relative difference of two runs with different orders of summation.
 ///
-/// Adding n terms of one size in f32 rounds partial sums that grow like √k, each by ε/√12 of itself, which makes
-/// ε·√(n/24) of the sum. The sums along a path err independently, in both runs. This is one standard deviation as if
-/// all of them lay in a row; the shortcuts around most of them keep a correct run far below it.
+/// A sum of n terms of equal magnitude in f32 rounds partial sums that grow like √k, each with a relative error of
+/// ε/√12. The relative error of the sum is ε·√(n/24). The errors of consecutive sums and of the two runs are
+/// independent. The bound is one standard deviation for all sums in sequence. Residual connections keep the actual error
+/// far below it.
 fn allowed(config: &Config) -> f64 {
     let widest = *config.channels.iter().max().unwrap();
     let sum = f64::from(f32::EPSILON) * (27.0 * widest as f64 / 24.0).sqrt();
-    // Two sums a residual block, of which a decoder level has the most; the middle; steps between levels; both ends.
+    // Two sums per residual block of the decoder, the mid block, the resampling layers, the first and the last layer.
     let levels = config.channels.len();
     let sums = 2 * levels * config.decoder_layers + 6 + (levels - 1) + 2;
     (2.0 * sums as f64).sqrt() * sum
 }
 
-/// Slices of a clip of `latents` frames: bit `i` of `cuts` says that there is a cut behind frame `i`.
-fn plan(latents: usize, cuts: usize) -> Vec<usize> {
+/// Slices of a clip of `latents` frames. Bit `i` of `cuts` ends a slice after frame `i`.
+fn partition(latents: usize, cuts: usize) -> Vec<usize> {
     let mut slices = vec![0];
     for i in 0..latents {
         *slices.last_mut().unwrap() += 1;
@@ -50,7 +51,7 @@ fn plan(latents: usize, cuts: usize) -> Vec<usize> {
     slices
 }
 
-/// Relative difference between a clip in slices and the same clip whole.
+/// Relative difference between a clip in slices and the whole clip.
 fn difference(ops: &CpuOps, vae: &Vae, side: Side, slices: &[usize], plane: Hw) -> f64 {
     let latents = slices.iter().sum();
     let clip = side.input(&vae.config, latents, plane);
@@ -61,7 +62,7 @@ fn difference(ops: &CpuOps, vae: &Vae, side: Side, slices: &[usize], plane: Hw) 
 }
 
 #[test]
-fn any_slicing_equals_the_whole() {
+fn any_slicing_equals_the_whole_clip() {
     let ops = cpu(2);
     let vae = load(&ops, &Config::tiny());
     let allowed = allowed(&vae.config);
@@ -69,14 +70,14 @@ fn any_slicing_equals_the_whole() {
     let case = (1usize..=6, 0usize..32, 1usize..=4, 1usize..=5, any::<bool>());
     proptest!(config, |((latents, cuts, h, w, encode) in case)| {
         let side = if encode { Side::Encode } else { Side::Decode };
-        let error = difference(&ops, &vae, side, &plan(latents, cuts), Hw::new(h, w));
+        let error = difference(&ops, &vae, side, &partition(latents, cuts), Hw::new(h, w));
         prop_assert!(error <= allowed, "{side:?}: {error:.2e}, allowed {allowed:.2e}");
     });
 }
 
-// The frame behind the clip's first has a cache like no other: half of what the upsamplers would make of it never was.
+// The cache after the first frame of a clip is special: temporal upsamplers make one frame of it instead of two.
 #[test]
-fn a_first_slice_of_a_single_frame_may_be_followed_by_any_slice() {
+fn slices_after_a_first_slice_of_one_frame_equal_the_whole_clip() {
     let ops = cpu(2);
     let vae = load(&ops, &Config::tiny());
     let allowed = allowed(&vae.config);
@@ -91,28 +92,24 @@ fn a_first_slice_of_a_single_frame_may_be_followed_by_any_slice() {
 }
 
 #[test]
-fn a_state_dropped_at_a_cut_starts_a_new_clip() {
+fn a_new_state_starts_a_new_clip() {
     let ops = cpu(2);
     let vae = load(&ops, &Config::tiny());
     for side in Side::BOTH {
         let (shot, next) = (side.input(&vae.config, 3, Hw::new(3, 5)), side.input(&vae.config, 2, Hw::new(3, 5)));
         let fresh = run_slices(&cpu(2), &vae, side, &next, &[2]);
         let mut state = State::new();
-        step(&ops, side.half(&vae), &shot, 0..shot.t, &mut state);
-        let carried_on = step(&ops, side.half(&vae), &next, 0..next.t - 1, &mut state);
+        step(&ops, side.coder(&vae), &shot, 0..shot.t, &mut state);
+        let continued = step(&ops, side.coder(&vae), &next, 0..next.t - 1, &mut state);
         state = State::new();
-        assert_eq!(step(&ops, side.half(&vae), &next, 0..next.t, &mut state), fresh, "{side:?}");
-        assert_ne!(
-            carried_on[..],
-            fresh[..carried_on.len()],
-            "{side:?}: a cache that makes no difference proves nothing"
-        );
+        assert_eq!(step(&ops, side.coder(&vae), &next, 0..next.t, &mut state), fresh, "{side:?}");
+        assert_ne!(continued[..], fresh[..continued.len()], "{side:?}: the cache must change the result");
     }
 }
 
-// Memory is handed from op to op as it is, so that a second run starts from what the first one left in it.
+// Ops reuse buffers without clearing them: a second run starts with the contents of the first.
 #[test]
-fn the_same_input_gives_the_same_bytes() {
+fn repeated_runs_give_identical_results() {
     let ops = cpu(2);
     let vae = load(&ops, &Config::tiny());
     for side in Side::BOTH {
@@ -124,16 +121,16 @@ fn the_same_input_gives_the_same_bytes() {
 }
 
 #[test]
-fn the_number_of_threads_does_not_change_a_bit() {
+fn results_do_not_depend_on_the_number_of_threads() {
     let (one, two, five) = (cpu(1), cpu(2), cpu(5));
-    for config in [Config::tiny(), wide(), light()] {
+    for config in [Config::tiny(), wide(), reduced()] {
         let vae = load(&one, &config);
         for side in Side::BOTH {
             let clip = side.input(&config, 3, Hw::new(3, 5));
-            let alone = run_slices(&one, &vae, side, &clip, &[2, 1]);
+            let single = run_slices(&one, &vae, side, &clip, &[2, 1]);
             for ops in [&two, &five] {
-                let together = run_slices(ops, &vae, side, &clip, &[2, 1]);
-                assert!(together == alone, "{side:?} of {:?} on {} threads", config.channels, ops.threads());
+                let parallel = run_slices(ops, &vae, side, &clip, &[2, 1]);
+                assert!(parallel == single, "{side:?} of {:?} on {} threads", config.channels, ops.threads());
             }
         }
     }
@@ -143,26 +140,26 @@ fn tiled(ops: &CpuOps, vae: &Vae, side: Side, clip: &Clip, workers: usize) -> Ve
     let tiling = Tiling { tile: Hw::new(32, 24), overlap: Hw::new(8, 8) };
     let tiles = tiling.tiles(side.cut(), clip.plane, vae.config.spatial_factor()).unwrap();
     assert!(!tiles.len().is_multiple_of(3), "the last tiles must not fill all workers");
-    let mut stream = Stream::new(ops, side.half(vae), clip.plane, &CachePlan::default()).tiled(Some(tiles), workers);
+    let mut stream = Stream::new(ops, side.coder(vae), clip.plane, &CachePlan::default()).tiled(Some(tiles), workers);
     let slices = side.slices(&vae.config, &[1, 2]);
     slices.into_iter().flat_map(|s| stream.step(clip.frames(s.clone()), s.end == clip.t).unwrap()).collect()
 }
 
 #[test]
-fn the_number_of_workers_does_not_change_a_bit() {
+fn results_do_not_depend_on_the_number_of_workers() {
     let ops = cpu(2);
     let vae = load(&ops, &Config::tiny());
     for side in Side::BOTH {
         let clip = side.input(&vae.config, 3, Hw::new(7, 5));
-        let alone = tiled(&ops, &vae, side, &clip, 1);
+        let single = tiled(&ops, &vae, side, &clip, 1);
         for workers in [2, 3, 100] {
-            assert!(tiled(&ops, &vae, side, &clip, workers) == alone, "{side:?} with {workers} workers");
+            assert!(tiled(&ops, &vae, side, &clip, workers) == single, "{side:?} with {workers} workers");
         }
     }
 }
 
 #[test]
-fn saying_that_a_slice_is_the_last_saves_memory_and_changes_no_bit() {
+fn marking_the_last_slice_frees_the_caches_and_keeps_the_result() {
     let ops = cpu(2);
     let vae = load(&ops, &Config::tiny());
     for side in Side::BOTH {
@@ -174,7 +171,7 @@ fn saying_that_a_slice_is_the_last_saves_memory_and_changes_no_bit() {
                 if slice.end == clip.t {
                     state.end_with_next();
                 }
-                ended.extend(step(&ops, side.half(&vae), &clip, slice, &mut state));
+                ended.extend(step(&ops, side.coder(&vae), &clip, slice, &mut state));
             }
             assert_eq!(ended, run_slices(&ops, &vae, side, &clip, latents), "{side:?} {latents:?}");
             assert_eq!(state.bytes(), 0, "{side:?} {latents:?}");

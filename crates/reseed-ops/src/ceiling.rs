@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::cost::{self, Cost};
+use crate::device::Device;
 use crate::error::Result;
-use crate::ops::Ops;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::weights::{ConvData, LinearSpec};
@@ -31,7 +31,7 @@ const ROW: usize = 1 << 14;
 
 impl Ceiling {
     /// Takes a few milliseconds, and memory that is given back.
-    pub fn measure(ops: &dyn Ops) -> Result<Ceiling> {
+    pub fn measure(ops: &dyn Device) -> Result<Ceiling> {
         let (product, sum) = (grown(&PRODUCTS, |&size| product(ops, size))?, grown(&ROWS, |&rows| sum(ops, rows))?);
         let seconds = |time: Duration| time.as_secs_f64().max(1e-9);
         Ok(Ceiling { flops: product.0.flops as f64 / seconds(product.1), bytes: sum.0.bytes as f64 / seconds(sum.1) })
@@ -55,7 +55,7 @@ fn grown<T>(sizes: &[T], measure: impl Fn(&T) -> Result<(Cost, Duration)>) -> Re
     Ok(best)
 }
 
-fn best(ops: &dyn Ops, mut run: impl FnMut() -> Result<Cost>) -> Result<(Cost, Duration)> {
+fn best(ops: &dyn Device, mut run: impl FnMut() -> Result<Cost>) -> Result<(Cost, Duration)> {
     let mut least = (run()?, Duration::MAX);
     for _ in 0..REPEAT {
         let mut timer = ops.timer()?;
@@ -67,20 +67,20 @@ fn best(ops: &dyn Ops, mut run: impl FnMut() -> Result<Cost>) -> Result<(Cost, D
 }
 
 /// Rows that are all alike but not constant, made on the device.
-fn rows(ops: &dyn Ops, count: usize, width: usize) -> Result<Tensor> {
+fn rows(ops: &dyn Device, count: usize, width: usize) -> Result<Tensor> {
     let row: Vec<f32> = (0..width).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
     let first = ops.upload(Shape::from([1, 1, 1, width]), &row)?;
     Ok(ops.tail(None, first, count)?.reshape([count, width]))
 }
 
-fn product(ops: &dyn Ops, (count, width): (usize, usize)) -> Result<(Cost, Duration)> {
+fn product(ops: &dyn Device, (count, width): (usize, usize)) -> Result<(Cost, Duration)> {
     let weight = || ConvData { weight: vec![1.0 / width as f32; width * width], bias: vec![0.0; width] };
     let (x, linear) =
         (rows(ops, count, width)?, ops.linear_weights(LinearSpec::floats(width, width), &|| Ok(weight().into()))?);
     best(ops, || Ok(cost::linear(&linear, &x, &ops.linear(&x, &linear, None)?)))
 }
 
-fn sum(ops: &dyn Ops, count: usize) -> Result<(Cost, Duration)> {
+fn sum(ops: &dyn Device, count: usize) -> Result<(Cost, Duration)> {
     let (x, mut y) = (rows(ops, count, ROW)?, Some(rows(ops, count, ROW)?));
     best(ops, || {
         let sum = ops.axpby(0.5, &x, 0.5, y.take().expect("it is put back"))?;

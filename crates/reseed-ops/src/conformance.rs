@@ -5,10 +5,13 @@ mod quant;
 mod tokens;
 
 use crate::check::{CheckOps, Disagreement};
+use crate::device::Device;
 use crate::error::Result;
-use crate::ops::{Activation, ConvOutput, Epilogue, Ops, Placement, TemporalCache};
+use crate::operands::{Activation, ConvOutput, Epilogue, Placement, TemporalCache};
+use crate::residency::{offload, prefetch};
 use crate::shape::{Shape, Thw};
 use crate::tensor::Tensor;
+use crate::timing::Timing;
 use crate::weights::{Conv, ConvData, ConvSpec, LinearSpec, UpsampleData, UpsampleSpec};
 
 /// Numbers in [-1, 1) that differ from call site to call site.
@@ -33,7 +36,7 @@ impl Values {
 }
 
 /// Runs every case with `device` held against `reference`.
-pub fn run(reference: &dyn Ops, device: &dyn Ops) -> Result<Vec<Disagreement>> {
+pub fn run(reference: &dyn Device, device: &dyn Device) -> Result<Vec<Disagreement>> {
     let ops = CheckOps::new(reference, device);
     for (i, case) in CONV.iter().enumerate() {
         ops.stage(&format!("conv case {i}"));
@@ -71,14 +74,12 @@ pub fn run(reference: &dyn Ops, device: &dyn Ops) -> Result<Vec<Disagreement>> {
         pixels::run(&ops, case, i as u64)?;
     }
     inexact.extend(pixels::exact(device)?);
-    ops.stage("gaussian");
-    gaussian(&ops)?;
     ops.stage("blend_add");
     blend_add(&ops)?;
     Ok(ops.disagreements().into_iter().chain(inexact).collect())
 }
 
-fn clip(ops: &dyn Ops, thw: Thw, channels: usize, values: &mut Values) -> Result<Tensor> {
+fn clip(ops: &dyn Device, thw: Thw, channels: usize, values: &mut Values) -> Result<Tensor> {
     let shape = Shape::clip(thw, channels);
     ops.upload(shape, &values.take(shape.count()))
 }
@@ -132,7 +133,7 @@ const CONV: &[ConvCase] = &[
     down((5, 12, 118), 8, 3, 2),
 ];
 
-fn kernels(ops: &dyn Ops, spec: &ConvSpec, values: &mut Values) -> Result<Conv> {
+fn kernels(ops: &dyn Device, spec: &ConvSpec, values: &mut Values) -> Result<Conv> {
     let fan_in = spec.c_in * spec.taps.count();
     let scale = (3.0 / fan_in as f32).sqrt();
     let weight: Vec<f32> = values.take(fan_in * spec.c_out).iter().map(|v| v * scale).collect();
@@ -141,24 +142,24 @@ fn kernels(ops: &dyn Ops, spec: &ConvSpec, values: &mut Values) -> Result<Conv> 
 }
 
 /// At a clip's start, then with the tail of that, with and without residual and statistics.
-fn conv(ops: &dyn Ops, case: &ConvCase, seed: u64) -> Result<()> {
+fn conv(ops: &dyn Device, case: &ConvCase, seed: u64) -> Result<()> {
     let (spec, values) = (&case.spec, &mut Values::new(seed));
     let conv = kernels(ops, spec, values)?;
 
     let x = clip(ops, case.input, spec.c_in, values)?;
     ops.conv(TemporalCache::Start, &x, &conv, Epilogue { residual: None, groups: Some(case.groups) })?;
-    if spec.keeps() == 0 {
+    if spec.cached_frames() == 0 {
         return Ok(());
     }
     // From here on by way of the host.
-    let conv = ops.prefetch_conv(&ops.offload_conv(&conv)?)?;
-    let tail = ops.tail(None, x, spec.keeps())?;
+    let conv = prefetch(ops, &offload(ops, &conv)?)?;
+    let tail = ops.tail(None, x, spec.cached_frames())?;
     let next = clip(ops, Thw { t: 2 * spec.stride.t, ..case.input }, spec.c_in, values)?;
     let residual = clip(ops, spec.output(next.thw(), false), spec.c_out, values)?;
     let epilogue = Epilogue { residual: Some(residual), groups: Some(case.groups) };
     ops.conv(TemporalCache::Frames(&tail), &next, &conv, epilogue)?;
     let single = next.frames(0, spec.stride.t);
-    let tail = ops.tail(Some(tail), single.clone(), spec.keeps())?;
+    let tail = ops.tail(Some(tail), single.clone(), spec.cached_frames())?;
     ops.conv(TemporalCache::Frames(&tail), &single, &conv, Epilogue::default())?;
     Ok(())
 }
@@ -182,7 +183,7 @@ const UPSAMPLE: &[UpsampleCase] = &[
     up((2, 9, 61), 24, false, 8),
 ];
 
-fn upsample(ops: &dyn Ops, case: &UpsampleCase, seed: u64) -> Result<()> {
+fn upsample(ops: &dyn Device, case: &UpsampleCase, seed: u64) -> Result<()> {
     let (spec, values) = (case.spec, &mut Values::new(100 + seed));
     let c = spec.channels;
     let mut part = |c_out: usize, fan_in: usize| {
@@ -197,12 +198,12 @@ fn upsample(ops: &dyn Ops, case: &UpsampleCase, seed: u64) -> Result<()> {
 
     let x = clip(ops, case.input, c, values)?;
     ops.upsample(TemporalCache::Start, &x, &upsample, Some(case.groups))?;
-    let first = ops.tail(None, x.frames(0, 1), spec.keeps())?;
+    let first = ops.tail(None, x.frames(0, 1), spec.cached_frames())?;
     ops.upsample(TemporalCache::AfterFirst(&first), &x, &upsample, Some(case.groups))?;
     // By way of the host.
-    let upsample = ops.prefetch_upsample(&ops.offload_upsample(&upsample)?)?;
+    let upsample = prefetch(ops, &offload(ops, &upsample)?)?;
     ops.upsample(TemporalCache::AfterFirst(&first), &x, &upsample, None)?;
-    let tail = ops.tail(Some(first), x.clone(), spec.keeps())?;
+    let tail = ops.tail(Some(first), x.clone(), spec.cached_frames())?;
     ops.upsample(TemporalCache::Frames(&tail), &x, &upsample, None)?;
     Ok(())
 }
@@ -214,7 +215,7 @@ const GROUP_NORM: &[(Thw, usize, usize)] = &[
     (Thw::new(2, 45, 80), 128, 32), // many blocks
 ];
 
-fn group_norm(ops: &dyn Ops, &(thw, channels, groups): &(Thw, usize, usize), seed: u64) -> Result<()> {
+fn group_norm(ops: &dyn Device, &(thw, channels, groups): &(Thw, usize, usize), seed: u64) -> Result<()> {
     let values = &mut Values::new(200 + seed);
     let (weight, bias) = (values.take(channels), values.take(channels));
     let read = || Ok(ConvData { weight: weight.clone(), bias: bias.clone() });
@@ -239,7 +240,7 @@ const NORM_CONV: &[ConvCase] = &[
 ];
 
 /// With and without residual and statistics of the result.
-fn norm_conv(ops: &dyn Ops, case: &ConvCase, seed: u64) -> Result<()> {
+fn norm_conv(ops: &dyn Device, case: &ConvCase, seed: u64) -> Result<()> {
     let (spec, values) = (&case.spec, &mut Values::new(700 + seed));
     let conv = kernels(ops, spec, values)?;
     let (gain, shift) = (values.take(spec.c_in), values.take(spec.c_in));
@@ -263,7 +264,7 @@ const LINEAR: &[(usize, usize, usize)] = &[
     (1, 64, 256),
 ];
 
-fn linear(ops: &dyn Ops, &(rows, d_in, d_out): &(usize, usize, usize), seed: u64) -> Result<()> {
+fn linear(ops: &dyn Device, &(rows, d_in, d_out): &(usize, usize, usize), seed: u64) -> Result<()> {
     let values = &mut Values::new(300 + seed);
     let (weight, bias) = (values.take(d_in * d_out), values.take(d_out));
     let data = || ConvData { weight: weight.clone(), bias: bias.clone() };
@@ -271,9 +272,9 @@ fn linear(ops: &dyn Ops, &(rows, d_in, d_out): &(usize, usize, usize), seed: u64
     let x = ops.upload(Shape::from([rows, d_in]), &values.take(rows * d_in))?;
     ops.linear(&x, &linear, None)?;
     // By way of the host, and back twice.
-    let offloaded = ops.offload_linear(&linear)?;
+    let offloaded = offload(ops, &linear)?;
     for _ in 0..2 {
-        ops.linear(&x, &ops.prefetch_linear(&offloaded)?, None)?;
+        ops.linear(&x, &prefetch(ops, &offloaded)?, None)?;
     }
     let residual = ops.upload(Shape::from([rows, d_out]), &values.take(rows * d_out))?;
     ops.linear(&x, &linear, Some(residual))?;
@@ -291,7 +292,7 @@ const ATTENTION: &[(usize, usize, &[usize])] = &[
     (2, 256, &[129, 64, 300]), // blocks of queries and keys, whole and not
 ];
 
-fn attention(ops: &dyn Ops, &(heads, width, lengths): &(usize, usize, &[usize]), seed: u64) -> Result<()> {
+fn attention(ops: &dyn Device, &(heads, width, lengths): &(usize, usize, &[usize]), seed: u64) -> Result<()> {
     let tokens: usize = lengths.iter().sum();
     // Large scores: the softmax must not overflow, and one key must be able to win.
     let qkv: Vec<f32> = Values::new(400 + seed).take(tokens * 3 * width).iter().map(|v| 6.0 * v).collect();
@@ -300,18 +301,7 @@ fn attention(ops: &dyn Ops, &(heads, width, lengths): &(usize, usize, &[usize]),
     Ok(())
 }
 
-fn gaussian(ops: &dyn Ops) -> Result<()> {
-    let (thw, channels, values) = (Thw::new(2, 3, 5), 4, &mut Values::new(500));
-    // Beyond the clamp on both sides.
-    let moments: Vec<f32> = values.take(thw.count() * 2 * channels).iter().map(|v| 40.0 * v).collect();
-    let moments = ops.upload(Shape::clip(thw, 2 * channels), &moments)?;
-    let noise = clip(ops, thw, channels, values)?;
-    ops.gaussian(&moments, None, 0.9152)?;
-    ops.gaussian(&moments, Some(&noise), 0.9152)?;
-    Ok(())
-}
-
-fn blend_add(ops: &dyn Ops) -> Result<()> {
+fn blend_add(ops: &dyn Device) -> Result<()> {
     let values = &mut Values::new(600);
     let canvas = clip(ops, Thw::new(2, 9, 11), 3, values)?;
     let tile = clip(ops, Thw::new(2, 4, 5), 3, values)?;

@@ -1,7 +1,8 @@
-//! What an op costs, from its shapes alone. One definition serves estimates and reports.
+//! The cost of an op, from its shapes alone. Estimates and reports share one definition.
 
-use crate::ops::TemporalCache;
+use crate::operands::TemporalCache;
 use crate::pixels::Depth;
+use crate::residency::Payload;
 use crate::shape::Thw;
 use crate::tensor::Tensor;
 use crate::weights::{ConvSpec, Linear, LinearSpec, Norm, UpsampleSpec};
@@ -22,7 +23,7 @@ impl std::ops::AddAssign for Cost {
     }
 }
 
-/// Values of f32 weights are what devices read, whatever the file held.
+/// Weights count as f32, whatever the file and the device store.
 const WEIGHT_BYTES: usize = 4;
 
 fn moved(tensors: &[&Tensor], weights: usize) -> u64 {
@@ -31,14 +32,22 @@ fn moved(tensors: &[&Tensor], weights: usize) -> u64 {
 
 /// A convolution from `x` to `y`; taps that read the same first frame count once.
 pub fn conv(spec: &ConvSpec, cache: TemporalCache, x: &Tensor, y: &Tensor, residual: bool) -> Cost {
+    let read = x.bytes() + cache.frames().map_or(0, |frames| frames.bytes());
+    conv_of(spec, cache.starts(), read, y, residual)
+}
+
+/// A convolution of an image of so many bytes, with the norm before it.
+pub fn norm_conv(spec: &ConvSpec, image: usize, y: &Tensor, residual: bool) -> Cost {
+    conv_of(spec, true, image, y, residual)
+}
+
+fn conv_of(spec: &ConvSpec, starts: bool, read: usize, y: &Tensor, residual: bool) -> Cost {
     let Thw { t, h, w } = y.thw();
-    let taps_t = |t| if cache.starts() { spec.taps.t + 1 - spec.folded(t) } else { spec.taps.t };
+    let taps_t = |t| if starts { spec.taps.t + 1 - spec.folded(t) } else { spec.taps.t };
     let taps = (0..t).map(taps_t).sum::<usize>() * spec.taps.h * spec.taps.w;
     let weights = spec.c_in * spec.c_out;
-    let mut bytes = moved(&[x, y], weights * spec.taps.count()) + cache.frames().map_or(0, |p| p.bytes() as u64);
-    if residual {
-        bytes += y.bytes() as u64;
-    }
+    let written = if residual { 2 * y.bytes() } else { y.bytes() };
+    let bytes = read as u64 + written as u64 + moved(&[], weights * spec.taps.count());
     Cost { flops: 2 * (taps * h * w * weights) as u64, bytes }
 }
 
@@ -56,12 +65,12 @@ pub fn upsample(spec: &UpsampleSpec, cache: TemporalCache, x: &Tensor, y: &Tenso
     Cost { flops: 2 * (taps * h * w * weights) as u64, bytes }
 }
 
-/// CachePlan the last frames.
+/// A copy of the last frames.
 pub fn tail(kept: &Tensor) -> Cost {
     Cost { flops: 0, bytes: 2 * kept.bytes() as u64 }
 }
 
-/// A norm that reads its input once more when it must take statistics.
+/// A norm; it reads its input once more when it computes the statistics.
 pub fn group_norm(norm: &Norm, y: &Tensor, given: bool) -> Cost {
     let passes = if given { 2 } else { 3 };
     Cost { flops: 8 * y.count() as u64, bytes: (passes * y.bytes() + 2 * norm.channels * WEIGHT_BYTES) as u64 }
@@ -71,19 +80,20 @@ pub fn group_norm(norm: &Norm, y: &Tensor, given: bool) -> Cost {
 pub fn linear(linear: &Linear, x: &Tensor, y: &Tensor) -> Cost {
     let LinearSpec { d_in, d_out, quant } = linear.spec;
     let weights = d_in * d_out;
-    // What is stored in few bits is read, and its floats are written before they are read.
+    // A quantized matrix is read, and its floats are written before they are read.
     let widened = quant.map_or(0, |quant| quant.bytes(weights) + weights * WEIGHT_BYTES);
     Cost { flops: 2 * (x.rows() * weights) as u64, bytes: moved(&[x, y], weights) + widened as u64 }
 }
 
-/// A offloaded linear layer on its way back.
-pub fn prefetch_linear(linear: &Linear) -> Cost {
-    Cost { flops: 0, bytes: linear.spec.bytes(WEIGHT_BYTES) as u64 }
-}
-
-/// So many offloaded weights on their way back.
-pub fn prefetch(weights: usize) -> Cost {
-    Cost { flops: 0, bytes: moved(&[], weights) }
+/// An offloaded payload that is copied back.
+pub fn prefetch(payload: &Payload) -> Cost {
+    let bytes = match payload {
+        Payload::Tensor(x) => x.bytes(),
+        Payload::Conv(conv) => conv.spec.weights() * WEIGHT_BYTES,
+        Payload::Linear(linear) => linear.spec.bytes(WEIGHT_BYTES),
+        Payload::Upsample(upsample) => upsample.spec.weights() * WEIGHT_BYTES,
+    };
+    Cost { flops: 0, bytes: bytes as u64 }
 }
 
 /// Attention over sequences of `lengths` tokens.
@@ -92,24 +102,24 @@ pub fn attention(qkv: &Tensor, out: &Tensor, lengths: &[usize]) -> Cost {
     Cost { flops, bytes: moved(&[qkv, out], 0) }
 }
 
-/// Anything that passes over its operands once.
+/// An op that passes over its operands once.
 pub fn elementwise(tensors: &[&Tensor], flops_per_value: u64) -> Cost {
     let values = tensors.last().map_or(0, |t| t.count()) as u64;
     Cost { flops: flops_per_value * values, bytes: moved(tensors, 0) }
 }
 
-/// Values from codes, or codes from values.
+/// Conversion of codes to values, or of values to codes.
 pub fn pixels(values: &Tensor, depth: Depth) -> Cost {
     Cost { flops: 4 * values.count() as u64, bytes: (values.bytes() + values.count() * depth.bytes()) as u64 }
 }
 
-/// Queries and keys on their way into attention.
+/// Norms and rotation of queries and keys.
 pub fn qk_norm_rope(y: &Tensor) -> Cost {
     // A square and a sum, a gain and two products and a sum for two of three values.
     Cost { flops: 4 * y.count() as u64, bytes: 2 * y.bytes() as u64 }
 }
 
-/// Rows moved or averaged.
+/// Rows copied or averaged.
 pub fn gather_rows(y: &Tensor, per: usize) -> Cost {
     let read = per as u64 * y.bytes() as u64;
     Cost { flops: if per > 1 { (per * y.count()) as u64 } else { 0 }, bytes: read + y.bytes() as u64 }

@@ -1,3 +1,4 @@
+use crate::precision::Precision;
 use crate::shape::{DType, Shape};
 
 /// What can go wrong on a device that is not a bug of ours.
@@ -71,6 +72,21 @@ pub enum Error {
     /// A weight could not be read.
     #[error(transparent)]
     Weight(Box<dyn std::error::Error + Send + Sync>),
+    /// The device cannot compute in the precision that was asked for.
+    #[error(
+        "{device} cannot compute in {precision}: it has compute capability {}.{}, {}.{} is needed; choose f16 or f32",
+        capability.0, capability.1, needed.0, needed.1
+    )]
+    UnsupportedPrecision {
+        /// Name of the device.
+        device: String,
+        /// The precision that was asked for.
+        precision: Precision,
+        /// Its compute capability, major and minor.
+        capability: (usize, usize),
+        /// The compute capability that the precision needs.
+        needed: (usize, usize),
+    },
 }
 
 /// Result of an op.

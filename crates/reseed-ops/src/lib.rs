@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use reseed_cpu::CpuOps;
-//! use reseed_ops::{Activation, ConvData, DType, Ops, Shape};
+//! use reseed_ops::{Activation, ConvData, DType, Ops, Shape, Transfer};
 //!
 //! let cpu = CpuOps::new(DType::F32, Some(1))?;
 //! let norm = cpu.norm_weights(2, 1e-6, 4, &|| Ok(ConvData { weight: vec![1.0; 4], bias: vec![0.0; 4] }))?;
@@ -23,8 +23,10 @@ mod ceiling;
 mod check;
 pub mod conformance;
 pub mod cost;
+mod device;
 mod error;
 pub mod merge;
+mod operands;
 mod ops;
 mod packing;
 mod pages;
@@ -33,31 +35,36 @@ mod precision;
 mod profile;
 mod quant;
 pub mod reference;
+mod residency;
 mod shape;
 mod tensor;
+mod timing;
 mod trace;
+mod transfer;
 mod weights;
 
 pub use arena::Arena;
 pub use ceiling::Ceiling;
-pub use check::{CheckOps, Disagreement, Tell, relative_error};
+pub use check::{CheckOps, Disagreement, Report, relative_error};
 pub use cost::Cost;
+pub use device::Device;
 pub use error::{Error, Result};
 pub use merge::{HostMatmul, merge};
-pub use ops::{
-    Activation, ConvOutput, CopyTime, DeviceTimer, Epilogue, Ops, PendingDownload, Placement, Qkv, Read, Stats,
-    TemporalCache,
-};
+pub use operands::{Activation, ConvOutput, Epilogue, Placement, Qkv, Stats, TemporalCache};
+pub use ops::Ops;
 pub use packing::{Rotary, RotaryData, Rows};
 pub use pages::pages;
 pub use pixels::{Code, Depth, Pixels};
 pub use precision::Precision;
 pub use profile::{ProfileOps, Record};
 pub use quant::{Numbers, Quant};
+pub use residency::{Movable, Payload, Residency, offload, prefetch};
 pub use shape::{DType, Hw, Shape, Thw};
 pub use tensor::{Storage, Tensor};
+pub use timing::{CopyTime, DeviceTimer, HostTimer, Timing};
 pub use trace::{Kernels, SpeedModel, TraceOps, TraceReport, Work, Workspace, strip_rows};
+pub use transfer::{PendingDownload, Transfer};
 pub use weights::{
-    BORDER_CLASSES, ClipPosition, Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Merged, Norm, Packed,
+    BORDER_CLASSES, ClipPosition, Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Merged, Norm, Packed, Read,
     Upsample, UpsampleData, UpsampleSpec, Vector, border_class,
 };

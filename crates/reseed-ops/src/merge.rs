@@ -272,8 +272,8 @@ mod tests {
     fn composite(spec: &UpsampleSpec, weights: &UpsampleWeights, x: &Clip, slices: &[usize]) -> Vec<f64> {
         let (mut seen, mut out) = (0, Vec::new());
         for &count in slices {
-            let cache =
-                (seen > 0).then(|| frames(x, (0..spec.keeps()).map(|i| (seen + i).saturating_sub(spec.keeps()))));
+            let cache = (seen > 0)
+                .then(|| frames(x, (0..spec.cached_frames()).map(|i| (seen + i).saturating_sub(spec.cached_frames()))));
             let slice = frames(x, seen..seen + count);
             out.extend(reference::upsample(cache.as_ref(), seen == 1, &slice, spec, weights).data);
             seen += count;

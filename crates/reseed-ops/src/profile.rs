@@ -5,19 +5,19 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::cost::{self, Cost};
+use crate::device::Device;
 use crate::error::Result;
-use crate::ops::{
-    Activation, ConvOutput, CopyTime, DeviceTimer, Epilogue, Ops, PendingDownload, Placement, Qkv, Read, Stats,
-    TemporalCache,
-};
-use crate::packing::{Rotary, RotaryData, Rows};
+use crate::forward;
+use crate::operands::{Activation, ConvOutput, Epilogue, Placement, Qkv, Stats, TemporalCache};
+use crate::ops::Ops;
+use crate::packing::{Rotary, Rows};
 use crate::pixels::{Depth, Pixels};
-use crate::precision::Precision;
-use crate::shape::{DType, Shape};
+use crate::residency::{Payload, Residency};
+use crate::shape::Shape;
 use crate::tensor::Tensor;
-use crate::weights::{
-    Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Norm, Upsample, UpsampleData, UpsampleSpec, Vector,
-};
+use crate::timing::{DeviceTimer, Timing};
+use crate::transfer::{PendingDownload, Transfer};
+use crate::weights::{Conv, Linear, Norm, Upsample, Vector};
 
 /// All calls of one op in one stage.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct Record {
     pub cost: Cost,
 }
 
-/// Laps of one op in one stage that may be under way.
+/// Timers of one op in one stage that may be running.
 const OPEN: usize = 256;
 
 #[derive(Default)]
@@ -42,13 +42,13 @@ struct Entry {
     calls: usize,
     time: Duration,
     cost: Cost,
-    /// Laps that are not in `time` yet: nothing waits for the device while it is timed.
+    /// Timers that are not in `time` yet: a timed device is never waited for.
     open: Vec<Box<dyn DeviceTimer>>,
 }
 
 impl Entry {
-    fn close(&mut self, laps: usize) -> Result<()> {
-        for timer in self.open.drain(..laps) {
+    fn close(&mut self, count: usize) -> Result<()> {
+        for timer in self.open.drain(..count) {
             self.time += timer.time()?;
         }
         Ok(())
@@ -61,19 +61,19 @@ struct Log {
     entries: HashMap<(String, &'static str), Entry>,
 }
 
-/// Runs everything on `inner` and keeps the books.
+/// Runs everything on `inner` and records times and costs.
 pub struct ProfileOps<'a> {
-    inner: &'a dyn Ops,
+    inner: &'a dyn Device,
     log: Mutex<Log>,
 }
 
 impl<'a> ProfileOps<'a> {
     /// Times `inner`.
-    pub fn new(inner: &'a dyn Ops) -> Self {
+    pub fn new(inner: &'a dyn Device) -> Self {
         ProfileOps { inner, log: Mutex::default() }
     }
 
-    /// What has been timed so far, longest first, once the device is done with it.
+    /// All records so far, longest first. Waits for the device.
     pub fn records(&self) -> Result<Vec<Record>> {
         let mut records = Vec::new();
         for ((stage, op), entry) in &mut self.log().entries {
@@ -106,55 +106,40 @@ impl<'a> ProfileOps<'a> {
     }
 }
 
-impl Ops for ProfileOps<'_> {
-    fn device(&self) -> String {
-        self.inner.device()
-    }
+impl Device for ProfileOps<'_> {
+    forward!(Device to inner);
+}
 
-    fn dtype(&self) -> DType {
-        self.inner.dtype()
-    }
-
-    fn precision(&self) -> Precision {
-        self.inner.precision()
-    }
-
-    fn norms_on_load(&self, spec: &ConvSpec) -> bool {
-        self.inner.norms_on_load(spec)
-    }
+impl Timing for ProfileOps<'_> {
+    forward!(Timing to inner, except stage);
 
     fn stage(&self, name: &str) {
         self.log().stage = name.to_string();
         self.inner.stage(name);
     }
+}
 
-    fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
-        self.inner.conv_weights(spec, read)
+impl Residency for ProfileOps<'_> {
+    forward!(Residency to inner, except offload prefetch);
+
+    /// Weights are offloaded when they are loaded, which is not part of a run.
+    fn offload(&self, payload: Payload) -> Result<Payload> {
+        match &payload {
+            Payload::Tensor(x) => {
+                let cost = cost::elementwise(&[x], 0);
+                self.timed("offload", || self.inner.offload(payload), |_| cost)
+            }
+            _ => self.inner.offload(payload),
+        }
     }
 
-    fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear> {
-        self.inner.linear_weights(spec, read)
+    fn prefetch(&self, payload: Payload) -> Result<Payload> {
+        self.timed("prefetch", || self.inner.prefetch(payload), cost::prefetch)
     }
+}
 
-    fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {
-        self.inner.norm_weights(groups, eps, channels, read)
-    }
-
-    fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {
-        self.inner.upsample_weights(spec, read)
-    }
-
-    fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector> {
-        self.inner.vector(len, read)
-    }
-
-    fn rows(&self, per: usize, rows: &[u32]) -> Result<Rows> {
-        self.inner.rows(per, rows)
-    }
-
-    fn rotary(&self, data: &RotaryData) -> Result<Rotary> {
-        self.inner.rotary(data)
-    }
+impl Transfer for ProfileOps<'_> {
+    forward!(Transfer to inner, except upload download start_download upload_pixels start_download_pixels);
 
     fn upload(&self, shape: Shape, values: &[f32]) -> Result<Tensor> {
         self.timed("upload", || self.inner.upload(shape, values), |y| cost::elementwise(&[y, y], 0))
@@ -164,8 +149,8 @@ impl Ops for ProfileOps<'_> {
         self.timed("download", || self.inner.download(x), |_| cost::elementwise(&[x, x], 0))
     }
 
-    fn send(&self, x: &Tensor) -> Result<Box<dyn PendingDownload>> {
-        self.timed("send", || self.inner.send(x), |_| cost::elementwise(&[x], 0))
+    fn start_download(&self, x: &Tensor) -> Result<Box<dyn PendingDownload>> {
+        self.timed("start_download", || self.inner.start_download(x), |_| cost::elementwise(&[x], 0))
     }
 
     fn upload_pixels(&self, shape: Shape, pixels: &Pixels) -> Result<Tensor> {
@@ -173,61 +158,15 @@ impl Ops for ProfileOps<'_> {
         self.timed("upload_pixels", || self.inner.upload_pixels(shape, pixels), cost)
     }
 
-    fn send_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
-        self.timed("send_pixels", || self.inner.send_pixels(x, depth), |_| cost::pixels(x, depth))
+    fn start_download_pixels(&self, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
+        self.timed("start_download_pixels", || self.inner.start_download_pixels(x, depth), |_| cost::pixels(x, depth))
     }
+}
 
-    fn timer(&self) -> Result<Box<dyn DeviceTimer>> {
-        self.inner.timer()
-    }
-
-    fn finish(&self) -> Result<()> {
-        self.inner.finish()
-    }
-
-    fn reserve(&self, bytes: usize) -> Result<()> {
-        self.inner.reserve(bytes)
-    }
-
-    fn offload(&self, cache: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
-        self.timed("offload", || self.inner.offload(cache, x, keep), |_| cost::elementwise(&[x], 0))
-    }
-
-    fn prefetch(&self, offloaded: &Tensor) -> Result<Tensor> {
-        self.timed("prefetch", || self.inner.prefetch(offloaded), |y| cost::elementwise(&[y], 0))
-    }
-
-    fn offload_linear(&self, linear: &Linear) -> Result<Linear> {
-        self.inner.offload_linear(linear)
-    }
-
-    fn prefetch_linear(&self, offloaded: &Linear) -> Result<Linear> {
-        self.timed("prefetch_linear", || self.inner.prefetch_linear(offloaded), cost::prefetch_linear)
-    }
-
-    fn offload_conv(&self, conv: &Conv) -> Result<Conv> {
-        self.inner.offload_conv(conv)
-    }
-
-    fn prefetch_conv(&self, offloaded: &Conv) -> Result<Conv> {
-        self.timed("prefetch_conv", || self.inner.prefetch_conv(offloaded), |conv| cost::prefetch(conv.spec.weights()))
-    }
-
-    fn offload_upsample(&self, upsample: &Upsample) -> Result<Upsample> {
-        self.inner.offload_upsample(upsample)
-    }
-
-    fn prefetch_upsample(&self, offloaded: &Upsample) -> Result<Upsample> {
-        self.timed(
-            "prefetch_upsample",
-            || self.inner.prefetch_upsample(offloaded),
-            |up| cost::prefetch(up.spec.weights()),
-        )
-    }
-
-    fn copy_time(&self) -> Result<CopyTime> {
-        self.inner.copy_time()
-    }
+impl Ops for ProfileOps<'_> {
+    forward!(Ops to inner, except
+        conv norm_conv upsample tail group_norm linear attention rms_norm_modulate gated_add swiglu gelu qk_norm_rope
+        gather_rows axpby blend_add);
 
     fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
         let residual = epilogue.residual.is_some();
@@ -262,12 +201,10 @@ impl Ops for ProfileOps<'_> {
     }
 
     fn norm_conv(&self, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
-        let (input, residual) = (x.tensor.clone(), epilogue.residual.is_some());
-        self.timed(
-            "norm_conv",
-            || self.inner.norm_conv(x, norm, conv, epilogue),
-            |y| cost::conv(&conv.spec, TemporalCache::Start, &input, &y.tensor, residual),
-        )
+        // The cost needs no reference to the input, so that the device may reuse its memory.
+        let (bytes, residual) = (x.tensor.bytes(), epilogue.residual.is_some());
+        let cost = |y: &ConvOutput| cost::norm_conv(&conv.spec, bytes, &y.tensor, residual);
+        self.timed("norm_conv", || self.inner.norm_conv(x, norm, conv, epilogue), cost)
     }
 
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
@@ -304,10 +241,6 @@ impl Ops for ProfileOps<'_> {
 
     fn axpby(&self, a: f32, x: &Tensor, b: f32, y: Tensor) -> Result<Tensor> {
         self.timed("axpby", || self.inner.axpby(a, x, b, y), |y| cost::elementwise(&[x, y, y], 3))
-    }
-
-    fn gaussian(&self, moments: &Tensor, noise: Option<&Tensor>, scale: f32) -> Result<Tensor> {
-        self.timed("gaussian", || self.inner.gaussian(moments, noise, scale), |y| cost::elementwise(&[moments, y], 8))
     }
 
     fn blend_add(&self, canvas: Tensor, tile: &Tensor, at: &Placement) -> Result<Tensor> {

@@ -7,7 +7,7 @@ mod tokens;
 
 use rayon::prelude::*;
 
-use crate::ops::{Activation, Placement};
+use crate::operands::{Activation, Placement};
 use crate::shape::Thw;
 use crate::weights::{BORDER_CLASSES, ClipPosition, ConvSpec, UpsampleSpec, border_class};
 pub use tokens::{gated_add, gather_rows, gelu, qk_norm_rope, rms_norm_modulate, swiglu};
@@ -75,7 +75,7 @@ fn product(a: usize, b: usize, c: usize) -> impl Iterator<Item = (usize, usize, 
 /// Causal convolution; `weight` as [`taps_first`] makes it.
 pub fn conv(cache: Option<&Clip>, x: &Clip, spec: &ConvSpec, weight: &[f64], bias: &[f64]) -> Clip {
     let ConvSpec { taps, stride, c_in, c_out, .. } = *spec;
-    let head = if cache.is_none() { taps.t - 1 } else { spec.keeps() } as isize;
+    let head = if cache.is_none() { taps.t - 1 } else { spec.cached_frames() } as isize;
     let pad = spec.pad_before as isize;
     let mut y = Clip::zeros(spec.output(x.thw, cache.is_none()), c_out);
     let Thw { h, w, .. } = y.thw;
@@ -226,19 +226,6 @@ pub fn attention(qkv: &[f64], width: usize, heads: usize, lengths: &[usize]) -> 
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
-/// (mean + exp(½ logvar) · noise) · scale; `moments` `[…, 2c]`.
-pub fn gaussian(moments: &[f64], channels: usize, noise: Option<&[f64]>, scale: f64) -> Vec<f64> {
-    let pixels = moments.chunks_exact(2 * channels).enumerate();
-    pixels
-        .flat_map(|(i, pixel)| {
-            (0..channels).map(move |c| {
-                let deviation = (0.5 * pixel[channels + c].clamp(-30.0, 20.0)).exp();
-                (pixel[c] + noise.map_or(0.0, |n| deviation * n[i * channels + c])) * scale
-            })
-        })
-        .collect()
 }
 
 /// canvas += rows · columns · tile, and canvas = tile where that weight is one.

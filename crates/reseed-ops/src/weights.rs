@@ -3,11 +3,15 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use crate::error::Result;
 use crate::quant::{Numbers, Quant};
 use crate::shape::Thw;
 
 /// Weights in a device's own form.
 pub type Packed = Arc<dyn Any + Send + Sync>;
+
+/// Reads the host values of a layer; devices that compute nothing never call it.
+pub type Read<'a, T> = &'a dyn Fn() -> Result<T>;
 
 /// Shape of a causal convolution. Time is never padded: what comes before a slice is its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,13 +43,13 @@ impl ConvSpec {
     }
 
     /// Frames that the next slice will want to see.
-    pub fn keeps(&self) -> usize {
+    pub fn cached_frames(&self) -> usize {
         self.taps.t - self.stride.t.min(self.taps.t)
     }
 
     /// Extent of the output for `input` frames, with the whole cache of `taps.t - stride.t` frames or at a clip's start.
     pub fn output(&self, input: Thw, starts: bool) -> Thw {
-        let head = if starts { self.taps.t - 1 } else { self.keeps() };
+        let head = if starts { self.taps.t - 1 } else { self.cached_frames() };
         let pad = self.pad_before + self.pad_after;
         let steps = |size: usize, taps: usize, stride: usize| {
             assert!(size >= taps, "a convolution of {} does not fit into {input}", self.taps);
@@ -191,7 +195,7 @@ impl UpsampleSpec {
     }
 
     /// Low-resolution frames that the next slice will want to see.
-    pub fn keeps(&self) -> usize {
+    pub fn cached_frames(&self) -> usize {
         self.taps_t() - 1
     }
 

@@ -1,5 +1,6 @@
-// A cuBLASLt that computes nothing: it takes every product and writes how many there were to the file that
-// RESEED_STUB_PRODUCTS names. Beside the driver of cuda.c.
+// A cuBLASLt for tests, used with the driver of cuda.c: it accepts every product and computes nothing.
+//
+//   RESEED_STUB_PRODUCTS=FILE   at exit: the number of products
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +19,8 @@ size_t cublasLtGetVersion(void) { return 120804; }
 Answer cublasLtMatmul(void) { return products++, 0; }
 
 // Two algorithms: 64 bytes, the size of their workspace, and zeros for success.
-Answer cublasLtMatmulAlgoGetHeuristic(void* library, void* product, void* a, void* b, void* c, void* d, void* preference,
-                                      int most, char* found, int* count) {
+Answer cublasLtMatmulAlgoGetHeuristic(void* library, void* product, void* a, void* b, void* c, void* d,
+                                      void* preference, int most, char* found, int* count) {
     for (*count = 0; *count < most && *count < 2; ++*count) memset(found + 96 * *count, 0, 96), found[96 * *count] = 7;
     return 0;
 }

@@ -1,4 +1,4 @@
-//! Models of the transformer from the formula.
+//! Diffusion transformers with formula weights.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use reseed_model::dit::Config;
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::{self, Formula};
 use reseed_model::{Dit, Result};
-use reseed_ops::{Hw, Ops, Shape, Thw};
+use reseed_ops::{Device, Hw, Shape, Thw};
 
 use super::Clip;
 use super::golden::dit::text;
 
-/// The velocity of a latent of the formula, with six tokens of text.
-pub fn velocity(ops: &dyn Ops, dit: &Dit, latent: Thw) -> Vec<f32> {
+/// The velocity of a uniform pseudo-random latent, with six text tokens.
+pub fn velocity(ops: &dyn Device, dit: &Dit, latent: Thw) -> Vec<f32> {
     let plane = Hw::new(latent.h, latent.w);
     let latents = Clip::uniform("latents", 2 * latent.t, plane, dit.config.latent).upload(ops, 0..2 * latent.t);
     let words = formula::uniform("text", 6 * dit.config.text_width, 1);
@@ -23,27 +23,32 @@ pub fn velocity(ops: &dyn Ops, dit: &Dit, latent: Thw) -> Vec<f32> {
     ops.download(&dit.velocity(ops, &latents, &text, &plan).unwrap()).unwrap()
 }
 
-/// Tensors in memory, and a count of how often each was read.
-pub struct Held {
+/// Weights in memory, with a count of the reads of each tensor.
+pub struct MemoryWeights {
     pub path: PathBuf,
     pub shapes: BTreeMap<String, Shape>,
     pub values: BTreeMap<String, Vec<f32>>,
     pub reads: Mutex<BTreeMap<String, usize>>,
 }
 
-impl Held {
-    /// The formula's tensors, each changed on its way.
-    pub fn new(config: &Config, change: impl Fn(&str, Vec<f32>) -> Vec<f32>) -> Held {
+impl MemoryWeights {
+    /// The formula weights of a model, mapped tensor by tensor through `change`.
+    pub fn new(config: &Config, change: impl Fn(&str, Vec<f32>) -> Vec<f32>) -> MemoryWeights {
         let source = Formula::plain(config.tensors(), 1);
         let values = config.tensors().into_iter().map(|(name, _)| {
             let values = change(&name, source.read(&name).unwrap());
             (name, values)
         });
-        Held { path: "held".into(), values: values.collect(), shapes: source.shapes().clone(), reads: Mutex::default() }
+        MemoryWeights {
+            path: "memory".into(),
+            values: values.collect(),
+            shapes: source.shapes().clone(),
+            reads: Mutex::default(),
+        }
     }
 }
 
-impl Source for Held {
+impl Source for MemoryWeights {
     fn path(&self) -> &Path {
         &self.path
     }

@@ -1,4 +1,4 @@
-//! Safetensors files, whole and damaged.
+//! A builder of safetensors files, valid and damaged.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,22 +10,22 @@ use reseed_ops::Shape;
 use serde_json::{Map, Value};
 use tempfile::NamedTempFile;
 
-/// The smallest model with a step in space and in time: a few kilobytes.
+/// The smallest model with one spatial and one temporal downsampling: a few kilobytes.
 pub fn smallest() -> Config {
     let mut config = Config::with_channels(&[2, 4], 2);
     (config.layers, config.latent, config.image, config.temporal_stages) = (1, 1, 1, 1);
     config
 }
 
-/// A file before it is written.
-pub struct Draft {
+/// Header and data of a safetensors file.
+pub struct SafetensorsBuilder {
     pub header: Map<String, Value>,
     pub data: Vec<u8>,
 }
 
-impl Draft {
-    /// The f32 file of a model with weights from the formula.
-    pub fn of(config: &Config) -> Draft {
+impl SafetensorsBuilder {
+    /// The f32 file of a model with formula weights.
+    pub fn new(config: &Config) -> SafetensorsBuilder {
         let source = super::formula(config);
         let tensors = config.tensors();
         let named: Vec<(&str, Shape)> = tensors.iter().map(|(name, shape)| (name.as_str(), *shape)).collect();
@@ -35,19 +35,19 @@ impl Draft {
         for (name, _) in &tensors {
             write_values(&mut data, &source.read(name).unwrap()).unwrap();
         }
-        Draft { header: serde_json::from_slice(&text[8..]).unwrap(), data }
+        SafetensorsBuilder { header: serde_json::from_slice(&text[8..]).unwrap(), data }
     }
 
     pub fn tensor(&mut self, name: &str) -> &mut Map<String, Value> {
         self.header[name].as_object_mut().unwrap()
     }
 
-    pub fn set(mut self, name: &str, field: &str, value: Value) -> Draft {
+    pub fn set(mut self, name: &str, field: &str, value: Value) -> SafetensorsBuilder {
         self.tensor(name).insert(field.into(), value);
         self
     }
 
-    pub fn metadata(self, key: &str, value: &str) -> Draft {
+    pub fn metadata(self, key: &str, value: &str) -> SafetensorsBuilder {
         self.set("__metadata__", key, value.into())
     }
 
@@ -56,7 +56,7 @@ impl Draft {
     }
 }
 
-/// A file with this header, whatever it is.
+/// Writes a file with this header, valid or not.
 pub fn write(header: &[u8], data: &[u8]) -> NamedTempFile {
     write_bytes(&[&(header.len() as u64).to_le_bytes(), header, data].concat())
 }

@@ -1,51 +1,55 @@
-//! A writer of GGUF files, field by field, so that each can be wrong.
+//! A builder of GGUF files that lets a test damage every field.
 
 use half::f16;
 
-/// How a tensor is stored.
+/// The storage type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum GgufType {
     F32,
     F16,
     Q8_0,
     Q4K,
 }
 
-impl Kind {
+impl GgufType {
+    /// The type number of the GGUF format.
     pub fn number(self) -> u32 {
         match self {
-            Kind::F32 => 0,
-            Kind::F16 => 1,
-            Kind::Q8_0 => 8,
-            Kind::Q4K => 12,
+            GgufType::F32 => 0,
+            GgufType::F16 => 1,
+            GgufType::Q8_0 => 8,
+            GgufType::Q4K => 12,
         }
     }
 
-    /// The bytes of some values, and the values that those bytes stand for.
+    /// Quantises values: returns the stored bytes and the dequantised values.
     pub fn store(self, values: &[f32]) -> (Vec<u8>, Vec<f32>) {
         let parts: Vec<(Vec<u8>, Vec<f32>)> = match self {
-            Kind::F32 => values.iter().map(|v| (v.to_le_bytes().to_vec(), vec![*v])).collect(),
-            Kind::F16 => values.iter().map(|v| (f16::from_f32(*v).to_le_bytes().to_vec(), vec![round(*v)])).collect(),
-            Kind::Q8_0 => values.chunks_exact(32).map(q8_0).collect(),
-            Kind::Q4K => values.chunks_exact(256).map(q4_k).collect(),
+            GgufType::F32 => values.iter().map(|v| (v.to_le_bytes().to_vec(), vec![*v])).collect(),
+            GgufType::F16 => {
+                values.iter().map(|v| (f16::from_f32(*v).to_le_bytes().to_vec(), vec![round(*v)])).collect()
+            }
+            GgufType::Q8_0 => values.chunks_exact(32).map(q8_0).collect(),
+            GgufType::Q4K => values.chunks_exact(256).map(q4_k).collect(),
         };
         (parts.iter().flat_map(|p| p.0.clone()).collect(), parts.into_iter().flat_map(|p| p.1).collect())
     }
 }
 
+/// Rounds to f16.
 fn round(v: f32) -> f32 {
     f16::from_f32(v).to_f32()
 }
 
 fn q8_0(values: &[f32]) -> (Vec<u8>, Vec<f32>) {
     let scale = round(values.iter().fold(0f32, |top, v| top.max(v.abs())) / 127.0);
-    let whole: Vec<i8> = values.iter().map(|v| (v / scale).round() as i8).collect();
+    let quants: Vec<i8> = values.iter().map(|v| (v / scale).round() as i8).collect();
     let mut bytes = f16::from_f32(scale).to_le_bytes().to_vec();
-    bytes.extend(whole.iter().map(|&q| q as u8));
-    (bytes, whole.iter().map(|&q| scale * f32::from(q)).collect())
+    bytes.extend(quants.iter().map(|&q| q as u8));
+    (bytes, quants.iter().map(|&q| scale * f32::from(q)).collect())
 }
 
-/// Every sub-block gets a scale and a minimum of its own, spread over all six bits.
+/// Scales and minima are pseudo-random over all six bits, so that a test covers every bit of the packing.
 fn q4_k(values: &[f32]) -> (Vec<u8>, Vec<f32>) {
     let (scale, minimum) = (round(2f32.powi(-12)), round(2f32.powi(-9)));
     let part = |v: f32| (v.abs() * 1e6) as usize;
@@ -68,9 +72,9 @@ fn q4_k(values: &[f32]) -> (Vec<u8>, Vec<f32>) {
     (bytes, nibbles.iter().enumerate().map(value).collect())
 }
 
-/// A tensor before it is written.
+/// A tensor of a [`GgufBuilder`].
 #[derive(Clone)]
-pub struct Tensor {
+pub struct GgufTensor {
     pub name: String,
     /// Outermost first.
     pub dims: Vec<u64>,
@@ -78,39 +82,40 @@ pub struct Tensor {
     pub bytes: Vec<u8>,
 }
 
-/// A file before it is written.
+/// The contents of a GGUF file.
 #[derive(Clone)]
-pub struct Draft {
+pub struct GgufBuilder {
     pub magic: [u8; 4],
     pub version: u32,
-    pub words: Vec<(String, String)>,
+    /// Metadata fields with string values.
+    pub strings: Vec<(String, String)>,
     pub shapes: Vec<(String, Vec<u32>)>,
     pub alignment: Option<u32>,
-    pub tensors: Vec<Tensor>,
+    pub tensors: Vec<GgufTensor>,
 }
 
-fn word(to: &mut Vec<u8>, word: &str) {
-    to.extend((word.len() as u64).to_le_bytes());
-    to.extend(word.as_bytes());
+fn write_string(to: &mut Vec<u8>, string: &str) {
+    to.extend((string.len() as u64).to_le_bytes());
+    to.extend(string.as_bytes());
 }
 
-impl Draft {
-    pub fn new(tensors: Vec<Tensor>) -> Draft {
-        let words = vec![("general.architecture".to_string(), "seedvr2".to_string())];
-        Draft { magic: *b"GGUF", version: 3, words, shapes: Vec::new(), alignment: None, tensors }
+impl GgufBuilder {
+    pub fn new(tensors: Vec<GgufTensor>) -> GgufBuilder {
+        let strings = vec![("general.architecture".to_string(), "seedvr2".to_string())];
+        GgufBuilder { magic: *b"GGUF", version: 3, strings, shapes: Vec::new(), alignment: None, tensors }
     }
 
     pub fn bytes(&self) -> Vec<u8> {
         let alignment = self.alignment.unwrap_or(32) as usize;
         let mut to = [&self.magic[..], &self.version.to_le_bytes()].concat();
         to.extend((self.tensors.len() as u64).to_le_bytes());
-        // Beside what matters, a field of every other sort: a truth, a double, words, and bytes.
-        let fields = self.words.len() + self.shapes.len() + usize::from(self.alignment.is_some()) + 4;
+        // Four more fields of types that the reader skips: a bool, an f64, an array of strings, an array of bytes.
+        let fields = self.strings.len() + self.shapes.len() + usize::from(self.alignment.is_some()) + 4;
         to.extend((fields as u64).to_le_bytes());
         self.fields(&mut to);
         let mut start = 0;
         for tensor in &self.tensors {
-            word(&mut to, &tensor.name);
+            write_string(&mut to, &tensor.name);
             to.extend((tensor.dims.len() as u32).to_le_bytes());
             tensor.dims.iter().rev().for_each(|dim| to.extend(dim.to_le_bytes()));
             to.extend(tensor.kind.to_le_bytes());
@@ -126,13 +131,13 @@ impl Draft {
 
     fn fields(&self, to: &mut Vec<u8>) {
         let mut field = |key: &str, kind: u32, value: &[u8]| {
-            word(to, key);
+            write_string(to, key);
             to.extend(kind.to_le_bytes());
             to.extend(value);
         };
-        for (key, value) in &self.words {
+        for (key, value) in &self.strings {
             let mut bytes = Vec::new();
-            word(&mut bytes, value);
+            write_string(&mut bytes, value);
             field(key, 8, &bytes);
         }
         let array = |of: u32, count: u64, items: &[u8]| [&of.to_le_bytes()[..], &count.to_le_bytes(), items].concat();
@@ -143,11 +148,11 @@ impl Draft {
         if let Some(alignment) = self.alignment {
             field("general.alignment", 4, &alignment.to_le_bytes());
         }
-        field("a.truth", 7, &[1]);
-        field("a.double", 12, &0.5f64.to_le_bytes());
-        let mut words = Vec::new();
-        ["one", "two"].into_iter().for_each(|w| word(&mut words, w));
-        field("some.words", 9, &array(8, 2, &words));
-        field("some.bytes", 9, &array(0, 3, &[1, 2, 3]));
+        field("test.bool", 7, &[1]);
+        field("test.f64", 12, &0.5f64.to_le_bytes());
+        let mut strings = Vec::new();
+        ["one", "two"].into_iter().for_each(|string| write_string(&mut strings, string));
+        field("test.strings", 9, &array(8, 2, &strings));
+        field("test.bytes", 9, &array(0, 3, &[1, 2, 3]));
     }
 }

@@ -1,17 +1,17 @@
-//! Golden cases: inputs and outputs of the published model.
+//! Golden tests of the VAE: inputs and outputs of the published architecture with formula weights.
 
 pub mod dit;
 
 use std::path::{Path, PathBuf};
 
-use reseed_model::plan::{CachePlan, Cut, Tiling, slices};
+use reseed_model::plan::{CachePlan, TileInput, Tiling, slices};
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::{self, Formula};
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_model::{Coder, Config, Stream, Vae};
-use reseed_ops::{Hw, Ops, Precision, Shape, Tensor, Thw};
+use reseed_ops::{Device, Hw, Precision, Shape, Tensor, Thw};
 
-/// Golden files of models small enough for every level.
+/// Golden files of small models, which run at every CPU level.
 pub const SMALL: &[&str] = &[
     "tiny_decode_image",
     "tiny_decode_5",
@@ -27,11 +27,11 @@ pub const SMALL: &[&str] = &[
     "nano_encode_9",
 ];
 
-/// Those of the published size.
+/// Golden files of the model of published size.
 pub const FULL: &[&str] = &["full_decode_image", "full_decode_9", "full_encode_9"];
 
 /// A golden file of the VAE.
-pub struct Golden {
+pub struct VaeGolden {
     pub name: String,
     pub encode: bool,
     pub config: Config,
@@ -51,19 +51,19 @@ pub struct Clip {
 }
 
 impl Clip {
-    /// Numbers in [-1, 1), others for every name.
+    /// Uniform pseudo-random values in [-1, 1); `name` is the seed.
     pub fn uniform(name: &str, t: usize, plane: Hw, channels: usize) -> Clip {
         let values = formula::uniform(name, t * plane.count() * channels, 1).into_iter().map(|v| v as f32).collect();
         Clip { t, plane, channels, values }
     }
 
-    /// Some of the frames, on a device.
-    pub fn upload(&self, ops: &dyn Ops, frames: std::ops::Range<usize>) -> Tensor {
+    /// Uploads a range of frames.
+    pub fn upload(&self, ops: &dyn Device, frames: std::ops::Range<usize>) -> Tensor {
         let thw = Thw::new(frames.len(), self.plane.h, self.plane.w);
         ops.upload(Shape::clip(thw, self.channels), self.frames(frames)).unwrap()
     }
 
-    /// From a tensor `[T, C, H, W]`.
+    /// Reads a tensor `[T, C, H, W]`.
     pub fn read(file: &Safetensors, name: &str) -> Clip {
         let shape = file.shapes()[name];
         let &[t, channels, h, w] = shape.dims() else { panic!("{name} is {shape}") };
@@ -82,22 +82,23 @@ impl Clip {
     }
 }
 
-pub fn golden_path(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/vae").join(format!("{name}.safetensors"))
+/// Path of the golden file `name` of a network: `vae` or `dit`.
+pub fn golden_path(network: &str, name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(network).join(format!("{name}.safetensors"))
 }
 
-impl Golden {
-    pub fn open(name: &str) -> Golden {
-        Golden::read(&golden_path(name))
+impl VaeGolden {
+    pub fn open(name: &str) -> VaeGolden {
+        VaeGolden::read(&golden_path("vae", name))
     }
 
-    pub fn read(path: &Path) -> Golden {
+    pub fn read(path: &Path) -> VaeGolden {
         let file = Safetensors::open(path).unwrap();
         let case: serde_json::Value = serde_json::from_str(file.metadata("case").unwrap()).unwrap();
         let number = |v: &serde_json::Value| v.as_u64().unwrap() as usize;
         let numbers = |key: &str| case[key].as_array().map(|list| list.iter().map(number).collect::<Vec<_>>());
         let pair = |key: &str| numbers(key).map(|v| Hw::new(v[0], v[1]));
-        Golden {
+        VaeGolden {
             name: path.file_stem().unwrap().to_string_lossy().into(),
             encode: case["op"] == "encode",
             config: Config::with_channels(&numbers("channels").unwrap(), number(&case["groups"])),
@@ -112,60 +113,61 @@ impl Golden {
         Formula::new(self.config.tensors(), self.config.groups, self.seed)
     }
 
-    pub fn half<'a>(&self, vae: &'a Vae) -> &'a dyn Coder {
+    pub fn coder<'a>(&self, vae: &'a Vae) -> &'a dyn Coder {
         if self.encode { &vae.encoder } else { &vae.decoder }
     }
 
-    /// Runs the case in slices of `step` latent frames and returns the output's values.
-    pub fn run(&self, ops: &dyn Ops, vae: &Vae, step: usize, workers: usize) -> Vec<f32> {
-        let cut = if self.encode { Cut::Pictures } else { Cut::Latents };
+    /// Runs the VAE on the input in slices of `step` latent frames and returns the output values.
+    pub fn run(&self, ops: &dyn Device, vae: &Vae, step: usize, workers: usize) -> Vec<f32> {
+        let cut = if self.encode { TileInput::Frames } else { TileInput::Latents };
         let tiles = self.tiling.and_then(|t| t.tiles(cut, self.input.plane, self.config.spatial_factor()));
         let mut stream =
-            Stream::new(ops, self.half(vae), self.input.plane, &CachePlan::default()).tiled(tiles, workers);
+            Stream::new(ops, self.coder(vae), self.input.plane, &CachePlan::default()).tiled(tiles, workers);
         let step_frames = if self.encode { step * self.config.temporal_factor() } else { step };
         let last = self.input.t;
         let step = |s: std::ops::Range<usize>| stream.step(self.input.frames(s.clone()), s.end == last).unwrap();
         slices(self.input.t, step_frames).into_iter().flat_map(step).collect()
     }
 
-    /// Relative error of a correct run with operands and results of a precision.
+    /// Bound on the relative error of a correct run at `precision`.
     pub fn allowed(&self, precision: Precision) -> f64 {
-        let blending = if self.tiling.is_some() { 4 } else { 0 }; // a pixel lies in four tiles at most
+        let blending = if self.tiling.is_some() { 4 } else { 0 }; // at most four tiles cover a pixel
         let layers = if self.encode { self.config.layers } else { self.config.decoder_layers };
         allowed(roundings(&self.config, layers) + blending, precision)
     }
 }
 
-/// Relative error of a correct run with so many roundings on the longest path.
+/// Bound on the relative error of a correct run with `roundings` roundings on the longest path:
+/// sqrt(roundings) · u / sqrt(3), with u the unit roundoff of the precision.
 pub fn allowed(roundings: usize, precision: Precision) -> f64 {
     if precision == Precision::F32 {
-        return 1e-5; // sums of a few thousand products, fifty times in a row
+        return 1e-5; // about fifty consecutive layers that sum a few thousand products each
     }
-    // A rounding moves a value by up to half a step, each amount as likely as the next: 1/√3 of that on average.
-    // Roundings are independent of each other; a norm between any two keeps them from growing.
+    // A rounding error is uniform in ±u, so its root mean square is u/√3. Rounding errors are independent, and the
+    // normalisation between layers keeps them from growing.
     (roundings as f64).sqrt() * f64::from(precision.rounding()) / 3f64.sqrt()
 }
 
-/// Roundings on the longest path of a half with so many layers a level, those of weights included.
+/// Number of roundings on the longest path of a coder with `layers` layers per level, including those of the weights.
 pub fn roundings(config: &Config, layers: usize) -> usize {
     let levels = config.channels.len();
     let blocks = 2 + levels * layers;
     let input = 1;
     let conv = 2; // the kernel and the output
     let norm = 1;
-    let attention = norm + 2 * conv + 1; // two linear layers around it, and itself
+    let attention = norm + 2 * conv + 1; // two linear layers and the attention itself
     input + conv + blocks * 2 * (norm + conv) + attention + (levels - 1) * conv + norm + conv
 }
 
-/// Runs cases; `seen` gets each with its result. Cases in a row that share a model load it once.
-pub fn run_all(ops: &dyn Ops, cases: Vec<Golden>, mut seen: impl FnMut(&Golden, Vec<f32>)) {
+/// Runs golden files and passes each with its result to `check`. Consecutive files that share a model load it once.
+pub fn run_all(ops: &dyn Device, goldens: Vec<VaeGolden>, mut check: impl FnMut(&VaeGolden, Vec<f32>)) {
     let mut loaded: Option<(Config, u64, Vae)> = None;
-    for golden in cases {
+    for golden in goldens {
         let vae = match loaded.take() {
             Some((config, seed, vae)) if (&config, seed) == (&golden.config, golden.seed) => vae,
             _ => Vae::load(ops, &golden.source()).unwrap(),
         };
-        seen(&golden, golden.run(ops, &vae, 1, 1));
+        check(&golden, golden.run(ops, &vae, 1, 1));
         loaded = Some((golden.config, golden.seed, vae));
     }
 }

@@ -1,4 +1,4 @@
-//! Test support of the workspace: golden files, models with formula weights, device doubles, a fake CUDA driver.
+//! Test support of the workspace: golden files, models with formula weights, device doubles and a fake CUDA driver.
 #![allow(missing_docs, clippy::unwrap_used, reason = "test support: a test stops at the first error")]
 
 pub mod conformance;
@@ -13,12 +13,12 @@ pub mod pipeline;
 pub mod scarce;
 
 pub use golden::Clip;
-use reseed_model::plan::Cut;
+use reseed_model::plan::TileInput;
 use reseed_model::weights::formula::Formula;
 use reseed_model::{Coder, Config, State, Vae};
-use reseed_ops::{Hw, Ops};
+use reseed_ops::{Device, Hw};
 
-/// One half of the VAE.
+/// The encoder or the decoder of the VAE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Encode,
@@ -28,21 +28,21 @@ pub enum Side {
 impl Side {
     pub const BOTH: [Side; 2] = [Side::Encode, Side::Decode];
 
-    pub fn half(self, vae: &Vae) -> &dyn Coder {
+    pub fn coder(self, vae: &Vae) -> &dyn Coder {
         match self {
             Side::Encode => &vae.encoder,
             Side::Decode => &vae.decoder,
         }
     }
 
-    pub fn cut(self) -> Cut {
+    pub fn cut(self) -> TileInput {
         match self {
-            Side::Encode => Cut::Pictures,
-            Side::Decode => Cut::Latents,
+            Side::Encode => TileInput::Frames,
+            Side::Decode => TileInput::Latents,
         }
     }
 
-    /// A clip that is `latents` frames of `plane` on the latent side.
+    /// A clip of uniform values whose latent has `latents` frames of size `plane`.
     pub fn input(self, config: &Config, latents: usize, plane: Hw) -> Clip {
         let (time, space) = (config.temporal_factor(), config.spatial_factor());
         let name = format!("{self:?} {latents} {plane}");
@@ -55,7 +55,7 @@ impl Side {
         }
     }
 
-    /// Input frames of slices given in latent frames.
+    /// The ranges of input frames of slices whose lengths are given in latent frames.
     pub fn slices(self, config: &Config, latents: &[usize]) -> Vec<std::ops::Range<usize>> {
         let position = |latents: usize| match self {
             Side::Encode if latents > 0 => 1 + (latents - 1) * config.temporal_factor(),
@@ -70,8 +70,8 @@ impl Side {
     }
 }
 
-/// A VAE whose weights come from the formula.
-pub fn load(ops: &dyn Ops, config: &Config) -> Vae {
+/// A VAE with formula weights.
+pub fn load(ops: &dyn Device, config: &Config) -> Vae {
     Vae::load(ops, &formula(config)).unwrap()
 }
 
@@ -79,20 +79,20 @@ pub fn formula(config: &Config) -> Formula {
     Formula::new(config.tensors(), config.groups, 1)
 }
 
-/// Runs a clip in slices given in latent frames.
-pub fn run_slices(ops: &dyn Ops, vae: &Vae, side: Side, clip: &Clip, latents: &[usize]) -> Vec<f32> {
+/// Runs a clip in slices whose lengths are given in latent frames.
+pub fn run_slices(ops: &dyn Device, vae: &Vae, side: Side, clip: &Clip, latents: &[usize]) -> Vec<f32> {
     let mut state = State::new();
     let slices = side.slices(&vae.config, latents);
-    slices.into_iter().flat_map(|slice| step(ops, side.half(vae), clip, slice, &mut state)).collect()
+    slices.into_iter().flat_map(|slice| step(ops, side.coder(vae), clip, slice, &mut state)).collect()
 }
 
-/// Runs one slice of a clip and moves its state on.
+/// Runs one slice of a clip and updates `state`.
 pub fn step(
-    ops: &dyn Ops,
-    half: &dyn Coder,
+    ops: &dyn Device,
+    coder: &dyn Coder,
     clip: &Clip,
     frames: std::ops::Range<usize>,
     state: &mut State,
 ) -> Vec<f32> {
-    ops.download(&half.run(ops, clip.upload(ops, frames), state).unwrap()).unwrap()
+    ops.download(&coder.run(ops, clip.upload(ops, frames), state).unwrap()).unwrap()
 }

@@ -1,7 +1,7 @@
-//! Stored inputs and outputs of the pipeline that the goldens were made with.
+//! Golden tests of the pipeline: inputs and outputs of the reference pipeline.
 
+pub mod golden_jobs;
 pub mod job;
-pub mod stored;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,38 +20,38 @@ pub fn json(name: &str) -> Value {
 }
 
 pub fn number(value: &Value) -> usize {
-    value.as_u64().unwrap_or_else(|| panic!("{value} is no whole number")) as usize
+    value.as_u64().unwrap_or_else(|| panic!("{value} is not a whole number")) as usize
 }
 
 pub fn numbers(value: &Value) -> Vec<usize> {
     value.as_array().unwrap().iter().map(number).collect()
 }
 
-/// Height first, as the goldens have it.
+/// A size `[height, width]`.
 pub fn size(value: &Value) -> Size {
     let sides = numbers(value);
     Size { h: sides[0], w: sides[1] }
 }
 
-/// A tensor of a golden file, widened to f32.
+/// A tensor of a golden file, converted to f32.
 #[derive(Clone)]
-pub struct Tensor {
+pub struct GoldenTensor {
     pub dims: Vec<usize>,
     pub values: Vec<f32>,
 }
 
-/// A golden file: F32, BF16 and U8 tensors, and the case they belong to.
-pub struct Golden {
+/// A golden file of the pipeline: F32, BF16 and U8 tensors, and the settings that produced them.
+pub struct PipelineGolden {
     pub case: Value,
-    pub tensors: BTreeMap<String, Tensor>,
+    pub tensors: BTreeMap<String, GoldenTensor>,
 }
 
-impl Golden {
-    pub fn open(name: &str) -> Golden {
-        Golden::read(&golden_path(&format!("{name}.safetensors")))
+impl PipelineGolden {
+    pub fn open(name: &str) -> PipelineGolden {
+        PipelineGolden::read(&golden_path(&format!("{name}.safetensors")))
     }
 
-    pub fn read(path: &Path) -> Golden {
+    pub fn read(path: &Path) -> PipelineGolden {
         let bytes = fs::read(path).unwrap();
         let start = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
         let mut header: BTreeMap<String, Value> = serde_json::from_slice(&bytes[8..start]).unwrap();
@@ -64,25 +64,25 @@ impl Golden {
                 "F32" => data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect(),
                 "BF16" => data.chunks_exact(2).map(|b| bf16::from_le_bytes(b.try_into().unwrap()).to_f32()).collect(),
                 "U8" => data.iter().map(|b| f32::from(*b)).collect(),
-                other => panic!("{}: {other}", path.display()),
+                other => panic!("{}: unknown type {other}", path.display()),
             };
-            Tensor { dims: numbers(&entry["shape"]), values }
+            GoldenTensor { dims: numbers(&entry["shape"]), values }
         };
         let tensors = header.iter().map(|(name, entry)| (name.clone(), tensor(entry))).collect();
-        Golden { case, tensors }
+        PipelineGolden { case, tensors }
     }
 
-    pub fn tensor(&self, name: &str) -> &Tensor {
+    pub fn tensor(&self, name: &str) -> &GoldenTensor {
         self.tensors.get(name).unwrap_or_else(|| panic!("no tensor {name}"))
     }
 
     /// The frames of a U8 tensor `[N, H, W, 3 or 4]`.
     pub fn frames(&self, name: &str) -> Vec<Frame> {
-        let Tensor { dims, values } = self.tensor(name);
+        let GoldenTensor { dims, values } = self.tensor(name);
         let &[_, h, w, c] = &dims[..] else { panic!("{name}: {dims:?}") };
-        let frame = |picture: &[f32]| {
+        let frame = |pixels: &[f32]| {
             let pick = |keep: &dyn Fn(usize) -> bool| {
-                let kept = picture.iter().enumerate().filter(|(i, _)| keep(i % c));
+                let kept = pixels.iter().enumerate().filter(|(i, _)| keep(i % c));
                 Samples::U8(kept.map(|(_, v)| *v as u8).collect())
             };
             Frame { size: Size { h, w }, samples: pick(&|i| i < 3), alpha: (c == 4).then(|| pick(&|i| i == 3)) }
@@ -90,12 +90,12 @@ impl Golden {
         values.chunks_exact(h * w * c).map(frame).collect()
     }
 
-    /// The pictures `[H, W, C]` of a tensor `[T, C, H, W]`.
-    pub fn pictures(&self, name: &str) -> Vec<Vec<f32>> {
-        let Tensor { dims, values } = self.tensor(name);
+    /// The values `[H, W, C]` of each frame of a tensor `[T, C, H, W]`.
+    pub fn frame_values(&self, name: &str) -> Vec<Vec<f32>> {
+        let GoldenTensor { dims, values } = self.tensor(name);
         let &[_, c, h, w] = &dims[..] else { panic!("{name}: {dims:?}") };
-        let turned = |planes: &[f32]| (0..h * w * c).map(|i| planes[i % c * h * w + i / c]).collect();
-        values.chunks_exact(h * w * c).map(turned).collect()
+        let interleaved = |planes: &[f32]| (0..h * w * c).map(|i| planes[i % c * h * w + i / c]).collect();
+        values.chunks_exact(h * w * c).map(interleaved).collect()
     }
 
     /// Height and width of a tensor `[T, C, H, W]`.
@@ -105,7 +105,7 @@ impl Golden {
     }
 }
 
-/// Largest and mean distance.
+/// Largest and mean absolute difference.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Distance {
     pub max: f64,

@@ -1,79 +1,78 @@
-//! Which frames travel through the networks together. Frames are anything that can be cloned cheaply: here they are only
-//! counted and put in order.
+//! Splits shots into batches. The frame type is generic: a batcher only counts, orders and clones frames.
 
-/// How a shot is cut into batches.
+/// How a shot is split into batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batching {
-    /// Frames a batch. The networks see 4n+1; other numbers are padded up to it.
+    /// Frames per batch. The networks need 4n+1 frames; other lengths are padded to the next 4n+1.
     pub size: usize,
-    /// Frames that a batch shares with the one before it in its shot. One that leaves no step counts as none.
+    /// Frames that consecutive batches of a shot share. An overlap of `size` or more counts as 0.
     pub overlap: usize,
-    /// Whether a shot's last batch is padded to `size` as well.
+    /// Whether the last batch of a shot is padded to `size` too.
     pub uniform: bool,
 }
 
 impl Batching {
-    /// The overlap in force.
+    /// The effective overlap: `overlap` if it is below `size`, otherwise 0.
     pub fn shared(&self) -> usize {
         if self.overlap < self.size { self.overlap } else { 0 }
     }
 }
 
-/// Where a shot starts.
+/// The position at which a shot starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Start {
-    /// Its first batch, counted over the whole job.
+pub struct ShotStart {
+    /// Index of its first batch in the job.
     pub batch: usize,
-    /// Its first frame, counted so too, a lead-in included.
+    /// Index of its first frame in the job, including the lead-in.
     pub frame: usize,
 }
 
-/// Frames that travel through the networks together.
+/// Frames that the networks process together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch<F> {
-    /// Counted from zero over the whole job.
+    /// Index of the batch in the job, from 0.
     pub number: usize,
     /// Its frames of the clip, in order.
     pub frames: Vec<F>,
-    /// How many of them, from the first on, are frames of the batch before it.
+    /// How many of its first frames also belong to the previous batch.
     pub shared: usize,
-    /// What the networks see: 4n+1 frames, of which the first are `frames`.
+    /// The input of the networks: `frames`, padded to 4n+1 frames.
     pub seen: Vec<F>,
-    /// Where its shot starts.
-    pub shot: Start,
+    /// Start of its shot.
+    pub shot: ShotStart,
 }
 
-/// Cuts shots of unknown length into batches as their frames come.
+/// Splits shots of unknown length into batches as frames arrive.
 pub struct Batcher<F> {
     plan: Batching,
     number: usize,
     held: Vec<F>,
     shared: usize,
-    /// Frames that came so far.
+    /// Frames of the job up to now.
     count: usize,
-    shot: Start,
+    shot: ShotStart,
 }
 
 impl<F: Clone> Batcher<F> {
-    /// Before the first frame.
+    /// A batcher at the first frame of a job.
     pub fn new(plan: Batching) -> Batcher<F> {
-        Batcher::within(plan, Start::default(), 0)
+        Batcher::starting_at(plan, ShotStart::default(), 0)
     }
 
-    /// Before the first frame of a batch of the shot that starts there.
-    pub fn within(plan: Batching, shot: Start, batch: usize) -> Batcher<F> {
-        assert!(plan.size > 0, "a batch has frames");
+    /// A batcher at the first frame of batch `batch` of the shot that starts at `shot`.
+    pub fn starting_at(plan: Batching, shot: ShotStart, batch: usize) -> Batcher<F> {
+        assert!(plan.size > 0, "the batch size is 0");
         let shared = if batch > shot.batch { plan.shared() } else { 0 };
         let count = shot.frame + (batch - shot.batch) * (plan.size - plan.shared());
         Batcher { plan, number: batch, held: Vec::new(), shared, count, shot }
     }
 
-    /// Frames that came so far, or before this began.
+    /// Frames of the job up to now, including those before the start of this batcher.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Adds a frame to the shot; gives the batch that it completes.
+    /// Adds a frame to the shot; returns the batch that it completes.
     pub fn push(&mut self, frame: F) -> Option<Batch<F>> {
         self.held.push(frame);
         self.count += 1;
@@ -86,36 +85,38 @@ impl<F: Clone> Batcher<F> {
         })
     }
 
-    /// Ends the shot; gives its last batch, unless that would bring nothing new.
+    /// Ends the shot; returns its last batch, unless all frames of that batch belong to the previous one too.
     pub fn end_shot(&mut self) -> Option<Batch<F>> {
         let batch = (self.held.len() > self.shared).then(|| self.batch());
         (self.held, self.shared) = (Vec::new(), 0);
-        self.shot = Start { batch: self.number, frame: self.count };
+        self.shot = ShotStart { batch: self.number, frame: self.count };
         batch
     }
 
     fn batch(&mut self) -> Batch<F> {
         let frames = std::mem::take(&mut self.held);
-        let least = if self.plan.uniform { self.plan.size } else { 0 };
-        let seen = extend(&frames, least.saturating_sub(frames.len()), End::Back);
+        let min_frames = if self.plan.uniform { self.plan.size } else { 0 };
+        let seen = extend(&frames, min_frames.saturating_sub(frames.len()), End::Back);
         let seen = extend(&seen, (seen.len() - 1).next_multiple_of(4) + 1 - seen.len(), End::Back);
         self.number += 1;
         Batch { number: self.number - 1, frames, shared: self.shared, seen, shot: self.shot }
     }
 }
 
-/// Which end of a clip.
+/// An end of a clip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Before its first frame.
     Front,
-    /// Behind its last frame.
+    /// After its last frame.
     Back,
 }
 
-/// A clip with `more` mirrored frames at one end; the frame at the turn is not repeated: `0 1 2 3` becomes
-/// `0 1 2 3 2 1`. From as many as the clip has on, all but frame 0 run backwards, the last included, and the last frame
-/// makes up the rest: `0 1 2` becomes `0 1 2 2 1 2 2`. At the front: `2 1 0 1 2 3` and `2 2 2 1 0 1 2`.
+/// Pads a clip by `more` frames at one end.
+///
+/// Below the clip length, this is reflection padding without repeating the edge frame: `0 1 2 3` becomes `0 1 2 3 2 1`,
+/// or `2 1 0 1 2 3` at the front. From the clip length on, frames `t-1` to `1` follow in reverse order, then copies of
+/// the last frame: `0 1 2` becomes `0 1 2 2 1 2 2`, or `2 2 2 1 0 1 2` at the front.
 pub fn extend<F: Clone>(frames: &[F], more: usize, end: End) -> Vec<F> {
     let t = frames.len();
     let backwards = |range: std::ops::Range<usize>| frames[range].iter().rev().cloned();

@@ -63,9 +63,9 @@ impl<'a> FrameSender<'a> {
     pub fn send(&self, mut slice: Slice) -> Result<(), SendError<Slice>> {
         let (number, batch) = (slice.batch.as_ref().map(|batch| batch.number), self.batch.get());
         if number.is_some_and(|number| (self.done..batch).contains(&number)) {
-            slice.pictures = self.made.borrow_mut().pop_front().unwrap_or(slice.pictures);
+            slice.pixels = self.made.borrow_mut().pop_front().unwrap_or(slice.pixels);
         } else if number.is_none_or(|number| number >= batch) {
-            self.keep.inspect(|keep| keep.put(batch, &slice.pictures, number.is_some()));
+            self.keep.inspect(|keep| keep.put(batch, &slice.pixels, number.is_some()));
             self.batch.set(batch + usize::from(number.is_some()));
         }
         self.to.send(slice)

@@ -2,7 +2,7 @@
 
 use reseed_media::Sink;
 
-use crate::batch::Start;
+use crate::batch::ShotStart;
 
 /// The state of a job between two batches. With its source and its written frames it is all that a resumed job needs. The
 /// default is the start of a job.
@@ -18,7 +18,7 @@ pub struct Checkpoint {
     /// Empty where batches share no frames.
     pub held: Vec<Vec<Vec<f32>>>,
     /// The shot from which the source is read again, so that the rest is cut as before.
-    pub shot: Start,
+    pub shot: ShotStart,
 }
 
 impl Checkpoint {

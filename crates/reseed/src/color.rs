@@ -1,7 +1,7 @@
-//! Gives what a network made the colours of its input.
+//! Colour transfer from the input to the restored frames.
 //!
-//! `content` is the network's result, `style` the resized input, both as pictures `[H, W, 3]` in about [-1, 1]: all the
-//! frames of one slice. Wavelet and adain treat frames one by one; the others match distributions over the whole slice.
+//! `content` holds the restored frames of one slice, `style` the resized input frames, both `[H, W, 3]` in about [-1,
+//! 1]. Wavelet and AdaIN work frame by frame; the other methods match distributions over the whole slice.
 
 mod adain;
 mod adaptive;
@@ -14,29 +14,29 @@ mod wavelet;
 use rayon::prelude::*;
 use reseed_media::Size;
 
-/// Pixels that a thread takes at a time.
+/// Pixels per parallel work item.
 const RUN: usize = 1 << 13;
 
-/// How colours are corrected.
+/// Colour transfer method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Color {
-    /// The style's low band, then its distributions of a\* and b\* and a fifth of the way to that of L\*.
+    /// Wavelet, then histogram matching in CIE Lab: a\* and b\* fully, L\* by a fifth.
     #[default]
     Lab,
-    /// The content's detail on the style's low band.
+    /// Wavelet decomposition: high frequencies of the content, low frequencies of the style.
     Wavelet,
-    /// Wavelet, and hsv where that came out too saturated.
+    /// Wavelet, blended with HSV where the wavelet result is too saturated.
     WaveletAdaptive,
-    /// The style's distribution of saturation within each of twelve bands of hue.
+    /// Histogram matching of HSV saturation in each of twelve hue bands.
     Hsv,
-    /// The style's mean and standard deviation, frame by frame and channel by channel.
+    /// Adaptive instance normalisation (AdaIN): mean and standard deviation of the style, per frame and channel.
     Adain,
-    /// As the network made them.
+    /// No colour transfer.
     None,
 }
 
 impl Color {
-    /// Corrects the frames of one slice.
+    /// Transfers the colours of `style` to the frames of one slice.
     pub fn apply(self, content: &mut [Vec<f32>], style: Vec<Vec<f32>>, size: Size) {
         match self {
             Color::Lab => lab::apply(content, style, size),
@@ -54,12 +54,11 @@ pub(crate) fn unit(value: f32) -> f32 {
     ((value + 1.0) / 2.0).clamp(0.0, 1.0)
 }
 
-/// A pixel's three values.
 fn rgb(pixel: &[f32]) -> [f32; 3] {
     [pixel[0], pixel[1], pixel[2]]
 }
 
-/// Replaces every pixel by a function of it, of its number in the slice, and of the style's at its place.
+/// Maps every pixel of the content: `f` gets the pixel, its index in the slice and the pixel of the style.
 fn map_pixels_with(
     content: &mut [Vec<f32>],
     style: &[Vec<f32>],

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use reseed_model::plan::{Cut, slices};
+use reseed_model::plan::{TileInput, slices};
 use reseed_model::{Coder, Stream};
-use reseed_ops::{CopyTime, Hw, Ops, PendingDownload, Thw};
+use reseed_ops::{CopyTime, Device, Hw, PendingDownload, Thw};
 
 use crate::batch_store::{BatchStore, FrameSender, Turn};
 use crate::error::{Error, Result};
@@ -16,7 +16,7 @@ use crate::latent::Latent;
 use crate::noise::{Noise, noised_condition};
 use crate::observer::{Event, EventQueue};
 use crate::phase::{Phase, PhaseCell};
-use crate::prepare::{Slice, pictures};
+use crate::prepare::{Slice, padded_pixels};
 use crate::read::FrameBatch;
 use crate::report::timed;
 use crate::run_plan::{Replanner, RunPlan};
@@ -46,8 +46,8 @@ pub fn pass(from: &Receiver<Slice>, to: &FrameSender) -> PhaseTimes {
 /// Runs batches through the networks.
 pub struct Compute<'a> {
     /// The decoder's device.
-    pub ops: &'a dyn Ops,
-    pub encoder_ops: &'a dyn Ops,
+    pub ops: &'a dyn Device,
+    pub encoder_ops: &'a dyn Device,
     pub model: Model<'a>,
     pub settings: &'a Settings,
     pub noise: &'a Noise,
@@ -143,7 +143,7 @@ impl Compute<'_> {
     ) -> Result<()> {
         let here = self.model.vae.encoder.prefetch(self.encoder_ops)?;
         let half = here.as_deref().unwrap_or(&self.model.vae.encoder);
-        let mut encoder = self.stream(half, Cut::Pictures, self.padded());
+        let mut encoder = self.stream(half, TileInput::Frames, self.padded());
         let (mut latent, mut next, mut running) = (Vec::new(), 0, None);
         while encoding.window.len() < self.plan.window {
             if encoding.slices.is_empty() && self.recall(encoding, from, to) {
@@ -156,10 +156,10 @@ impl Compute<'_> {
             let slice = &mut encoding.slices[next];
             next += 1;
             let last = slice.batch.is_some();
-            let made = std::mem::take(&mut slice.pictures);
-            let pictures = if made.is_empty() { pictures(self.view, &slice.frames) } else { made };
-            let started = timed(&mut times.encode, || encoder.start(&pictures, last))?;
-            self.view.pool().give(pictures);
+            let made = std::mem::take(&mut slice.pixels);
+            let pixels = if made.is_empty() { padded_pixels(self.view, &slice.frames) } else { made };
+            let started = timed(&mut times.encode, || encoder.start(&pixels, last))?;
+            self.view.pixel_pool().recycle(pixels);
             if let Some(before) = running.replace(started) {
                 latent.extend(timed(&mut times.encode, || self.means(before))?);
             }
@@ -169,7 +169,7 @@ impl Compute<'_> {
                 self.store.inspect(|store| store.put_latent(Turn::Encode, batch.number, &latent));
                 encoding.push(batch, self.latent(std::mem::take(&mut latent)));
                 next = 0;
-                encoder = self.stream(half, Cut::Pictures, self.padded());
+                encoder = self.stream(half, TileInput::Frames, self.padded());
             }
         }
         Ok(())
@@ -181,8 +181,8 @@ impl Compute<'_> {
             return false;
         };
         while self.read(encoding, from, to) {
-            let Slice { pictures, batch, .. } = encoding.slices.pop().expect("a slice was just read");
-            self.view.pool().give(pictures);
+            let Slice { pixels, batch, .. } = encoding.slices.pop().expect("a slice was just read");
+            self.view.pixel_pool().recycle(pixels);
             if let Some(batch) = batch {
                 encoding.push(batch, self.latent(latent));
                 return true;
@@ -216,7 +216,7 @@ impl Compute<'_> {
             return Ok(());
         }
         self.phase.set(Phase::Upscale);
-        let here = timed(&mut times.upscale, || self.model.step.fetch_layers(self.plan.layers))?;
+        let here = timed(&mut times.upscale, || self.model.step.prefetch_layers(self.plan.layers))?;
         let model = Model { step: here.as_deref().unwrap_or(self.model.step), ..self.model };
         while let Some((batch, condition)) = from.front().filter(|_| !self.stopped()) {
             let kept = self.store.and_then(|store| store.get_latent(Turn::Step, batch.number));
@@ -239,7 +239,7 @@ impl Compute<'_> {
         let half = here.as_deref().unwrap_or(&self.model.vae.decoder);
         while let Some((batch, restored)) = decoding.window.front_mut() {
             let thw = restored.thw;
-            let mut decoder = self.stream(half, Cut::Latents, Hw::new(thw.h, thw.w));
+            let mut decoder = self.stream(half, TileInput::Latents, Hw::new(thw.h, thw.w));
             let (ranges, frame) = (slices(thw.t, self.plan.vae.slice), restored.values.len() / thw.t);
             let mut running: Option<Box<dyn PendingDownload>> = None;
             for i in 0..=ranges.len() {
@@ -252,13 +252,13 @@ impl Compute<'_> {
                 };
                 let started = ranges.get(i).map(start).transpose()?;
                 let Some(before) = std::mem::replace(&mut running, started) else { continue };
-                let mut pictures = Vec::new();
-                timed(&mut times.decode, || before.wait(&mut pictures)).map_err(reseed_model::Error::from)?;
+                let mut pixels = Vec::new();
+                timed(&mut times.decode, || before.wait(&mut pixels)).map_err(reseed_model::Error::from)?;
                 if i <= decoding.sent {
                     continue;
                 }
                 let batch = (i == ranges.len()).then(|| batch.clone());
-                if to.send(Slice { pictures, frames: Vec::new(), batch }).is_err() {
+                if to.send(Slice { pixels, frames: Vec::new(), batch }).is_err() {
                     return Ok(false);
                 }
                 decoding.sent += 1;
@@ -308,11 +308,11 @@ impl Compute<'_> {
         Hw::new(size.h, size.w)
     }
 
-    fn stream<'s>(&'s self, half: &'s dyn Coder, cut: Cut, plane: Hw) -> Stream<'s> {
+    fn stream<'s>(&'s self, half: &'s dyn Coder, cut: TileInput, plane: Hw) -> Stream<'s> {
         let plan = &self.plan.vae;
         let (ops, keeping, tiling) = match cut {
-            Cut::Pictures => (self.encoder_ops, &plan.encode, plan.encode_tiling),
-            Cut::Latents => (self.ops, &plan.decode, plan.decode_tiling),
+            TileInput::Frames => (self.encoder_ops, &plan.encode, plan.encode_tiling),
+            TileInput::Latents => (self.ops, &plan.decode, plan.decode_tiling),
         };
         let tiles = tiling.and_then(|tiling| tiling.tiles(cut, plane, self.model.vae.config.spatial_factor()));
         Stream::new(ops, half, plane, keeping).tiled(tiles, plan.workers)

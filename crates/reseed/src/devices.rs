@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use reseed_cpu::CpuOps;
-use reseed_ops::{Ceiling, CheckOps, Ops, Precision, TraceOps};
+use reseed_ops::{Ceiling, CheckOps, Precision, TraceOps};
 
 use crate::error::{Error, Result};
 pub use cpu::precision as cpu_precision;
@@ -64,7 +64,7 @@ impl Default for ComputeOptions {
 /// A device and what a planner needs to know of it.
 pub struct Device {
     /// Computes.
-    pub ops: Arc<dyn Ops>,
+    pub ops: Arc<dyn reseed_ops::Device>,
     /// Makes tracing devices.
     pub trace: Tracer,
     /// Bytes for tensors beside the loaded weights, where they are limited.
@@ -154,7 +154,7 @@ pub fn open(options: &ComputeOptions) -> Result<Device> {
     let constructor = CONSTRUCTORS.iter().find(|(name, _)| *name == family);
     let (_, open) = constructor.ok_or_else(|| unknown(&options))?;
     let device = open(&options)?;
-    tracing::debug!(device = device.ops.device(), dtype = %device.ops.precision(), "opened");
+    tracing::debug!(device = device.ops.name(), dtype = %device.ops.precision(), "opened");
     Ok(device)
 }
 
@@ -177,7 +177,11 @@ pub fn transformer(options: &ComputeOptions, vae: &Device) -> Result<Option<Devi
 }
 
 /// `device` with every op compared with `reference`. Both live as long as the program.
-fn checked(reference: CpuOps, device: Arc<impl Ops + 'static>, report: CheckReport) -> Arc<dyn Ops> {
+fn checked(
+    reference: CpuOps,
+    device: Arc<impl reseed_ops::Device + 'static>,
+    report: CheckReport,
+) -> Arc<dyn reseed_ops::Device> {
     let (reference, device) = (Box::leak(Box::new(reference)), Box::leak(Box::new(device)));
-    Arc::new(CheckOps::telling(reference, &**device, move |found| report(found)))
+    Arc::new(CheckOps::reporting(reference, &**device, move |found| report(found)))
 }

@@ -334,7 +334,7 @@ struct JobRecorder<'a> {
 
 impl Recorder for JobRecorder<'_> {
     fn record(&mut self, point: &Checkpoint, sink: &mut dyn Sink) -> reseed_media::Result<()> {
-        let safe = sink.secure()?;
+        let safe = sink.sync()?;
         assert_eq!(safe, point.frames, "a sink keeps the frames that were written to it");
         self.journal.add(point)?;
         self.store.inspect(|store| store.forget(point.batches));

@@ -1,22 +1,23 @@
-//! Joins the batches of a shot: frames that two of them share are cross-faded.
+//! Joins the batches of a shot: frames that two batches share are cross-faded.
 
 use std::collections::VecDeque;
 use std::f64::consts::PI;
 
 use rayon::prelude::*;
 
-/// Weights of the cross-fade.
+/// Weights of the cross-fade: ½ + ½ cos(π p), a Hann ramp, with p from 0 to 1 over the shared frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overlap {
-    /// A raised cosine over all shared frames.
+    /// A Hann ramp over all n shared frames: p = (i + 1) / (n + 1).
     #[default]
     Smooth,
-    /// The public pipeline's: a raised cosine over the middle third, which is a cut for one, two and four frames.
+    /// The ramp of the public pipeline: a Hann ramp over the middle third. With one, two or four shared frames it is a
+    /// hard switch.
     Reference,
 }
 
 impl Overlap {
-    /// The weight of the earlier batch in each of the shared frames; the later one has the rest.
+    /// Weight of the earlier batch in each shared frame; the later batch has the complement to 1.
     pub fn weights(self, shared: usize) -> Vec<f32> {
         let position = |i: usize| match self {
             Overlap::Smooth => (i + 1) as f64 / (shared + 1) as f64,
@@ -27,15 +28,15 @@ impl Overlap {
     }
 }
 
-/// Frames that one batch brought, and whatever travels with them.
-pub struct Slice<P> {
-    /// The frames, final.
+/// The final frames that a batch added to the shot.
+pub struct JoinedSlice<P> {
+    /// Values `[H, W, 3]` of each frame.
     pub frames: Vec<Vec<f32>>,
-    /// What was given with their batch.
+    /// The payload of the batch.
     pub payload: P,
 }
 
-/// Holds frames until no later batch can change them.
+/// Cross-fades batches and holds frames until no later batch can change them.
 pub struct Joiner<P> {
     weights: Vec<f32>,
     frames: VecDeque<Vec<f32>>,
@@ -43,15 +44,19 @@ pub struct Joiner<P> {
 }
 
 impl<P> Joiner<P> {
-    /// For batches that share `shared` frames with the one before, or none at the start of a shot.
+    /// A joiner of batches that share `shared` frames with their predecessor, or none at the start of a shot.
     pub fn new(mode: Overlap, shared: usize) -> Joiner<P> {
         Joiner { weights: mode.weights(shared), frames: VecDeque::new(), slices: VecDeque::new() }
     }
 
-    /// Takes a batch of which the first `shared` frames were in the one before; gives the slices that are final.
-    pub fn add(&mut self, batch: Vec<Vec<f32>>, shared: usize, payload: P) -> Vec<Slice<P>> {
+    /// Adds a batch whose first `shared` frames belong to the previous batch too; returns the slices that are final.
+    pub fn add(&mut self, batch: Vec<Vec<f32>>, shared: usize, payload: P) -> Vec<JoinedSlice<P>> {
         let mut done = if shared == 0 { self.finish() } else { Vec::new() };
-        assert!(shared == 0 || shared == self.weights.len(), "{shared} shared frames of {}", self.weights.len());
+        assert!(
+            shared == 0 || shared == self.weights.len(),
+            "{shared} shared frames instead of {}",
+            self.weights.len()
+        );
         let mut batch = batch.into_iter();
         let first = self.frames.len() - shared;
         for ((earlier, later), weight) in
@@ -68,29 +73,30 @@ impl<P> Joiner<P> {
         done
     }
 
-    /// Takes back what [`Joiner::held`] gave for a batch.
+    /// Restores the frames of one batch that [`Joiner::held`] returned.
     pub fn restore(&mut self, frames: Vec<Vec<f32>>, payload: P) {
         self.slices.push_back((frames.len(), payload));
         self.frames.extend(frames);
     }
 
-    /// What each of the last batches brought and a later one can still change.
+    /// The frames of each of the last batches that a later batch can still change.
     pub fn held(&self) -> Vec<Vec<Vec<f32>>> {
         let mut frames = self.frames.iter().cloned();
         self.slices.iter().map(|(count, _)| frames.by_ref().take(*count).collect()).collect()
     }
 
-    /// Ends the shot; gives what is left of it.
-    pub fn finish(&mut self) -> Vec<Slice<P>> {
+    /// Ends the shot; returns its remaining slices.
+    pub fn finish(&mut self) -> Vec<JoinedSlice<P>> {
         std::iter::from_fn(|| self.pop()).collect()
     }
 
-    fn pop(&mut self) -> Option<Slice<P>> {
+    fn pop(&mut self) -> Option<JoinedSlice<P>> {
         let (count, payload) = self.slices.pop_front()?;
-        Some(Slice { frames: self.frames.drain(..count).collect(), payload })
+        Some(JoinedSlice { frames: self.frames.drain(..count).collect(), payload })
     }
 }
 
+/// earlier ← weight · earlier + (1 - weight) · later.
 fn blend(earlier: &mut [f32], later: &[f32], weight: f32) {
     earlier.par_iter_mut().zip(later).with_min_len(1 << 13).for_each(|(e, l)| *e = *e * weight + l * (1.0 - weight));
 }

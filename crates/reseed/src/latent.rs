@@ -1,24 +1,25 @@
-//! A clip's latent on the host.
+//! The latent of a batch in host memory.
 
 use reseed_ops::Thw;
 
-/// Values `[L, h, w, C]`: what lies between encoder and decoder.
+/// A latent `[L, h, w, C]`: the output of the encoder, the transformer's condition and result, the input of the
+/// decoder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Latent {
-    /// Frames, rows and columns.
+    /// Latent frames, rows and columns.
     pub thw: Thw,
-    /// The values, channels last.
+    /// Values, channels last.
     pub values: Vec<f32>,
 }
 
 impl Latent {
-    /// Channels of each place.
+    /// Number of channels.
     pub fn channels(&self) -> usize {
         self.values.len() / self.thw.count()
     }
 
-    /// Collects planes `[h, w]` into a latent: `plane` says, for a channel and a frame, which plane of which values.
-    pub(crate) fn gathered<'a>(
+    /// Interleaves planes `[h, w]`: `plane(channel, frame)` returns the index of the plane and the values that hold it.
+    pub(crate) fn from_planes<'a>(
         thw: Thw,
         channels: usize,
         plane: impl Fn(usize, usize) -> (usize, &'a [f32]),
@@ -27,9 +28,9 @@ impl Latent {
         let mut values = vec![0.0; thw.count() * channels];
         for t in 0..thw.t {
             for c in 0..channels {
-                let (number, from) = plane(c, t);
+                let (index, from) = plane(c, t);
                 let to = values[(t * size * channels) + c..].iter_mut().step_by(channels);
-                to.zip(&from[number * size..][..size]).for_each(|(to, from)| *to = *from);
+                to.zip(&from[index * size..][..size]).for_each(|(to, from)| *to = *from);
             }
         }
         Latent { thw, values }

@@ -73,7 +73,7 @@ pub use reseed_media as media;
 pub use reseed_model::plan::Tiling;
 pub use reseed_ops::{Hw, Precision, Thw};
 
-pub use alpha::Range as AlphaRange;
+pub use alpha::AlphaRange;
 pub use batch::Batching;
 pub use color::Color;
 pub use error::{Error, Kind, Result};

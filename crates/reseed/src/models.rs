@@ -15,7 +15,7 @@ pub(crate) mod weights;
 
 use std::path::{Path, PathBuf};
 
-use reseed_model::{Folder, nano};
+use reseed_model::{ModelFolder, nano};
 
 use crate::error::{Error, Result};
 use places::Places;
@@ -87,8 +87,8 @@ pub fn is_intact(file: &File, path: &Path, progress: &mut dyn FnMut(u64)) -> Res
 }
 
 /// The files of a public model.
-fn folder(name: &str) -> Result<Folder> {
+fn folder(name: &str) -> Result<ModelFolder> {
     let [dit, vae, text] = paths(name)?;
     let path = dit.parent().unwrap_or(Path::new("")).into();
-    Ok(Folder { path, vae, dit, text: Some(text) })
+    Ok(ModelFolder { path, vae, dit, text: Some(text) })
 }

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use reseed_model::dit::{Plan, Start};
+use reseed_model::dit::{DitPlan, Start};
 use reseed_model::weights::Source;
-use reseed_model::{Dit, Text, Vae};
-use reseed_ops::{CopyTime, Ops, Shape, Thw};
+use reseed_model::{Dit, TextEmbedding, Vae};
+use reseed_ops::{CopyTime, Device, Shape, Thw};
 
 use crate::error::{Error, Result};
 use crate::latent::Latent;
@@ -27,17 +27,17 @@ pub enum NetworkResidency {
 pub struct Networks {
     vae: Vae,
     dit: Dit,
-    text: Arc<Text>,
+    text: Arc<TextEmbedding>,
 }
 
 impl Networks {
     /// Loads encoder, decoder and transformer, each on its device. Weights can be in host memory only where encoder and
     /// decoder share a device. `text` gets the width that the transformer needs.
     pub fn load(
-        (coders, vae): ([&dyn Ops; 2], &dyn Source),
-        (dit_ops, dit): (&dyn Ops, &dyn Source),
+        (coders, vae): ([&dyn Device; 2], &dyn Source),
+        (dit_ops, dit): (&dyn Device, &dyn Source),
         residency: NetworkResidency,
-        text: impl FnOnce(usize) -> reseed_model::Result<Text>,
+        text: impl FnOnce(usize) -> reseed_model::Result<TextEmbedding>,
     ) -> Result<Networks> {
         let config = reseed_model::Config::detect(vae)?;
         if (config.image, config.spatial_factor(), config.temporal_factor()) != VAE_FACTORS {
@@ -50,10 +50,10 @@ impl Networks {
         }
         let text = Arc::new(text(sizes.text_width)?);
         let (vae, resident) = match residency {
-            NetworkResidency::Device(layers) => (Vae::load_halves(coders, vae)?, layers),
+            NetworkResidency::Device(layers) => (Vae::load_on(coders, vae)?, layers),
             NetworkResidency::Host => (Vae::load_offloaded(coders[0], vae)?, 0),
         };
-        Ok(Networks { vae, dit: Dit::load_keeping(dit_ops, dit, resident)?, text })
+        Ok(Networks { vae, dit: Dit::load_streamed(dit_ops, dit, resident)?, text })
     }
 
     /// The VAE.
@@ -62,30 +62,30 @@ impl Networks {
     }
 
     /// The transformer on the device that it was loaded on, or on a wrapper of that, such as a profiler.
-    pub fn transformer<'a>(&self, ops: &'a dyn Ops) -> Transformer<'a> {
+    pub fn transformer<'a>(&self, ops: &'a dyn Device) -> Transformer<'a> {
         Transformer { ops, dit: self.dit.clone(), text: self.text.clone(), plan: Arc::default() }
     }
 }
 
 /// The size of a latent and its plan.
-type Planned = (Thw, Arc<Plan>);
+type Planned = (Thw, Arc<DitPlan>);
 
 /// The diffusion transformer on a device, with its text embedding.
 pub struct Transformer<'a> {
-    ops: &'a dyn Ops,
+    ops: &'a dyn Device,
     dit: Dit,
-    text: Arc<Text>,
+    text: Arc<TextEmbedding>,
     /// For the size of the last latent: most batches of a job have one size.
     plan: Arc<Mutex<Option<Planned>>>,
 }
 
 impl<'a> Transformer<'a> {
     /// A loaded transformer.
-    pub fn new(ops: &'a dyn Ops, dit: Dit, text: Text) -> Transformer<'a> {
+    pub fn new(ops: &'a dyn Device, dit: Dit, text: TextEmbedding) -> Transformer<'a> {
         Transformer { ops, dit, text: Arc::new(text), plan: Arc::default() }
     }
 
-    fn plan(&self, thw: Thw) -> reseed_model::Result<Arc<Plan>> {
+    fn plan(&self, thw: Thw) -> reseed_model::Result<Arc<DitPlan>> {
         let mut last = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
             Some((size, plan)) if *size == thw => Ok(plan.clone()),
@@ -116,11 +116,11 @@ impl Step for Transformer<'_> {
         Ok(Latent { thw, values: self.ops.download(&restored)? })
     }
 
-    fn fetch_layers(&self, layers: usize) -> reseed_model::Result<Option<Box<dyn Step + '_>>> {
+    fn prefetch_layers(&self, layers: usize) -> reseed_model::Result<Option<Box<dyn Step + '_>>> {
         if layers == 0 {
             return Ok(None);
         }
-        let dit = self.dit.fetch_layers(self.ops, layers)?;
+        let dit = self.dit.prefetch_layers(self.ops, layers)?;
         let (text, plan) = (self.text.clone(), self.plan.clone());
         Ok(Some(Box::new(Transformer { ops: self.ops, dit, text, plan })))
     }

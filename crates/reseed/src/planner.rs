@@ -9,8 +9,8 @@
 pub mod clip;
 mod replanner;
 
-use reseed_model::dit::{Case, Config, Layers, Needs};
-use reseed_model::plan::{Cut, whole_frames};
+use reseed_model::dit::{Config, DitRequirements, DitWorkload, LayerPlacement};
+use reseed_model::plan::{TileInput, padded_frames};
 use reseed_model::{Coder, Vae};
 use reseed_ops::{Cost, Hw, Thw, TraceReport};
 
@@ -51,7 +51,7 @@ pub struct JobPlanner<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     /// The transformer.
-    step: Needs,
+    step: DitRequirements,
     /// Encoder and decoder over a batch.
     coders: Vec<ClipPlan>,
 }
@@ -69,14 +69,14 @@ impl Schedule {
 
     /// Nanoseconds to prefetch the weights of a window, as if nothing hid them.
     fn prefetching(&self) -> u64 {
-        self.step.coming + self.coders.iter().map(|coder| coder.plan.coming).sum::<u64>()
+        self.step.prefetch_time + self.coders.iter().map(|coder| coder.plan.prefetch_time).sum::<u64>()
     }
 
     fn is_inexact(&self) -> bool {
         self.coders.iter().any(|coder| coder.warning().is_some())
     }
 
-    /// Layers that are prefetched for a window.
+    /// LayerPlacement that are prefetched for a window.
     fn prefetched_layers(&self, residency: NetworkResidency) -> usize {
         if residency == NetworkResidency::Host { self.step.resident } else { 0 }
     }
@@ -85,8 +85,8 @@ impl Schedule {
         let [encode, decode] = &self.coders[..] else { unreachable!("a VAE has an encoder and a decoder") };
         VaePlan {
             slice: encode.plan.slice,
-            encode: encode.plan.keeping.clone(),
-            decode: decode.plan.keeping.clone(),
+            encode: encode.plan.cache_plan.clone(),
+            decode: decode.plan.cache_plan.clone(),
             encode_tiling: encode.tiling,
             decode_tiling: decode.tiling,
             workers: 1,
@@ -105,12 +105,12 @@ pub struct JobPlan {
 }
 
 impl JobPlan {
-    /// Layers of the transformer.
+    /// LayerPlacement of the transformer.
     pub fn layers(&self) -> usize {
         self.schedule.step.layers
     }
 
-    /// Layers that are on the device during the transformer's turn; the others are streamed from host memory.
+    /// LayerPlacement that are on the device during the transformer's turn; the others are streamed from host memory.
     pub fn resident_layers(&self) -> usize {
         self.schedule.step.resident
     }
@@ -212,21 +212,21 @@ impl JobPlanner<'_> {
         }
     }
 
-    /// Layers that can stay, with the VAE as fast as possible if that leaves room for any; `None` where not even the VAE
+    /// LayerPlacement that can stay, with the VAE as fast as possible if that leaves room for any; `None` where not even the VAE
     /// can stay.
     fn resident_layers(&self, room: usize) -> Result<Option<usize>> {
         let (vae, TraceReport { weights: vae_weights, .. }) = self.traced(NetworkResidency::Device(0))?;
         let fastest = clip::plan_within(&self.devices.vae, &self.vae, &self.clips(&vae), usize::MAX)?;
         let fastest = fastest.iter().map(ClipPlan::bytes).max().unwrap_or(0);
-        let fits = |needs: &Needs| {
+        let fits = |needs: &DitRequirements| {
             let weights = vae_weights + needs.weights;
             weights + fragmentation(weights) + fastest.max(needs.arena + MARGIN) <= room
         };
         let (case, trace) = (self.case(&vae)?, &self.devices.transformer().trace);
-        if let Some(needs) = case.most(trace, Layers::Stay, fits)? {
+        if let Some(needs) = case.max_layers(trace, LayerPlacement::Resident, fits)? {
             return Ok(Some(needs.resident));
         }
-        let least = case.needs(&trace(), Layers::Stay(0))?;
+        let least = case.requirements(&trace(), LayerPlacement::Resident(0))?;
         Ok((vae_weights + least.weights + least.arena + MARGIN <= room).then_some(0))
     }
 
@@ -244,14 +244,14 @@ impl JobPlanner<'_> {
     fn plan_for(&self, residency: NetworkResidency, room: usize) -> Result<JobPlan> {
         let (vae, report) = self.traced(residency)?;
         let layers = match residency {
-            NetworkResidency::Device(layers) => Layers::Stay(layers),
-            NetworkResidency::Host => Layers::Come(0),
+            NetworkResidency::Device(layers) => LayerPlacement::Resident(layers),
+            NetworkResidency::Host => LayerPlacement::Prefetched(0),
         };
         let trace = &self.devices.transformer().trace;
-        let weights = report.weights + self.case(&vae)?.needs(&trace(), layers)?.weights;
+        let weights = report.weights + self.case(&vae)?.requirements(&trace(), layers)?.weights;
         let left = if room == usize::MAX { room } else { room.saturating_sub(weights + fragmentation(weights)) };
         let schedule = self.schedule(&vae, residency, &self.vae, left)?;
-        let (window, host) = (self.window(&schedule), report.hosted + schedule.step.hosted);
+        let (window, host) = (self.window(&schedule), report.hosted + schedule.step.host_weights);
         let plan = JobPlan { residency, schedule, window, weights, host };
         tracing::debug!(?residency, room, seconds = plan.batch_seconds(), window, "planned");
         Ok(plan)
@@ -260,15 +260,17 @@ impl JobPlanner<'_> {
     /// How the networks run in `room` bytes beside the weights that stay on the device.
     fn schedule(&self, vae: &Vae, residency: NetworkResidency, chosen: &VaeSettings, room: usize) -> Result<Schedule> {
         let (case, trace) = (self.case(vae)?, &self.devices.transformer().trace);
-        let fits = |needs: &Needs| needs.arena + MARGIN <= room;
+        let fits = |needs: &DitRequirements| needs.arena + MARGIN <= room;
         let step = match residency {
-            NetworkResidency::Device(layers) => Some(case.needs(&trace(), Layers::Stay(layers))?).filter(fits),
-            NetworkResidency::Host => case.most(trace, Layers::Come, fits)?,
+            NetworkResidency::Device(layers) => {
+                Some(case.requirements(&trace(), LayerPlacement::Resident(layers))?).filter(fits)
+            }
+            NetworkResidency::Host => case.max_layers(trace, LayerPlacement::Prefetched, fits)?,
         };
         let device = &self.devices.vae;
         let Some(step) = step else {
-            let needed = case.needs(&trace(), Layers::Come(0))?.arena + MARGIN;
-            let device = device.ops.device();
+            let needed = case.requirements(&trace(), LayerPlacement::Prefetched(0))?.arena + MARGIN;
+            let device = device.ops.name();
             return Err(Error::OverBudget { device, what: "the model", available: room, needed });
         };
         Ok(Schedule { step, coders: clip::plan_within(device, chosen, &self.clips(vae), room)? })
@@ -285,10 +287,10 @@ impl JobPlanner<'_> {
     /// Encoder and decoder over a batch.
     fn clips<'v>(&self, vae: &'v Vae) -> [Clip<'v>; 2] {
         let (config, latent) = (&vae.config, self.latent(vae));
-        let frames = whole_frames(self.batch, config.temporal_factor());
-        let encode = Clip { coder: &vae.encoder, config, cut: Cut::Pictures, plane: self.padded(), frames };
+        let frames = padded_frames(self.batch, config.temporal_factor());
+        let encode = Clip { coder: &vae.encoder, config, cut: TileInput::Frames, plane: self.padded(), frames };
         let plane = Hw::new(latent.h, latent.w);
-        let decode = Clip { coder: &vae.decoder, config, cut: Cut::Latents, plane, frames: latent.t };
+        let decode = Clip { coder: &vae.decoder, config, cut: TileInput::Latents, plane, frames: latent.t };
         [encode, decode]
     }
 
@@ -299,14 +301,14 @@ impl JobPlanner<'_> {
     /// Extent of a batch's latent.
     fn latent(&self, vae: &Vae) -> Thw {
         let plane = vae.encoder.plane_out(self.padded());
-        let frames = whole_frames(self.batch, vae.config.temporal_factor());
+        let frames = padded_frames(self.batch, vae.config.temporal_factor());
         Thw::new(vae.encoder.frames_out(frames, true), plane.h, plane.w)
     }
 
-    fn case(&self, vae: &Vae) -> Result<Case<'_>> {
+    fn case(&self, vae: &Vae) -> Result<DitWorkload<'_>> {
         let source = self.weights.dit();
         let text = self.weights.text(Config::detect(source)?.text_width)?;
-        Ok(Case { source, latent: self.latent(vae), text: text.shape.dims()[0] })
+        Ok(DitWorkload { source, latent: self.latent(vae), text_tokens: text.shape.dims()[0] })
     }
 }
 

@@ -1,37 +1,38 @@
-//! Memory of pictures and frames that are done with, for the next ones: the system would give out and clear the same pages
-//! for every slice anew.
+//! Pools of frame buffers for reuse. Without them, the operating system would allocate and clear the same pages for
+//! every slice.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use reseed_media::{Depth, Samples};
 
-/// Most buffers that wait: those of a batch of a common size, and of slices on their way.
-const MOST: usize = 16;
+/// Largest number of free buffers: enough for a batch of common size and the slices between the stages.
+const MAX_FREE: usize = 16;
 
-/// Buffers that nobody uses.
-pub struct Pool<T>(Mutex<Vec<T>>);
+/// Free buffers.
+pub struct FramePool<T>(Mutex<Vec<T>>);
 
-impl<T> Default for Pool<T> {
-    fn default() -> Pool<T> {
-        Pool(Mutex::default())
+impl<T> Default for FramePool<T> {
+    fn default() -> FramePool<T> {
+        FramePool(Mutex::default())
     }
 }
 
-impl<T> Pool<T> {
-    /// A buffer that is done with.
-    pub fn give(&self, buffer: T) {
-        let mut idle = self.lock();
-        if idle.len() < MOST {
-            idle.push(buffer);
+impl<T> FramePool<T> {
+    /// Returns a buffer to the pool; drops it when the pool is full.
+    pub fn recycle(&self, buffer: T) {
+        let mut free = self.lock();
+        if free.len() < MAX_FREE {
+            free.push(buffer);
         }
     }
 
-    /// Of the smallest buffers the one that came last, and may still be in a cache. Those without a size do not serve.
+    /// Removes the smallest suitable buffer. Among equal sizes this is the last one recycled, which may still be in the
+    /// CPU cache. `size` returns `None` for unsuitable buffers.
     fn smallest(&self, size: impl Fn(&T) -> Option<usize>) -> Option<T> {
-        let mut idle = self.lock();
-        let sizes = idle.iter().enumerate().rev().filter_map(|(i, buffer)| Some((size(buffer)?, i)));
+        let mut free = self.lock();
+        let sizes = free.iter().enumerate().rev().filter_map(|(i, buffer)| Some((size(buffer)?, i)));
         let (_, i) = sizes.min_by_key(|(size, _)| *size)?;
-        Some(idle.remove(i))
+        Some(free.remove(i))
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<T>> {
@@ -39,8 +40,9 @@ impl<T> Pool<T> {
     }
 }
 
-impl Pool<Vec<f32>> {
-    /// So many values, whatever they are: the smallest buffer that holds them, unless it is far too large, or a new one.
+impl FramePool<Vec<f32>> {
+    /// A buffer of `values` values with unspecified contents: the smallest free one with up to twice the capacity
+    /// needed, or a new one.
     pub fn take(&self, values: usize) -> Vec<f32> {
         let fits = |capacity: &usize| (values..=2 * values).contains(capacity);
         match self.smallest(|buffer| Some(buffer.capacity()).filter(fits)) {
@@ -53,8 +55,8 @@ impl Pool<Vec<f32>> {
     }
 }
 
-impl Pool<Samples> {
-    /// So many samples of this depth, whatever they are, if there are any.
+impl FramePool<Samples> {
+    /// A free buffer of `count` samples of this depth with unspecified contents, if the pool has one.
     pub fn find(&self, depth: Depth, count: usize) -> Option<Samples> {
         self.smallest(|samples| (samples.depth() == depth && samples.len() == count).then_some(count))
     }
@@ -65,24 +67,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_come_back_and_are_bounded() {
-        let pool = Pool::<Vec<f32>>::default();
+    fn buffers_are_reused_and_the_pool_is_bounded() {
+        let pool = FramePool::<Vec<f32>>::default();
         let (small, large) = (pool.take(10), pool.take(1000));
         let (at_small, at_large) = (small.as_ptr(), large.as_ptr());
-        pool.give(large);
-        pool.give(small);
-        let (again, more) = (pool.take(8), pool.take(900));
-        assert_eq!((again.as_ptr(), again.len()), (at_small, 8));
-        assert_eq!((more.as_ptr(), more.len()), (at_large, 900));
-        (0..100).for_each(|_| pool.give(vec![0.0; 4]));
-        assert_eq!(pool.lock().len(), MOST);
+        pool.recycle(large);
+        pool.recycle(small);
+        let (small, large) = (pool.take(8), pool.take(900));
+        assert_eq!((small.as_ptr(), small.len()), (at_small, 8));
+        assert_eq!((large.as_ptr(), large.len()), (at_large, 900));
+        (0..100).for_each(|_| pool.recycle(vec![0.0; 4]));
+        assert_eq!(pool.lock().len(), MAX_FREE);
     }
 
     #[test]
-    fn samples_come_back_in_their_depth_and_number() {
-        let pool = Pool::<Samples>::default();
-        pool.give(Samples::black(Depth::Eight, 6));
-        pool.give(Samples::black(Depth::Sixteen, 6));
+    fn samples_are_reused_for_the_same_depth_and_count_only() {
+        let pool = FramePool::<Samples>::default();
+        pool.recycle(Samples::black(Depth::Eight, 6));
+        pool.recycle(Samples::black(Depth::Sixteen, 6));
         assert_eq!(pool.find(Depth::Eight, 5), None);
         assert_eq!(pool.find(Depth::Sixteen, 6), Some(Samples::black(Depth::Sixteen, 6)));
         assert_eq!(pool.find(Depth::Sixteen, 6), None);

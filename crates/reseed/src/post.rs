@@ -1,4 +1,4 @@
-//! The fourth stage: batches joined, their alpha and colours, and frames again.
+//! The fourth stage: joins batches, applies low band, alpha and colour transfer, and converts values to frames.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,81 +10,82 @@ use rayon::prelude::*;
 use reseed_media::{Depth, Frame, Samples, Size};
 
 use crate::alpha;
-use crate::batch::{Batch, Start};
+use crate::batch::{Batch, ShotStart};
 use crate::checkpoint::Checkpoint;
 use crate::color::Color;
-use crate::join::{self, Joiner};
+use crate::join::{JoinedSlice, Joiner};
 use crate::low_band;
 use crate::prepare::Slice;
 use crate::report::timed;
 use crate::settings::Settings;
 use crate::view::{BLACK, View, WHITE};
 
-/// What comes out of post-processing.
-pub enum Done {
-    /// A frame, ready to be written.
+/// Output of post-processing.
+pub enum PostOutput {
+    /// A frame for the sink.
     Frame(Frame),
-    /// All frames of a batch that can be ready are.
-    Batch(Checkpoint),
+    /// A batch is complete: all its final frames were sent.
+    Checkpoint(Checkpoint),
 }
 
-/// Makes frames of what the networks made.
+/// Converts the output of the networks to frames.
 pub struct Post<'a> {
     settings: &'a Settings,
     view: &'a View,
     depth: Depth,
     joiner: Joiner<Vec<Arc<Frame>>>,
-    /// Batches that were done before the job went on, and what of them is still held.
+    /// Batches that an earlier run completed, and their frames that a later batch can still change.
     done: usize,
     held: VecDeque<Vec<Vec<f32>>>,
-    /// Batches that came last, and their shots.
-    shots: VecDeque<(usize, Start)>,
-    /// Where the job stands; `held` stays empty here.
-    point: Checkpoint,
-    /// Whether points are told.
-    tells: bool,
+    /// The last batches and the starts of their shots.
+    shots: VecDeque<(usize, ShotStart)>,
+    /// Progress of the job; its `held` is empty.
+    checkpoint: Checkpoint,
+    /// Whether a checkpoint follows every batch.
+    sends_checkpoints: bool,
     stop: &'a AtomicBool,
 }
 
 impl<'a> Post<'a> {
-    /// Results of this depth. Once `stop` is set, an end is not the clip's.
+    /// Post-processing for output of this depth. When `stop` is set, the end of the input is not the end of the clip.
     pub fn new(settings: &'a Settings, view: &'a View, depth: Depth, stop: &'a AtomicBool) -> Post<'a> {
         let joiner = Joiner::new(settings.overlap, settings.batching.shared());
-        let (held, point) = (VecDeque::new(), Checkpoint::default());
+        let (held, checkpoint) = (VecDeque::new(), Checkpoint::default());
         let shots = VecDeque::new();
-        Post { settings, view, depth, joiner, done: 0, held, shots, point, tells: false, stop }
+        Post { settings, view, depth, joiner, done: 0, held, shots, checkpoint, sends_checkpoints: false, stop }
     }
 
-    /// From a point on, with points told behind every batch where they are wanted.
-    pub fn from(self, point: Checkpoint, tells: bool) -> Post<'a> {
-        let Checkpoint { batches: done, held, .. } = point;
-        Post { done, held: held.into(), point: Checkpoint { held: Vec::new(), ..point }, tells, ..self }
+    /// Resumes from a checkpoint; `sends_checkpoints` asks for a checkpoint after every batch.
+    pub fn resume_from(self, checkpoint: Checkpoint, sends_checkpoints: bool) -> Post<'a> {
+        let Checkpoint { batches: done, held, .. } = checkpoint;
+        let checkpoint = Checkpoint { held: Vec::new(), ..checkpoint };
+        Post { done, held: held.into(), checkpoint, sends_checkpoints, ..self }
     }
 
-    /// Takes restored pictures and sends frames, until there are none or nobody wants more. Gives the time.
-    pub fn run(mut self, from: &Receiver<Slice>, to: &SyncSender<Done>) -> Duration {
+    /// Receives decoded slices and sends frames until the input ends or the receiver hangs up. Returns the time spent.
+    pub fn run(mut self, from: &Receiver<Slice>, to: &SyncSender<PostOutput>) -> Duration {
         let mut time = Duration::ZERO;
-        let mut pictures = Vec::new();
+        let mut decoded = Vec::new();
         for slice in from {
-            timed(&mut time, || self.crop(slice.pictures, &mut pictures));
+            timed(&mut time, || self.crop(slice.pixels, &mut decoded));
             let Some(Batch { number, frames, shared, seen, shot }) = slice.batch else { continue };
             let inputs = frames[shared..].to_vec();
             self.shots.push_back((number, shot));
             if number < self.done {
-                let held = self.held.pop_front().expect("only batches of which something is held come again");
+                let held = self.held.pop_front().expect("the reader repeats only batches with held frames");
                 self.joiner.restore(held, inputs);
                 continue;
             }
-            let mut whole = std::mem::take(&mut pictures);
-            whole.truncate(frames.len());
-            // Only the joiner has them now, and gives their memory back when it is done.
+            let mut batch_frames = std::mem::take(&mut decoded);
+            batch_frames.truncate(frames.len());
+            // `inputs` must be the last reference to the frames, so that their memory returns to the pool.
             drop((frames, seen, slice.frames));
-            let slices = timed(&mut time, || self.joiner.add(whole, shared, inputs));
-            if !self.send(slices, &mut time, to) || !self.tell(to) {
+            let slices = timed(&mut time, || self.joiner.add(batch_frames, shared, inputs));
+            if !self.send(slices, &mut time, to) || !self.send_checkpoint(to) {
                 return time;
             }
         }
-        // What is held at the end of a clip is final; where a job stops, batches that would change it are yet to come.
+        // At the end of the clip the held frames are final. In a stopped job a later batch would still change them.
         if !self.stop.load(Ordering::Relaxed) {
             let slices = self.joiner.finish();
             self.send(slices, &mut time, to);
@@ -92,101 +93,106 @@ impl<'a> Post<'a> {
         time
     }
 
-    /// Whether somebody wants more.
-    fn send(&mut self, slices: Vec<join::Slice<Vec<Arc<Frame>>>>, time: &mut Duration, to: &SyncSender<Done>) -> bool {
+    /// Sends the frames of final slices; `false` when the receiver has hung up.
+    fn send(
+        &mut self,
+        slices: Vec<JoinedSlice<Vec<Arc<Frame>>>>,
+        time: &mut Duration,
+        to: &SyncSender<PostOutput>,
+    ) -> bool {
         for slice in slices {
             let frames = timed(time, || self.finish(slice));
             for frame in frames {
-                if self.point.lead_in < self.settings.lead_in {
-                    self.point.lead_in += 1;
-                } else if to.send(Done::Frame(frame)).is_err() {
+                if self.checkpoint.lead_in < self.settings.lead_in {
+                    self.checkpoint.lead_in += 1;
+                } else if to.send(PostOutput::Frame(frame)).is_err() {
                     return false;
                 } else {
-                    self.point.frames += 1;
+                    self.checkpoint.frames += 1;
                 }
             }
         }
         true
     }
 
-    /// Tells that a batch is done. Whether somebody wants more.
-    fn tell(&mut self, to: &SyncSender<Done>) -> bool {
-        self.point.batches += 1;
-        if !self.tells {
+    /// Counts a complete batch and sends its checkpoint if requested; `false` when the receiver has hung up.
+    fn send_checkpoint(&mut self, to: &SyncSender<PostOutput>) -> bool {
+        self.checkpoint.batches += 1;
+        if !self.sends_checkpoints {
             return true;
         }
         let held = self.joiner.held();
-        // The next batch may not have come yet; the shot of the last is as good a place to start.
-        let first = (self.point.batches - held.len()).min(self.point.batches - 1);
+        // The next batch may not have arrived yet; then reading can start at the shot of the last batch.
+        let first = (self.checkpoint.batches - held.len()).min(self.checkpoint.batches - 1);
         self.shots.retain(|(batch, _)| *batch >= first);
-        self.point.shot = self.shots.front().map_or(self.point.shot, |(_, shot)| *shot);
-        to.send(Done::Batch(Checkpoint { held, ..self.point.clone() })).is_ok()
+        self.checkpoint.shot = self.shots.front().map_or(self.checkpoint.shot, |(_, shot)| *shot);
+        to.send(PostOutput::Checkpoint(Checkpoint { held, ..self.checkpoint.clone() })).is_ok()
     }
 
-    /// The top left of padded pictures. One alone stays where it is.
-    fn crop(&self, mut padded: Vec<f32>, pictures: &mut Vec<Vec<f32>>) {
+    /// Appends the top left of each padded frame to `frames`. A single frame is cropped in place.
+    fn crop(&self, mut padded: Vec<f32>, frames: &mut Vec<Vec<f32>>) {
         let (from, to) = (self.view.geometry().padded, self.view.geometry().output);
         let (line, kept) = (3 * from.w, 3 * to.w);
         if padded.len() == 3 * from.pixels() {
             (1..to.h).filter(|_| kept < line).for_each(|y| padded.copy_within(y * line..y * line + kept, y * kept));
             padded.truncate(3 * to.pixels());
-            return pictures.push(padded);
+            return frames.push(padded);
         }
-        let crop = |picture: &[f32]| {
-            let mut cropped = self.view.pool().take(3 * to.pixels());
-            let lines = picture.chunks_exact(line).zip(cropped.chunks_exact_mut(kept));
+        let crop = |frame: &[f32]| {
+            let mut cropped = self.view.pixel_pool().take(3 * to.pixels());
+            let lines = frame.chunks_exact(line).zip(cropped.chunks_exact_mut(kept));
             lines.for_each(|(line, cropped)| cropped.copy_from_slice(&line[..kept]));
             cropped
         };
-        pictures.par_extend(padded.par_chunks_exact(3 * from.pixels()).map(crop));
+        frames.par_extend(padded.par_chunks_exact(3 * from.pixels()).map(crop));
     }
 
-    /// Alpha is guided by the pictures before their colours are corrected.
-    fn finish(&self, slice: join::Slice<Vec<Arc<Frame>>>) -> Vec<Frame> {
-        let (mut pictures, inputs) = (slice.frames, slice.payload);
-        if pictures.is_empty() {
-            return inputs.into_iter().map(|frame| self.hand_on(frame)).collect();
+    /// Low band, alpha and colour transfer. The guide of the alpha filter is the frame before colour transfer.
+    fn finish(&self, slice: JoinedSlice<Vec<Arc<Frame>>>) -> Vec<Frame> {
+        let (mut frames, inputs) = (slice.frames, slice.payload);
+        if frames.is_empty() {
+            return inputs.into_iter().map(|frame| self.pass_through(frame)).collect();
         }
         let size = self.view.geometry().output;
-        low_band::apply(self.settings.low_band.unwrap_or_default(), &mut pictures, &inputs, self.view.geometry());
-        let alphas = self.alphas(&pictures, &inputs, size);
+        low_band::apply(self.settings.low_band.unwrap_or_default(), &mut frames, &inputs, self.view.geometry());
+        let alphas = self.alphas(&frames, &inputs, size);
         let color = self.settings.color();
         if color != Color::None {
             let style = inputs.par_iter().map(|frame| self.view.cropped(frame)).collect();
-            color.apply(&mut pictures, style, size);
+            color.apply(&mut frames, style, size);
         }
-        let done = inputs.into_iter().filter_map(Arc::into_inner);
-        done.for_each(|frame| self.view.frames().give(frame.samples));
-        pictures.into_par_iter().zip(alphas).map(|(picture, alpha)| self.frame(picture, alpha)).collect()
+        let unused = inputs.into_iter().filter_map(Arc::into_inner);
+        unused.for_each(|frame| self.view.sample_pool().recycle(frame.samples));
+        frames.into_par_iter().zip(alphas).map(|(pixels, alpha)| self.frame(pixels, alpha)).collect()
     }
 
-    fn frame(&self, picture: Vec<f32>, alpha: Option<Vec<f32>>) -> Frame {
-        let idle = self.view.frames().find(self.depth, picture.len());
-        let mut samples = idle.unwrap_or_else(|| Samples::black(self.depth, picture.len()));
-        samples.set_between(&picture, [BLACK, WHITE]);
-        self.view.pool().give(picture);
+    /// Converts values in [-1, 1] to a frame of the output depth.
+    fn frame(&self, pixels: Vec<f32>, alpha: Option<Vec<f32>>) -> Frame {
+        let free = self.view.sample_pool().find(self.depth, pixels.len());
+        let mut samples = free.unwrap_or_else(|| Samples::black(self.depth, pixels.len()));
+        samples.set_between(&pixels, [BLACK, WHITE]);
+        self.view.pixel_pool().recycle(pixels);
         let alpha = alpha.map(|alpha| Samples::from_unit(&alpha, self.depth));
         Frame { size: self.view.geometry().output, samples, alpha }
     }
 
-    /// A frame that nobody computed with: what its picture would come to, and without one where it has the right size and
-    /// depth.
-    fn hand_on(&self, frame: Arc<Frame>) -> Frame {
+    /// Output of a job that computes nothing: the frame itself, converted where its size or depth differs.
+    fn pass_through(&self, frame: Arc<Frame>) -> Frame {
         match (frame.size, frame.depth()) == (self.view.geometry().output, self.depth) {
             true => Arc::unwrap_or_clone(frame),
             false => self.frame(self.view.cropped(&frame), None),
         }
     }
 
-    /// The alpha of every frame whose input has one.
-    fn alphas(&self, pictures: &[Vec<f32>], inputs: &[Arc<Frame>], size: Size) -> Vec<Option<Vec<f32>>> {
-        let (places, originals): (Vec<usize>, Vec<&Samples>) =
+    /// The refined alpha of every frame whose input has alpha.
+    fn alphas(&self, frames: &[Vec<f32>], inputs: &[Arc<Frame>], size: Size) -> Vec<Option<Vec<f32>>> {
+        let (indices, originals): (Vec<usize>, Vec<&Samples>) =
             inputs.iter().enumerate().filter_map(|(i, frame)| Some((i, frame.alpha.as_ref()?))).unzip();
         let mut resized: Vec<Vec<f32>> = originals.iter().map(|alpha| self.view.alpha(alpha)).collect();
-        let guides: Vec<&[f32]> = places.iter().map(|&i| &pictures[i][..]).collect();
+        let guides: Vec<&[f32]> = indices.iter().map(|&i| &frames[i][..]).collect();
         alpha::refine(&mut resized, &originals, &guides, size, self.settings.alpha_range);
         let mut alphas = vec![None; inputs.len()];
-        places.into_iter().zip(resized).for_each(|(i, alpha)| alphas[i] = Some(alpha));
+        indices.into_iter().zip(resized).for_each(|(i, alpha)| alphas[i] = Some(alpha));
         alphas
     }
 }

@@ -1,4 +1,4 @@
-//! The second stage: frames as the encoder wants them, slice by slice.
+//! The second stage: resizes and pads frames for the encoder, slice by slice.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,73 +13,72 @@ use crate::read::FrameBatch;
 use crate::report::timed;
 use crate::view::View;
 
-/// Frames a latent frame, behind the first.
-const FRAMES_A_LATENT: usize = 4;
+/// Frames per latent frame after the first, which is a single frame.
+const FRAMES_PER_LATENT: usize = 4;
 
-/// A slice of a batch on its way through the VAE. A batch that was done before the job went on is one without pictures, and so
-/// is every slice of a job that computes nothing.
+/// A slice of a batch. `pixels` is empty for a batch that an earlier run completed and in a job that computes nothing.
 pub struct Slice {
-    /// Pictures `[T, H, W, 3]` in [-1, 1], padded.
-    pub pictures: Vec<f32>,
-    /// What they were made of.
+    /// Padded values `[T, H, W, 3]` in [-1, 1].
+    pub pixels: Vec<f32>,
+    /// The frames of `pixels`.
     pub frames: Vec<Arc<Frame>>,
-    /// With the last slice of a batch comes the batch.
+    /// The whole batch, in its last slice only.
     pub batch: Option<FrameBatch>,
 }
 
-/// Makes slices of batches.
+/// Splits batches into slices.
 pub struct Prepare<'a> {
     pub view: &'a View,
-    /// Latent frames a slice. Where there are no latents, every picture goes by itself.
+    /// Latent frames per slice; `None` in a job without networks, whose slices have one frame.
     pub latents: Option<usize>,
-    /// Whether anything is computed. Frames of a job that hands them on as they are need no pictures.
-    pub draws: bool,
-    /// Batches that were done before the job went on.
+    /// Whether slices need `pixels`; false in a job that passes frames through.
+    pub needs_pixels: bool,
+    /// Batches that an earlier run completed.
     pub done: usize,
 }
 
 impl Prepare<'_> {
-    /// Resizes batches until there are none or nobody wants more. Gives the time.
+    /// Receives batches and sends slices until the input ends or the receiver hangs up. Returns the time spent.
     pub fn run(&self, from: Receiver<FrameBatch>, to: SyncSender<Slice>) -> Duration {
         let mut time = Duration::ZERO;
         for batch in from {
-            let wanted = match batch.number < self.done {
-                true => to.send(Slice { pictures: Vec::new(), frames: Vec::new(), batch: Some(batch) }).is_ok(),
+            let sent = match batch.number < self.done {
+                true => to.send(Slice { pixels: Vec::new(), frames: Vec::new(), batch: Some(batch) }).is_ok(),
                 false => self.resize(batch, &mut time, &to),
             };
-            if !wanted {
+            if !sent {
                 break;
             }
         }
         time
     }
 
-    /// Whether somebody wants more.
+    /// Sends the slices of a batch; `false` when the receiver has hung up.
     fn resize(&self, batch: FrameBatch, time: &mut Duration, to: &SyncSender<Slice>) -> bool {
         let count = batch.seen.len();
         let mut batch = Some(batch);
         self.ranges(count).into_iter().all(|range| {
             let frames = batch.as_ref().map_or(&[][..], |batch| &batch.seen[range.clone()]).to_vec();
-            let pictures = if self.draws { timed(time, || pictures(self.view, &frames)) } else { Vec::new() };
+            let pixels = if self.needs_pixels { timed(time, || padded_pixels(self.view, &frames)) } else { Vec::new() };
             let batch = if range.end == count { batch.take() } else { None };
-            to.send(Slice { pictures, frames, batch }).is_ok()
+            to.send(Slice { pixels, frames, batch }).is_ok()
         })
     }
 
-    /// The slices of a batch.
+    /// The frame ranges of the slices of a batch.
     fn ranges(&self, frames: usize) -> Vec<Range<usize>> {
         match self.latents {
-            Some(latents) => slices(frames, latents * FRAMES_A_LATENT),
+            Some(latents) => slices(frames, latents * FRAMES_PER_LATENT),
             None => (0..frames).map(|i| i..i + 1).collect(),
         }
     }
 }
 
-/// Frames as the encoder wants them.
-pub fn pictures(view: &View, frames: &[Arc<Frame>]) -> Vec<f32> {
-    let picture = 3 * view.geometry().padded.pixels();
-    let mut pictures = view.pool().take(frames.len() * picture);
-    let canvases = pictures.par_chunks_exact_mut(picture);
+/// Frames as encoder input: resized and padded values `[T, H, W, 3]` in [-1, 1].
+pub fn padded_pixels(view: &View, frames: &[Arc<Frame>]) -> Vec<f32> {
+    let frame_len = 3 * view.geometry().padded.pixels();
+    let mut pixels = view.pixel_pool().take(frames.len() * frame_len);
+    let canvases = pixels.par_chunks_exact_mut(frame_len);
     canvases.zip(frames).for_each(|(canvas, frame)| view.padded_into(frame, canvas));
-    pictures
+    pixels
 }

@@ -1,4 +1,4 @@
-//! The first stage: frames, cut into shots and batches.
+//! The first stage: reads frames and splits them into shots and batches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use reseed_media::{Frame, Info, Source};
 
-use crate::batch::{Batch, Batcher, End, Start, extend};
+use crate::batch::{Batch, Batcher, End, ShotStart, extend};
 use crate::error::{Error, Result};
 use crate::report::timed;
 use crate::settings::Settings;
-use crate::shot::{Look, Shots};
+use crate::shot::{FrameSignature, ShotDetector};
 use crate::view::View;
 
-/// A batch of whole frames.
+/// A batch of frames.
 pub type FrameBatch = Batch<Arc<Frame>>;
 
-/// What the reader counted.
+/// Counts and time of the reader.
 #[derive(Default)]
-pub struct Read {
+pub struct ReadReport {
     pub shots: usize,
     pub batches: usize,
     pub time: Duration,
@@ -28,65 +28,68 @@ pub struct Read {
 /// Reads a clip.
 pub struct Reader<'a> {
     pub settings: &'a Settings,
-    /// Batches that were done before the job went on, and the first that something is still to come of.
+    /// Batches that an earlier run computed.
     pub done: usize,
+    /// The first batch that later stages need.
     pub first: usize,
-    /// A shot at or before that.
-    pub shot: Start,
+    /// Start of a shot at or before `first`.
+    pub shot: ShotStart,
     pub view: &'a View,
     pub stop: &'a AtomicBool,
 }
 
 impl Reader<'_> {
-    /// Sends the batches of a clip until it ends, or until nobody wants more. Where the job goes on from a point, frames are
-    /// read and judged again from the start of a shot, so that shots and batches are those of the first time, but only
-    /// batches that something is still to come of are sent.
-    pub fn run(&self, source: &mut dyn Source, to: &SyncSender<FrameBatch>) -> Result<Read> {
-        let mut done = Read::default();
+    /// Sends the batches of a clip until the clip ends or the receiver hangs up.
+    ///
+    /// A resumed job reads from the start of a shot and repeats shot detection, so that shots and batches equal those
+    /// of the first run. It sends only the batches from `first` on.
+    pub fn run(&self, source: &mut dyn Source, to: &SyncSender<FrameBatch>) -> Result<ReadReport> {
+        let mut report = ReadReport::default();
         let mut batcher = self.batcher();
-        let mut shots = Shots::default();
-        let mut head = timed(&mut done.time, || self.head(source, batcher.count()))?.into_iter();
+        let mut shots = ShotDetector::default();
+        let mut head = timed(&mut report.time, || self.head(source, batcher.count()))?.into_iter();
         let mut more = true;
         while more && !self.stop.load(Ordering::Relaxed) {
             let frame = match head.next() {
                 Some(frame) => Some(frame),
-                None => timed(&mut done.time, || self.next(source))?,
+                None => timed(&mut report.time, || self.next(source))?,
             };
             more = frame.is_some();
-            let judged = timed(&mut done.time, || self.judge(&mut shots, frame));
-            let Some((frame, cut)) = judged else { continue };
+            let detected = timed(&mut report.time, || self.detect(&mut shots, frame));
+            let Some((frame, cut)) = detected else { continue };
             let ended = if cut { batcher.end_shot() } else { None };
-            done.shots += usize::from(cut || done.shots == 0);
+            report.shots += usize::from(cut || report.shots == 0);
             for batch in ended.into_iter().chain(batcher.push(frame)) {
-                more &= self.send(batch, &mut done, to);
+                more &= self.send(batch, &mut report, to);
             }
         }
         if let Some(batch) = batcher.end_shot().filter(|_| !self.stop.load(Ordering::Relaxed)) {
-            // Whoever no longer listens has a reason that is told elsewhere.
-            self.send(batch, &mut done, to);
+            // A receiver that hung up reports its own error.
+            self.send(batch, &mut report, to);
         }
-        Ok(done)
+        Ok(report)
     }
 
-    /// Whether somebody wants more.
-    fn send(&self, batch: FrameBatch, done: &mut Read, to: &SyncSender<FrameBatch>) -> bool {
-        done.batches += usize::from(batch.number >= self.done);
+    /// Counts a batch and sends it if it is needed; `false` when the receiver has hung up.
+    fn send(&self, batch: FrameBatch, report: &mut ReadReport, to: &SyncSender<FrameBatch>) -> bool {
+        report.batches += usize::from(batch.number >= self.done);
         batch.number < self.first || to.send(batch).is_ok()
     }
 
-    /// Before the first frame that is to be read.
+    /// A batcher at the first frame to read.
     fn batcher(&self) -> Batcher<Arc<Frame>> {
         let Settings { batching, lead_in, detect_shots, .. } = *self.settings;
         match self.shot {
-            // A lead-in is made of frames that come later.
+            // The lead-in mirrors frames that come after it.
             shot if shot.frame < lead_in => Batcher::new(batching),
-            // What comes is judged by what came since the shot began.
-            shot if detect_shots => Batcher::within(batching, shot, shot.batch),
-            shot => Batcher::within(batching, shot, self.first),
+            // Shot detection depends on all frames since the start of the shot.
+            shot if detect_shots => Batcher::starting_at(batching, shot, shot.batch),
+            shot => Batcher::starting_at(batching, shot, self.first),
         }
     }
 
-    /// The first frames, with the lead-in before them; none where the clip is not read from its start.
+    /// The lead-in and the frames that it mirrors. Where reading starts later in the clip, skips to frame `from` and
+    /// returns no frames.
     fn head(&self, source: &mut dyn Source, from: usize) -> Result<Vec<Arc<Frame>>> {
         let lead_in = self.settings.lead_in;
         let mut first = Vec::new();
@@ -103,12 +106,13 @@ impl Reader<'_> {
         Ok(if first.is_empty() { first } else { extend(&first, lead_in, End::Front) })
     }
 
-    /// A frame, and whether a shot starts with it. Behind the last frame comes the one that the detector holds.
-    fn judge(&self, shots: &mut Shots<Arc<Frame>>, frame: Option<Arc<Frame>>) -> Option<(Arc<Frame>, bool)> {
+    /// The next frame and whether a shot starts with it. The detector delays frames by one and returns the last frame
+    /// for `None`.
+    fn detect(&self, shots: &mut ShotDetector<Arc<Frame>>, frame: Option<Arc<Frame>>) -> Option<(Arc<Frame>, bool)> {
         match frame {
             Some(frame) if self.settings.detect_shots => {
-                let look = Look::of(&frame);
-                shots.push(frame, look)
+                let signature = FrameSignature::new(&frame);
+                shots.push(frame, signature)
             }
             Some(frame) => Some((frame, false)),
             None => shots.finish(),
@@ -117,8 +121,8 @@ impl Reader<'_> {
 
     fn next(&self, source: &mut dyn Source) -> Result<Option<Arc<Frame>>> {
         let Info { depth, size, .. } = *source.info();
-        if let Some(idle) = self.view.frames().find(depth, 3 * size.pixels()) {
-            source.reuse(idle);
+        if let Some(free) = self.view.sample_pool().find(depth, 3 * size.pixels()) {
+            source.reuse(free);
         }
         Ok(source.next().map_err(Error::Input)?.map(Arc::new))
     }

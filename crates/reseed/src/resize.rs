@@ -1,19 +1,19 @@
-//! Antialiased bicubic resampling of rows of interleaved values, in bands of rows that run in parallel.
+//! Antialiased bicubic resampling (Catmull-Rom kernel) of interleaved values, in bands of rows that run in parallel.
 //!
-//! Pixel centres sit at i + ½. When a side shrinks, the kernel is stretched by the ratio. Outside the picture there is
-//! nothing: the weights of the pixels that exist add up to one. The result overshoots the input's range.
+//! Pixel centres are at i + ½. When a side shrinks, the kernel is stretched by the ratio. At the borders, the weights
+//! of the existing pixels are normalised to sum 1. The result can exceed the range of the input.
 
 use std::collections::VecDeque;
 
 use rayon::prelude::*;
 use reseed_media::{Size, wide};
 
-/// Rows that one thread makes at a time: enough that the rows which two bands share do not matter.
+/// Output rows per parallel work item: enough that the input rows which two bands both resample cost little.
 const BAND: usize = 32;
 
-/// Weights along one side.
+/// Weights along one axis.
 struct Axis {
-    /// For each output: its first input, and where its weights begin; one more at the end.
+    /// For each output index: the first input index and the offset of its weights; one more entry at the end.
     starts: Vec<(usize, usize)>,
     weights: Vec<f32>,
 }
@@ -36,14 +36,14 @@ impl Axis {
         Axis { starts, weights }
     }
 
-    /// The first input of output `i`, and the weights from there on.
+    /// The first input index of output `i`, and the weights from that index on.
     fn at(&self, i: usize) -> (usize, &[f32]) {
         let (first, start) = self.starts[i];
         (first, &self.weights[start..self.starts[i + 1].1])
     }
 }
 
-/// Keys' cubic kernel, a = -½.
+/// Keys' cubic convolution kernel with a = -½ (Catmull-Rom).
 fn cubic(x: f64) -> f64 {
     const A: f64 = -0.5;
     match x.abs() {
@@ -53,7 +53,7 @@ fn cubic(x: f64) -> f64 {
     }
 }
 
-/// Resamples pictures of `C` interleaved channels from one size to another.
+/// Resamples frames of `C` interleaved channels from one size to another.
 pub struct Resizer<const C: usize> {
     from: Size,
     to: Size,
@@ -62,18 +62,18 @@ pub struct Resizer<const C: usize> {
 }
 
 impl<const C: usize> Resizer<C> {
-    /// The weights for one pair of sizes.
+    /// Computes the weights for one pair of sizes.
     pub fn new(from: Size, to: Size) -> Resizer<C> {
         Resizer { from, to, rows: Axis::new(from.h, to.h), columns: Axis::new(from.w, to.w) }
     }
 
-    /// Size of the result.
+    /// Output size.
     pub fn size(&self) -> Size {
         self.to
     }
 
-    /// Writes the top left of the result, as much as `canvas` of width `width` holds, through `finish`. `row` gives an
-    /// input row; what of the canvas lies outside the result is left as it is.
+    /// Writes the top left of the result to `canvas`, whose rows have `width` pixels. `row(y, values)` reads an input
+    /// row; `finish` maps every output value. Pixels of the canvas outside the result are unchanged.
     pub fn run(
         &self,
         row: impl Fn(usize, &mut [f32]) + Sync,
@@ -94,8 +94,8 @@ impl<const C: usize> Resizer<C> {
         });
     }
 
-    /// One input row, resampled along its columns.
-    fn across(&self, input: &[f32], out: &mut [f32]) {
+    /// Resamples one input row along x.
+    fn resample_row(&self, input: &[f32], out: &mut [f32]) {
         for (x, pixel) in out.chunks_exact_mut(C).enumerate() {
             let (first, weights) = self.columns.at(x);
             let mut sums = [0.0; C];
@@ -110,21 +110,23 @@ impl<const C: usize> Resizer<C> {
 }
 
 wide! {
+    /// sums ← sums + weight · values.
     fn add(values: &[f32], weight: f32, sums: &mut [f32]) {
         sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += weight * value);
     }
 }
 
-/// The input rows that the current output row needs, already resampled along their columns.
+/// The input rows of the current output row, resampled along x.
 struct Window<'a, const C: usize> {
     resizer: &'a Resizer<C>,
     rows: VecDeque<Vec<f32>>,
-    /// The row behind the last one held.
+    /// Index of the input row after the last one in `rows`.
     next: usize,
     input: Vec<f32>,
 }
 
 impl<const C: usize> Window<'_, C> {
+    /// Computes output row `y`.
     fn row(&mut self, y: usize, row: &impl Fn(usize, &mut [f32]), out: &mut [f32]) {
         let (first, weights) = self.resizer.rows.at(y);
         let mut spare: Vec<Vec<f32>> = Vec::new();
@@ -137,7 +139,7 @@ impl<const C: usize> Window<'_, C> {
         while self.next < first + weights.len() {
             row(self.next, &mut self.input);
             let mut resampled = spare.pop().unwrap_or_else(|| vec![0.0; out.len()]);
-            self.resizer.across(&self.input, &mut resampled);
+            self.resizer.resample_row(&self.input, &mut resampled);
             self.rows.push_back(resampled);
             self.next += 1;
         }

@@ -6,7 +6,7 @@ use reseed_media::Info;
 use reseed_model::plan::Tiling;
 use reseed_ops::Hw;
 
-use crate::alpha::Range;
+use crate::alpha::AlphaRange;
 use crate::batch::Batching;
 use crate::color::Color;
 use crate::error::{Error, Result};
@@ -52,7 +52,7 @@ pub struct Settings {
     /// Colour correction; unless given [`Color::Lab`], and none for a model that asks for a low band.
     pub color: Option<Color>,
     /// The value range that the alpha channel assumes for restored frames.
-    pub alpha_range: Range,
+    pub alpha_range: AlphaRange,
     /// Tiles and slices of the VAE.
     pub vae: VaeSettings,
 }
@@ -153,7 +153,7 @@ impl Default for Settings {
             latent_noise: 0.0,
             low_band: None,
             color: None,
-            alpha_range: Range::default(),
+            alpha_range: AlphaRange::default(),
             vae: VaeSettings::default(),
         }
     }

@@ -1,42 +1,42 @@
-//! From the size of the input to the sizes that a job works at.
+//! Computes the sizes of a job from the input size and the target.
 
 use reseed_media::Size;
 
 use crate::error::{Error, Result};
 
-/// Sides that the networks see are multiples of this: eight pixels a latent, two latents a patch.
+/// The networks need sides that are multiples of 16: a latent pixel covers 8 pixels, a patch 2 latent pixels.
 const SIDE_FACTOR: usize = 16;
 
-/// What a user asks for.
+/// The requested output size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Target {
-    /// The shorter side in pixels; the longer follows.
+    /// The shorter side in pixels; the longer side keeps the aspect ratio.
     ShortSide(usize),
-    /// Both sides times this.
+    /// A factor for both sides.
     Scale(f64),
-    /// This size, whatever it does to the picture's proportions.
+    /// An exact size, which may change the aspect ratio.
     Exact(Size),
 }
 
 /// The sizes of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Of the frames that are read.
+    /// Size of the input frames.
     pub input: Size,
-    /// Sizes to resample to, one after the other: none, one or two.
+    /// Sizes of the consecutive resampling steps: none, one or two.
     pub steps: Vec<Size>,
-    /// Of the frames that are written: the top left of the last step.
+    /// Size of the output frames: the top left of the last step.
     pub output: Size,
-    /// Of the frames that the networks see.
+    /// Size of the padded frames that the networks process.
     pub padded: Size,
 }
 
 impl Geometry {
-    /// Plans the sizes for frames of size `input`. A result longer than `longest` is shrunk, from the picture already
-    /// resampled, as the public pipeline does. Unless a size was asked for by name, odd sides lose a pixel, because most
-    /// video formats hold only even ones.
+    /// Computes the sizes for frames of size `input`. A result with a side above `longest` is shrunk in a second
+    /// resampling step, as in the public pipeline. Odd sides are cropped by one pixel, because most video formats need
+    /// even sides; an exact target is not cropped.
     pub fn new(input: Size, target: Target, longest: Option<usize>) -> Result<Geometry> {
-        let first = target.of(input);
+        let first = target.size(input);
         let mut steps = if first == input { Vec::new() } else { vec![first] };
         if let Some(limit) = longest.filter(|&limit| limit < first.h.max(first.w)) {
             let ratio = limit as f64 / first.h.max(first.w) as f64;
@@ -57,17 +57,18 @@ impl Geometry {
         Ok(Geometry { input, steps, output, padded: both(resized, |side| side.next_multiple_of(SIDE_FACTOR)) })
     }
 
-    /// Size of the input resampled: the output's, with the odd pixels that it may have lost.
+    /// Size after the last resampling step, before odd sides are cropped.
     pub fn resized(&self) -> Size {
         *self.steps.last().unwrap_or(&self.input)
     }
 }
 
 impl Target {
-    fn of(self, input: Size) -> Size {
+    /// Size of the first resampling step.
+    fn size(self, input: Size) -> Size {
         match self {
             Target::Exact(size) => size,
-            // Sides beyond any picture's saturate here and are refused by their size.
+            // The conversion saturates; `Geometry::new` rejects sides that are too large.
             Target::Scale(scale) => both(input, |side| (side as f64 * scale).round() as usize),
             Target::ShortSide(short) => {
                 let (shorter, longer) = (input.h.min(input.w), input.h.max(input.w));
@@ -89,21 +90,21 @@ mod tests {
     const INPUT: Size = Size { h: 30, w: 41 };
 
     #[test]
-    fn a_scale_rounds_both_sides_and_keeps_them_even() {
+    fn a_scale_rounds_both_sides_and_crops_them_to_even() {
         let plan = Geometry::new(INPUT, Target::Scale(2.5), None).unwrap();
         assert_eq!(plan.steps, [Size { h: 75, w: 103 }]);
         assert_eq!((plan.output, plan.padded), (Size { h: 74, w: 102 }, Size { h: 80, w: 112 }));
     }
 
     #[test]
-    fn a_size_asked_for_by_name_is_kept_to_the_pixel() {
+    fn an_exact_size_is_not_cropped() {
         let size = Size { h: 33, w: 17 };
         let plan = Geometry::new(INPUT, Target::Exact(size), None).unwrap();
         assert_eq!((plan.steps, plan.output), (vec![size], size));
     }
 
     #[test]
-    fn nothing_and_too_much_are_refused() {
+    fn empty_and_too_large_sizes_are_rejected() {
         let no_pixels = |target| matches!(Geometry::new(INPUT, target, None), Err(Error::NoPixels { .. }));
         assert!(no_pixels(Target::Scale(0.01)) && no_pixels(Target::ShortSide(1)) && no_pixels(Target::Scale(-1.0)));
         for target in [Target::Scale(1e9), Target::Scale(f64::INFINITY), Target::ShortSide(usize::MAX / 64)] {

@@ -12,7 +12,7 @@ pub trait Step: Send + Sync {
     fn run(&self, condition: &Latent, noise: &Latent) -> reseed_model::Result<Latent>;
 
     /// The same step with `layers` layers prefetched from host memory for as long as it lives, for several batches.
-    fn fetch_layers(&self, _layers: usize) -> reseed_model::Result<Option<Box<dyn Step + '_>>> {
+    fn prefetch_layers(&self, _layers: usize) -> reseed_model::Result<Option<Box<dyn Step + '_>>> {
         Ok(None)
     }
 

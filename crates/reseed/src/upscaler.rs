@@ -7,7 +7,7 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use reseed_media::{Sink, Source};
-use reseed_ops::Ops;
+use reseed_ops::Device;
 
 use crate::batch_store::{BatchStore, FrameSender, made};
 use crate::checkpoint::{Checkpoint, Recorder};
@@ -16,9 +16,9 @@ use crate::error::{Error, Result};
 use crate::memory;
 use crate::observer::{Event, EventQueue, Observer};
 use crate::phase::PhaseCell;
-use crate::post::{Done, Post};
+use crate::post::{Post, PostOutput};
 use crate::prepare::Prepare;
-use crate::read::{Read, Reader};
+use crate::read::{ReadReport, Reader};
 use crate::report::{Report, timed};
 use crate::run_plan::{Replanner, RunPlan};
 use crate::settings::Settings;
@@ -34,8 +34,8 @@ const SLICES_AHEAD: usize = 2;
 
 /// Runs the stages of a job.
 pub struct Upscaler<'a> {
-    networks: Option<(&'a dyn Ops, Model<'a>)>,
-    encoder_ops: Option<&'a dyn Ops>,
+    networks: Option<(&'a dyn Device, Model<'a>)>,
+    encoder_ops: Option<&'a dyn Device>,
     settings: Settings,
     plan: RunPlan,
     replanner: Option<&'a dyn Replanner>,
@@ -44,7 +44,7 @@ pub struct Upscaler<'a> {
 
 impl<'a> Upscaler<'a> {
     /// A job with this device, these networks, these settings and this plan.
-    pub fn new(ops: &'a dyn Ops, model: Model<'a>, settings: Settings, plan: RunPlan) -> Upscaler<'a> {
+    pub fn new(ops: &'a dyn Device, model: Model<'a>, settings: Settings, plan: RunPlan) -> Upscaler<'a> {
         assert!(settings.batching.size > 0 && plan.vae.slice > 0, "batches and slices have frames");
         assert!(plan.window > 0, "a window has batches");
         let (networks, encoder_ops) = (Some((ops, model)), None);
@@ -58,7 +58,7 @@ impl<'a> Upscaler<'a> {
     }
 
     /// With the encoder on the device that it was loaded on.
-    pub fn encoding_on(self, ops: &'a dyn Ops) -> Upscaler<'a> {
+    pub fn encoding_on(self, ops: &'a dyn Device) -> Upscaler<'a> {
         Upscaler { encoder_ops: Some(ops), ..self }
     }
 
@@ -113,8 +113,8 @@ impl<'a> Upscaler<'a> {
         let computed = done + made.len();
         let reader = Reader { settings, done: computed, first, shot, view: &view, stop: &stop };
         let latents = self.networks.map(|_| self.plan.vae.slice);
-        let draws = self.networks.is_some() || !settings.hands_on(&info);
-        let prepare = Prepare { view: &view, latents, draws, done: computed };
+        let needs_pixels = self.networks.is_some() || !settings.hands_on(&info);
+        let prepare = Prepare { view: &view, latents, needs_pixels, done: computed };
         let (view, phase, stop, events) = (&view, &phase, &stop, &events);
         let compute = self.networks.map(|(ops, model)| {
             let (encoder_ops, done, replanner) = (self.encoder_ops.unwrap_or(ops), computed, self.replanner);
@@ -136,7 +136,7 @@ impl<'a> Upscaler<'a> {
                 store,
             }
         });
-        let post = Post::new(settings, view, info.depth, stop).from(from, recorder.is_some());
+        let post = Post::new(settings, view, info.depth, stop).resume_from(from, recorder.is_some());
         let (batches, batches_in) = sync_channel(1);
         let (slices, slices_in) = sync_channel(SLICES_AHEAD);
         let (decoded, decoded_in) = sync_channel(SLICES_AHEAD);
@@ -157,7 +157,7 @@ impl<'a> Upscaler<'a> {
             drop(frames_in);
             let (read, resize, compute, post) = (join(read), join(resize), join(compute), join(post));
             // A stage that fails ends the others without an error: at most one of the three has one.
-            let (Read { shots, batches, time }, computed, mut report) = (read?, compute?, written?);
+            let (ReadReport { shots, batches, time }, computed, mut report) = (read?, compute?, written?);
             if before + report.frames == 0 {
                 return Err(Error::NoFrames { path: None });
             }
@@ -188,7 +188,7 @@ struct Write<'a> {
 
 impl Write<'_> {
     /// Writes finished frames. A cancelled job computes nothing more, but writes the frames that are computed.
-    fn run(mut self, from: &Receiver<Done>) -> Result<Report> {
+    fn run(mut self, from: &Receiver<PostOutput>) -> Result<Report> {
         let (mut report, mut cancelled) = (Report::default(), false);
         loop {
             let done = from.recv_timeout(PATIENCE);
@@ -197,11 +197,11 @@ impl Write<'_> {
             cancelled |= self.observer.cancelled();
             self.stop.fetch_or(cancelled, Ordering::Relaxed);
             match done {
-                Ok(Done::Batch(point)) => self.record(&point, &mut report),
-                Ok(Done::Frame(frame)) => {
+                Ok(PostOutput::Checkpoint(point)) => self.record(&point, &mut report),
+                Ok(PostOutput::Frame(frame)) => {
                     report.frames += 1;
                     let written = timed(&mut report.times.write, || self.sink.write(&frame));
-                    self.view.frames().give(frame.samples);
+                    self.view.sample_pool().recycle(frame.samples);
                     written.inspect(|()| self.observer.event(&Event::Frames(1)))
                 }
                 Err(RecvTimeoutError::Timeout) => Ok(()),

@@ -1,69 +1,69 @@
-//! Frames as the networks see them, and as colours are compared with: resized, in [-1, 1], `[H, W, 3]`.
+//! Resizes frames to values `[H, W, 3]` in [-1, 1], as input of the networks and as style of the colour transfer.
 
 use rayon::prelude::*;
 use reseed_media::{Frame, Samples};
 
-use crate::pool::Pool;
+use crate::pool::FramePool;
 use crate::resize::Resizer;
 use crate::size::Geometry;
 
-/// What lies outside a picture.
+/// Value of black, and of the padding.
 pub const BLACK: f32 = -1.0;
-/// The other end.
+/// Value of white.
 pub const WHITE: f32 = 1.0;
 
-/// Makes pictures of one job's sizes from its frames.
+/// Resizes the frames of a job.
 pub struct View {
     geometry: Geometry,
     steps: Vec<Resizer<3>>,
     alpha: Resizer<1>,
-    pool: Pool<Vec<f32>>,
-    frames: Pool<Samples>,
+    pixel_pool: FramePool<Vec<f32>>,
+    sample_pool: FramePool<Samples>,
 }
 
 impl View {
-    /// The weights for the sizes of a job.
+    /// Computes the resampling weights for the sizes of a job.
     pub fn new(geometry: Geometry) -> View {
         let from = std::iter::once(&geometry.input).chain(&geometry.steps);
         let steps = from.zip(&geometry.steps).map(|(from, to)| Resizer::new(*from, *to)).collect();
         let alpha = Resizer::new(geometry.input, geometry.output);
-        View { geometry, steps, alpha, pool: Pool::default(), frames: Pool::default() }
+        View { geometry, steps, alpha, pixel_pool: FramePool::default(), sample_pool: FramePool::default() }
     }
 
-    /// The sizes.
+    /// The sizes of the job.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// Memory for pictures.
-    pub fn pool(&self) -> &Pool<Vec<f32>> {
-        &self.pool
+    /// Buffers of frame values.
+    pub fn pixel_pool(&self) -> &FramePool<Vec<f32>> {
+        &self.pixel_pool
     }
 
-    /// Memory for frames.
-    pub fn frames(&self) -> &Pool<Samples> {
-        &self.frames
+    /// Buffers of frame samples.
+    pub fn sample_pool(&self) -> &FramePool<Samples> {
+        &self.sample_pool
     }
 
-    /// Writes the picture that the networks see: black below and to the right.
+    /// Writes the resized frame at the padded size, with black padding below and to the right.
     pub fn padded_into(&self, frame: &Frame, canvas: &mut [f32]) {
         let Geometry { input, steps, padded, .. } = &self.geometry;
-        assert_eq!(canvas.len(), 3 * padded.pixels(), "a canvas for a padded picture");
-        let drawn = steps.last().unwrap_or(input);
-        let (rows, below) = canvas.split_at_mut(3 * drawn.h * padded.w);
-        rows.chunks_exact_mut(3 * padded.w).for_each(|row| row[3 * drawn.w..].fill(BLACK));
+        assert_eq!(canvas.len(), 3 * padded.pixels(), "the canvas does not have the padded size");
+        let resized = steps.last().unwrap_or(input);
+        let (rows, below) = canvas.split_at_mut(3 * resized.h * padded.w);
+        rows.chunks_exact_mut(3 * padded.w).for_each(|row| row[3 * resized.w..].fill(BLACK));
         below.fill(BLACK);
-        self.draw(frame, canvas, padded.w);
+        self.resize_into(frame, canvas, padded.w);
     }
 
-    /// The picture that a result is compared with.
+    /// The resized frame at the output size.
     pub fn cropped(&self, frame: &Frame) -> Vec<f32> {
-        let mut canvas = self.pool.take(3 * self.geometry.output.pixels());
-        self.draw(frame, &mut canvas, self.geometry.output.w);
+        let mut canvas = self.pixel_pool.take(3 * self.geometry.output.pixels());
+        self.resize_into(frame, &mut canvas, self.geometry.output.w);
         canvas
     }
 
-    /// How opaque each pixel of the result would be by itself, in [0, 1].
+    /// The alpha of a frame resized to the output size, in [0, 1].
     pub fn alpha(&self, alpha: &Samples) -> Vec<f32> {
         let mut canvas = vec![0.0; self.geometry.output.pixels()];
         let width = self.geometry.input.w;
@@ -72,9 +72,9 @@ impl View {
         canvas
     }
 
-    /// Draws the resized frame onto the top left of a canvas.
-    fn draw(&self, frame: &Frame, canvas: &mut [f32], width: usize) {
-        assert_eq!(frame.size, self.geometry.input, "frames of a job have one size");
+    /// Writes the resized frame to the top left of a canvas whose rows have `width` pixels.
+    fn resize_into(&self, frame: &Frame, canvas: &mut [f32], width: usize) {
+        assert_eq!(frame.size, self.geometry.input, "a frame does not have the input size of the job");
         let line = 3 * frame.size.w;
         let row = |y: usize, row: &mut [f32]| {
             let from = y * line;
@@ -89,9 +89,9 @@ impl View {
             }
             [only] => only.run(row, canvas, width, signed),
             [first, second, ..] => {
-                let between = resampled(first, row);
+                let intermediate = resampled(first, row);
                 let line = 3 * first.size().w;
-                let row = |y: usize, row: &mut [f32]| row.copy_from_slice(&between[y * line..(y + 1) * line]);
+                let row = |y: usize, row: &mut [f32]| row.copy_from_slice(&intermediate[y * line..(y + 1) * line]);
                 second.run(row, canvas, width, signed);
             }
         }
@@ -104,7 +104,7 @@ fn resampled(resizer: &Resizer<3>, row: impl Fn(usize, &mut [f32]) + Sync) -> Ve
     values
 }
 
-/// [0, 1], clamped, to [-1, 1].
+/// Clamps to [0, 1] and maps to [-1, 1].
 pub(crate) fn signed(value: f32) -> f32 {
     value.clamp(0.0, 1.0) * 2.0 - 1.0
 }

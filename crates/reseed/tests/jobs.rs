@@ -8,7 +8,7 @@ use reseed::internals::{Checkpoint, Model, RunPlan, Upscaler, VaePlan};
 use reseed::{Batching, Color, Error, Event, Latent, NoiseSource, Observer, Settings, Target};
 use reseed_media::{Depth, Frame, Samples, Size, Source};
 use reseed_ops::Thw;
-use reseed_testing::pipeline::job::{Film, SmallVae, identity, screen, show, unreadable};
+use reseed_testing::pipeline::job::{MemorySource, TinyVae, identity, memory_sink, run_job, unreadable};
 
 const SIZE: Size = Size { h: 18, w: 26 };
 
@@ -34,26 +34,26 @@ fn settings(size: usize, overlap: usize) -> Settings {
 
 #[test]
 fn nothing_bleeds_across_a_cut() {
-    let networks = SmallVae::new();
+    let networks = TinyVae::new();
     let run = |frames: &[Frame]| {
         let (report, frames) = networks.run(settings(5, 2), &identity, frames);
         (report.unwrap(), frames)
     };
-    let film = [shot(0, 7), shot(1, 3), shot(2, 9)];
-    let (report, whole) = run(&film.concat());
+    let source = [shot(0, 7), shot(1, 3), shot(2, 9)];
+    let (report, whole) = run(&source.concat());
     assert_eq!((report.shots, report.frames), (3, 19));
-    let alone: Vec<Frame> = film.iter().flat_map(|shot| run(shot).1).collect();
+    let alone: Vec<Frame> = source.iter().flat_map(|shot| run(shot).1).collect();
     assert!(whole == alone, "a shot changes another");
 
     let blind = Settings { detect_shots: false, ..settings(5, 2) };
-    let (report, blind) = networks.run(blind, &identity, &film.concat());
+    let (report, blind) = networks.run(blind, &identity, &source.concat());
     assert_eq!(report.unwrap().shots, 1);
     assert!(blind != whole, "a batch across a cut looks like none");
 }
 
 #[test]
 fn a_job_gives_the_same_bytes_again() {
-    let networks = SmallVae::new();
+    let networks = TinyVae::new();
     let step = |condition: &Latent, noise: &Latent| {
         let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
         Ok(Latent { thw: condition.thw, values: mixed })
@@ -76,7 +76,7 @@ fn every_batch_of_a_shape_starts_from_the_same_noise() {
         Ok(condition.clone())
     };
     let settings = Settings { noise: NoiseSource::Seed(42), ..settings(5, 0) };
-    SmallVae::new().run(settings, &step, &shot(0, 11)).0.unwrap();
+    TinyVae::new().run(settings, &step, &shot(0, 11)).0.unwrap();
     let noises = noises.into_inner().unwrap();
     assert_eq!(noises.iter().map(|noise| noise.thw.t).collect::<Vec<_>>(), [2, 2, 1]);
     assert_eq!(noises[0], noises[1]);
@@ -95,22 +95,22 @@ const STAGES: usize = 8;
 /// in each stage behind it, the joiner's two, and the finished ones.
 #[test]
 fn long_clips_take_no_more_memory_than_short_ones() {
-    let networks = SmallVae::new();
+    let networks = TinyVae::new();
     let most = |length: usize| {
-        let film = Film::made(SIZE, Depth::Eight, move |i| Ok((i < length).then(|| frame(0, i))));
-        let counts = film.counts.clone();
-        let (report, frames) = networks.run_with(settings(5, 1), &identity, film, &mut ());
+        let source = MemorySource::from_fn(SIZE, Depth::Eight, move |i| Ok((i < length).then(|| frame(0, i))));
+        let counts = source.counts.clone();
+        let (report, frames) = networks.run_with(settings(5, 1), &identity, source, &mut ());
         assert_eq!((report.unwrap().frames, frames.len()), (length, length));
-        counts.most.load(Ordering::SeqCst)
+        counts.peak.load(Ordering::SeqCst)
     };
     let (batch, finished) = (5, 8);
     assert!(most(200) <= STAGES * batch + finished + 2, "{} frames held", most(200));
 }
 
 /// Ends the job after so many frames.
-struct Impatient(usize);
+struct CancelAfter(usize);
 
-impl Observer for Impatient {
+impl Observer for CancelAfter {
     fn event(&mut self, event: &Event) {
         if let Event::Frames(frames) = event {
             self.0 = self.0.saturating_sub(*frames);
@@ -124,33 +124,33 @@ impl Observer for Impatient {
 
 #[test]
 fn a_cancelled_job_ends_soon_and_unfinished() {
-    let film = Film::made(SIZE, Depth::Eight, |i| Ok(Some(frame(0, i))));
-    let counts = film.counts.clone();
-    let (report, _) = SmallVae::new().run_with(settings(5, 1), &identity, film, &mut Impatient(20));
+    let source = MemorySource::from_fn(SIZE, Depth::Eight, |i| Ok(Some(frame(0, i))));
+    let counts = source.counts.clone();
+    let (report, _) = TinyVae::new().run_with(settings(5, 1), &identity, source, &mut CancelAfter(20));
     assert!(matches!(report, Err(Error::Cancelled)), "{report:?}");
     // What was under way by then is still written, and no more.
     let written = counts.written.load(Ordering::SeqCst);
     assert!((20..20 + 5 * STAGES).contains(&written), "{written} frames written");
     // Before its first frame, too.
-    let film = Film::made(SIZE, Depth::Eight, |i| Ok(Some(frame(0, i))));
-    let (report, _) = SmallVae::new().run_with(settings(5, 1), &identity, film, &mut Impatient(0));
+    let source = MemorySource::from_fn(SIZE, Depth::Eight, |i| Ok(Some(frame(0, i))));
+    let (report, _) = TinyVae::new().run_with(settings(5, 1), &identity, source, &mut CancelAfter(0));
     assert!(matches!(report, Err(Error::Cancelled)), "{report:?}");
 }
 
 #[test]
 fn every_failure_keeps_its_name() {
-    let networks = SmallVae::new();
+    let networks = TinyVae::new();
     let (report, _) = networks.run(settings(5, 0), &identity, &[]);
     assert!(matches!(report, Err(Error::NoFrames { .. })), "{report:?}");
 
     let broken = |i: usize| if i < 12 { Ok(Some(frame(0, i))) } else { Err(unreadable()) };
-    let film = Film::made(SIZE, Depth::Eight, broken);
-    let (report, _) = networks.run_with(settings(5, 0), &identity, film, &mut ());
+    let source = MemorySource::from_fn(SIZE, Depth::Eight, broken);
+    let (report, _) = networks.run_with(settings(5, 0), &identity, source, &mut ());
     assert!(matches!(report, Err(Error::Input(reseed_media::Error::Truncated { .. }))), "{report:?}");
 
-    let film = Film::made(SIZE, Depth::Eight, |i| Ok(Some(frame(0, i))));
-    film.counts.unwritable.store(true, Ordering::SeqCst);
-    let (report, _) = networks.run_with(settings(5, 0), &identity, film, &mut ());
+    let source = MemorySource::from_fn(SIZE, Depth::Eight, |i| Ok(Some(frame(0, i))));
+    source.counts.unwritable.store(true, Ordering::SeqCst);
+    let (report, _) = networks.run_with(settings(5, 0), &identity, source, &mut ());
     assert!(matches!(report, Err(Error::Output(_))), "{report:?}");
 
     let failing = |_: &Latent, _: &Latent| Err(reseed_model::Error::State("lost".into()));
@@ -163,7 +163,7 @@ fn every_failure_keeps_its_name() {
 
 #[test]
 fn the_lead_in_is_taken_off_again() {
-    let networks = SmallVae::new();
+    let networks = TinyVae::new();
     for (length, lead_in) in [(9, 3), (2, 5), (1, 1)] {
         let settings = Settings { lead_in, color: Some(Color::None), ..settings(5, 0) };
         let (report, frames) = networks.run(settings, &identity, &shot(0, length));
@@ -177,10 +177,10 @@ fn alpha_stays_with_the_frames_that_have_it() {
         let unit: Vec<f32> = (0..SIZE.pixels()).map(|i| (i % SIZE.w) as f32 / SIZE.w as f32).collect();
         Some(Samples::from_unit(&unit, depth))
     };
-    let mut film = shot(0, 6);
-    film[1].alpha = ramp(Depth::Eight);
-    film[4].alpha = ramp(Depth::Eight);
-    let (report, frames) = SmallVae::new().run(settings(5, 1), &identity, &film);
+    let mut source = shot(0, 6);
+    source[1].alpha = ramp(Depth::Eight);
+    source[4].alpha = ramp(Depth::Eight);
+    let (report, frames) = TinyVae::new().run(settings(5, 1), &identity, &source);
     let pixels = report.map(|_| frames[0].size.pixels()).unwrap();
     let lengths: Vec<Option<usize>> = frames.iter().map(|f| f.alpha.as_ref().map(Samples::len)).collect();
     assert_eq!(lengths, [None, Some(pixels), None, None, Some(pixels), None]);
@@ -188,13 +188,13 @@ fn alpha_stays_with_the_frames_that_have_it() {
 
 #[test]
 fn slices_and_longer_ones_give_the_same_frames() {
-    let networks = SmallVae::new();
+    let networks = TinyVae::new();
     let run = |slice| {
         let plan = RunPlan { vae: VaePlan { slice, ..VaePlan::default() }, ..RunPlan::default() };
-        let (film, model) = (Film::new(&shot(0, 15)), Model { vae: &networks.vae, step: &identity });
-        let size = settings(13, 2).output(film.info()).unwrap().size;
+        let (source, model) = (MemorySource::new(&shot(0, 15)), Model { vae: &networks.vae, step: &identity });
+        let size = settings(13, 2).output(source.info()).unwrap().size;
         let upscaler = Upscaler::new(&networks.ops, model, settings(13, 2), plan);
-        show(&upscaler, size, film, (Checkpoint::default(), &mut (), None)).1
+        run_job(&upscaler, size, source, (Checkpoint::default(), &mut (), None)).1
     };
     let (short, long) = (run(1), run(4));
     let far = short.iter().zip(&long).any(|(a, b)| reseed_media::metrics::psnr(a, b) < 60.0);
@@ -207,22 +207,22 @@ fn slices_and_longer_ones_give_the_same_frames() {
 fn frames_that_nothing_changes_come_out_as_they_went_in() {
     let run = |overlap: usize, depth: Depth, frames: &[Frame]| {
         let all = frames.to_vec();
-        let mut film = Film::made(frames[0].size, depth, move |i| Ok(all.get(i).cloned()));
+        let mut source = MemorySource::from_fn(frames[0].size, depth, move |i| Ok(all.get(i).cloned()));
         let settings = Settings { target: Target::Scale(1.0), color: Some(Color::None), ..settings(5, overlap) };
-        let (screen, finished) = screen(&film, settings.output(film.info()).unwrap().size);
-        Upscaler::identity(settings).run(&mut film, screen, &mut ()).unwrap();
+        let (memory_sink, finished) = memory_sink(&source, settings.output(source.info()).unwrap().size);
+        Upscaler::identity(settings).run(&mut source, memory_sink, &mut ()).unwrap();
         finished.lock().unwrap().take().unwrap()
     };
     let codes = |size: Size, step: usize| (0..3 * size.pixels()).map(move |i| (i * step) as u16).collect();
     let deep = |size, step| Frame { size, samples: Samples::U16(codes(size, step)), alpha: None };
     let every_code = Size { h: 128, w: 172 };
-    let film: Vec<Frame> = (0..7).map(|i| deep(every_code, 2 * i + 1)).collect();
+    let source: Vec<Frame> = (0..7).map(|i| deep(every_code, 2 * i + 1)).collect();
     for overlap in [0, 1] {
-        assert!(run(overlap, Depth::Sixteen, &film) == film, "deep frames, {overlap} shared");
+        assert!(run(overlap, Depth::Sixteen, &source) == source, "deep frames, {overlap} shared");
         assert!(run(overlap, Depth::Eight, &shot(0, 7)) == shot(0, 7), "frames, {overlap} shared");
     }
     let odd: Vec<Frame> = (1..7).map(|i| deep(Size { h: 9, w: 13 }, 997 * i)).collect();
-    for (depth, film) in [(Depth::Sixteen, shot(0, 7)), (Depth::Sixteen, odd.clone()), (Depth::Eight, odd)] {
-        assert!(run(0, depth, &film) == run(1, depth, &film), "{depth:?}, {}", film[0].size);
+    for (depth, source) in [(Depth::Sixteen, shot(0, 7)), (Depth::Sixteen, odd.clone()), (Depth::Eight, odd)] {
+        assert!(run(0, depth, &source) == run(1, depth, &source), "{depth:?}, {}", source[0].size);
     }
 }

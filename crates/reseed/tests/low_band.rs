@@ -1,11 +1,11 @@
-//! The low band against its definition, written out as sums over pixels.
+//! The low band against its definition, computed in double precision as sums over all pixels.
 #![allow(clippy::unwrap_used)]
 
 use reseed::internals::low_band;
 use reseed::{Geometry, Target};
 use reseed_media::{Depth, Frame, Size};
 
-/// Weights of the output pixel `i` of a side that is resampled: Keys' cubic with a = -1/2, stretched where the side shrinks.
+/// Weights of output pixel `i`: Keys' cubic kernel with a = -1/2 (Catmull-Rom), stretched where the side shrinks.
 fn weights(from: usize, to: usize, i: usize) -> Vec<f64> {
     let ratio = from as f64 / to as f64;
     let cubic = |x: f64| match x.abs() {
@@ -37,36 +37,36 @@ fn wave(i: usize, size: Size, speed: f64) -> f64 {
 
 fn check(input: Size, target: Target, strength: f32) {
     let geometry = Geometry::new(input, target, None).unwrap();
-    let (whole, output) = (geometry.resized(), geometry.output);
+    let (resized, output) = (geometry.resized(), geometry.output);
     let unit: Vec<f32> = (0..3 * input.pixels()).map(|i| 0.5 + 0.45 * wave(i, input, 0.9) as f32).collect();
     let frame = Frame::from_unit(input, &unit, Depth::Sixteen);
-    // A result that leaves its range here and there.
-    let picture: Vec<f32> = (0..3 * output.pixels()).map(|i| 1.1 * wave(i, output, 0.31) as f32).collect();
-    let mut got = vec![picture.clone()];
+    // Some values are outside [-1, 1].
+    let values: Vec<f32> = (0..3 * output.pixels()).map(|i| 1.1 * wave(i, output, 0.31) as f32).collect();
+    let mut got = vec![values.clone()];
     low_band::apply(strength, &mut got, std::slice::from_ref(&frame), &geometry);
 
     let clamped = |i: usize| {
-        let (y, x, c) = ((i / 3 / whole.w).min(output.h - 1), (i / 3 % whole.w).min(output.w - 1), i % 3);
-        f64::from(picture[3 * (y * output.w + x) + c]).clamp(-1.0, 1.0)
+        let (y, x, c) = ((i / 3 / resized.w).min(output.h - 1), (i / 3 % resized.w).min(output.w - 1), i % 3);
+        f64::from(values[3 * (y * output.w + x) + c]).clamp(-1.0, 1.0)
     };
-    let result: Vec<f64> = (0..3 * whole.pixels()).map(clamped).collect();
-    let small = resampled(&result, whole, input);
-    let lost: Vec<f64> = frame.to_unit().iter().zip(small).map(|(a, b)| 2.0 * f64::from(*a) - 1.0 - b).collect();
-    let given = resampled(&lost, input, whole);
+    let result: Vec<f64> = (0..3 * resized.pixels()).map(clamped).collect();
+    let down = resampled(&result, resized, input);
+    let residual: Vec<f64> = frame.to_unit().iter().zip(down).map(|(a, b)| 2.0 * f64::from(*a) - 1.0 - b).collect();
+    let correction = resampled(&residual, input, resized);
     for (i, got) in got[0].iter().enumerate() {
         let (y, x, c) = (i / 3 / output.w, i / 3 % output.w, i % 3);
-        let at = 3 * (y * whole.w + x) + c;
-        let want = (result[at] + f64::from(strength) * given[at]).clamp(-1.0, 1.0);
-        // Two resamplings of at most 24 weights each way, in f32.
-        assert!((f64::from(*got) - want).abs() < 1e-5, "{target:?} at {i}: {got} for {want}");
+        let at = 3 * (y * resized.w + x) + c;
+        let want = (result[at] + f64::from(strength) * correction[at]).clamp(-1.0, 1.0);
+        // Two f32 resamplings with at most 24 weights per axis.
+        assert!((f64::from(*got) - want).abs() < 1e-5, "{target:?} at {i}: {got} instead of {want}");
     }
 }
 
 #[test]
-fn it_is_what_the_definition_says_at_any_size() {
+fn the_low_band_matches_its_definition_at_even_odd_and_exact_sizes() {
     check(Size { h: 6, w: 10 }, Target::Scale(4.0), 1.0);
     check(Size { h: 7, w: 9 }, Target::Scale(2.0), 0.4);
-    // Sides that lose their odd pixel, and a size of other proportions.
+    // Odd sides that are cropped, and another aspect ratio.
     check(Size { h: 11, w: 7 }, Target::Scale(3.0), 1.0);
     check(Size { h: 10, w: 13 }, Target::Exact(Size { h: 17, w: 45 }), 0.7);
 }

@@ -9,35 +9,35 @@ use reseed::internals::{BatchStore, Checkpoint, Recorder, Turn};
 use reseed::{Batching, Event, Latent, Observer, Overlap, Settings, Target};
 use reseed_media::{Depth, Frame, Samples, Sink, Size};
 use reseed_testing::pipeline::job;
-use reseed_testing::pipeline::job::{Film, SmallVae};
+use reseed_testing::pipeline::job::{MemorySource, TinyVae};
 
 const SIZE: Size = Size { h: 18, w: 26 };
 
 /// Remembers the checkpoint after every batch.
 #[derive(Default)]
-struct Points(Vec<Checkpoint>);
+struct Checkcheckpoints(Vec<Checkpoint>);
 
-impl Recorder for Points {
+impl Recorder for Checkcheckpoints {
     fn record(&mut self, point: &Checkpoint, _sink: &mut dyn Sink) -> reseed_media::Result<()> {
         self.0.push(point.clone());
         Ok(())
     }
 }
 
-/// Counts frames and checkpoints, and cancels a job after some of the latter.
-struct Counts {
+/// FrameCounts frames and checkcheckpoints, and cancels a job after some of the latter.
+struct FrameCounts {
     written: usize,
     saved: usize,
     most: usize,
 }
 
-impl Counts {
-    fn until(most: usize) -> Counts {
-        Counts { written: 0, saved: 0, most }
+impl FrameCounts {
+    fn until(most: usize) -> FrameCounts {
+        FrameCounts { written: 0, saved: 0, most }
     }
 }
 
-impl Observer for Counts {
+impl Observer for FrameCounts {
     fn event(&mut self, event: &Event) {
         match event {
             Event::Frames(frames) => self.written += frames,
@@ -55,7 +55,7 @@ impl Observer for Counts {
 }
 
 /// Three shots of 12, 1 and 9 frames, the second with alpha.
-fn film() -> Vec<Frame> {
+fn clip() -> Vec<Frame> {
     let frame = |i: usize| {
         let shot = [0, 1, 2][usize::from(i >= 12) + usize::from(i >= 13)];
         let value = |k: usize| {
@@ -82,7 +82,7 @@ fn settings(overlap: usize, mode: Overlap, lead_in: usize) -> Settings {
 
 #[test]
 fn a_job_goes_on_from_every_batch() {
-    let networks = SmallVae::new();
+    let networks = TinyVae::new();
     let steps = AtomicUsize::new(0);
     let step = |condition: &Latent, noise: &Latent| {
         steps.fetch_add(1, Ordering::SeqCst);
@@ -93,17 +93,18 @@ fn a_job_goes_on_from_every_batch() {
         [(0, Overlap::Smooth, 0), (0, Overlap::Smooth, 3), (2, Overlap::Smooth, 2), (3, Overlap::Reference, 0)]
     {
         let settings = || settings(overlap, mode, lead_in);
-        let mut points = Points::default();
-        let (mut counts, start) = (Counts::until(usize::MAX), (None, Checkpoint::default()));
-        let watchers = (&mut counts as &mut dyn Observer, Some(&mut points as &mut dyn Recorder));
-        let (report, whole) = networks.keeping(start, settings(), &step, Film::new(&film()), watchers);
+        let mut checkpoints = Checkcheckpoints::default();
+        let (mut counts, start) = (FrameCounts::until(usize::MAX), (None, Checkpoint::default()));
+        let watchers = (&mut counts as &mut dyn Observer, Some(&mut checkpoints as &mut dyn Recorder));
+        let (report, whole) =
+            networks.resume_with_store(start, settings(), &step, MemorySource::new(&clip()), watchers);
         let batches = report.unwrap().batches;
-        assert_eq!((whole.len(), points.0.len()), (22, batches), "{overlap}");
-        assert_eq!(points.0.iter().any(|point| !point.held.is_empty()), overlap > 0);
-        for point in points.0 {
+        assert_eq!((whole.len(), checkpoints.0.len()), (22, batches), "{overlap}");
+        assert_eq!(checkpoints.0.iter().any(|point| !point.held.is_empty()), overlap > 0);
+        for point in checkpoints.0 {
             let (done, written) = (point.batches, point.frames);
             steps.store(0, Ordering::SeqCst);
-            let (report, rest) = networks.resume(point, settings(), &step, Film::new(&film()), &mut ());
+            let (report, rest) = networks.resume(point, settings(), &step, MemorySource::new(&clip()), &mut ());
             let report = report.unwrap();
             assert!(rest[..] == whole[written..], "overlap {overlap}, from batch {done}: other frames");
             assert_eq!((report.batches, report.frames), (batches - done, 22 - written));
@@ -114,18 +115,18 @@ fn a_job_goes_on_from_every_batch() {
 
 #[test]
 fn a_cancelled_job_writes_no_frame_that_is_not_final() {
-    let networks = SmallVae::new();
-    let (_, whole) = networks.run(settings(2, Overlap::Smooth, 0), &job::identity, &film());
-    let (mut counts, mut points) = (Counts::until(2), Points::default());
-    let (start, film_again) = ((None, Checkpoint::default()), Film::new(&film()));
-    let watchers = (&mut counts as &mut dyn Observer, Some(&mut points as &mut dyn Recorder));
+    let networks = TinyVae::new();
+    let (_, whole) = networks.run(settings(2, Overlap::Smooth, 0), &job::identity, &clip());
+    let (mut counts, mut checkpoints) = (FrameCounts::until(2), Checkcheckpoints::default());
+    let (start, film_again) = ((None, Checkpoint::default()), MemorySource::new(&clip()));
+    let watchers = (&mut counts as &mut dyn Observer, Some(&mut checkpoints as &mut dyn Recorder));
     let settings_again = settings(2, Overlap::Smooth, 0);
-    let (report, _) = networks.keeping(start, settings_again, &job::identity, film_again, watchers);
+    let (report, _) = networks.resume_with_store(start, settings_again, &job::identity, film_again, watchers);
     assert!(report.is_err());
-    let (written, point) = (counts.written, points.0.pop().unwrap());
+    let (written, point) = (counts.written, checkpoints.0.pop().unwrap());
     assert_eq!(point.frames, written, "frames behind the last point");
     let (_, rest) =
-        networks.resume(point, settings(2, Overlap::Smooth, 0), &job::identity, Film::new(&film()), &mut ());
+        networks.resume(point, settings(2, Overlap::Smooth, 0), &job::identity, MemorySource::new(&clip()), &mut ());
     assert!(rest[..] == whole[written..]);
 }
 
@@ -165,7 +166,7 @@ impl BatchStore for Memory {
 /// Whenever a job is killed, all batches but the one in work are kept, and only that one is computed again.
 #[test]
 fn what_was_made_is_kept_before_the_next_batch_begins() {
-    let networks = SmallVae::new();
+    let networks = TinyVae::new();
     for (overlap, lead_in) in [(0, 0), (2, 3)] {
         let settings = || settings(overlap, Overlap::Smooth, lead_in);
         let (memory, steps) = (Memory::default(), AtomicUsize::new(0));
@@ -175,16 +176,16 @@ fn what_was_made_is_kept_before_the_next_batch_begins() {
             let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
             Ok(Latent { thw: condition.thw, values: mixed })
         };
-        let mut points = Points::default();
-        let (report, whole) = networks.keeping(
+        let mut checkpoints = Checkcheckpoints::default();
+        let (report, whole) = networks.resume_with_store(
             (Some(&memory), Checkpoint::default()),
             settings(),
             &step,
-            Film::new(&film()),
-            (&mut (), Some(&mut points)),
+            MemorySource::new(&clip()),
+            (&mut (), Some(&mut checkpoints)),
         );
         let batches = report.unwrap().batches;
-        for point in points.0 {
+        for point in checkpoints.0 {
             for made in point.batches..=batches {
                 let kept = |(batch, pictures): (&usize, &(Vec<f32>, bool))| (*batch, pictures.clone());
                 let left = memory.0.lock().unwrap().range(point.batches..made).map(kept).collect();
@@ -195,11 +196,11 @@ fn what_was_made_is_kept_before_the_next_batch_begins() {
                     let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
                     Ok(Latent { thw: condition.thw, values: mixed })
                 };
-                let (report, rest) = networks.keeping(
+                let (report, rest) = networks.resume_with_store(
                     (Some(&left), point.clone()),
                     settings(),
                     &step,
-                    Film::new(&film()),
+                    MemorySource::new(&clip()),
                     (&mut (), None),
                 );
                 assert!(rest[..] == whole[written..], "{} done, {made} made: other frames", point.batches);

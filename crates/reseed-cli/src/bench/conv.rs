@@ -6,7 +6,7 @@ use reseed::Thw;
 use reseed::internals::cpu::CpuOps;
 use reseed::internals::cpu_precision;
 use reseed::internals::model::weights::formula::uniform;
-use reseed::internals::ops::{ConvData, ConvSpec, DType, Epilogue, Ops, Shape, TemporalCache, cost};
+use reseed::internals::ops::{ConvData, ConvSpec, DType, Device, Epilogue, Ops, Shape, TemporalCache, Transfer, cost};
 use serde_json::json;
 
 use crate::args::bench::ConvBenchArgs;
@@ -29,14 +29,14 @@ pub fn run(args: &ConvBenchArgs) -> Result<()> {
         say!(
             "{}",
             json!({
-                "event": "bench", "command": "conv", "device": cpu.device(), "dtype": dtype.to_string(), "channels": c,
+                "event": "bench", "command": "conv", "device": cpu.name(), "dtype": dtype.to_string(), "channels": c,
                 "side": side, "gflops_per_second": median, "best_gflops_per_second": best,
                 "peak_gflops_per_second": peak, "share_of_peak": share,
             })
         );
         return Ok(());
     }
-    let device = cpu.device();
+    let device = cpu.name();
     say!(
         "conv {c} > {c} 3x3x3 at {side}x{side} {dtype} on {device}: median {median:.0} effective GFLOP/s ({:.0} to {best:.0})",
         rates[0]

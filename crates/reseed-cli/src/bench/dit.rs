@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use reseed::internals::cpu::CpuOps;
 use reseed::internals::memory::Watch;
-use reseed::internals::model::dit::{self, Config, Layers, Needs};
+use reseed::internals::model::dit::{self, Config, DitRequirements, LayerPlacement};
 use reseed::internals::model::weights::formula::uniform;
-use reseed::internals::model::{Dit, Text};
-use reseed::internals::ops::{CopyTime, Cost, DType, Ops, ProfileOps, Record, Shape, Tensor, relative_error};
+use reseed::internals::model::{Dit, TextEmbedding};
+use reseed::internals::ops::{CopyTime, Cost, DType, ProfileOps, Record, Shape, Tensor, Transfer, relative_error};
 use reseed::internals::{self, Device, MARGIN, Weights};
 use reseed::{Error, Profile, Thw};
 use serde_json::json;
@@ -26,31 +26,31 @@ pub fn run(args: &DitBenchArgs) -> Result<()> {
         None => Weights::open(&args.model)?,
     };
     let text = weights.text(Config::detect(weights.dit())?.text_width)?;
-    let case = dit::Case { source: weights.dit(), latent: args.latent, text: text.shape.dims()[0] };
+    let case = dit::DitWorkload { source: weights.dit(), latent: args.latent, text_tokens: text.shape.dims()[0] };
     let room = (device.room)()?.unwrap_or(usize::MAX);
-    let fits = |needs: &Needs| needs.weights + needs.weights / 64 + needs.arena + MARGIN <= room;
-    let needs = case.most(&device.trace, Layers::Stay, fits)?;
+    let fits = |needs: &DitRequirements| needs.weights + needs.weights / 64 + needs.arena + MARGIN <= room;
+    let needs = case.max_layers(&device.trace, LayerPlacement::Resident, fits)?;
     let Some(needs) = needs else {
-        let least = case.needs(&(device.trace)(), Layers::Stay(0))?;
+        let least = case.requirements(&(device.trace)(), LayerPlacement::Resident(0))?;
         let needed = least.weights + least.weights / 64 + least.arena + MARGIN;
-        let (device, what) = (device.ops.device(), "the transformer");
+        let (device, what) = (device.ops.name(), "the transformer");
         return Err(Error::OverBudget { device, what, available: room, needed }.into());
     };
-    let dit = Dit::load_keeping(&*device.ops, weights.dit(), needs.resident)?;
+    let dit = Dit::load_streamed(&*device.ops, weights.dit(), needs.resident)?;
     device.ops.reserve(needs.arena + MARGIN)?;
     let result = Case { args, device: &device, dit: &dit, needs }.time(&text)?;
     if args.accuracy { accuracy(args, &weights, &text, &result) } else { Ok(()) }
 }
 
 /// Noise and condition of unit variance, as latents have; zeros would be faster than real data.
-fn latents(ops: &dyn Ops, dit: &Dit, Thw { t, h, w }: Thw) -> Result<Tensor> {
+fn latents(ops: &dyn reseed::internals::ops::Device, dit: &Dit, Thw { t, h, w }: Thw) -> Result<Tensor> {
     let both = Shape::from([2 * t, h, w, dit.config.latent]);
     let values: Vec<f32> = uniform("bench", both.count(), 1).iter().map(|v| (v * 3f64.sqrt()) as f32).collect();
     Ok(ops.upload(both, &values)?)
 }
 
 /// Compares a result with that of the CPU in f32, which tests compare with the published network.
-fn accuracy(args: &DitBenchArgs, weights: &Weights, text: &Text, result: &[f32]) -> Result<()> {
+fn accuracy(args: &DitBenchArgs, weights: &Weights, text: &TextEmbedding, result: &[f32]) -> Result<()> {
     let cpu = CpuOps::new(DType::F32, args.compute.threads.map(usize::from))?;
     let dit = Dit::load(&cpu, weights.dit())?;
     let plan = dit.plan(&cpu, args.latent, text.shape.dims()[0])?;
@@ -68,16 +68,16 @@ struct Case<'a> {
     args: &'a DitBenchArgs,
     device: &'a Device,
     dit: &'a Dit,
-    needs: Needs,
+    needs: DitRequirements,
 }
 
 impl Case<'_> {
     /// Times the step and returns its result.
-    fn time(&self, text: &Text) -> Result<Vec<f32>> {
+    fn time(&self, text: &TextEmbedding) -> Result<Vec<f32>> {
         let ops = &*self.device.ops;
         let (latents, text) = (latents(ops, self.dit, self.args.latent)?, ops.upload(text.shape, &text.values)?);
         let plan = self.dit.plan(ops, self.args.latent, text.rows())?;
-        let once = |ops: &dyn Ops| -> Result<f64> {
+        let once = |ops: &dyn reseed::internals::ops::Device| -> Result<f64> {
             ops.finish()?;
             let start = Instant::now();
             self.dit.sample(ops, &latents, &text, &plan)?;
@@ -103,12 +103,12 @@ impl Case<'_> {
         let (name, rate) = (self.dit.config.layout.name, cost.flops as f64 / median / 1e12);
         let (ops, latent, args) = (&self.device.ops, self.args.latent, &self.args.compute);
         let peak = self.device.gpu.as_ref().map(|gpu| gpu.peak_bytes());
-        let (Needs { layers, resident, .. }, copying) = (self.needs, copies.of_one(times.len()).copying);
+        let (DitRequirements { layers, resident, .. }, copying) = (self.needs, copies.of_one(times.len()).copying);
         if args.json {
             say!(
                 "{}",
                 json!({
-                    "event": "bench", "command": "dit", "model": name, "device": ops.device(),
+                    "event": "bench", "command": "dit", "model": name, "device": ops.name(),
                     "latent": latent.to_string(), "dtype": ops.precision().to_string(), "seconds": times,
                     "median": median, "flops": cost.flops, "tflops_per_second": rate,
                     "peak_above_weights_bytes": memory.above_weights(), "gpu_peak_bytes": peak,
@@ -121,7 +121,7 @@ impl Case<'_> {
             say!(
                 "dit {name} {latent} {} on {}: median {:.1} ms ({:.1} to {:.1}), {rate:.2} effective TFLOP/s",
                 ops.precision(),
-                ops.device(),
+                ops.name(),
                 median * 1e3,
                 first * 1e3,
                 last * 1e3,

@@ -1,4 +1,4 @@
-//! Linear layers on tiles: rows are read where they stand, weights pass by once for each block of rows.
+//! Linear layers on AMX tiles. Tiles read the input in place. The weights are read once for each block of rows.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -6,41 +6,41 @@ use std::ops::Range;
 use half::bf16;
 use rayon::prelude::*;
 
-use super::tile::{Place, Product, STEP, Step, Tiles};
-use super::weights::Tiled;
-use super::{DEPTH, PANEL, SIDE};
-use crate::finish::{Target, store};
-use crate::gemm::even_parts;
-use crate::level::Level;
-use crate::memory::Floats;
+use super::shape::{DEPTH, PANEL, SIDE, STEP};
+use super::tile::{Product, RowTile, Step, TileScope};
+use super::weights::TileWeights;
+use crate::host::buffer::Floats;
+use crate::host::level::Level;
+use crate::simd::gemm::even_parts;
+use crate::simd::output::{DisjointSlice, store};
 
 /// Most rows of a block.
 const ROWS: usize = 384;
-/// Most panels of a job: its sums stay in the second-level cache.
+/// Most panels of a job, so that its sums stay in the second-level cache.
 const PANELS: usize = 8;
-/// Steps between two visits to memory of the sums.
+/// Most steps of one product. Between products the sums are in memory.
 const STEPS: usize = 32;
-/// Floats between rows of sums beside their columns, against rows that share sets of the cache.
+/// Padding of a row of sums, so that rows do not share cache sets.
 const GAP: usize = SIDE;
 
-/// Whether rows can be read where they stand.
-pub fn fits(d_in: usize) -> bool {
+/// Whether tiles can read rows of `d_in` values in place.
+pub fn supports(d_in: usize) -> bool {
     d_in.is_multiple_of(DEPTH)
 }
 
-/// A product of rows with weights.
+/// The operands of a linear layer.
 pub struct Matrix<'a> {
-    /// Level of what is not done in tiles.
+    /// Level of the work on SIMD registers.
     pub level: Level,
-    /// Rows.
+    /// Input rows.
     pub x: &'a [bf16],
     /// Weights.
-    pub weights: &'a Tiled,
-    /// Added to every row.
+    pub weights: &'a TileWeights,
+    /// Bias of every row.
     pub bias: &'a [f32],
-    /// Where results go.
-    pub out: Target<bf16>,
-    /// Whether that already holds what is to be added.
+    /// Output.
+    pub out: DisjointSlice<'a, bf16>,
+    /// Whether the output holds a residual that is added.
     pub add: bool,
 }
 
@@ -49,11 +49,13 @@ thread_local! {
 }
 
 impl Matrix<'_> {
+    /// Values of an input row.
     fn depth(&self) -> usize {
         self.weights.chunks * DEPTH
     }
 
-    /// Blocks of rows by groups of panels; groups come one after the other, so that all threads read the same weights.
+    /// Runs blocks of rows by groups of panels. Groups are in order, so that all threads read the same weights at a
+    /// time.
     pub fn run(&self, threads: usize) {
         let (rows, panels) = (self.x.len() / self.depth(), self.weights.count());
         let blocks: Vec<_> = even_parts(rows, ROWS).collect();
@@ -65,34 +67,35 @@ impl Matrix<'_> {
         });
     }
 
-    /// Some rows of the output, the columns of some panels.
+    /// Computes some rows of the output, for the columns of some panels.
     fn block(&self, rows: Range<usize>, panels: Range<usize>, sums: &mut Floats) {
         let (depth, count) = (self.depth(), rows.len());
         let side = SIDE.min(count);
-        let places: Vec<Place> = Place::in_a_row(count, depth).collect();
+        let row_tiles: Vec<RowTile> = RowTile::consecutive(count, depth).collect();
         let pitch = panels.len() * PANEL + GAP;
-        let sums = sums.at_least(places.len() * SIDE * pitch);
-        let tiles = Tiles::shaped(side);
+        let sums = sums.at_least(row_tiles.len() * SIDE * pitch);
+        let scope = TileScope::new(side);
         for (first, last) in (0..self.weights.chunks).step_by(STEPS).map(|i| (i, self.weights.chunks.min(i + STEPS))) {
             for (slot, panel) in panels.clone().enumerate() {
-                let steps = Step::in_a_row::<STEPS>(self.weights.steps([0, panel, 0], first..last));
-                tiles.multiply(Product {
+                let steps = Step::consecutive::<STEPS>(self.weights.steps([0, panel, 0], first..last));
+                scope.multiply(Product {
                     a: &self.x[rows.start * depth + first * DEPTH..rows.end * depth],
                     a_row: depth,
-                    tiles: &places,
+                    tiles: &row_tiles,
                     steps: &steps[..last - first],
                     next: (self.weights.chunks * STEP) as isize,
                     c: &mut sums[slot * PANEL..],
                     c_row: pitch,
                     columns: self.weights.columns(panel),
-                    fresh: first == 0,
+                    accumulate: first > 0,
                 });
             }
         }
-        drop(tiles);
+        drop(scope);
         self.finish(rows, panels, sums, pitch);
     }
 
+    /// Adds the bias and stores.
     fn finish(&self, rows: Range<usize>, panels: Range<usize>, sums: &[f32], pitch: usize) {
         let (n, first, count) = (self.weights.n, panels.start * PANEL, rows.len());
         let columns = (panels.len() * PANEL).min(n - first);
@@ -101,7 +104,7 @@ impl Matrix<'_> {
             let tile = i / SIDE;
             let slot = tile * SIDE + i - (tile * SIDE).min(count - SIDE.min(count));
             // SAFETY: jobs differ in rows or in panels.
-            let out = unsafe { self.out.piece(row * n + first, columns) };
+            let out = unsafe { self.out.slice_mut(row * n + first, columns) };
             store::<bf16>(self.level, &sums[slot * pitch..][..columns], bias, out, self.add);
         }
     }

@@ -6,23 +6,23 @@ use std::sync::Arc;
 use reseed_ops::{Conv, ConvData, ConvOutput, ConvSpec, DType, Epilogue, Packed, Result, Shape, TemporalCache, Tensor};
 
 use super::CudaOps;
-use super::convolve::Convolution;
+use super::convolution::Convolution;
 use super::fold::Taps;
-use super::group_norm::Sums;
+use super::group_norm::OutputStats;
 use super::layers::Matrix;
 use super::memory::ptr;
 use super::offloaded::{self, Offloaded};
 use super::weights::{Order, taps_first};
+use crate::device_memory::Allocation;
 use crate::driver::Ptr;
 use crate::params::{ConvArgs, NormArgs, int};
-use crate::store::Memory;
 
 pub struct Weights {
     /// `[tap (t, h, w)][c_out][c_in]` of the device's type.
     pub weight: Matrix,
     /// `[c_out]` of f32.
-    pub bias: Arc<Memory>,
-    /// Channels of the input as the kernels see it: tensor cores want them by eights.
+    pub bias: Arc<Allocation>,
+    /// Input channels of the weights: padded to a multiple of eight for tensor cores.
     pub c_in: usize,
 }
 
@@ -30,32 +30,36 @@ pub fn pack(cuda: &CudaOps, spec: &ConvSpec, data: &ConvData) -> Result<Packed> 
     let ConvSpec { c_in, c_out, taps, .. } = *spec;
     assert_eq!(data.weight.len(), c_out * c_in * taps.count(), "weight of a convolution");
     assert_eq!(data.bias.len(), c_out, "bias of a convolution");
-    let wide = if cuda.dtype == DType::F32 || taps.count() == 1 { c_in } else { c_in.next_multiple_of(8) };
-    cuda.make_room(spec)?;
-    let order = Order { phases: 1, c_out, c_in: wide, taps: taps.count() };
-    let weight = taps_first(&widened(&data.weight, c_in, wide, taps.count()), order, cuda.dtype);
-    let weight = cuda.keep(weight.bytes())?;
-    Ok(Arc::new(Weights { weight: Matrix::Kept(weight), bias: Arc::new(cuda.keep(&data.bias)?), c_in: wide }))
+    let padded = if cuda.dtype == DType::F32 || taps.count() == 1 { c_in } else { c_in.next_multiple_of(8) };
+    cuda.reserve_winograd(spec)?;
+    let order = Order { phases: 1, c_out, c_in: padded, taps: taps.count() };
+    let weight = taps_first(&pad_channels(&data.weight, c_in, padded, taps.count()), order, cuda.dtype);
+    let weight = cuda.upload_weights(weight.bytes())?;
+    Ok(Arc::new(Weights {
+        weight: Matrix::Resident(weight),
+        bias: Arc::new(cuda.upload_weights(&data.bias)?),
+        c_in: padded,
+    }))
 }
 
-/// `[c_out, c_in, taps]` with zero channels behind the input's own.
-fn widened(weight: &[f32], c_in: usize, wide: usize, taps: usize) -> Cow<'_, [f32]> {
-    if wide == c_in {
+/// `[c_out, c_in, taps]` with zeros for the input channels from `c_in` to `padded`.
+fn pad_channels(weight: &[f32], c_in: usize, padded: usize, taps: usize) -> Cow<'_, [f32]> {
+    if padded == c_in {
         return Cow::Borrowed(weight);
     }
-    let mut out = vec![0.0; weight.len() / c_in * wide];
-    for (to, from) in out.chunks_exact_mut(wide * taps).zip(weight.chunks_exact(c_in * taps)) {
+    let mut out = vec![0.0; weight.len() / c_in * padded];
+    for (to, from) in out.chunks_exact_mut(padded * taps).zip(weight.chunks_exact(c_in * taps)) {
         to[..from.len()].copy_from_slice(from);
     }
     Cow::Owned(out)
 }
 
 pub fn run(cuda: &CudaOps, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
-    behind(cuda, None, cache, x, conv, epilogue)
+    run_normed(cuda, None, cache, x, conv, epilogue)
 }
 
-/// The same, of `x` or of what a norm makes of it.
-pub fn behind(
+/// A convolution of `x`, to which the kernel applies `norm` as it loads it.
+pub fn run_normed(
     cuda: &CudaOps,
     norm: Option<NormArgs>,
     cache: TemporalCache,
@@ -67,7 +71,7 @@ pub fn behind(
     assert_eq!(x.channels(), spec.c_in, "conv: input {x:?}, weights {spec:?}");
     assert_eq!(x.dtype(), cuda.dtype, "conv: input {x:?}");
     if let Some(frames) = cache.frames() {
-        assert_eq!(frames.thw().t, spec.keeps(), "conv: cache {frames:?}, weights {spec:?}");
+        assert_eq!(frames.thw().t, spec.cached_frames(), "conv: cache {frames:?}, weights {spec:?}");
         assert_eq!((frames.thw().h, frames.thw().w), (x.thw().h, x.thw().w), "conv: cache {frames:?}, input {x:?}");
         assert_eq!((frames.channels(), frames.dtype()), (spec.c_in, x.dtype()), "conv: cache {frames:?}");
     }
@@ -78,7 +82,7 @@ pub fn behind(
     let add = epilogue.residual.is_some();
     let y = match epilogue.residual {
         Some(residual) => cuda.writable("conv", residual)?,
-        None => cuda.room("conv", shape, x.dtype())?,
+        None => cuda.empty("conv", shape, x.dtype())?,
     };
     let weights: &Weights = cuda.unpack(&conv.packed);
     let offloaded = cache.frames().filter(|frames| frames.is_on::<Offloaded>());
@@ -87,32 +91,32 @@ pub fn behind(
         let stats = epilogue.groups.map(|groups| cuda.stats("conv", &y, groups)).transpose()?;
         return Ok(ConvOutput { stats, tensor: y });
     }
-    let here = offloaded.map(|offloaded| offloaded::prefetch(cuda, offloaded)).transpose()?;
-    let cache = cache.with(here.as_ref());
-    let plain = whole(spec, weights, cache.frames(), x, &y, add);
-    let wide = |clip: &Tensor| match weights.c_in == spec.c_in || plain.stem() {
+    let prefetched = offloaded.map(|offloaded| offloaded::prefetch(cuda, offloaded)).transpose()?;
+    let cache = cache.with(prefetched.as_ref());
+    let direct = whole(spec, weights, cache.frames(), x, &y, add);
+    let padded = |clip: &Tensor| match weights.c_in == spec.c_in || direct.is_stem() {
         true => Ok(clip.clone()),
         false => cuda.padded(clip, weights.c_in),
     };
-    let (x, before) = (wide(x)?, cache.frames().filter(|frames| frames.thw().t > 0).map(wide).transpose()?);
+    let (x, before) = (padded(x)?, cache.frames().filter(|frames| frames.thw().t > 0).map(padded).transpose()?);
     let mut all = Convolution { norm, ..whole(spec, weights, before.as_ref(), &x, &y, add) };
-    let sums = epilogue.groups.map(|groups| Sums::new(cuda, "conv", &y, groups, &mut all)).transpose()?;
+    let sums = epilogue.groups.map(|groups| OutputStats::new(cuda, "conv", &y, groups, &mut all)).transpose()?;
     match cache {
         TemporalCache::Start => start(cuda, spec, weights, all)?,
-        // SAFETY: shapes were checked above; `whole` describes them.
+        // SAFETY: the assertions above have checked the shapes that `whole` describes.
         _ => unsafe { all.launch(cuda) }?,
     }
     let stats = sums.map(|sums| sums.stats(cuda)).transpose()?;
     Ok(ConvOutput { stats, tensor: y })
 }
 
-/// All frames at once, as they are computed behind a cache.
+/// All frames in one launch, as after the start of a clip.
 fn whole(spec: &ConvSpec, weights: &Weights, cache: Option<&Tensor>, x: &Tensor, y: &Tensor, add: bool) -> Convolution {
     let (input, output) = (x.thw(), y.thw());
     let args = ConvArgs {
         in_h: int(input.h),
         in_w: int(input.w),
-        past_frames: int(cache.map_or(0, |frames| frames.thw().t)),
+        cache_frames: int(cache.map_or(0, |frames| frames.thw().t)),
         out_frames: int(output.t),
         out_h: int(output.h),
         out_w: int(output.w),
@@ -124,7 +128,7 @@ fn whole(spec: &ConvSpec, weights: &Weights, cache: Option<&Tensor>, x: &Tensor,
         stride_w: int(spec.stride.w),
         pad_h: int(spec.pad_before),
         pad_w: int(spec.pad_before),
-        first: -int(spec.keeps()),
+        first: -int(spec.cached_frames()),
         w_pitch: int(weights.c_in),
         ..ConvArgs::matrix(1, x.channels(), spec.c_out)
     };
@@ -145,7 +149,7 @@ fn whole(spec: &ConvSpec, weights: &Weights, cache: Option<&Tensor>, x: &Tensor,
     }
 }
 
-/// A clip's start: frames that read the first one through several taps one by one, the others together.
+/// The start of a clip: one launch for each frame that reads the first one through several taps, one for the others.
 fn start(cuda: &CudaOps, spec: &ConvSpec, weights: &Weights, all: Convolution) -> Result<()> {
     let taps = Taps {
         at: all.w,
@@ -158,18 +162,23 @@ fn start(cuda: &CudaOps, spec: &ConvSpec, weights: &Weights, all: Convolution) -
     let alone = (0..frames).take_while(|&t| spec.folded(t) > 1).count();
     for t in 0..alone {
         let folded = spec.folded(t);
-        let args =
-            ConvArgs { taps_t: int(taps.left(folded)), first: 0, out_frames: 1, frame_start: int(t), ..all.args };
+        let args = ConvArgs {
+            taps_t: int(taps.folded_count(folded)),
+            first: 0,
+            out_frames: 1,
+            frame_start: int(t),
+            ..all.args
+        };
         let frame = Convolution { args, ..all };
-        if frame.pairs(cuda) {
-            // SAFETY: one frame of what was checked in `run`, by the layer's own kernels.
-            unsafe { frame.launch_pairs(cuda, folded) }?;
+        if frame.is_winograd(cuda) {
+            // SAFETY: `run_normed` has checked the shapes; the weights are those of the whole layer.
+            unsafe { frame.launch_winograd(cuda, folded) }?;
             continue;
         }
-        // SAFETY: `all` holds the layer's kernels; those that are folded have as many taps as `args` says.
+        // SAFETY: `taps` describes the weights of the layer; the folded ones have as many taps as `args` says.
         unsafe {
-            let kernels = taps.fold(cuda, "conv", folded)?;
-            Convolution { w: kernels.ptr(), ..frame }.launch(cuda)?;
+            let weights = taps.fold(cuda, "conv", folded)?;
+            Convolution { w: weights.ptr(), ..frame }.launch(cuda)?;
         }
     }
     if alone == frames {
@@ -181,7 +190,7 @@ fn start(cuda: &CudaOps, spec: &ConvSpec, weights: &Weights, all: Convolution) -
         frame_start: int(alone),
         ..all.args
     };
-    assert!(args.first >= 0, "conv: {spec:?} reads before a clip's start");
-    // SAFETY: the remaining frames of what was checked in `run`.
+    assert!(args.first >= 0, "conv: {spec:?} reads before the start of a clip");
+    // SAFETY: `run_normed` has checked the shapes.
     unsafe { Convolution { args, ..all }.launch(cuda) }
 }

@@ -1,34 +1,34 @@
-//! The convolution kernels of every card since Ampere: which of them computes what, and how it is launched.
+//! Launch of `kernels/conv_patch.cu`: convolutions on the tensor cores of every GPU since Ampere.
 
 use reseed_ops::{DType, Result};
 
 use super::CudaOps;
-use super::convolve::Convolution;
+use super::convolution::Convolution;
 use crate::launch::{Grid, args};
 
-/// Rows and columns of the output that a block of `conv_patch` makes at a time; `conv_gather` takes as many in a row.
+/// Rows and columns of a tile of `conv_patch`; `conv_gather` has as many pixels in a row.
 const SIDE: usize = 16;
-/// Their channels.
+/// Output channels of a tile.
 const CHANNELS: usize = 128;
 /// Output channels of a tile of the kernel for the last layer.
 const FEW: usize = 16;
-/// Bytes of a pixel's channels that are loaded at a time.
+/// Bytes of a pixel that are loaded at a time.
 const ROW: usize = 64;
-/// What copies into shared memory and stores move at a time.
+/// Bytes of one copy into shared memory, and of one store.
 const CHUNK: usize = 16;
-/// Bytes in front of the tiles that alignment may take.
+/// Bytes that aligning the tiles may need.
 const SLACK: usize = 128;
 
 /// A kernel of `kernels/conv_patch.cu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patch {
-    /// A tile is loaded once for 3x3 taps.
+    /// Loads a tile once for 3x3 taps.
     Three,
     /// The same for at most [`FEW`] output channels.
     ThreeFew,
-    /// A tile is loaded once for 2x2 taps.
+    /// Loads a tile once for 2x2 taps.
     Two,
-    /// Every tap loads its own pixels.
+    /// Loads pixels for every tap.
     Gather,
 }
 
@@ -46,7 +46,7 @@ impl Patch {
         if self == Patch::ThreeFew { FEW } else { CHANNELS }
     }
 
-    /// Bytes of the tiles of pixels and of weights that lie in shared memory at the same time.
+    /// Bytes of shared memory for tiles of pixels and of weights.
     fn shared(self) -> usize {
         let (pixels, pixel_stages, taps, stages) = match self {
             Patch::Three | Patch::ThreeFew => ((SIDE + 2) * (SIDE + 2), 2, 3, 2),
@@ -56,14 +56,14 @@ impl Patch {
         (pixels * pixel_stages + self.channels() * taps * stages) * ROW + SLACK
     }
 
-    /// Blocks that a multiprocessor holds.
+    /// Blocks per multiprocessor.
     fn blocks(self) -> usize {
         if self == Patch::ThreeFew { 2 } else { 1 }
     }
 }
 
 impl Convolution {
-    /// The kernel that computes this, if one does; f32 only where it may be rounded for the product.
+    /// The kernel that computes this, if one does; f32 only where it may be rounded to tf32.
     pub fn patch(&self, tf32: bool) -> Option<Patch> {
         let (a, bytes) = (&self.args, self.dtype.bytes());
         let whole = |values: i32, bytes: usize, of: usize| (values as usize * bytes).is_multiple_of(of);
@@ -115,26 +115,11 @@ mod tests {
 
     fn convolution(args: ConvArgs, dtype: DType, out: DType) -> Convolution {
         let none = Ptr::NULL;
-        let (x, cache, w, bias, y, residual) = (none, none, none, none, none, none);
-        Convolution {
-            dtype,
-            out,
-            x,
-            frames: 1,
-            cache,
-            w,
-            bias,
-            y,
-            residual,
-            partial: none,
-            groups: 0,
-            norm: None,
-            args,
-        }
+        Convolution { out, ..Convolution::product(dtype, none, none, none, none, args) }
     }
 
     #[test]
-    fn only_what_the_patch_kernels_compute_is_given_to_them() {
+    fn patch_kernels_get_what_they_support() {
         let half = |args| convolution(args, DType::F16, DType::F16).patch(false);
         let plane = ConvArgs { in_h: 9, in_w: 17, out_h: 9, out_w: 17, ..ConvArgs::matrix(1, 96, 136) };
         let three = ConvArgs { taps_t: 3, taps_h: 3, taps_w: 3, pad_h: 1, pad_w: 1, ..plane };
@@ -157,9 +142,9 @@ mod tests {
         }
     }
 
-    /// Cards for desks and laps lend a block 99 KiB, and those of servers more.
+    /// Consumer GPUs allow 99 KiB per block, data-centre GPUs more.
     #[test]
-    fn tiles_fit_into_the_shared_memory_of_every_card() {
+    fn tiles_fit_into_the_shared_memory_of_every_gpu() {
         for patch in [Patch::Three, Patch::ThreeFew, Patch::Two, Patch::Gather] {
             assert!(patch.shared() * patch.blocks() <= 99 << 10, "{patch:?}: {}", patch.shared());
         }

@@ -1,33 +1,33 @@
-//! Group norm and activation, and the statistics it needs.
+//! Group norm with activation, and its statistics.
 
 use std::sync::Arc;
 
 use reseed_ops::{Activation, ConvData, DType, Norm, Packed, Result, Shape, Stats, Tensor};
 
 use super::CudaOps;
-use super::convolve::Convolution;
+use super::convolution::Convolution;
 use super::memory::ptr;
+use crate::device_memory::{Allocation, ArenaBuffer};
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::params::{int, long};
-use crate::store::{ArenaBuffer, Memory};
 
-/// Pixels of which one block takes the statistics.
+/// Pixels per block of the statistics kernel.
 pub const CHUNK: usize = 512;
-/// Fewest pixels that one block normalises, for it begins with the slopes of its channels.
+/// Fewest pixels per block of the norm kernel, which computes the slopes of its channels first.
 const FEWEST: usize = 64;
-/// Blocks of it that a multiprocessor has at the same time. There are no more, so that all end together.
+/// Blocks of the norm kernel per multiprocessor. All of them run at the same time.
 const RESIDENT: usize = 4;
 
 /// Gain and shift, `[2][channels]` of f32.
-struct Weights(Memory);
+struct Weights(Allocation);
 
 pub fn pack(cuda: &CudaOps, channels: usize, data: &ConvData) -> Result<Packed> {
     assert_eq!((data.weight.len(), data.bias.len()), (channels, channels), "gain and shift of a norm");
-    Ok(Arc::new(Weights(cuda.keep(&[&data.weight[..], &data.bias[..]].concat())?)))
+    Ok(Arc::new(Weights(cuda.upload_weights(&[&data.weight[..], &data.bias[..]].concat())?)))
 }
 
-/// Where a norm's gain and shift lie.
+/// Addresses of a norm's gain and shift.
 pub fn gain_and_shift(cuda: &CudaOps, norm: &Norm) -> (Ptr, Ptr) {
     let Weights(weights) = cuda.unpack(&norm.packed);
     (weights.ptr(), weights.ptr().plus(norm.channels * size_of::<f32>()))
@@ -40,7 +40,7 @@ impl CudaOps {
         assert!(channels.is_multiple_of(groups), "{op}: {groups} groups of {x:?}");
         let pixels = thw.h * thw.w;
         let blocks = pixels.div_ceil(CHUNK);
-        let stats = self.room(op, Shape::from([thw.t, groups, 2]), DType::F32)?;
+        let stats = self.empty(op, Shape::from([thw.t, groups, 2]), DType::F32)?;
         let partial = self.scratch(op, thw.t * blocks * channels * 2, DType::F32)?;
         let name = format!("group_stats_{}", x.dtype());
         let (grid, pixels, channels) = (Grid::new([blocks, thw.t, 1], 256), int(pixels), int(channels));
@@ -61,44 +61,45 @@ impl CudaOps {
     }
 }
 
-/// Statistics of what a convolution makes: left by its kernel where it can, taken in a second pass where not.
-pub struct Sums<'a> {
+/// Statistics of a convolution's output: from sums that its kernel writes, where it does, or from a second pass.
+pub struct OutputStats<'a> {
     op: &'static str,
     y: &'a Tensor,
     groups: usize,
-    /// Where the kernel leaves them, and in how many slots a frame and group.
-    left: Option<(ArenaBuffer, usize)>,
+    /// Sums that the kernel writes, and slots per frame and group.
+    partial: Option<(ArenaBuffer, usize)>,
 }
 
-impl<'a> Sums<'a> {
-    /// Before the launch, which it tells where to leave them.
+impl<'a> OutputStats<'a> {
+    /// Prepares the launch to write sums.
     pub fn new(
         cuda: &CudaOps,
         op: &'static str,
         y: &'a Tensor,
         groups: usize,
         launch: &mut Convolution,
-    ) -> Result<Sums<'a>> {
-        let Some(slots) = launch.sums(cuda, groups) else { return Ok(Sums { op, y, groups, left: None }) };
+    ) -> Result<OutputStats<'a>> {
+        let Some(slots) = launch.slots(cuda, groups) else { return Ok(OutputStats { op, y, groups, partial: None }) };
         let partial = cuda.scratch(op, y.thw().t * groups * slots * 2, DType::F32)?;
         (launch.partial, launch.groups) = (partial.ptr(), groups);
-        Ok(Sums { op, y, groups, left: Some((partial, slots)) })
+        Ok(OutputStats { op, y, groups, partial: Some((partial, slots)) })
     }
 
-    /// Behind the launches.
+    /// The statistics, after the launches.
     pub fn stats(self, cuda: &CudaOps) -> Result<Stats> {
-        let Some((partial, slots)) = self.left else { return cuda.stats(self.op, self.y, self.groups) };
+        let Some((partial, slots)) = self.partial else { return cuda.stats(self.op, self.y, self.groups) };
         let frames = self.y.thw().t;
-        let stats = cuda.room(self.op, Shape::from([frames, self.groups, 2]), DType::F32)?;
+        let stats = cuda.empty(self.op, Shape::from([frames, self.groups, 2]), DType::F32)?;
         let grid = Grid::new([self.groups, frames, 1], 1024);
         let count = long(self.y.count() / (frames * self.groups));
-        // SAFETY: arguments follow kernels/group_norm.cu in order and type; every slot of every frame has been left.
+        // SAFETY: arguments follow kernels/group_norm.cu in order and type; the launches write every slot of every
+        // frame.
         unsafe { cuda.driver.launch("group_stats_join", grid, args![ptr(&stats), partial.ptr(), int(slots), count]) }?;
         Ok(stats)
     }
 }
 
-/// The statistics that a norm of `x` needs, taken where they are not given.
+/// The statistics that a norm of `x` needs, computed where they are not given.
 pub fn stats_of(cuda: &CudaOps, op: &'static str, x: &Tensor, given: Option<Stats>, norm: &Norm) -> Result<Stats> {
     assert_eq!(x.channels(), norm.channels, "{op}: input {x:?}");
     let stats = match given {
@@ -113,9 +114,9 @@ pub fn stats_of(cuda: &CudaOps, op: &'static str, x: &Tensor, given: Option<Stat
 pub fn run(cuda: &CudaOps, mut x: Tensor, given: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
     let (thw, channels) = (x.thw(), x.channels());
     let stats = stats_of(cuda, "group_norm", &x, given, norm)?;
-    let y = match x.is_unique() {
+    let y = match cuda.is_writable(&mut x)? {
         true => x.clone(),
-        false => cuda.room("group_norm", x.shape(), x.dtype())?,
+        false => cuda.empty("group_norm", x.shape(), x.dtype())?,
     };
     let (gain, shift) = gain_and_shift(cuda, norm);
     let pixels = thw.h * thw.w;
@@ -124,7 +125,8 @@ pub fn run(cuda: &CudaOps, mut x: Tensor, given: Option<Stats>, norm: &Norm, act
     let (pixels, channels, groups) = (int(pixels), int(channels), int(norm.groups));
     let silu = i32::from(act == Activation::Silu);
     let name = format!("group_norm_{}", x.dtype());
-    // SAFETY: arguments follow kernels/group_norm.cu in order and type; x and y have one shape and are one or disjoint.
+    // SAFETY: arguments follow kernels/group_norm.cu in order and type; x and y have the same shape and are identical
+    // or disjoint.
     unsafe {
         cuda.driver.launch(
             &name,

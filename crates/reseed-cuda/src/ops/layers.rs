@@ -1,4 +1,4 @@
-//! Layers that wait in the host's memory and come when they are wanted.
+//! Layers whose weights are offloaded to host memory and prefetched.
 
 use std::sync::Arc;
 
@@ -6,59 +6,59 @@ use reseed_ops::{Conv, Linear, Result, Shape, Upsample};
 
 use super::CudaOps;
 use super::conv::Weights;
-use super::upsample::Weights as Kernels;
+use super::upsample::Weights as UpsampleWeights;
+use crate::device_memory::{Allocation, ArenaBuffer};
 use crate::driver::Ptr;
-use crate::event::Lane;
 use crate::pinned::Pinned;
-use crate::store::{ArenaBuffer, Memory};
+use crate::stream::Stream;
 
-/// Where a layer's matrix is.
+/// The matrix of a layer.
 pub enum Matrix {
-    /// On the card, to stay.
-    Kept(Memory),
-    /// On the card, for a while.
-    ArenaBuffer(ArenaBuffer),
-    /// In the host's memory.
+    /// In device memory of its own.
+    Resident(Allocation),
+    /// In device memory that tensors share.
+    Prefetched(ArenaBuffer),
+    /// In host memory.
     Offloaded(Pinned),
 }
 
 impl Matrix {
-    /// Where kernels that are queued from now on find it.
+    /// Its address, for kernels that are queued from now on.
     pub fn ptr(&self) -> Ptr {
         match self {
-            Matrix::Kept(memory) => memory.ptr(),
-            Matrix::ArenaBuffer(lent) => lent.ptr(),
-            Matrix::Offloaded(_) => panic!("a offloaded layer must be prefetched before it is used"),
+            Matrix::Resident(memory) => memory.ptr(),
+            Matrix::Prefetched(buffer) => buffer.ptr(),
+            Matrix::Offloaded(_) => panic!("an offloaded layer must be prefetched before use"),
         }
     }
 
-    /// The same `bytes` bytes in the host's memory.
+    /// A copy of its `bytes` bytes in host memory.
     fn offload(&self, cuda: &CudaOps, bytes: usize) -> Result<Matrix> {
-        // SAFETY: the matrix has as many bytes, as its owner says.
-        let (pinned, copy) = unsafe { cuda.store.leave(Lane::Out, self.ptr(), bytes) }?;
-        // What it is copied from goes with the layer.
+        // SAFETY: the owner passes the size of the matrix, and the wait below keeps it alive during the copy.
+        let (pinned, copy) = unsafe { cuda.memory.download(Stream::Offload, self.ptr(), bytes) }?;
+        // The caller may drop the source with the layer.
         copy.wait()?;
         Ok(Matrix::Offloaded(pinned))
     }
 
-    /// The same on its way back, if it is offloaded.
-    fn prefetch(&self, cuda: &CudaOps, op: &'static str) -> Result<Option<Matrix>> {
+    /// A copy in device memory, if it is offloaded.
+    fn prefetch(&self, cuda: &CudaOps) -> Result<Option<Matrix>> {
         let Matrix::Offloaded(pinned) = self else { return Ok(None) };
-        let lent = cuda.lend(Lane::In, op, Shape::from([pinned.len()]), pinned.len())?;
-        cuda.store.bring(&lent, 0, pinned, 0, pinned.len())?;
-        Ok(Some(Matrix::ArenaBuffer(lent)))
+        let buffer = cuda.buffer(Stream::Upload, "prefetch", Shape::from([pinned.len()]), pinned.len())?;
+        cuda.memory.upload(&buffer, 0, pinned, 0, pinned.len())?;
+        Ok(Some(Matrix::Prefetched(buffer)))
     }
 }
 
 /// A linear layer.
 #[derive(Clone)]
 pub struct Layer {
-    /// `[d_out, d_in]` of the device's type, or in the few bits that the layer says.
+    /// `[d_out, d_in]` of the device's type, or quantised as the layer says.
     pub weight: Arc<Matrix>,
     /// `[d_out]` of f32.
-    pub bias: Arc<Memory>,
-    /// The same in the device's type, which is what libraries add; absent where it is zero.
-    pub rounded: Option<Arc<Memory>>,
+    pub bias: Arc<Allocation>,
+    /// The bias in the device's type, for cuBLASLt; absent where it is zero.
+    pub rounded: Option<Arc<Allocation>>,
 }
 
 impl Layer {
@@ -67,46 +67,47 @@ impl Layer {
     }
 }
 
-pub fn offload_linear(cuda: &CudaOps, linear: &Linear) -> Result<Linear> {
+pub fn offload_linear(cuda: &CudaOps, linear: Linear) -> Result<Linear> {
     let layer: &Layer = cuda.unpack(&linear.packed);
     let weight = layer.weight.offload(cuda, linear.spec.bytes(cuda.dtype.bytes()))?;
-    Ok(Linear { packed: Arc::new(layer.with(weight)), ..linear.clone() })
+    Ok(Linear { packed: Arc::new(layer.with(weight)), ..linear })
 }
 
-pub fn prefetch_linear(cuda: &CudaOps, offloaded: &Linear) -> Result<Linear> {
+pub fn prefetch_linear(cuda: &CudaOps, offloaded: Linear) -> Result<Linear> {
     let layer: &Layer = cuda.unpack(&offloaded.packed);
-    Ok(match layer.weight.prefetch(cuda, "prefetch_linear")? {
-        Some(weight) => Linear { packed: Arc::new(layer.with(weight)), ..offloaded.clone() },
-        None => offloaded.clone(),
+    Ok(match layer.weight.prefetch(cuda)? {
+        Some(weight) => Linear { packed: Arc::new(layer.with(weight)), ..offloaded },
+        None => offloaded,
     })
 }
 
-pub fn offload_conv(cuda: &CudaOps, conv: &Conv) -> Result<Conv> {
+pub fn offload_conv(cuda: &CudaOps, conv: Conv) -> Result<Conv> {
     let Weights { weight, bias, c_in } = cuda.unpack(&conv.packed);
     let rows = conv.spec.c_out * conv.spec.taps.count();
     let weight = weight.offload(cuda, rows * c_in * cuda.dtype.bytes())?;
-    Ok(Conv { packed: Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }), ..conv.clone() })
+    Ok(Conv { packed: Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }), ..conv })
 }
 
-pub fn prefetch_conv(cuda: &CudaOps, offloaded: &Conv) -> Result<Conv> {
+pub fn prefetch_conv(cuda: &CudaOps, offloaded: Conv) -> Result<Conv> {
     let Weights { weight, bias, c_in } = cuda.unpack(&offloaded.packed);
-    let Some(weight) = weight.prefetch(cuda, "prefetch_conv")? else { return Ok(offloaded.clone()) };
-    Ok(Conv { packed: Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }), ..offloaded.clone() })
+    Ok(match weight.prefetch(cuda)? {
+        Some(weight) => Conv { packed: Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }), ..offloaded },
+        None => offloaded,
+    })
 }
 
-pub fn offload_upsample(cuda: &CudaOps, upsample: &Upsample) -> Result<Upsample> {
-    let Kernels { later, second, bias } = cuda.unpack(&upsample.packed);
+pub fn offload_upsample(cuda: &CudaOps, upsample: Upsample) -> Result<Upsample> {
+    let UpsampleWeights { later, second, bias } = cuda.unpack(&upsample.packed);
     let spec = &upsample.spec;
     let bytes = spec.weights() / (1 + usize::from(spec.time)) * cuda.dtype.bytes();
     let second = second.as_ref().map(|second| second.offload(cuda, bytes)).transpose()?;
-    let kernels = Kernels { later: later.offload(cuda, bytes)?, second, bias: bias.clone() };
-    Ok(Upsample { packed: Arc::new(kernels), ..upsample.clone() })
+    let weights = UpsampleWeights { later: later.offload(cuda, bytes)?, second, bias: bias.clone() };
+    Ok(Upsample { packed: Arc::new(weights), ..upsample })
 }
 
-pub fn prefetch_upsample(cuda: &CudaOps, offloaded: &Upsample) -> Result<Upsample> {
-    let Kernels { later, second, bias } = cuda.unpack(&offloaded.packed);
-    let prefetch = |matrix: &Matrix| matrix.prefetch(cuda, "prefetch_upsample");
-    let Some(later) = prefetch(later)? else { return Ok(offloaded.clone()) };
-    let second = second.as_ref().map(prefetch).transpose()?.flatten();
-    Ok(Upsample { packed: Arc::new(Kernels { later, second, bias: bias.clone() }), ..offloaded.clone() })
+pub fn prefetch_upsample(cuda: &CudaOps, offloaded: Upsample) -> Result<Upsample> {
+    let UpsampleWeights { later, second, bias } = cuda.unpack(&offloaded.packed);
+    let Some(later) = later.prefetch(cuda)? else { return Ok(offloaded) };
+    let second = second.as_ref().map(|second| second.prefetch(cuda)).transpose()?.flatten();
+    Ok(Upsample { packed: Arc::new(UpsampleWeights { later, second, bias: bias.clone() }), ..offloaded })
 }

@@ -1,26 +1,26 @@
-//! Linear layers: a convolution of one tap over a plane that is one row high, and the kernel that Hopper has for it.
+//! Linear layers: a convolution of one tap over a plane of one row, with its own kernel on Hopper.
 
 use std::sync::Arc;
 
 use reseed_ops::{DType, Linear, LinearData, LinearSpec, Numbers, Packed, Result, Shape, Tensor};
 
-use super::convolve::Convolution;
+use super::convolution::Convolution;
 use super::layers::{Layer, Matrix};
 use super::memory::ptr;
 use super::weights::{Order, taps_first};
-use super::{CudaOps, quant, tuned};
+use super::{CudaOps, dequantize, tuned};
+use crate::device_memory::ArenaBuffer;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::params::ConvArgs;
-use crate::store::ArenaBuffer;
 use crate::tensor_map::Boxes;
 
-/// Rows of x and of w that a block of `linear` copies at a time, and channels of them.
+/// Rows of x and w that a block of `linear` copies at a time, and channels of them.
 const ROWS: u32 = 128;
 const DEPTH: u32 = 64;
-/// Rows and columns that one of its warps writes at a time.
+/// Columns and rows that a warp writes at a time.
 const WRITTEN: [u32; 2] = [64, 16];
-/// Rows and columns of what a pair of its blocks makes.
+/// Rows and columns of the tile of a cluster.
 const TILE: usize = 256;
 const SHARED: usize = 226 << 10;
 
@@ -29,27 +29,32 @@ pub fn pack(cuda: &CudaOps, spec: &LinearSpec, data: LinearData) -> Result<Packe
     let LinearData { weight, bias } = data;
     assert_eq!((weight.quant(), bias.len()), (quant, d_out), "{spec:?}");
     let weight = match weight {
-        Numbers::Floats(weight) => {
-            cuda.keep(taps_first(&weight, Order { phases: 1, c_out: d_out, c_in: d_in, taps: 1 }, cuda.dtype).bytes())?
-        }
+        Numbers::Floats(weight) => cuda.upload_weights(
+            taps_first(&weight, Order { phases: 1, c_out: d_out, c_in: d_in, taps: 1 }, cuda.dtype).bytes(),
+        )?,
         Numbers::Quant(quant, bytes) => {
             assert_eq!(bytes.len(), quant.bytes(d_in * d_out), "{spec:?}");
-            cuda.keep(&bytes)?
+            cuda.upload_weights(&bytes)?
         }
     };
     let biased = bias.iter().any(|&b| b != 0.0);
-    let rounded =
-        || cuda.keep(taps_first(&bias, Order { phases: 1, c_out: d_out, c_in: 1, taps: 1 }, cuda.dtype).bytes());
+    let rounded = || {
+        cuda.upload_weights(taps_first(&bias, Order { phases: 1, c_out: d_out, c_in: 1, taps: 1 }, cuda.dtype).bytes())
+    };
     let rounded = biased.then(rounded).transpose()?.map(Arc::new);
-    Ok(Arc::new(Layer { weight: Arc::new(Matrix::Kept(weight)), bias: Arc::new(cuda.keep(&bias)?), rounded }))
+    Ok(Arc::new(Layer {
+        weight: Arc::new(Matrix::Resident(weight)),
+        bias: Arc::new(cuda.upload_weights(&bias)?),
+        rounded,
+    }))
 }
 
 pub fn run(cuda: &CudaOps, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
-    // SAFETY: `run_by` checks what the product is made of.
+    // SAFETY: `run_by` checks the operands of the product.
     run_by(cuda, x, linear, residual, |product, rounded| unsafe { tuned::launch(cuda, product, rounded) })
 }
 
-/// The same by `launch`, which gets the product, its operands checked, and its bias in their type.
+/// A linear layer by `launch`, which gets the product with checked operands, and the bias in their type.
 pub fn run_by(
     cuda: &CudaOps,
     x: &Tensor,
@@ -67,12 +72,12 @@ pub fn run_by(
             assert_eq!((residual.count(), residual.dtype()), (shape.count(), x.dtype()), "linear: residual");
             cuda.writable("linear", residual)?.reshape(shape)
         }
-        None => cuda.room("linear", shape, x.dtype())?,
+        None => cuda.empty("linear", shape, x.dtype())?,
     };
     let layer: &Layer = cuda.unpack(&linear.packed);
     let stored = layer.weight.ptr();
-    // SAFETY: the matrix was packed with as many values.
-    let widened = quant.map(|quant| unsafe { quant::widen(cuda, quant, stored, d_in * d_out) }).transpose()?;
+    // SAFETY: `pack` has checked the number of values.
+    let weight = quant.map(|quant| unsafe { dequantize::run(cuda, quant, stored, d_in * d_out) }).transpose()?;
     let product = Convolution {
         out: y.dtype(),
         bias: layer.bias.ptr(),
@@ -80,7 +85,7 @@ pub fn run_by(
         ..Convolution::product(
             x.dtype(),
             ptr(x),
-            widened.as_ref().map_or(stored, ArenaBuffer::ptr),
+            weight.as_ref().map_or(stored, ArenaBuffer::ptr),
             Ptr::NULL,
             ptr(&y),
             ConvArgs::matrix(x.rows(), d_in, d_out),
@@ -91,12 +96,12 @@ pub fn run_by(
 }
 
 impl Convolution {
-    /// Whether the kernel for matrix products computes this.
+    /// Whether the kernel `linear` computes this.
     pub fn is_matrix(&self) -> bool {
         let a = &self.args;
         let half = self.dtype != DType::F32 && self.out == self.dtype;
         let point = (a.taps_t, a.taps_h, a.taps_w, a.out_frames, a.out_h, a.phases) == (1, 1, 1, 1, 1, 1);
-        // The copying unit wants rows that start on 16 bytes.
+        // Tensor maps need rows that start on 16 bytes.
         let even = [a.c_in, a.x_pitch, a.w_pitch, a.c_out].iter().all(|n| n % 8 == 0) && a.y_pitch == a.c_out;
         let aligned = [self.x, self.w, self.y].iter().all(|p| p.0.is_multiple_of(16));
         half && point && even && aligned && a.in_w == a.out_w && a.c_out as usize >= TILE
@@ -113,7 +118,7 @@ impl Convolution {
         let map_x = map(x, a.x_pitch, m, k, [DEPTH, ROWS])?;
         let map_w = map(w, a.w_pitch, n, k, [DEPTH, ROWS])?;
         let map_y = map(y, a.y_pitch, m, n, WRITTEN)?;
-        assert!(residual == Ptr::NULL || residual == y, "linear: what is added lies where the result goes");
+        assert!(residual == Ptr::NULL || residual == y, "linear: the residual must be in y");
         let tiles = (m as usize).div_ceil(TILE) * (n as usize).div_ceil(TILE);
         let blocks = 2 * tiles.min(cuda.driver.multiprocessors / 2);
         let grid = Grid { blocks: [blocks, 1, 1], threads: [384, 1], shared: SHARED };

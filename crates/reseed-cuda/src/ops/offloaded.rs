@@ -1,4 +1,4 @@
-//! Pasts that wait in the host's memory: whole ones come back before they are used, or a convolution reads them there in
+//! Offloaded tensors: temporal caches in pinned host memory. They are prefetched whole, or a convolution reads them in
 //! strips of rows.
 
 use std::any::Any;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use reseed_ops::{ConvSpec, Result, Shape, Storage, Tensor, Thw, strip_rows};
 
 use super::CudaOps;
-use super::convolve::Convolution;
+use super::convolution::Convolution;
 use super::memory::ptr;
-use crate::event::Lane;
+use crate::device_memory::ArenaBuffer;
 use crate::params::{ConvArgs, int};
 use crate::pinned::Pinned;
-use crate::store::ArenaBuffer;
+use crate::stream::Stream;
 
-/// Frames in pinned memory, each by itself, so that a cache moves on by dropping its oldest.
+/// Frames in pinned memory, one block each, so that a cache can drop its oldest frame.
 pub struct Offloaded(Vec<Arc<Pinned>>);
 
 impl Storage for Offloaded {
@@ -30,46 +30,47 @@ fn frame_bytes(x: &Tensor) -> usize {
     x.bytes() / x.thw().t
 }
 
-/// Queues the copies of a tensor's last `keep` frames to the host.
-fn leave(cuda: &CudaOps, x: &Tensor, keep: usize) -> Result<Vec<Arc<Pinned>>> {
-    let (bytes, frames) = (frame_bytes(x), x.thw().t);
+/// Queues the copies of a tensor's frames to the host.
+pub fn offload(cuda: &CudaOps, x: &Tensor) -> Result<Tensor> {
+    let bytes = frame_bytes(x);
     let frame = |frame: usize| {
-        // SAFETY: a frame of the tensor.
-        let (pinned, copy) = unsafe { cuda.store.leave(Lane::Out, ptr(x).plus(frame * bytes), bytes) }?;
+        // SAFETY: a frame of the tensor; `read_by` keeps its memory until the copy has ended.
+        let (pinned, copy) = unsafe { cuda.memory.download(Stream::Offload, ptr(x).plus(frame * bytes), bytes) }?;
         x.storage::<ArenaBuffer>().read_by(copy);
         Ok(Arc::new(pinned))
     };
-    (frames.saturating_sub(keep)..frames).map(frame).collect()
+    let frames = (0..x.thw().t).map(frame).collect::<Result<_>>()?;
+    Ok(Tensor::new(x.shape(), x.dtype(), Arc::new(Offloaded(frames))))
 }
 
-pub fn offload(cuda: &CudaOps, cache: Option<&Tensor>, x: &Tensor, keep: usize) -> Result<Tensor> {
-    let left = leave(cuda, x, keep)?;
+/// The last `count` frames of an offloaded cache followed by `x`, offloaded; nothing is copied.
+pub fn tail(cache: Option<Tensor>, x: &Tensor, count: usize) -> Tensor {
+    let new = &x.storage::<Offloaded>().0;
     let mut frames = match cache {
         Some(cache) => cache.storage::<Offloaded>().0.clone(),
-        // At a clip's start its first frame stands for all before it.
-        None => vec![left[0].clone(); keep - left.len()],
+        // At the start of a clip its first frame stands for the frames before it.
+        None => vec![new[0].clone(); count.saturating_sub(new.len())],
     };
-    frames.extend(left);
-    let kept = frames.split_off(frames.len() - keep);
-    let shape = Shape::clip(Thw { t: keep, ..x.thw() }, x.channels());
-    Ok(Tensor::new(shape, x.dtype(), Arc::new(Offloaded(kept))))
+    frames.extend_from_slice(new);
+    let shape = Shape::clip(Thw { t: count, ..x.thw() }, x.channels());
+    Tensor::new(shape, x.dtype(), Arc::new(Offloaded(frames.split_off(frames.len() - count))))
 }
 
 pub fn prefetch(cuda: &CudaOps, offloaded: &Tensor) -> Result<Tensor> {
-    let x = cuda.room_on(Lane::In, "prefetch", offloaded.shape(), offloaded.dtype())?;
-    bring(cuda, x.storage::<ArenaBuffer>(), offloaded, 0, offloaded.thw().h)?;
+    let x = cuda.empty_on(Stream::Upload, "prefetch", offloaded.shape(), offloaded.dtype())?;
+    upload_rows(cuda, x.storage::<ArenaBuffer>(), offloaded, 0, offloaded.thw().h)?;
     Ok(x)
 }
 
-/// Queues the copies of rows `start .. end` of every offloaded frame. One that is that before it, as at a clip's start, is copied
-/// from there.
-fn bring(cuda: &CudaOps, to: &ArenaBuffer, offloaded: &Tensor, start: usize, end: usize) -> Result<()> {
+/// Queues the copies of rows `start .. end` of every offloaded frame. A frame that repeats the one before it, as at the
+/// start of a clip, is copied on the device.
+fn upload_rows(cuda: &CudaOps, to: &ArenaBuffer, offloaded: &Tensor, start: usize, end: usize) -> Result<()> {
     let line = frame_bytes(offloaded) / offloaded.thw().h;
     let bytes = (end - start) * line;
     let frames = &offloaded.storage::<Offloaded>().0;
     let frame = |i: usize| match i.checked_sub(1).filter(|&before| Arc::ptr_eq(&frames[before], &frames[i])) {
-        Some(before) => cuda.store.repeat(to, i * bytes, before * bytes, bytes),
-        None => cuda.store.bring(to, i * bytes, &frames[i], start * line, bytes),
+        Some(before) => cuda.memory.copy_within(to, i * bytes, before * bytes, bytes),
+        None => cuda.memory.upload(to, i * bytes, &frames[i], start * line, bytes),
     };
     (0..frames.len()).try_for_each(frame)
 }
@@ -80,17 +81,18 @@ pub fn in_strips(spec: &ConvSpec, x: &Tensor) -> bool {
     plain && x.thw().t == 1 && spec.c_in.is_multiple_of(8)
 }
 
-/// A convolution of one frame whose cache is offloaded: rows of it are on their way while those before them are used.
+/// A convolution of one frame whose cache is offloaded. The next rows of the cache are copied while a strip is
+/// computed.
 pub fn conv(cuda: &CudaOps, whole: &Convolution, offloaded: &Tensor) -> Result<()> {
     let (rows, height) = (strip_rows(offloaded), whole.args.in_h as usize);
     let (keep, line) = (offloaded.thw().t, frame_bytes(offloaded) / offloaded.thw().h);
     let reach = |start: usize| (start.saturating_sub(1), height.min(start + rows + 1));
     let strip = |start: usize| -> Result<ArenaBuffer> {
         let (above, below) = reach(start);
-        let lent =
+        let buffer =
             cuda.scratch("conv", keep * (below - above) * line / offloaded.dtype().bytes(), offloaded.dtype())?;
-        bring(cuda, &lent, offloaded, above, below)?;
-        Ok(lent)
+        upload_rows(cuda, &buffer, offloaded, above, below)?;
+        Ok(buffer)
     };
     let mut next = Some(strip(0)?);
     for start in (0..height).step_by(rows) {
@@ -103,13 +105,13 @@ pub fn conv(cuda: &CudaOps, whole: &Convolution, offloaded: &Tensor) -> Result<(
             in_h: int(below - above),
             out_h: int(end - start),
             pad_h: int(1 - (start - above)),
-            past_frames: int(keep),
+            cache_frames: int(keep),
             ..whole.args
         };
         let y = whole.y.plus(to);
         let residual = if whole.residual == whole.y { y } else { whole.residual };
         let launch = Convolution { x: whole.x.plus(from), cache: cache.ptr(), y, residual, args, ..*whole };
-        // SAFETY: rows of what the caller has checked; the strip holds as many of them of the cache.
+        // SAFETY: the caller has checked `whole`; the strip holds the rows of the cache that `args` describes.
         unsafe { launch.launch(cuda) }?;
     }
     Ok(())

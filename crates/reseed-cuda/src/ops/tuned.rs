@@ -1,59 +1,59 @@
-//! Linear layers by the faster of two kernels: ours, and cuBLASLt's where a record or a measurement says so.
+//! Linear layers by the faster of two kernels, Reseed's or one of cuBLASLt, as a record or a measurement says.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use reseed_ops::{DType, Linear, Result, Shape, Tensor};
 
-use super::convolve::Convolution;
+use super::convolution::Convolution;
 use super::{CudaOps, Timestamp};
 use crate::cublaslt::{ALIGNMENT, Algorithm, CublasLt, Operands, WORKSPACE};
 use crate::driver::Ptr;
-use crate::event::Lane;
-use crate::tune::{self, Choice, Product, Record};
+use crate::stream::Stream;
+use crate::tune::{self, KernelChoice, Product, Record};
 
-/// What the library's own kernels take of the card's memory when they are loaded, at the most.
+/// Most device memory that the library's kernels need when they are loaded.
 const LOADED: usize = 64 << 20;
-/// Runs that are timed, of which the fastest counts.
+/// Timed runs, of which the fastest counts.
 const TIMED: usize = 5;
-/// Share of our time below which the library is worth the change.
+/// Fraction of the time of Reseed's kernel that the library must not exceed.
 const WORTH: f64 = 0.98;
 
-/// The library, and what is known about it.
+/// The library and its record.
 pub struct Tuner {
     library: CublasLt,
     machine: String,
-    /// Whether products that are not in the record are measured.
+    /// Whether products without a record are measured.
     measures: bool,
     record: Mutex<Record>,
 }
 
 impl Tuner {
-    fn choice(&self, product: &Product) -> Option<Choice> {
+    fn choice(&self, product: &Product) -> Option<KernelChoice> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner).get(&self.machine, product)
     }
 
-    /// Remembers a choice, on disk where that works.
-    fn keep(&self, product: &Product, choice: Choice) {
+    /// Adds a choice to the record and writes it.
+    fn keep(&self, product: &Product, choice: KernelChoice) {
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         record.add(&self.machine, product, choice);
-        // A record that cannot be written has been reported when the run began, and serves this run.
+        // `tune` has reported a record that cannot be written; it serves this run.
         let _ = record.write();
     }
 }
 
 impl CudaOps {
-    /// Uses what the record at `path` says about linear layers and, when `measure`, completes it as products are met.
-    /// Returns what people should know, a line each.
+    /// Uses the record at `path` for linear layers; with `measure`, measures products that it lacks. Returns warnings
+    /// for the user, one line each.
     pub fn tune(&mut self, path: &Path, measure: bool) -> Result<Vec<String>> {
-        let (mut record, trouble) = Record::read(path);
-        let mut lines: Vec<String> = trouble.into_iter().collect();
+        let (mut record, warning) = Record::read(path);
+        let mut warnings: Vec<String> = warning.into_iter().collect();
         let info = &self.driver.info;
         if !measure && !record.wants_library(&info.name, info.driver) {
-            return Ok(lines);
+            return Ok(warnings);
         }
         if let Err(error) = if measure { record.write() } else { Ok(()) } {
-            lines.push(format!("{}: {error}; what --tune on measures is for this run alone", path.display()));
+            warnings.push(format!("cannot write {}: {error}; measurements are for this run only", path.display()));
         }
         self.driver.enter()?;
         match CublasLt::open() {
@@ -62,44 +62,46 @@ impl CudaOps {
                 let record = Mutex::new(record);
                 self.tuner = Some(Arc::new(Tuner { library, machine, measures: measure, record }));
             }
-            Err(reason) if measure => lines.push(format!("{reason}; --tune on has nothing to measure")),
-            // A record that was made with the library, which has gone: our kernels need none.
+            Err(reason) if measure => warnings.push(format!("cannot measure linear layers: {reason}")),
+            // The record was measured with a library that is missing now; Reseed's kernels need none.
             Err(_) => {}
         }
-        Ok(lines)
+        Ok(warnings)
     }
 
-    /// Bytes of the card's memory that the library may take for itself.
+    /// Bytes of device memory that the library may allocate.
     pub(super) fn library_bytes(&self) -> usize {
         if self.tuner.is_some() { LOADED } else { 0 }
     }
 
-    /// A linear layer by the library's first algorithm, whatever is faster; `None` where it does not take it.
+    /// A linear layer by the library's first algorithm; `None` where the library does not support it. For reports only.
     pub fn linear_by_library(&self, x: &Tensor, linear: &Linear) -> Result<Option<Tensor>> {
         let Some(tuner) = &self.tuner else { return Ok(None) };
-        let mut taken = false;
+        let mut supported = false;
         let y = super::linear::run_by(self, x, linear, None, |product, rounded| {
             let Some((case, at)) = by_library(product, rounded) else { return Ok(()) };
             let Some(algorithm) = tuner.library.algorithms(&case).first().copied() else { return Ok(()) };
-            // SAFETY: what the product is made of was checked where it was made.
-            taken = unsafe { self.multiply(tuner, &case, at, &algorithm) }?;
+            // SAFETY: `run_by` has checked the operands.
+            supported = unsafe { self.multiply(tuner, &case, at, &algorithm) }?;
             Ok(())
         })?;
-        Ok(taken.then_some(y))
+        Ok(supported.then_some(y))
     }
 
+    /// Queues a product by the library; `false` where it does not support it.
+    ///
     /// # Safety
-    /// The pointers hold what `case` says.
+    /// The pointers hold the operands of `case`.
     unsafe fn multiply(&self, tuner: &Tuner, case: &Product, at: Operands, algorithm: &Algorithm) -> Result<bool> {
-        let workspace = self.lend(Lane::Compute, "linear", Shape::from([WORKSPACE]), WORKSPACE)?;
+        let workspace = self.buffer(Stream::Compute, "linear", Shape::from([WORKSPACE]), WORKSPACE)?;
         self.driver.enter()?;
         let at = Operands { workspace: workspace.ptr(), ..at };
-        // SAFETY: the caller's promise, and a workspace of the size that the library may use.
-        Ok(unsafe { tuner.library.multiply(case, at, algorithm, self.driver.stream(Lane::Compute)) })
+        // SAFETY: the caller's promise; the workspace has the size that the library may use.
+        Ok(unsafe { tuner.library.multiply(case, at, algorithm, self.driver.handle(Stream::Compute)) })
     }
 }
 
-/// A product as the library takes it. `rounded` is its bias in the type of its operands, if it has one.
+/// A product for the library, where it may support it. `rounded` is the bias in the type of the operands.
 fn by_library(product: &Convolution, rounded: Option<Ptr>) -> Option<(Product, Operands)> {
     let Convolution { dtype, x, w, y, residual, args: a, .. } = *product;
     let (bias, biased) = (rounded.unwrap_or(Ptr::NULL), rounded.is_some());
@@ -110,10 +112,10 @@ fn by_library(product: &Convolution, rounded: Option<Ptr>) -> Option<(Product, O
     fits.then_some((case, Operands { x, w, bias, y, workspace: Ptr::NULL }))
 }
 
-/// Queues a product by the kernel that is known to be faster, or finds out which one that is.
+/// Queues a product by the faster kernel, which is measured where the record lacks it.
 ///
 /// # Safety
-/// The pointers hold what the product says.
+/// The pointers hold the operands of the product.
 pub unsafe fn launch(cuda: &CudaOps, product: &Convolution, rounded: Option<Ptr>) -> Result<()> {
     // SAFETY: the caller's promise, here and below.
     let own = || unsafe { product.launch(cuda) };
@@ -128,34 +130,34 @@ pub unsafe fn launch(cuda: &CudaOps, product: &Convolution, rounded: Option<Ptr>
             tuner.keep(&case, choice);
             choice
         }
-        None => Choice::Own,
+        None => KernelChoice::Own,
     };
     match choice {
-        Choice::Library(algorithm) if library(&algorithm)? => Ok(()),
+        KernelChoice::Library(algorithm) if library(&algorithm)? => Ok(()),
         _ => own(),
     }
 }
 
-/// The fastest, on the operands that are there.
+/// Measures which kernel is faster, on the given operands.
 fn measure(
     cuda: &CudaOps,
     algorithms: &[Algorithm],
     own: &dyn Fn() -> Result<()>,
     library: &dyn Fn(&Algorithm) -> Result<bool>,
-) -> Result<Choice> {
-    let mut best = (Choice::Own, WORTH * fastest(cuda, own)?);
+) -> Result<KernelChoice> {
+    let mut best = (KernelChoice::Own, WORTH * fastest(cuda, own)?);
     for algorithm in algorithms {
         if library(algorithm)? {
             let seconds = fastest(cuda, &|| library(algorithm).map(|_| ()))?;
             if seconds < best.1 {
-                best = (Choice::Library(*algorithm), seconds);
+                best = (KernelChoice::Library(*algorithm), seconds);
             }
         }
     }
     Ok(best.0)
 }
 
-/// Seconds of the fastest of several runs, after one that is not counted.
+/// Seconds of the fastest of several runs, after one warm-up run.
 fn fastest(cuda: &CudaOps, run: &dyn Fn() -> Result<()>) -> Result<f64> {
     run()?;
     let mut least = f64::INFINITY;

@@ -1,4 +1,4 @@
-//! Composite upsampling: each output phase is a small convolution on the low-resolution grid.
+//! Upsampling merged with its convolution: each output phase is a small convolution of the low-resolution input.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use reseed_ops::{
 };
 
 use super::CudaOps;
-use super::convolve::Convolution;
+use super::convolution::Convolution;
 use super::fold::Taps;
-use super::group_norm::Sums;
+use super::group_norm::OutputStats;
 use super::layers::Matrix;
 use super::memory::ptr;
 use super::offloaded::{self, Offloaded};
 use super::weights::{Order, taps_first};
+use crate::device_memory::{Allocation, ArenaBuffer};
 use crate::driver::Ptr;
 use crate::params::{ConvArgs, int};
-use crate::store::{ArenaBuffer, Memory};
 
-/// Row and column phases of a pixel; each phase of time is a launch of its own.
+/// Row and column phases of a pixel; each temporal phase is a launch of its own.
 const PHASES: usize = 4;
 /// Spatial taps.
 const PLANE: usize = 4;
@@ -27,10 +27,10 @@ const PLANE: usize = 4;
 pub struct Weights {
     /// `[z][phase][tap (t, h, w)][c][c]` of the device's type.
     pub later: Matrix,
-    /// The same where the previous frame is the clip's first; with time only.
+    /// The same where the previous frame is the first of the clip; only with temporal upsampling.
     pub second: Option<Matrix>,
-    /// `[moment][z][row class][column class][c]` of f32.
-    pub bias: Arc<Memory>,
+    /// `[clip position][z][row class][column class][c]` of f32.
+    pub bias: Arc<Allocation>,
 }
 
 pub fn pack(cuda: &CudaOps, spec: &UpsampleSpec, data: &Merged) -> Result<Packed> {
@@ -45,22 +45,22 @@ pub fn pack(cuda: &CudaOps, spec: &UpsampleSpec, data: &Merged) -> Result<Packed
         let phases = previous.bytes().chunks_exact(tap).zip(later.bytes().chunks_exact(2 * tap));
         phases.flat_map(|(previous, later)| [previous, &later[tap..]]).collect::<Vec<_>>().concat()
     });
-    let second = second.map(|values| cuda.keep(&values).map(Matrix::Kept)).transpose()?;
-    let later = Matrix::Kept(cuda.keep(later.bytes())?);
-    Ok(Arc::new(Weights { later, second, bias: Arc::new(cuda.keep(&data.bias)?) }))
+    let second = second.map(|values| cuda.upload_weights(&values).map(Matrix::Resident)).transpose()?;
+    let later = Matrix::Resident(cuda.upload_weights(later.bytes())?);
+    Ok(Arc::new(Weights { later, second, bias: Arc::new(cuda.upload_weights(&data.bias)?) }))
 }
 
-/// Low-resolution frames `k .. k + frames` that are computed alike.
+/// Low-resolution frames `k .. k + frames` that one launch per temporal phase computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Run {
     k: usize,
     frames: usize,
-    /// Leading taps that all read the clip's first frame.
+    /// Leading temporal taps that read the first frame of the clip.
     folded: usize,
-    moment: ClipPosition,
+    position: ClipPosition,
 }
 
-/// All frames of a slice, in runs.
+/// The frames of a slice, in runs.
 fn runs(spec: &UpsampleSpec, cache: TemporalCache, frames: usize) -> Vec<Run> {
     let heads: &[(usize, ClipPosition)] = match (cache, spec.time) {
         (TemporalCache::Start, true) => &[(2, ClipPosition::Start), (1, ClipPosition::Second)],
@@ -68,10 +68,10 @@ fn runs(spec: &UpsampleSpec, cache: TemporalCache, frames: usize) -> Vec<Run> {
         (TemporalCache::AfterFirst(_), true) => &[(1, ClipPosition::Second)],
         _ => &[],
     };
-    let single = |(k, &(folded, moment))| Run { k, frames: 1, folded, moment };
+    let single = |(k, &(folded, position))| Run { k, frames: 1, folded, position };
     let mut runs: Vec<Run> = heads.iter().take(frames).enumerate().map(single).collect();
     if frames > heads.len() {
-        runs.push(Run { k: heads.len(), frames: frames - heads.len(), folded: 1, moment: ClipPosition::Later });
+        runs.push(Run { k: heads.len(), frames: frames - heads.len(), folded: 1, position: ClipPosition::Later });
     }
     runs
 }
@@ -87,24 +87,24 @@ pub fn run(
     assert_eq!(x.channels(), spec.channels, "upsample: input {x:?}, weights {spec:?}");
     assert_eq!(x.dtype(), cuda.dtype, "upsample: input {x:?}");
     if let Some(frames) = cache.frames() {
-        assert_eq!(frames.thw().t, spec.keeps(), "upsample: cache {frames:?}, weights {spec:?}");
+        assert_eq!(frames.thw().t, spec.cached_frames(), "upsample: cache {frames:?}, weights {spec:?}");
         assert_eq!((frames.thw().h, frames.thw().w), (x.thw().h, x.thw().w), "upsample: cache {frames:?}, input {x:?}");
         assert_eq!((frames.channels(), frames.dtype()), (spec.channels, x.dtype()), "upsample: cache {frames:?}");
     }
     let output = spec.output(x.thw(), cache.starts());
-    let y = cuda.room("upsample", Shape::clip(output, spec.channels), x.dtype())?;
+    let y = cuda.empty("upsample", Shape::clip(output, spec.channels), x.dtype())?;
     let offloaded = cache.frames().filter(|frames| frames.is_on::<Offloaded>());
-    let here = offloaded.map(|offloaded| offloaded::prefetch(cuda, offloaded)).transpose()?;
-    let cache = cache.with(here.as_ref());
+    let prefetched = offloaded.map(|offloaded| offloaded::prefetch(cuda, offloaded)).transpose()?;
+    let cache = cache.with(prefetched.as_ref());
     let mut layer =
         Layer { cuda, spec, weights: cuda.unpack(&upsample.packed), cache, x, y: &y, partial: Ptr::NULL, groups: 0 };
     let runs = runs(spec, cache, x.thw().t);
     let mut any = layer.convolution(runs[0], 0, Ptr::NULL);
-    let sums = groups.map(|groups| Sums::new(cuda, "upsample", &y, groups, &mut any)).transpose()?;
+    let sums = groups.map(|groups| OutputStats::new(cuda, "upsample", &y, groups, &mut any)).transpose()?;
     (layer.partial, layer.groups) = (any.partial, any.groups);
     for run in runs {
-        // A clip's first frame stands for one frame, not two.
-        let phases = if run.moment == ClipPosition::Start { 1 } else { spec.frames() };
+        // The first frame of a clip becomes one frame, not two.
+        let phases = if run.position == ClipPosition::Start { 1 } else { spec.frames() };
         for z in 0..phases {
             layer.launch(run, z)?;
         }
@@ -125,22 +125,22 @@ struct Layer<'a> {
 }
 
 impl Layer<'_> {
-    /// Time phase `z` of a run of frames.
+    /// Queues temporal phase `z` of a run.
     fn launch(&self, run: Run, z: usize) -> Result<()> {
-        let taps = self.taps(run.moment, z);
+        let taps = self.taps(run.position, z);
         let folded: Option<ArenaBuffer> = match run.folded {
             1 => None,
-            // SAFETY: `taps` describes the layer's kernels.
+            // SAFETY: `taps` describes the weights of the layer.
             folded => Some(unsafe { taps.fold(self.cuda, "upsample", folded) }?),
         };
         let convolution = self.convolution(run, z, folded.as_ref().map_or(taps.at, ArenaBuffer::ptr));
-        // SAFETY: shapes were checked in `run`; kernels and bias table are those of the moment and the phase.
+        // SAFETY: `run` has checked the shapes; weights and bias are those of the clip position and the phase.
         unsafe { convolution.launch(self.cuda) }
     }
 
-    /// Time phase `z` of a run of frames with kernels `w`.
+    /// Temporal phase `z` of a run with weights `w`.
     fn convolution(&self, run: Run, z: usize, w: Ptr) -> Convolution {
-        let table = (run.moment as usize * self.spec.frames() + z) * BORDER_CLASSES * BORDER_CLASSES;
+        let table = (run.position as usize * self.spec.frames() + z) * BORDER_CLASSES * BORDER_CLASSES;
         Convolution {
             dtype: self.x.dtype(),
             out: self.x.dtype(),
@@ -158,11 +158,11 @@ impl Layer<'_> {
         }
     }
 
-    /// The kernels of a moment and a time phase.
-    fn taps(&self, moment: ClipPosition, z: usize) -> Taps {
+    /// The weights of a clip position and a temporal phase.
+    fn taps(&self, position: ClipPosition, z: usize) -> Taps {
         let (spec, dtype) = (self.spec, self.x.dtype());
         let each = PLANE * spec.channels * spec.channels;
-        let set = match (moment, &self.weights.second) {
+        let set = match (position, &self.weights.second) {
             (ClipPosition::Later, _) | (_, None) => &self.weights.later,
             (_, Some(second)) => second,
         };
@@ -173,12 +173,12 @@ impl Layer<'_> {
     fn args(&self, run: Run, z: usize) -> ConvArgs {
         let (spec, low) = (self.spec, self.x.thw());
         let taps_t = spec.taps_t() + 1 - run.folded;
-        // The first frame's second half does not exist, so that all behind it moves up by one.
+        // The first frame has no second output frame, so that all later ones move up by one.
         let missing = usize::from(spec.time && self.cache.starts() && run.k > 0);
         ConvArgs {
             in_h: int(low.h),
             in_w: int(low.w),
-            past_frames: int(self.cache.frames().map_or(0, |frames| frames.thw().t)),
+            cache_frames: int(self.cache.frames().map_or(0, |frames| frames.thw().t)),
             out_frames: int(run.frames),
             out_h: int(low.h),
             out_w: int(low.w),
@@ -200,13 +200,13 @@ impl Layer<'_> {
 mod tests {
     use reseed_cpu::CpuOps;
     use reseed_ops::reference::low_frame;
-    use reseed_ops::{DType, Ops};
+    use reseed_ops::{DType, Transfer};
 
     use super::*;
 
-    /// Every output frame once, from the frame and with the moment that the definition gives it.
+    /// Runs compute every output frame once, from the frame and for the clip position of the reference.
     #[test]
-    fn runs_are_what_the_definition_says() {
+    fn runs_match_the_reference() {
         let cpu = CpuOps::new(DType::F32, Some(1)).unwrap();
         let kept = cpu.upload(Shape::from([1, 1, 1, 1]), &[0.0]).unwrap();
         for (time, frames) in [(true, 1), (true, 2), (true, 5), (false, 1), (false, 2), (false, 5)] {
@@ -214,18 +214,18 @@ mod tests {
             for cache in [TemporalCache::Start, TemporalCache::AfterFirst(&kept), TemporalCache::Frames(&kept)] {
                 let (starts, after_first) = (cache.starts(), matches!(cache, TemporalCache::AfterFirst(_)));
                 let missing = usize::from(starts && time);
-                let mut made = Vec::new();
+                let mut computed = Vec::new();
                 for run in runs(&spec, cache, frames) {
                     assert!(run.folded == 1 || (starts && run.k + run.folded == spec.taps_t()), "{run:?}");
-                    let phases = if run.moment == ClipPosition::Start { 1 } else { spec.frames() };
+                    let phases = if run.position == ClipPosition::Start { 1 } else { spec.frames() };
                     for (k, z) in (run.k..run.k + run.frames).flat_map(|k| (0..phases).map(move |z| (k, z))) {
                         let t = k * spec.frames() + z - if k > 0 { missing } else { 0 };
-                        assert_eq!(low_frame(&spec, t, starts, after_first), (k, z, run.moment), "{spec:?} {run:?}");
-                        made.push(t);
+                        assert_eq!(low_frame(&spec, t, starts, after_first), (k, z, run.position), "{spec:?} {run:?}");
+                        computed.push(t);
                     }
                 }
-                made.sort_unstable();
-                assert_eq!(made, (0..frames * spec.frames() - missing).collect::<Vec<_>>());
+                computed.sort_unstable();
+                assert_eq!(computed, (0..frames * spec.frames() - missing).collect::<Vec<_>>());
             }
         }
     }

@@ -1,11 +1,11 @@
-//! Weights on their way to the device: rounded, and in the order in which kernels read them.
+//! Weights for the device: rounded, in the order in which kernels read them.
 
 use bytemuck::Pod;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use reseed_ops::DType;
 
-/// A type that weights are stored in.
+/// Element type of weights.
 pub trait Element: Pod + Send + Sync {
     /// Rounds to nearest, ties to even.
     fn round(to: &mut [Self], from: &[f32]);
@@ -29,7 +29,7 @@ impl Element for bf16 {
     }
 }
 
-/// Kernels of a layer: `phases` times `[c_out, c_in, taps]` on the host.
+/// Shape of the weights of a layer on the host: `phases` times `[c_out, c_in, taps]`.
 #[derive(Clone, Copy)]
 pub struct Order {
     pub phases: usize,
@@ -38,7 +38,7 @@ pub struct Order {
     pub taps: usize,
 }
 
-/// Weights as kernels read them.
+/// Rounded weights.
 pub enum Rounded {
     F32(Vec<f32>),
     F16(Vec<f16>),
@@ -64,7 +64,7 @@ pub fn taps_first(weight: &[f32], order: Order, dtype: DType) -> Rounded {
     }
 }
 
-/// The input rows `[c_in][tap]` of one output channel, and where each tap of it goes.
+/// The input rows `[c_in][tap]` of one output channel, and the destination of each tap.
 struct Channel<'a, E> {
     from: &'a [f32],
     to: Vec<&'a mut [E]>,
@@ -80,7 +80,7 @@ fn typed<E: Element>(weight: &[f32], order: Order) -> Vec<E> {
         let (phase, o) = (row / (taps * c_out), row % c_out);
         channels[phase * c_out + o].to.push(to);
     }
-    // Output channel by output channel: what one reads fits into a core's cache and is read once from memory.
+    // One output channel at a time: its input fits into the cache of a core and is read from memory once.
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     std::thread::scope(|scope| {
         for part in channels.chunks_mut((phases * c_out).div_ceil(threads)) {

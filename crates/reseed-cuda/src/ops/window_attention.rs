@@ -1,4 +1,4 @@
-//! Attention within many short sequences: every head of every sequence in one launch.
+//! Attention within many short sequences, every head of every sequence in one launch.
 
 use reseed_ops::{DType, Result, Shape, Tensor};
 
@@ -7,24 +7,24 @@ use super::memory::ptr;
 use crate::launch::{Grid, args};
 use crate::params::int;
 
-/// Widest head, and the one that has a kernel for tensor cores.
+/// Most channels of a head; heads of this width run on tensor cores.
 const WIDEST: usize = 128;
-/// Threads of a block.
+/// Threads per block.
 const THREADS: usize = 128;
-/// Queries of a block, on tensor cores and elsewhere.
+/// Queries per block, on tensor cores and elsewhere.
 const QUERIES: (usize, usize) = (128, 24);
-/// Shared memory of a block on tensor cores: its queries, 64 keys and 64 values.
+/// Shared memory of a block on tensor cores: queries, 64 keys and 64 values.
 const SHARED: usize = (128 + 64 + 64) * 256;
 
-/// Whether heads of this width have a kernel that takes all sequences at once.
-pub fn takes(d: usize) -> bool {
+/// Whether the kernel supports heads of this width.
+pub fn fits(d: usize) -> bool {
     d.is_multiple_of(32) && d <= WIDEST
 }
 
-/// First token and tokens of a sequence, first query of a block within it.
+/// First token and length of a sequence, and the first query of the block within it.
 type Block = [i32; 3];
 
-/// Blocks of `queries` queries, those of long sequences first so that none is left for the end.
+/// Blocks of `queries` queries. Blocks of long sequences come first, so that no long block runs alone at the end.
 fn blocks(lengths: &[usize], queries: usize) -> Vec<Block> {
     let mut first = 0;
     let mut blocks = Vec::new();
@@ -38,15 +38,15 @@ fn blocks(lengths: &[usize], queries: usize) -> Vec<Block> {
 
 pub fn run(cuda: &CudaOps, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {
     let (tokens, width, dtype) = (qkv.rows(), qkv.channels() / 3, qkv.dtype());
-    let out = cuda.room("attention", Shape::from([tokens, width]), dtype)?;
+    let out = cuda.empty("attention", Shape::from([tokens, width]), dtype)?;
     let d = width / heads;
     let wide = d == WIDEST && dtype != DType::F32;
     let blocks = blocks(lengths, if wide { QUERIES.0 } else { QUERIES.1 });
     let table = cuda.scratch("attention", blocks.len() * 3, DType::F32)?;
     let grid = Grid { blocks: [blocks.len(), heads, 1], threads: [THREADS, 1], shared: if wide { SHARED } else { 0 } };
     let (scale, heads) = (std::f32::consts::LOG2_E / (d as f32).sqrt(), int(heads));
-    // SAFETY: arguments follow kernels/window_attention.cu in order and type; the table holds the blocks, whose sequences
-    // end at the last token.
+    // SAFETY: arguments follow kernels/window_attention.cu in order and type; the table holds the blocks, and no
+    // sequence exceeds the tokens.
     unsafe {
         cuda.driver.copy_in(table.ptr(), bytemuck::cast_slice(&blocks))?;
         match wide {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_cover_every_query_once_and_begin_with_the_longest() {
+    fn blocks_cover_every_query_once_with_the_longest_first() {
         assert_eq!(blocks(&[5, 0, 12, 3], 5), [[5, 12, 0], [5, 12, 5], [5, 12, 10], [0, 5, 0], [17, 3, 0]]);
     }
 }

@@ -1,9 +1,8 @@
-//! Planes of green, blue and red.
+//! Planes of green, blue and red codes.
 
-use super::depth;
-use crate::frame::{Frame, Samples, Size};
+use crate::frame::{Depth, Frame, Samples, Size};
 
-/// Where green, blue and red stand in a pixel.
+/// The positions of green, blue and red in an RGB pixel.
 const CHANNELS: [usize; 3] = [1, 2, 0];
 
 /// A converter for the frames of one stream.
@@ -39,7 +38,7 @@ impl Gbr {
                 }
             }
         }
-        Frame { size: self.size, samples: Samples::from_unit(&unit, depth(self.bits)), alpha: None }
+        Frame { size: self.size, samples: Samples::from_unit(&unit, Depth::for_bits(self.bits)), alpha: None }
     }
 
     pub fn encode(&self, frame: &Frame, planes: &mut Vec<u8>) {
@@ -61,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_survives_exactly() {
+    fn every_code_survives_conversion_to_rgb_and_back() {
         for bits in [8, 10, 12, 16] {
             let codes = 1usize << bits;
             let gbr = Gbr::new(Size { h: 1, w: codes }, bits);

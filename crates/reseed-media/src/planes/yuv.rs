@@ -1,12 +1,11 @@
-//! Planes of YUV codes to RGB frames and back.
+//! Conversion between planes of YUV codes and RGB frames.
 
-use super::filter::{Axis, Filter, Rows};
-use super::{Matrix, depth};
-use crate::frame::{Frame, Samples, Size};
+use super::filter::{Axis, Filter, RowWindow};
+use crate::format::{Chroma, Matrix, Range};
+use crate::frame::{Depth, Frame, Samples, Size};
 use crate::rows;
-use crate::y4m::{Chroma, Range};
 
-/// Where codes put black, white and grey chroma.
+/// The codes of black, white and neutral chroma.
 #[derive(Debug, Clone, Copy)]
 struct Codes {
     black: f32,
@@ -29,7 +28,7 @@ impl Codes {
         }
     }
 
-    /// The code of 0, and the codes from 0 to 1.
+    /// The code of 0 and the number of codes from 0 to 1.
     fn luma(self) -> [f32; 2] {
         [self.black, self.luma_span]
     }
@@ -39,7 +38,7 @@ impl Codes {
     }
 }
 
-/// Where chroma lies, down and across.
+/// The positions of chroma, vertically and horizontally.
 struct Siting {
     v: Axis,
     h: Axis,
@@ -59,7 +58,7 @@ impl Siting {
     }
 }
 
-/// The size of the chroma planes and the way to and from them.
+/// The size of the chroma planes, and the filters to and from it.
 struct Subsampling {
     size: Size,
     up: Filters,
@@ -116,7 +115,7 @@ impl Yuv {
     /// G = (Y - kr R - kb B) / kg
     /// B = Y + 2 (1 - kb) Cb        Y in [0, 1]; Cb, Cr in [-1/2, 1/2]
     ///
-    /// The frame lies where `spare` does, if that is as large.
+    /// The frame reuses the memory of `spare` if its depth and length match.
     pub fn decode(&self, planes: &[u8], spare: Option<Samples>) -> Frame {
         assert_eq!(planes.len(), self.frame_bytes(), "bytes of a {} frame", self.size);
         let Size { h, w } = self.size;
@@ -125,11 +124,11 @@ impl Yuv {
         let (cb, cr) = chroma.split_at(chroma.len() / 2);
         let mut chroma = self.subsampling.as_ref().map(|s| [cb, cr].map(|plane| ChromaRows::new(self, s, plane)));
 
-        let (depth, count) = (depth(self.bits), 3 * self.size.pixels());
+        let (depth, count) = (Depth::for_bits(self.bits), 3 * self.size.pixels());
         let spare = spare.filter(|spare| (spare.depth(), spare.len()) == (depth, count));
         let mut samples = spare.unwrap_or_else(|| Samples::black(depth, count));
         let (scale, grey) = (self.codes.luma(), vec![0.0; w]);
-        // Where there is no chroma, all three are luma to the last bit.
+        // Without chroma, these weights make R, G and B bit-identical to luma.
         let weights = if chroma.is_some() { self.matrix.weights() } else { [0.0, 1.0, 0.0] };
         for (y, luma) in luma.chunks_exact(row_bytes).enumerate() {
             let chroma: [&[f32]; 2] = match &mut chroma {
@@ -166,8 +165,8 @@ impl Yuv {
                 Samples::U16(samples) => rows::planes_16(&samples[row], weights, scale, luma, rows),
             }
             if let Some([cb, cr]) = &mut chroma {
-                cb.take(y, &cb_row);
-                cr.take(y, &cr_row);
+                cb.push(y, &cb_row);
+                cr.push(y, &cr_row);
             }
         }
     }
@@ -183,20 +182,22 @@ impl Yuv {
     }
 }
 
-/// A plane of chroma at luma's positions, row by row.
+/// Reads a chroma plane as rows at luma positions.
 struct ChromaRows<'a> {
     yuv: &'a Yuv,
     subsampling: &'a Subsampling,
     plane: &'a [u8],
-    rows: Rows,
+    rows: RowWindow,
+    /// A row after vertical filtering, at chroma width.
     narrow: Vec<f32>,
+    /// A row after horizontal filtering, at luma width.
     wide: Vec<f32>,
 }
 
 impl<'a> ChromaRows<'a> {
     fn new(yuv: &'a Yuv, subsampling: &'a Subsampling, plane: &'a [u8]) -> ChromaRows<'a> {
         let w = subsampling.size.w;
-        let (rows, narrow, wide) = (Rows::new(w), vec![0.0; w], vec![0.0; yuv.size.w]);
+        let (rows, narrow, wide) = (RowWindow::new(w), vec![0.0; w], vec![0.0; yuv.size.w]);
         ChromaRows { yuv, subsampling, plane, rows, narrow, wide }
     }
 
@@ -204,39 +205,39 @@ impl<'a> ChromaRows<'a> {
         let ChromaRows { yuv, subsampling: Subsampling { size, up, .. }, plane, rows, narrow, wide } = self;
         let bytes = size.w * yuv.bytes_per_sample();
         let read = |i: usize, row: &mut [f32]| yuv.read_codes(&plane[i * bytes..][..bytes], yuv.codes.chroma(), row);
-        rows.take_to(up.v.last_row(y), read);
-        up.v.across(rows, y, narrow);
-        up.h.along(narrow, wide);
+        rows.fill_to(up.v.last_row(y), read);
+        up.v.vertical(rows, y, narrow);
+        up.h.horizontal(narrow, wide);
         wide
     }
 }
 
-/// A plane of chroma that is made from rows at luma's positions.
+/// Writes a chroma plane from rows at luma positions.
 struct ChromaPlane<'a> {
     yuv: &'a Yuv,
     subsampling: &'a Subsampling,
     plane: &'a mut [u8],
-    /// Already narrow, not yet low.
-    rows: Rows,
-    /// The next row to be written.
+    /// Rows after horizontal filtering.
+    rows: RowWindow,
+    /// The index of the next output row.
     next: usize,
-    low: Vec<f32>,
+    output: Vec<f32>,
 }
 
 impl<'a> ChromaPlane<'a> {
     fn new(yuv: &'a Yuv, subsampling: &'a Subsampling, plane: &'a mut [u8]) -> ChromaPlane<'a> {
         let w = subsampling.size.w;
-        ChromaPlane { yuv, subsampling, plane, rows: Rows::new(w), next: 0, low: vec![0.0; w] }
+        ChromaPlane { yuv, subsampling, plane, rows: RowWindow::new(w), next: 0, output: vec![0.0; w] }
     }
 
-    /// Takes row `y`, and writes what that completes.
-    fn take(&mut self, y: usize, row: &[f32]) {
-        let ChromaPlane { yuv, subsampling: Subsampling { size, down, .. }, plane, rows, next, low } = self;
-        rows.take_to(y, |_, narrow| down.h.along(row, narrow));
+    /// Adds row `y` and writes the output rows that it completes.
+    fn push(&mut self, y: usize, row: &[f32]) {
+        let ChromaPlane { yuv, subsampling: Subsampling { size, down, .. }, plane, rows, next, output } = self;
+        rows.fill_to(y, |_, narrow| down.h.horizontal(row, narrow));
         let bytes = size.w * yuv.bytes_per_sample();
         while *next < size.h && down.v.last_row(*next) <= y {
-            down.v.across(rows, *next, low);
-            yuv.write_codes(low, yuv.codes.chroma(), &mut plane[*next * bytes..][..bytes]);
+            down.v.vertical(rows, *next, output);
+            yuv.write_codes(output, yuv.codes.chroma(), &mut plane[*next * bytes..][..bytes]);
             *next += 1;
         }
     }

@@ -1,9 +1,9 @@
-//! ffmpeg's names for pixel formats, and what travels through a pipe for each.
+//! Planar pixel formats.
 
-use crate::planes::{Layout, Matrix, Model};
-use crate::y4m::{Chroma, Range};
+use crate::format::Chroma;
+use crate::frame::Size;
 
-/// What the planes of a pixel format hold, before anybody has said which matrix made them.
+/// Which planes a pixel format has, without its matrix and range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     Yuv420,
@@ -13,152 +13,35 @@ pub(crate) enum Family {
     Gbr,
 }
 
-/// A planar pixel format that we convert ourselves.
+impl Family {
+    /// The family of a chroma format.
+    pub fn of(chroma: Chroma) -> Family {
+        match chroma {
+            Chroma::Jpeg420 | Chroma::Mpeg420 | Chroma::Paldv420 => Family::Yuv420,
+            Chroma::Yuv422 => Family::Yuv422,
+            Chroma::Yuv444 => Family::Yuv444,
+            Chroma::Mono => Family::Grey,
+        }
+    }
+}
+
+/// A planar pixel format that this crate converts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pixels {
     pub family: Family,
     pub bits: u8,
 }
 
-/// How frames of some pixel format reach us.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pipe {
-    pub pixels: Pixels,
-    /// What ffmpeg is asked for; where it is the format of the file, nothing is converted on the way.
-    pub name: String,
-    /// Whether the samples are laid out anew by ffmpeg.
-    pub repacked: bool,
-    /// Whether there is alpha, which is left behind.
-    pub alpha: bool,
-    /// Whether the name itself says that the range is full.
-    pub full: bool,
-}
-
 impl Pixels {
-    /// ffmpeg's name for it.
-    pub fn name(self) -> String {
-        let stem = match self.family {
-            Family::Yuv420 => "yuv420p",
-            Family::Yuv422 => "yuv422p",
-            Family::Yuv444 => "yuv444p",
-            Family::Grey => "gray",
-            Family::Gbr => "gbrp",
+    /// Bytes of all planes of a frame.
+    pub fn frame_bytes(self, size: Size) -> usize {
+        let Size { h, w } = size;
+        let chroma = match self.family {
+            Family::Yuv420 => h.div_ceil(2) * w.div_ceil(2),
+            Family::Yuv422 => h * w.div_ceil(2),
+            Family::Yuv444 | Family::Gbr => h * w,
+            Family::Grey => 0,
         };
-        if self.bits == 8 { stem.to_owned() } else { format!("{stem}{}le", self.bits) }
-    }
-
-    fn parse(name: &str) -> Option<Pixels> {
-        let families = [Family::Yuv420, Family::Yuv422, Family::Yuv444, Family::Grey, Family::Gbr];
-        let all = families.into_iter().flat_map(|family| [8, 9, 10, 12, 14, 16].map(|bits| Pixels { family, bits }));
-        all.into_iter().find(|pixels| pixels.name() == name)
-    }
-
-    /// With everything that a converter needs to know.
-    pub fn layout(self, range: Range, matrix: Matrix, location: Option<&str>) -> Layout {
-        let yuv = |chroma| Model::Yuv { chroma, range, matrix };
-        let model = match (self.family, location) {
-            (Family::Yuv420, Some("center")) => yuv(Chroma::Jpeg420),
-            (Family::Yuv420, Some("topleft")) => yuv(Chroma::Paldv420),
-            // What the codecs of video mean where they say nothing.
-            (Family::Yuv420, _) => yuv(Chroma::Mpeg420),
-            (Family::Yuv422, _) => yuv(Chroma::Yuv422),
-            (Family::Yuv444, _) => yuv(Chroma::Yuv444),
-            (Family::Grey, _) => yuv(Chroma::Mono),
-            (Family::Gbr, _) => Model::Gbr,
-        };
-        Layout { model, bits: self.bits }
-    }
-}
-
-impl Pipe {
-    /// The pipe for frames of this pixel format that loses nothing of their colours.
-    pub fn for_format(name: &str) -> Pipe {
-        if let Some(pixels) = Pixels::parse(name) {
-            return Pipe { pixels, name: name.to_owned(), repacked: false, alpha: false, full: false };
-        }
-        if let Some(pixels) = name.strip_prefix("yuvj").and_then(|rest| Pixels::parse(&format!("yuv{rest}"))) {
-            return Pipe { pixels, name: name.to_owned(), repacked: false, alpha: false, full: true };
-        }
-        let alpha = ["yuva", "gbrap", "ya8", "ya16", "rgba", "bgra", "argb", "abgr", "ayuv", "vuya"];
-        let alpha = alpha.iter().any(|prefix| name.starts_with(prefix));
-        let pixels = repacked(name.trim_end_matches("le").trim_end_matches("be"));
-        Pipe { pixels, name: pixels.name(), repacked: true, alpha, full: false }
-    }
-}
-
-/// The planar format of the same family and depth; what is unknown becomes RGB of sixteen bits.
-fn repacked(name: &str) -> Pixels {
-    let bits = |digits: &str| digits.parse().ok().filter(|bits| [9, 10, 12, 14, 16].contains(bits));
-    let planar = |prefix: &str, family| {
-        let rest = name.strip_prefix(prefix)?;
-        let bits = if rest.is_empty() { 8 } else { bits(rest)? };
-        Some(Pixels { family, bits })
-    };
-    let known = [
-        ("yuv420p", Family::Yuv420),
-        ("yuva420p", Family::Yuv420),
-        ("yuv422p", Family::Yuv422),
-        ("yuva422p", Family::Yuv422),
-        ("yuv444p", Family::Yuv444),
-        ("yuva444p", Family::Yuv444),
-        ("yuv440p", Family::Yuv444),
-        ("yuv411p", Family::Yuv444),
-        ("yuv410p", Family::Yuv444),
-        ("yuvj440p", Family::Yuv444),
-        ("yuvj411p", Family::Yuv444),
-        ("gray", Family::Grey),
-        ("gbrp", Family::Gbr),
-        ("gbrap", Family::Gbr),
-    ];
-    if let Some(pixels) = known.into_iter().find_map(|(prefix, family)| planar(prefix, family)) {
-        return pixels;
-    }
-    let (family, bits) = match name {
-        "nv12" | "nv21" => (Family::Yuv420, 8),
-        "p010" => (Family::Yuv420, 10),
-        "p012" => (Family::Yuv420, 12),
-        "p016" => (Family::Yuv420, 16),
-        "nv16" | "yuyv422" | "uyvy422" | "yvyu422" => (Family::Yuv422, 8),
-        "nv20" | "p210" | "y210" => (Family::Yuv422, 10),
-        "p212" | "y212" => (Family::Yuv422, 12),
-        "p216" | "y216" => (Family::Yuv422, 16),
-        "nv24" | "nv42" | "vuya" | "vuyx" | "ayuv" | "uyyvyy411" => (Family::Yuv444, 8),
-        "p410" | "xv30" | "v30x" => (Family::Yuv444, 10),
-        "p412" | "xv36" => (Family::Yuv444, 12),
-        "p416" | "xv48" | "ayuv64" => (Family::Yuv444, 16),
-        "ya8" | "monow" | "monob" => (Family::Grey, 8),
-        "ya16" => (Family::Grey, 16),
-        "x2rgb10" | "x2bgr10" => (Family::Gbr, 10),
-        "rgb24" | "bgr24" | "rgba" | "bgra" | "argb" | "abgr" | "rgb0" | "bgr0" | "0rgb" | "0bgr" | "pal8"
-        | "rgb565" | "bgr565" | "rgb555" | "bgr555" | "rgb444" | "bgr444" | "rgb8" | "bgr8" | "rgb4" | "bgr4" => {
-            (Family::Gbr, 8)
-        }
-        _ => (Family::Gbr, 16),
-    };
-    Pixels { family, bits }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn planar_formats_travel_as_they_are() {
-        for name in "yuv420p yuv422p10le yuv444p12le yuvj420p gray gray16le gbrp gbrp12le".split_whitespace() {
-            let pipe = Pipe::for_format(name);
-            assert_eq!((pipe.name.as_str(), pipe.repacked), (name, false));
-        }
-        assert!(Pipe::for_format("yuvj444p").full);
-    }
-
-    #[test]
-    fn others_keep_their_family_and_depth() {
-        let pipe = |name| Pipe::for_format(name).name;
-        assert_eq!(
-            ["nv12", "p010le", "yuva444p10le", "rgb24", "rgba64be", "yuv411p"].map(pipe),
-            ["yuv420p", "yuv420p10le", "yuv444p10le", "gbrp", "gbrp16le", "yuv444p"]
-        );
-        assert!(Pipe::for_format("yuva420p").alpha && Pipe::for_format("bgra").alpha);
-        assert_eq!(pipe("something new"), "gbrp16le");
+        (h * w + 2 * chroma) * if self.bits == 8 { 1 } else { 2 }
     }
 }

@@ -1,20 +1,20 @@
-//! When frames are shown, in whole numbers.
+//! Presentation times of frames, as integers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::frame::Rate;
 
-/// Finer clocks than this could not be told apart where videos are joined, which counts microseconds.
-const MOST_TICKS: u64 = 480_000;
-/// The clock of last resort.
-const COMMON_TICKS: u64 = 90_000;
+/// The finest clock. ffmpeg joins segments in microseconds and would merge the ticks of finer clocks.
+const MAX_TICKS: u64 = 480_000;
+/// The clock for sources whose own clock is too coarse or too fine.
+const FALLBACK_TICKS: u64 = 90_000;
 
-/// A clock in which both the source's timestamps and the length of a frame are whole numbers, where there is one.
+/// A clock in which the source's timestamps and the length of a frame are integers, if possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Clock {
-    /// Ticks a second.
+    /// Ticks per second.
     pub per_second: u32,
-    /// Ticks from a frame to the next, where they come at a constant rate.
+    /// Ticks per frame at a constant rate.
     pub frame: u32,
 }
 
@@ -25,21 +25,21 @@ impl Clock {
         let common = num / greatest_common_divisor(num, den);
         let least = common / greatest_common_divisor(common, ticks) * ticks;
         let (per_second, frame) = match least {
-            1..=MOST_TICKS => (least, least * den / num),
+            1..=MAX_TICKS => (least, least * den / num),
             _ => {
-                let ticks = if (1000..=MOST_TICKS).contains(&ticks) { ticks } else { COMMON_TICKS };
+                let ticks = if (1000..=MAX_TICKS).contains(&ticks) { ticks } else { FALLBACK_TICKS };
                 (ticks, ((ticks * den + num / 2) / num).max(1))
             }
         };
         Clock { per_second: per_second as u32, frame: frame.min(u64::from(u32::MAX)) as u32 }
     }
 
-    /// Frames a second, as near as this clock can say.
+    /// Frames per second, rounded to this clock.
     pub fn rate(self) -> Rate {
         Rate { num: self.per_second, den: self.frame }
     }
 
-    /// Ticks as microseconds.
+    /// Converts ticks to microseconds.
     pub fn micros(self, ticks: i64) -> i64 {
         rescale(ticks, 1_000_000, self.per_second.into())
     }
@@ -55,34 +55,34 @@ fn rescale(value: i64, num: i64, den: i64) -> i64 {
     (2 * value * num + den).div_euclid(2 * den) as i64
 }
 
-/// When each frame that was read so far is shown, in ticks of a clock. The source adds to it, the sink asks it; clones
-/// are the same timeline.
+/// The presentation time of each frame read so far, in ticks of a clock. The source appends to it, the sink reads it.
+/// Clones share one timeline.
 #[derive(Debug, Clone)]
 pub(crate) struct Timeline {
     clock: Clock,
-    /// Seconds of a tick of the source's timestamps.
+    /// The time base of the source's timestamps: seconds per tick.
     base: Rate,
     frames: Arc<Mutex<Frames>>,
 }
 
-/// What is known of a frame that was read: enough to find it again.
+/// Timestamp and digest of a decoded frame, which identify it in a later run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// The source's timestamp.
-    pub stamp: Option<i64>,
-    /// Of its planes.
+    /// The timestamp in the source.
+    pub timestamp: Option<i64>,
+    /// The digest of its planes.
     pub digest: u64,
 }
 
-/// The frames that were read, and those that an earlier run read.
+/// The frames of this run, and the marks that an earlier run saved.
 #[derive(Debug, Default)]
 struct Frames {
     times: Vec<i64>,
     marks: Vec<Mark>,
-    past: Arc<Vec<Mark>>,
+    earlier: Arc<Vec<Mark>>,
 }
 
-/// Timelines are equal when they are the same.
+/// Two timelines are equal if they share their frames.
 impl PartialEq for Timeline {
     fn eq(&self, other: &Timeline) -> bool {
         Arc::ptr_eq(&self.frames, &other.frames)
@@ -92,7 +92,7 @@ impl PartialEq for Timeline {
 impl Eq for Timeline {}
 
 impl Timeline {
-    /// An empty timeline for frames at about `rate` with timestamps that count `base` seconds.
+    /// An empty timeline for frames at about `rate` with timestamps in units of `base` seconds.
     pub fn new(rate: Rate, base: Rate) -> Timeline {
         Timeline { clock: Clock::new(rate, (base.den / base.num.max(1)).into()), base, frames: Arc::default() }
     }
@@ -101,15 +101,15 @@ impl Timeline {
         self.clock
     }
 
-    /// The next frame. Times always grow, so that no frame is lost to another.
+    /// Appends a frame. Times increase strictly, so that no frame replaces another.
     pub fn push(&self, mark: Mark) {
         let mut frames = self.lock();
         let Frames { times, marks, .. } = &mut *frames;
-        let (timestamp, frame) = (mark.stamp, i64::from(self.clock.frame));
+        let (timestamp, frame) = (mark.timestamp, i64::from(self.clock.frame));
         let (first, last, index) = (times.first().copied(), times.last().copied(), times.len() as i64);
         let time = match (timestamp, first, last) {
-            (Some(stamp), Some(first), Some(last)) => self.snapped(stamp, first + index * frame).max(last + 1),
-            (Some(stamp), ..) => self.ticks(stamp),
+            (Some(timestamp), Some(first), Some(last)) => self.snap(timestamp, first + index * frame).max(last + 1),
+            (Some(timestamp), ..) => self.ticks(timestamp),
             (None, _, Some(last)) => last + frame,
             (None, ..) => 0,
         };
@@ -117,39 +117,39 @@ impl Timeline {
         marks.push(mark);
     }
 
-    /// What is known of frame `from` and of those behind it.
+    /// The marks of frame `from` and all later frames.
     pub fn marks(&self, from: usize) -> Vec<Mark> {
         self.lock().marks.get(from..).unwrap_or_default().to_vec()
     }
 
-    /// What an earlier run knew.
-    pub fn past(&self) -> Arc<Vec<Mark>> {
-        self.lock().past.clone()
+    /// The marks of an earlier run.
+    pub fn earlier_marks(&self) -> Arc<Vec<Mark>> {
+        self.lock().earlier.clone()
     }
 
-    /// An earlier run knew this.
-    pub fn remember(&self, marks: Vec<Mark>) {
-        self.lock().past = Arc::new(marks);
+    /// Sets the marks of an earlier run.
+    pub fn set_earlier_marks(&self, marks: Vec<Mark>) {
+        self.lock().earlier = Arc::new(marks);
     }
 
-    /// Seconds of a timestamp.
-    pub fn seconds(&self, stamp: i64) -> f64 {
-        stamp as f64 * f64::from(self.base.num) / f64::from(self.base.den)
+    /// Converts a timestamp to seconds.
+    pub fn seconds(&self, timestamp: i64) -> f64 {
+        timestamp as f64 * f64::from(self.base.num) / f64::from(self.base.den)
     }
 
-    /// A timestamp may be the rounded time of a frame at a constant rate; then that time is the true one.
-    fn snapped(&self, stamp: i64, regular: i64) -> i64 {
+    /// The time of a timestamp in ticks; exactly `regular` if the timestamp is `regular` rounded to the time base.
+    fn snap(&self, timestamp: i64, regular: i64) -> i64 {
         let Clock { per_second, .. } = self.clock;
         let rounded = rescale(regular, self.base.den.into(), i64::from(per_second) * i64::from(self.base.num));
-        if rounded == stamp { regular } else { self.ticks(stamp) }
+        if rounded == timestamp { regular } else { self.ticks(timestamp) }
     }
 
-    fn ticks(&self, stamp: i64) -> i64 {
+    fn ticks(&self, timestamp: i64) -> i64 {
         let ticks = i64::from(self.clock.per_second) * i64::from(self.base.num);
-        rescale(stamp, ticks, self.base.den.into())
+        rescale(timestamp, ticks, self.base.den.into())
     }
 
-    /// When frame `index` is shown. Frames that are not there are thought on at the clock's rate on both sides.
+    /// The time of frame `index`. Before the first and after the last known frame, times continue at the clock's rate.
     pub fn time(&self, index: i64) -> i64 {
         let frames = self.lock();
         let (times, frame) = (&frames.times, i64::from(self.clock.frame));
@@ -171,14 +171,14 @@ impl Timeline {
 mod tests {
     use super::*;
 
-    const FILM: Rate = Rate { num: 24000, den: 1001 };
+    const NTSC_FILM: Rate = Rate { num: 24000, den: 1001 };
 
-    fn mark(stamp: Option<i64>) -> Mark {
-        Mark { stamp, digest: 0 }
+    fn mark(timestamp: Option<i64>) -> Mark {
+        Mark { timestamp, digest: 0 }
     }
 
     #[test]
-    fn clocks_hold_frames_and_timestamps_exactly() {
+    fn a_clock_represents_frames_and_timestamps_exactly() {
         let clock = |num, den, ticks| Clock::new(Rate { num, den }, ticks);
         assert_eq!(clock(24000, 1001, 1000), Clock { per_second: 24000, frame: 1001 });
         assert_eq!(clock(25, 1, 12800), Clock { per_second: 12800, frame: 512 });
@@ -187,16 +187,16 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_is_only_an_average_bends_to_the_timestamps() {
+    fn an_average_rate_is_rounded_to_the_clock_of_the_timestamps() {
         let clock = Clock::new(Rate { num: 1_499_873, den: 50_000 }, 90000);
         assert_eq!(clock, Clock { per_second: 90000, frame: 3000 });
         assert_eq!(Clock::new(Rate { num: 30, den: 1 }, 1_000_000_000).per_second, 90000);
     }
 
-    /// Milliseconds that are a film's rounded times become its true times; other times stay what they are.
+    /// Milliseconds that are rounded frame times snap to the exact times; other timestamps are kept.
     #[test]
-    fn rounded_times_become_true_ones() {
-        let timeline = Timeline::new(FILM, Rate { num: 1, den: 1000 });
+    fn rounded_timestamps_snap_to_exact_times() {
+        let timeline = Timeline::new(NTSC_FILM, Rate { num: 1, den: 1000 });
         for ms in [0, 42, 83, 125, 170, 209] {
             timeline.push(mark(Some(ms)));
         }
@@ -206,9 +206,9 @@ mod tests {
     }
 
     #[test]
-    fn times_always_grow() {
+    fn times_increase_strictly() {
         let timeline = Timeline::new(Rate { num: 25, den: 1 }, Rate { num: 1, den: 1000 });
-        [Some(100), Some(100), None, Some(20)].into_iter().for_each(|stamp| timeline.push(mark(stamp)));
+        [Some(100), Some(100), None, Some(20)].into_iter().for_each(|timestamp| timeline.push(mark(timestamp)));
         assert_eq!([0, 1, 2, 3].map(|i| timeline.time(i)), [100, 101, 141, 142]);
     }
 }

@@ -1,51 +1,26 @@
-//! What travels beside the pictures, and what each container can hold of it.
+//! The other tracks of a video file, and which of them a container can hold.
 
-use std::path::Path;
+use super::{Container, Options};
 
-use super::{Options, Track, TrackKind};
+/// A stream of the source other than its video.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Track {
+    pub index: usize,
+    pub kind: TrackKind,
+    pub codec: String,
+}
 
-/// A kind of video file that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Container {
-    /// `.mkv`
-    Matroska,
-    /// `.mp4`, `.m4v`
-    Mp4,
-    /// `.mov`
-    Mov,
-    /// `.webm`
-    WebM,
-}
-
-/// Names of video files that are looked for in a folder.
-const VIDEO_NAMES: &[&str] = &[
-    "3gp", "avi", "flv", "m2ts", "m4v", "mkv", "mov", "mp4", "mpeg", "mpg", "mts", "mxf", "ogv", "ts", "vob", "webm",
-    "wmv", "y4m",
-];
-
-/// Whether a name is that of a video.
-pub fn is_video_name(path: &Path) -> bool {
-    extension(path).is_some_and(|extension| VIDEO_NAMES.contains(&extension.as_str()))
-}
-
-fn extension(path: &Path) -> Option<String> {
-    Some(path.extension()?.to_str()?.to_ascii_lowercase())
+pub(crate) enum TrackKind {
+    Audio,
+    Subtitle,
+    Attachment,
+    Cover,
 }
 
 impl Container {
-    /// The kind that a name asks for.
-    pub fn of(path: &Path) -> Option<Container> {
-        match extension(path)?.as_str() {
-            "mkv" => Some(Container::Matroska),
-            "mp4" | "m4v" => Some(Container::Mp4),
-            "mov" => Some(Container::Mov),
-            "webm" => Some(Container::WebM),
-            _ => None,
-        }
-    }
-
-    /// ffmpeg's name for it.
-    pub(super) fn format(self) -> &'static str {
+    /// The name in ffmpeg.
+    pub(crate) fn format(self) -> &'static str {
         match self {
             Container::Matroska => "matroska",
             Container::Mp4 => "mp4",
@@ -54,67 +29,69 @@ impl Container {
         }
     }
 
-    fn subtitle(self, codec: &str) -> Fate {
-        let picture = ["hdmv_pgs_subtitle", "dvd_subtitle", "dvb_subtitle", "xsub"].contains(&codec);
+    fn subtitle(self, codec: &str) -> TrackAction {
+        let bitmap = ["hdmv_pgs_subtitle", "dvd_subtitle", "dvb_subtitle", "xsub"].contains(&codec);
         let text = ["subrip", "ass", "ssa", "mov_text", "webvtt", "text", "srt", "microdvd", "subviewer", "eia_608"];
         match self {
-            Container::Matroska if ["subrip", "ass", "ssa", "webvtt", "srt"].contains(&codec) || picture => Fate::Copy,
-            Container::Matroska if text.contains(&codec) => Fate::Convert("srt"),
-            Container::Mp4 | Container::Mov if codec == "mov_text" => Fate::Copy,
-            Container::Mp4 | Container::Mov if text.contains(&codec) => Fate::Convert("mov_text"),
-            Container::WebM if codec == "webvtt" => Fate::Copy,
-            Container::WebM if text.contains(&codec) => Fate::Convert("webvtt"),
-            _ => Fate::Drop,
+            Container::Matroska if ["subrip", "ass", "ssa", "webvtt", "srt"].contains(&codec) || bitmap => {
+                TrackAction::Copy
+            }
+            Container::Matroska if text.contains(&codec) => TrackAction::Convert("srt"),
+            Container::Mp4 | Container::Mov if codec == "mov_text" => TrackAction::Copy,
+            Container::Mp4 | Container::Mov if text.contains(&codec) => TrackAction::Convert("mov_text"),
+            Container::WebM if codec == "webvtt" => TrackAction::Copy,
+            Container::WebM if text.contains(&codec) => TrackAction::Convert("webvtt"),
+            _ => TrackAction::Drop,
         }
     }
 
-    fn audio(self, codec: &str) -> Fate {
+    fn audio(self, codec: &str) -> TrackAction {
         let pcm = codec.starts_with("pcm_");
         match self {
-            Container::Matroska => Fate::Copy,
+            Container::Matroska => TrackAction::Copy,
             Container::Mp4 if ["aac", "ac3", "eac3", "mp3", "mp2", "alac", "flac", "opus", "dts"].contains(&codec) => {
-                Fate::Copy
+                TrackAction::Copy
             }
-            Container::Mov if pcm || ["aac", "ac3", "eac3", "mp3", "alac"].contains(&codec) => Fate::Copy,
+            Container::Mov if pcm || ["aac", "ac3", "eac3", "mp3", "alac"].contains(&codec) => TrackAction::Copy,
             Container::Mp4 | Container::Mov if pcm || ["flac", "truehd", "wavpack", "tta"].contains(&codec) => {
-                Fate::Convert("alac")
+                TrackAction::Convert("alac")
             }
-            Container::Mp4 | Container::Mov => Fate::Convert("aac"),
-            Container::WebM if ["opus", "vorbis"].contains(&codec) => Fate::Copy,
-            Container::WebM => Fate::Convert("libopus"),
+            Container::Mp4 | Container::Mov => TrackAction::Convert("aac"),
+            Container::WebM if ["opus", "vorbis"].contains(&codec) => TrackAction::Copy,
+            Container::WebM => TrackAction::Convert("libopus"),
         }
     }
 
-    fn fate(self, track: &Track) -> Fate {
+    fn action(self, track: &Track) -> TrackAction {
         match track.kind {
             TrackKind::Audio => self.audio(&track.codec),
             TrackKind::Subtitle => self.subtitle(&track.codec),
-            TrackKind::Attachment if self == Container::Matroska => Fate::Copy,
-            TrackKind::Cover if matches!(self, Container::Mp4 | Container::Mov) => Fate::Copy,
-            TrackKind::Attachment | TrackKind::Cover => Fate::Drop,
+            TrackKind::Attachment if self == Container::Matroska => TrackAction::Copy,
+            TrackKind::Cover if matches!(self, Container::Mp4 | Container::Mov) => TrackAction::Copy,
+            TrackKind::Attachment | TrackKind::Cover => TrackAction::Drop,
         }
     }
 }
 
-/// What becomes of a track.
+/// What happens to a track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+enum TrackAction {
     Copy,
     Convert(&'static str),
     Drop,
 }
 
-/// The tracks that are taken over, and lines about those that are not.
+/// The tracks that the output keeps, and a line for each that it converts or drops.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
-    /// Index within the source, kind, and the encoder that converts it.
+pub(crate) struct TrackPlan {
+    /// Index in the source, kind, and the encoder that converts it.
     pub kept: Vec<(usize, TrackKind, Option<&'static str>)>,
     pub losses: Vec<String>,
 }
 
-/// What of `tracks` goes into a container.
-pub(super) fn plan(tracks: &[Track], container: Container, options: &Options) -> Plan {
-    let mut plan = Plan::default();
+/// Decides which of `tracks` a container keeps.
+pub(crate) fn plan(tracks: &[Track], container: Container, options: &Options) -> TrackPlan {
+    let mut plan = TrackPlan::default();
     for track in tracks {
         let (word, wanted) = match track.kind {
             TrackKind::Audio => ("audio", options.audio),
@@ -124,15 +101,15 @@ pub(super) fn plan(tracks: &[Track], container: Container, options: &Options) ->
         };
         let Track { index, kind, codec } = track;
         let format = container.format();
-        match container.fate(track) {
+        match container.action(track) {
             _ if !wanted => {}
-            Fate::Copy => plan.kept.push((*index, *kind, None)),
-            Fate::Convert(encoder) => {
+            TrackAction::Copy => plan.kept.push((*index, *kind, None)),
+            TrackAction::Convert(encoder) => {
                 plan.kept.push((*index, *kind, Some(encoder)));
                 plan.losses
                     .push(format!("{word} stream {index} ({codec}) does not fit {format}: converted to {encoder}"));
             }
-            Fate::Drop => plan.losses.push(format!(
+            TrackAction::Drop => plan.losses.push(format!(
                 "{word} stream {index} ({codec}) does not fit {format} and is left out; write .mkv to keep it"
             )),
         }
@@ -145,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn containers_take_what_they_hold() {
+    fn tracks_are_copied_converted_or_dropped_by_container() {
         let track = |index, kind, codec: &str| Track { index, kind, codec: codec.to_owned() };
         let tracks = [
             track(1, TrackKind::Audio, "pcm_s16le"),
@@ -161,6 +138,6 @@ mod tests {
         assert_eq!(kept(Container::Mp4), (vec![(1, Some("alac")), (2, Some("mov_text"))], 4));
         assert_eq!(kept(Container::WebM), (vec![(1, Some("libopus")), (2, Some("webvtt"))], 4));
         let silent = Options { audio: false, subtitles: false, ..Options::default() };
-        assert_eq!(plan(&tracks[..3], Container::Mp4, &silent), Plan::default());
+        assert_eq!(plan(&tracks[..3], Container::Mp4, &silent), TrackPlan::default());
     }
 }

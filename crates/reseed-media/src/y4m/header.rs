@@ -1,16 +1,16 @@
-//! The header line: `YUV4MPEG2 W96 H64 F24:1 Ip A1:1 C420jpeg XCOLORRANGE=LIMITED`.
+//! The header line, such as `YUV4MPEG2 W96 H64 F24:1 Ip A1:1 C420jpeg XCOLORRANGE=LIMITED`.
 
 use std::fmt;
 
-use super::{Chroma, Format, Range};
 use crate::error::HeaderProblem;
+use crate::format::{Chroma, Format, Range};
 use crate::frame::{Rate, Size};
 
 const COLOR_RANGE: &str = "XCOLORRANGE=";
-/// How old mjpegtools name the chroma format; some writers still add it beside `C`.
+/// The chroma format of old mjpegtools; some writers still add it to `C`.
 const CHROMA_ALIAS: &str = "XYSCSS=";
 
-/// A header line, understood.
+/// A parsed header line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
     pub size: Size,
@@ -19,7 +19,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Parses a header without its line feed. Parameters may come in any order.
+    /// Parses a header without its line feed. Parameters may have any order.
     pub fn parse(line: &str) -> Result<Header, HeaderProblem> {
         let mut tokens = line.split(' ').filter(|token| !token.is_empty());
         if tokens.next().map(str::as_bytes) != Some(super::MAGIC) {
@@ -56,7 +56,7 @@ impl Header {
     }
 }
 
-/// The line as it is written, without its line feed.
+/// Formats the line without its line feed.
 impl fmt::Display for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Header { size, rate, format } = self;
@@ -78,14 +78,14 @@ impl fmt::Display for Header {
 }
 
 fn parse_side(token: &str, value: &str) -> Result<usize, HeaderProblem> {
-    // Through u32, so that a size means the same on every platform and no product of two overflows.
+    // Parsing as u32 gives the same limits on all platforms and prevents overflow of products.
     value.parse::<u32>().ok().and_then(|side| usize::try_from(side).ok()).ok_or_else(|| invalid(token))
 }
 
 fn parse_rate(token: &str, value: &str) -> Result<Rate, HeaderProblem> {
     let (num, den) = value.split_once(':').ok_or_else(|| invalid(token))?;
     match (num.parse(), den.parse()) {
-        // 0:0 is how the format says that the rate is unknown.
+        // 0:0 means that the rate is unknown.
         (Ok(0), Ok(_)) | (Ok(_), Ok(0)) => Ok(Rate::default()),
         (Ok(num), Ok(den)) => Ok(Rate { num, den }),
         _ => Err(invalid(token)),
@@ -110,7 +110,7 @@ fn parse_chroma(name: &str) -> Result<(Chroma, u8), HeaderProblem> {
         "mono" => Some(Chroma::Mono),
         _ => None,
     };
-    // Deep 4:2:0 has no name for its siting; the codecs it comes from (HEVC, AV1) put chroma on the left.
+    // Deep 4:2:0 has no tag for its chroma position; its codecs (HEVC, AV1) place chroma on the left.
     let deep = || {
         let (chroma, bits) =
             [("420p", Chroma::Mpeg420), ("422p", Chroma::Yuv422), ("444p", Chroma::Yuv444), ("mono", Chroma::Mono)]
@@ -138,7 +138,7 @@ fn invalid(token: &str) -> HeaderProblem {
     HeaderProblem::Invalid(excerpt(token))
 }
 
-/// Enough of a stranger's text to find it again, and no more than fits a line.
+/// The beginning of untrusted text, short enough for an error message.
 fn excerpt(text: &str) -> String {
     text.chars().take(40).collect()
 }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_come_in_any_order_and_survive() {
+    fn parameters_in_any_order_are_parsed_and_kept() {
         let header = parse("C422p10 XCOLORRANGE=FULL A4:3 H6 Xfoo=bar It F30000:1001 W8 XCOLORRANGE=ODD").unwrap();
         assert_eq!(header.size, Size { h: 6, w: 8 });
         assert_eq!(header.rate, Rate { num: 30000, den: 1001 });
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_header_gets_the_defaults() {
+    fn a_header_without_parameters_gets_the_defaults() {
         let header = parse("W2 H2").unwrap();
         assert_eq!((header.format.chroma, header.format.bits), (Chroma::Jpeg420, 8));
         assert_eq!(header.format.range(), Range::Limited);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn every_chroma_name_reads_and_writes() {
+    fn every_chroma_name_is_parsed_and_formatted() {
         for name in "420jpeg 420mpeg2 420paldv 422 444 mono 420p9 420p10 420p12 420p14 420p16 422p10 422p12 422p16 \
                      444p10 444p12 444p14 444p16 mono10 mono12 mono16"
             .split_whitespace()
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_named() {
+    fn invalid_headers_are_reported_with_the_parameter() {
         let problem = |parameters: &str| parse(parameters).unwrap_err();
         assert_eq!(Header::parse("YUV4MPEG W2 H2"), Err(HeaderProblem::NotY4m));
         assert_eq!(problem("W2"), HeaderProblem::Missing("height"));

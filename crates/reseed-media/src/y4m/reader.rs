@@ -1,10 +1,10 @@
-//! A Y4M stream as a source of frames.
+//! A source that reads a Y4M stream.
 
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use super::MAGIC;
 use super::header::Header;
+use super::{MAGIC, converter};
 use crate::error::{Error, HeaderProblem, Result};
 use crate::frame::{Frame, Samples};
 use crate::planes::Yuv;
@@ -12,11 +12,11 @@ use crate::stream::{Info, Kind, Source};
 
 const FRAME: &[u8] = b"FRAME";
 
-/// Far more than any header or frame line needs, and little enough to read from a stranger.
-const LONGEST_LINE: usize = 4096;
+/// The longest accepted line, far longer than any valid one. It bounds the memory for untrusted input.
+const MAX_LINE: usize = 4096;
 
 /// Reads frames from a Y4M stream, one at a time.
-pub struct Reader {
+pub(crate) struct Reader {
     input: Box<dyn BufRead + Send>,
     name: PathBuf,
     info: Info,
@@ -27,19 +27,18 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reads the header of a stream that cannot be rewound; its number of frames stays unknown. Errors call the stream
-    /// `name`.
+    /// Reads the header of a stream that cannot seek; its number of frames is unknown. Errors name the stream `name`.
     pub fn new(input: impl Read + Send + 'static, name: impl Into<PathBuf>) -> Result<Reader> {
         let (mut input, name) = (BufReader::new(input), name.into());
         let header = read_header(&mut input, &name)?;
         Ok(Reader::with_header(input, name, header, None))
     }
 
-    /// Reads the header and counts the frames, which also finds an incomplete or damaged file before any work is done.
+    /// Reads the header and counts the frames, which also finds an incomplete or damaged file before the job starts.
     pub fn seekable(input: impl Read + Seek + Send + 'static, name: impl Into<PathBuf>) -> Result<Reader> {
         let (mut input, name) = (BufReader::new(input), name.into());
         let header = read_header(&mut input, &name)?;
-        let frame_bytes = header.format.converter(header.size).frame_bytes();
+        let frame_bytes = converter(&header.format, header.size).frame_bytes();
         let frames = count_frames(&mut input, &name, frame_bytes)?;
         Ok(Reader::with_header(input, name, header, Some(frames)))
     }
@@ -51,23 +50,23 @@ impl Reader {
         frames: Option<usize>,
     ) -> Reader {
         let Header { size, rate, format } = header;
-        let yuv = format.converter(size);
+        let yuv = converter(&format, size);
         let (depth, kind) = (format.depth(), Kind::Y4m(format));
         let info = Info { size, frames, rate, depth, alpha: false, kind, names: Vec::new(), icc: None };
         Reader { input: Box::new(input), name, info, yuv, planes: Vec::new(), spare: None, read: 0 }
     }
 
-    /// The planes of the next frame as they stand in the stream.
+    /// Reads the planes of the next frame; `None` after the last.
     pub(super) fn next_planes(&mut self) -> Result<Option<&[u8]>> {
         let frame = self.read + 1;
         if read_frame_line(&mut self.input, &self.name, frame)?.is_none() {
             return Ok(None);
         }
-        // Growing with what arrives, not with what the header promises, keeps a lying header from costing memory.
+        // The buffer grows with the bytes that arrive, so that a false header cannot allocate much memory.
         let bytes = self.yuv.frame_bytes();
         self.planes.clear();
-        let arrived = (&mut self.input).take(bytes as u64).read_to_end(&mut self.planes);
-        if arrived.map_err(|cause| Error::Read { path: self.name.clone(), cause })? < bytes {
+        let read = (&mut self.input).take(bytes as u64).read_to_end(&mut self.planes);
+        if read.map_err(|cause| Error::Read { path: self.name.clone(), cause })? < bytes {
             return Err(Error::Truncated { path: self.name.clone(), frame });
         }
         self.read = frame;
@@ -97,15 +96,16 @@ impl Source for Reader {
     }
 }
 
-/// A line without its line feed, where it has one; at most `LONGEST_LINE` bytes are taken.
+/// A line without its line feed, of at most `MAX_LINE` bytes.
 struct Line {
     text: Vec<u8>,
+    /// Whether the line feed was read.
     complete: bool,
 }
 
 fn read_line(input: &mut impl BufRead) -> io::Result<Line> {
     let mut text = Vec::new();
-    input.take(LONGEST_LINE as u64).read_until(b'\n', &mut text)?;
+    input.take(MAX_LINE as u64).read_until(b'\n', &mut text)?;
     let complete = text.last() == Some(&b'\n');
     if complete {
         text.pop();
@@ -120,30 +120,30 @@ fn read_header(input: &mut impl BufRead, name: &Path) -> Result<Header> {
             return Err(HeaderProblem::NotY4m);
         }
         if !complete {
-            let too_long = text.len() >= LONGEST_LINE;
-            return Err(if too_long { HeaderProblem::TooLong(LONGEST_LINE) } else { HeaderProblem::Unfinished });
+            let too_long = text.len() >= MAX_LINE;
+            return Err(if too_long { HeaderProblem::TooLong(MAX_LINE) } else { HeaderProblem::Unfinished });
         }
         Header::parse(std::str::from_utf8(&text).map_err(|_| HeaderProblem::NotText)?)
     };
     parse().map_err(|problem| Error::Header { path: name.to_owned(), problem })
 }
 
-/// The length of a frame's first line, or `None` where the stream ends before it. Its parameters describe single fields
-/// of interlaced video and are passed over.
+/// Reads the header line of a frame and returns its length, or `None` at the end of the stream. Parameters of the line
+/// describe fields of interlaced video and are ignored.
 fn read_frame_line(input: &mut impl BufRead, name: &Path, frame: usize) -> Result<Option<usize>> {
     let Line { text, complete } = read_line(input).map_err(|cause| Error::Read { path: name.to_owned(), cause })?;
     let begins = text.starts_with(FRAME) && matches!(text.get(FRAME.len()), None | Some(b' '));
     match (complete, begins) {
         (false, _) if text.is_empty() => Ok(None),
         (true, true) => Ok(Some(text.len() + 1)),
-        (false, _) if text.len() < LONGEST_LINE && (begins || FRAME.starts_with(&text)) => {
+        (false, _) if text.len() < MAX_LINE && (begins || FRAME.starts_with(&text)) => {
             Err(Error::Truncated { path: name.to_owned(), frame })
         }
-        _ => Err(Error::LostFrame { path: name.to_owned(), frame }),
+        _ => Err(Error::BadFrameHeader { path: name.to_owned(), frame }),
     }
 }
 
-/// Walks from frame to frame; the file's length alone would not do, since each frame line may be longer than another.
+/// Counts frames by their header lines, whose lengths may differ.
 fn count_frames<R: Read + Seek>(input: &mut BufReader<R>, name: &Path, frame_bytes: usize) -> Result<usize> {
     let cannot_read = |cause| Error::Read { path: name.to_owned(), cause };
     let start = input.stream_position().map_err(cannot_read)?;

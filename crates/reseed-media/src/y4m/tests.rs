@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::header::Header;
 use super::*;
-use crate::error::{Error, HeaderProblem};
+use crate::error::{Error, HeaderProblem, Result};
 use crate::frame::{Rate, Size};
 use crate::stream::{Info, Kind, Sink, Source};
 
@@ -37,7 +37,7 @@ proptest! {
         let Header { size, rate, .. } = header;
         let depth = header.format.depth();
         let info = Info { size, frames: Some(frames), rate, depth, alpha: false, kind, names: Vec::new(), icc: None };
-        let bytes = header.format.converter(size).frame_bytes() as u64;
+        let bytes = converter(&header.format, size).frame_bytes() as u64;
         let planes = |frame: usize| -> Vec<u8> {
             (0..bytes).map(|i| (seed.wrapping_mul(2 * (i + frame as u64 * bytes) + 1) >> 40) as u8).collect()
         };
@@ -55,24 +55,26 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_are_read_or_give_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         drain(bytes);
     }
 
     #[test]
-    fn any_bytes_after_a_header_are_read_or_refused(
-        header in headers(), line in "(FRAME|FRAM|frame)( I[a-z]{3})?\n", bytes in prop::collection::vec(any::<u8>(), 0..300),
+    fn any_bytes_after_a_header_are_read_or_give_an_error(
+        header in headers(),
+        line in "(FRAME|FRAM|frame)( I[a-z]{3})?\n",
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
     ) {
         drain([format!("{header}\n{line}").into_bytes(), bytes].concat());
     }
 
     #[test]
-    fn any_parameters_are_read_or_refused(parameters in "( [WHFIACX][0-9a-z:=]{0,12}){0,8}", tail in ".{0,20}") {
+    fn any_parameters_are_read_or_give_an_error(parameters in "( [WHFIACX][0-9a-z:=]{0,12}){0,8}", tail in ".{0,20}") {
         drain(format!("YUV4MPEG2{parameters}{tail}\nFRAME\n").into_bytes());
     }
 }
 
-/// Reads all there is, both ways; only errors may come of it.
+/// Reads a stream to its end, as a pipe and as a file. It must not panic.
 fn drain(bytes: Vec<u8>) {
     for reader in [Reader::new(Cursor::new(bytes.clone()), "pipe"), Reader::seekable(Cursor::new(bytes), "file")] {
         let Ok(mut reader) = reader else { continue };
@@ -80,7 +82,7 @@ fn drain(bytes: Vec<u8>) {
     }
 }
 
-fn pipe(bytes: &[u8]) -> crate::Result<Reader> {
+fn pipe(bytes: &[u8]) -> Result<Reader> {
     Reader::new(Cursor::new(bytes.to_vec()), "pipe")
 }
 
@@ -88,12 +90,12 @@ fn problem(bytes: &[u8]) -> HeaderProblem {
     match pipe(bytes) {
         Err(Error::Header { problem, .. }) => problem,
         Err(other) => panic!("{other}"),
-        Ok(_) => panic!("was read"),
+        Ok(_) => panic!("the header was accepted"),
     }
 }
 
 #[test]
-fn frame_lines_may_carry_parameters() {
+fn frame_lines_may_have_parameters() {
     let clip = b"YUV4MPEG2 W1 H1 Cmono\nFRAME\n\x01FRAME Ippp Xa=b\n\x02FRAME\n\x03".to_vec();
     let mut reader = Reader::seekable(Cursor::new(clip), "clip").unwrap();
     assert_eq!(reader.info().frames, Some(3));
@@ -105,7 +107,7 @@ fn frame_lines_may_carry_parameters() {
 }
 
 #[test]
-fn headers_that_are_none() {
+fn malformed_header_lines_are_reported() {
     assert_eq!(problem(b""), HeaderProblem::NotY4m);
     assert_eq!(problem(b"RIFF and so on\n"), HeaderProblem::NotY4m);
     assert_eq!(problem(b"YUV4MPEG2 W2 H2"), HeaderProblem::Unfinished);
@@ -113,16 +115,16 @@ fn headers_that_are_none() {
     assert_eq!(problem(&[MAGIC, &[b' '; 1 << 20]].concat()), HeaderProblem::TooLong(4096));
 }
 
-/// A header for the largest frame there may be, with no such frame behind it, costs neither memory nor time.
+/// A header for the largest frame without such a frame must not allocate its memory.
 #[test]
-fn a_lying_header_costs_nothing() {
+fn a_false_header_allocates_little_memory() {
     let mut reader = pipe(b"YUV4MPEG2 W16384 H16384 C444p16\nFRAME\nshort").unwrap();
     assert!(matches!(reader.next(), Err(Error::Truncated { frame: 1, .. })));
     assert!(reader.planes_capacity() < 1 << 20);
 }
 
 #[test]
-fn damage_is_told_from_truncation() {
+fn damaged_and_truncated_streams_give_different_errors() {
     let after = |tail: &[u8]| {
         let mut reader = pipe(&[b"YUV4MPEG2 W1 H1 Cmono\nFRAME\n\x01", tail].concat()).unwrap();
         reader.next().unwrap();
@@ -132,6 +134,22 @@ fn damage_is_told_from_truncation() {
         assert!(matches!(after(tail), Error::Truncated { frame: 2, .. }), "{tail:?}");
     }
     for tail in [&b"\n"[..], b"frame\n\x02", b"FRAMES\n\x02", b"garbage", &[b'x'; 9000]] {
-        assert!(matches!(after(tail), Error::LostFrame { frame: 2, .. }), "{tail:?}");
+        assert!(matches!(after(tail), Error::BadFrameHeader { frame: 2, .. }), "{tail:?}");
     }
+}
+
+#[test]
+fn a_full_disk_is_a_write_error() {
+    struct Full;
+    impl std::io::Write for Full {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::StorageFull.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let sink = Writer::new(Full, "disk", sample().info()).unwrap();
+    let error = Box::new(sink).finish().unwrap_err();
+    assert!(matches!(&error, Error::Write { .. }) && error.to_string().starts_with("disk: "), "{error}");
 }

@@ -1,24 +1,23 @@
-//! A Y4M stream as a sink for frames.
+//! A sink that writes a Y4M stream.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use super::Format;
 use super::header::Header;
+use super::{FRAME_LINE, converter};
 use crate::error::{Error, Result};
+use crate::format::Format;
 use crate::frame::Frame;
 use crate::partial::Partial;
 use crate::planes::Yuv;
 use crate::stream::{Info, Kind, Sink};
 
-const FRAME_LINE: &[u8] = b"FRAME\n";
-
 /// Writes frames to a Y4M stream, one at a time.
-pub struct Writer {
-    /// Declared before `partial`, so that the file closes before that removes it.
+pub(crate) struct Writer {
+    /// Declared before `partial`, so that the file closes before it is removed.
     output: BufWriter<Box<dyn Write + Send>>,
-    /// The file, where it is one.
+    /// A second handle of the file, for syncing; `None` for a pipe.
     file: Option<File>,
     partial: Option<Partial>,
     name: PathBuf,
@@ -28,29 +27,28 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Writes the header for `info` to a stream that errors call `name`. What was not Y4M before gets
-    /// [`Format::for_depth`].
+    /// Writes the header for `info` to a stream that errors name `name`.
     pub fn new(output: impl Write + Send + 'static, name: impl Into<PathBuf>, info: &Info) -> Result<Writer> {
-        let (header, mut writer) = Writer::behind_header(output, name, info);
+        let (header, mut writer) = Writer::without_header(output, name, info);
         writer.output.write_all(header.as_bytes()).map_err(|cause| writer.cannot_write(cause))?;
         Ok(writer)
     }
 
-    /// A stream's first line, and a writer that goes on behind it.
-    fn behind_header(output: impl Write + Send + 'static, name: impl Into<PathBuf>, info: &Info) -> (String, Writer) {
+    /// The header line of a stream, and a writer for the frames that follow it.
+    fn without_header(output: impl Write + Send + 'static, name: impl Into<PathBuf>, info: &Info) -> (String, Writer) {
         let format = match &info.kind {
             Kind::Y4m(format) => format.clone(),
             Kind::Video(video) => video.y4m_format(),
             Kind::Image | Kind::Folder => Format::for_depth(info.depth),
         };
-        let yuv = format.converter(info.size);
+        let yuv = converter(&format, info.size);
         let header = Header { size: info.size, rate: info.rate, format };
         let output = BufWriter::new(Box::new(output) as Box<dyn Write + Send>);
         let (partial, file, name, planes) = (None, None, name.into(), Vec::new());
         (format!("{header}\n"), Writer { output, partial, file, name, yuv, planes, written: 0 })
     }
 
-    /// Writes to a file that appears at `path` when it is finished.
+    /// Creates a temporary file that is renamed to `path` when it is finished.
     pub(crate) fn create(path: &Path, info: &Info) -> Result<Writer> {
         let (file, partial) = Partial::file(path)?;
         let handle = file.try_clone().map_err(|cause| Error::Write { path: path.to_owned(), cause })?;
@@ -58,24 +56,24 @@ impl Writer {
         Ok(Writer { partial: Some(partial), file: Some(handle), ..writer })
     }
 
-    /// Goes on behind the first `frames` frames of what a run left at `path`.
+    /// Continues after the first `frames` frames of the temporary file of an interrupted run.
     pub(crate) fn resume(path: &Path, info: &Info, frames: usize) -> Result<Writer> {
         let (mut file, partial) = Partial::reopen_file(path)?;
         let cannot_write = |cause| Error::Write { path: path.to_owned(), cause };
-        let there = file.metadata().map_err(cannot_write)?.len();
+        let existing = file.metadata().map_err(cannot_write)?.len();
         let output = file.try_clone().map_err(cannot_write)?;
-        let (header, writer) = Writer::behind_header(output, path, info);
+        let (header, writer) = Writer::without_header(output, path, info);
         let frame = (FRAME_LINE.len() + writer.yuv.frame_bytes()) as u64;
         let length = header.len() as u64 + frames as u64 * frame;
-        if there < length {
-            let whole = there.saturating_sub(header.len() as u64) / frame;
-            return Err(Error::Lost { path: partial.path().to_owned(), frame: whole as usize + 1 });
+        if existing < length {
+            let complete = existing.saturating_sub(header.len() as u64) / frame;
+            return Err(Error::MissingFrame { path: partial.path().to_owned(), frame: complete as usize + 1 });
         }
         file.set_len(length).and_then(|()| file.seek(SeekFrom::End(0))).map_err(cannot_write)?;
         Ok(Writer { partial: Some(partial), file: Some(file), written: frames, ..writer })
     }
 
-    /// Writes a frame's planes as they are to stand in the stream.
+    /// Writes the planes of a frame.
     pub(super) fn write_planes(&mut self, planes: &[u8]) -> Result<()> {
         let written = self.output.write_all(FRAME_LINE).and_then(|()| self.output.write_all(planes));
         written.map_err(|cause| self.cannot_write(cause))
@@ -96,7 +94,7 @@ impl Sink for Writer {
         written
     }
 
-    fn secure(&mut self) -> Result<usize> {
+    fn sync(&mut self) -> Result<usize> {
         let Some(file) = &self.file else { return Ok(0) };
         let synced = self.output.flush().and_then(|()| file.sync_data());
         synced.map_err(|cause| self.cannot_write(cause))?;

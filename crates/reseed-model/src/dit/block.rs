@@ -1,40 +1,40 @@
-//! A layer: two streams that meet in the attention of windows.
+//! One transformer layer: a video and a text stream with joint attention in windows.
 
-use reseed_ops::{Linear, Norm, Ops, Qkv, Tensor, Vector};
+use reseed_ops::{Device, Linear, Norm, Qkv, Tensor, Vector, offload, prefetch};
 
 use super::Windows;
-use super::config::{Activation, HEAD};
+use super::config::{Activation, HEAD_DIM};
 use super::load::{EPS, Loader};
-use super::time::Slot;
+use super::time::Sublayer;
 use crate::error::Result;
 
-/// One layer's weights, plain data.
+/// Weights of one layer.
 #[derive(Clone)]
-pub struct Block {
+pub(super) struct Block {
     heads: usize,
-    /// Whether both streams have the same matrices.
+    /// Whether both streams use the same matrices.
     shared: bool,
-    /// Whether its matrices are in the host's memory.
+    /// Whether the matrices are in host memory.
     pub(super) offloaded: bool,
-    video: Branch,
-    video_rest: Rest,
-    text: Branch,
-    /// Absent where nothing reads what it would compute.
-    text_rest: Option<Rest>,
+    video: PreAttention,
+    video_post: PostAttention,
+    text: PreAttention,
+    /// `None` in the last layer: its output would be unused.
+    text_post: Option<PostAttention>,
 }
 
-/// One stream's weights up to attention.
+/// Weights of one stream before attention.
 #[derive(Clone)]
-struct Branch {
+struct PreAttention {
     norm: Norm,
     qkv: Linear,
     q_gain: Vector,
     k_gain: Vector,
 }
 
-/// One stream's weights behind attention.
+/// Weights of one stream after attention.
 #[derive(Clone)]
-struct Rest {
+struct PostAttention {
     out: Linear,
     attn_gate: Vector,
     norm: Norm,
@@ -50,88 +50,88 @@ struct Mlp {
 }
 
 impl Block {
-    /// Layer `i`.
+    /// Loads layer `i`.
     pub(super) fn load(w: &Loader, i: usize) -> Result<Block> {
         let [video, text] = w.config.branches(i);
         let (shared, last) = (text == video, i + 1 == w.config.layers);
-        let (branch, rest) = (Branch::load(w, i, video)?, Rest::load(w, i, video)?);
-        let mut text_branch = if shared { branch.clone() } else { Branch::load(w, i, text)? };
-        if last && w.config.layout.bare_last_text {
-            text_branch.norm = w.bare_norm()?;
+        let (pre, post) = (PreAttention::load(w, i, video)?, PostAttention::load(w, i, video)?);
+        let mut text_pre = if shared { pre.clone() } else { PreAttention::load(w, i, text)? };
+        if last && w.config.layout.unmodulated_last_text {
+            text_pre.norm = w.bare_norm()?;
         }
-        // Of the last layer's text only keys and values are ever read.
-        let text_rest = match (last, shared) {
+        // Only keys and values of the text are used in the last layer.
+        let text_post = match (last, shared) {
             (true, _) => None,
-            (false, true) => Some(rest.clone()),
-            (false, false) => Some(Rest::load(w, i, text)?),
+            (false, true) => Some(post.clone()),
+            (false, false) => Some(PostAttention::load(w, i, text)?),
         };
         let (heads, offloaded) = (w.config.heads, false);
-        Ok(Block { heads, shared, offloaded, video: branch, video_rest: rest, text: text_branch, text_rest })
+        Ok(Block { heads, shared, offloaded, video: pre, video_post: post, text: text_pre, text_post })
     }
 
-    /// The same layer with its matrices in the host's memory.
-    pub(super) fn offload(&self, ops: &dyn Ops) -> Result<Block> {
-        Ok(Block { offloaded: true, ..self.with_matrices(|matrix| Ok(ops.offload_linear(matrix)?))? })
+    /// A copy with its matrices in host memory.
+    pub(super) fn offload(&self, ops: &dyn Device) -> Result<Block> {
+        Ok(Block { offloaded: true, ..self.map_linears(|linear| Ok(offload(ops, linear)?))? })
     }
 
-    /// A offloaded layer on its way back.
-    pub(super) fn prefetch(&self, ops: &dyn Ops) -> Result<Block> {
-        Ok(Block { offloaded: false, ..self.with_matrices(|matrix| Ok(ops.prefetch_linear(matrix)?))? })
+    /// Starts the prefetch of an offloaded layer.
+    pub(super) fn prefetch(&self, ops: &dyn Device) -> Result<Block> {
+        Ok(Block { offloaded: false, ..self.map_linears(|linear| Ok(prefetch(ops, linear)?))? })
     }
 
-    /// The same layer with every matrix replaced, those that both streams share once.
-    fn with_matrices(&self, each: impl Fn(&Linear) -> Result<Linear>) -> Result<Block> {
-        let (video, video_rest) = (self.video.with_matrices(&each)?, self.video_rest.with_matrices(&each)?);
-        let (text, text_rest) = match self.shared {
+    /// A copy with `map` applied to every linear layer, once to those that both streams share.
+    fn map_linears(&self, map: impl Fn(&Linear) -> Result<Linear>) -> Result<Block> {
+        let (video, video_post) = (self.video.map_linears(&map)?, self.video_post.map_linears(&map)?);
+        let (text, text_post) = match self.shared {
             true => {
-                let rest = self.text_rest.as_ref().map(|_| video_rest.clone());
-                (Branch { norm: self.text.norm.clone(), ..video.clone() }, rest)
+                let post = self.text_post.as_ref().map(|_| video_post.clone());
+                (PreAttention { norm: self.text.norm.clone(), ..video.clone() }, post)
             }
             false => {
-                let rest = self.text_rest.as_ref().map(|rest| rest.with_matrices(&each)).transpose()?;
-                (self.text.with_matrices(&each)?, rest)
+                let post = self.text_post.as_ref().map(|post| post.map_linears(&map)).transpose()?;
+                (self.text.map_linears(&map)?, post)
             }
         };
         let Block { heads, shared, offloaded, .. } = *self;
-        Ok(Block { heads, shared, offloaded, video, video_rest, text, text_rest })
+        Ok(Block { heads, shared, offloaded, video, video_post, text, text_post })
     }
 
-    /// a = attention(qkv(x), qkv(y)) within windows, each with all of y;  x ← rest(x, a),  y ← rest(y, mean of a)
-    pub fn forward(&self, ops: &dyn Ops, x: Tensor, y: Tensor, windows: &Windows) -> Result<(Tensor, Tensor)> {
+    /// a = attention(qkv(x), qkv(y)) in windows, each with all of y;  x ← post(x, a),  y ← post(y, mean of a)
+    pub fn forward(&self, ops: &dyn Device, x: Tensor, y: Tensor, windows: &Windows) -> Result<(Tensor, Tensor)> {
         let (xs, ys) = (self.video.qkv(ops, &x)?, self.text.qkv(ops, &y)?);
         let streams = [self.video.stream(&xs), self.text.stream(&ys)];
         let qkv = ops.qk_norm_rope(streams, &windows.order, &windows.rotary, EPS)?;
         drop((xs, ys));
         let a = ops.attention(&qkv, self.heads, &windows.lengths)?;
         drop(qkv);
-        let y = match &self.text_rest {
-            Some(rest) => rest.forward(ops, y, ops.gather_rows(&a, &windows.text)?)?,
+        let y = match &self.text_post {
+            Some(post) => post.forward(ops, y, ops.gather_rows(&a, &windows.text)?)?,
             None => y,
         };
         let h = ops.gather_rows(&a, &windows.video)?;
         drop(a);
-        Ok((self.video_rest.forward(ops, x, h)?, y))
+        Ok((self.video_post.forward(ops, x, h)?, y))
     }
 }
 
-impl Branch {
-    fn load(w: &Loader, i: usize, branch: &str) -> Result<Branch> {
+impl PreAttention {
+    fn load(w: &Loader, i: usize, branch: &str) -> Result<PreAttention> {
         let attn = |part: &str| format!("blocks.{i}.attn.{part}.{branch}");
-        let (d, inner) = (w.config.width, w.config.heads * HEAD);
-        Ok(Branch {
-            norm: w.norm(&format!("blocks.{i}.ada.{branch}"), Slot::Attn)?,
+        let (d, inner) = (w.config.width, w.config.heads * HEAD_DIM);
+        Ok(PreAttention {
+            norm: w.norm(&format!("blocks.{i}.ada.{branch}"), Sublayer::Attn)?,
             qkv: w.linear(&[attn("proj_qkv")], [3 * inner, d], false)?,
-            q_gain: w.vector(&format!("{}.weight", attn("norm_q")), HEAD)?,
-            k_gain: w.vector(&format!("{}.weight", attn("norm_k")), HEAD)?,
+            q_gain: w.vector(&format!("{}.weight", attn("norm_q")), HEAD_DIM)?,
+            k_gain: w.vector(&format!("{}.weight", attn("norm_k")), HEAD_DIM)?,
         })
     }
 
-    fn with_matrices(&self, each: impl Fn(&Linear) -> Result<Linear>) -> Result<Branch> {
-        Ok(Branch { qkv: each(&self.qkv)?, ..self.clone() })
+    fn map_linears(&self, map: impl Fn(&Linear) -> Result<Linear>) -> Result<PreAttention> {
+        Ok(PreAttention { qkv: map(&self.qkv)?, ..self.clone() })
     }
 
     /// (n(x) ⊙ s + b) W
-    fn qkv(&self, ops: &dyn Ops, x: &Tensor) -> Result<Tensor> {
+    fn qkv(&self, ops: &dyn Device, x: &Tensor) -> Result<Tensor> {
         let h = ops.rms_norm_modulate(x, &self.norm)?;
         Ok(ops.linear(&h, &self.qkv, None)?)
     }
@@ -141,27 +141,27 @@ impl Branch {
     }
 }
 
-impl Rest {
-    fn load(w: &Loader, i: usize, branch: &str) -> Result<Rest> {
-        let (d, inner) = (w.config.width, w.config.heads * HEAD);
+impl PostAttention {
+    fn load(w: &Loader, i: usize, branch: &str) -> Result<PostAttention> {
+        let (d, inner) = (w.config.width, w.config.heads * HEAD_DIM);
         let ada = format!("blocks.{i}.ada.{branch}");
-        Ok(Rest {
+        Ok(PostAttention {
             out: w.linear(&[format!("blocks.{i}.attn.proj_out.{branch}")], [d, inner], true)?,
-            attn_gate: w.gate(&ada, Slot::Attn)?,
-            norm: w.norm(&ada, Slot::Mlp)?,
+            attn_gate: w.gate(&ada, Sublayer::Attn)?,
+            norm: w.norm(&ada, Sublayer::Mlp)?,
             mlp: Mlp::load(w, &format!("blocks.{i}.mlp.{branch}"))?,
-            mlp_gate: w.gate(&ada, Slot::Mlp)?,
+            mlp_gate: w.gate(&ada, Sublayer::Mlp)?,
         })
     }
 
-    fn with_matrices(&self, each: impl Fn(&Linear) -> Result<Linear>) -> Result<Rest> {
-        let mlp = Mlp { up: each(&self.mlp.up)?, down: each(&self.mlp.down)?, ..self.mlp };
-        Ok(Rest { out: each(&self.out)?, mlp, ..self.clone() })
+    fn map_linears(&self, map: impl Fn(&Linear) -> Result<Linear>) -> Result<PostAttention> {
+        let mlp = Mlp { up: map(&self.mlp.up)?, down: map(&self.mlp.down)?, ..self.mlp };
+        Ok(PostAttention { out: map(&self.out)?, mlp, ..self.clone() })
     }
 
     /// x ← x + g₁ ⊙ out(a)
     /// x ← x + g₂ ⊙ mlp(n(x) ⊙ s + b)
-    fn forward(&self, ops: &dyn Ops, x: Tensor, a: Tensor) -> Result<Tensor> {
+    fn forward(&self, ops: &dyn Device, x: Tensor, a: Tensor) -> Result<Tensor> {
         let h = ops.linear(&a, &self.out, None)?;
         drop(a);
         let x = ops.gated_add(x, &h, &self.attn_gate)?;
@@ -186,8 +186,8 @@ impl Mlp {
         Ok(Mlp { up, activation, down: w.linear(&[down], [d, hidden], biased)? })
     }
 
-    /// down(swiglu(up(x))), or down(gelu(up(x)))
-    fn forward(&self, ops: &dyn Ops, x: Tensor) -> Result<Tensor> {
+    /// down(swiglu(up(x))) or down(gelu(up(x)))
+    fn forward(&self, ops: &dyn Device, x: Tensor) -> Result<Tensor> {
         let h = ops.linear(&x, &self.up, None)?;
         drop(x);
         let h = match self.activation {

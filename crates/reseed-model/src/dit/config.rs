@@ -1,130 +1,130 @@
-//! Sizes of a transformer, read off its tensors.
+//! Configuration of a transformer, detected from its tensors.
 
 use reseed_ops::Shape;
 
 use crate::error::{Error, Result};
-use crate::weights::{self, Model, Source};
+use crate::weights::{self, Network, Source};
 
-/// Channels of a head, in every public configuration.
-pub const HEAD: usize = 128;
-/// Values that the time embedding starts from: half of them sines, half cosines.
-pub const TIME: usize = 256;
-/// Latent rows and columns of a token.
+/// Channels per head in all public configurations.
+pub const HEAD_DIM: usize = 128;
+/// Channels of the sinusoidal time embedding: half sines, half cosines.
+pub const TIME_DIM: usize = 256;
+/// Latent rows and columns per token.
 pub const PATCH: usize = 2;
 
-/// The function between a layer's two wide matrices.
+/// Activation of the MLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
-    /// silu(W₁ z) ⊙ W₂ z, without biases.
+    /// silu(W₁ z) ⊙ W₂ z without biases.
     SwiGlu,
-    /// gelu(W z + b), by its tanh form.
+    /// gelu(W z + b), tanh approximation.
     Gelu,
 }
 
-/// What positions are and which streams they turn.
+/// Kind of rotary position embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rope {
-    /// Positions count tokens, frequencies fall from 1 to 1/10000. Text stands at its own index on all three axes, video
-    /// begins behind the text in time.
-    Counted,
-    /// Positions run from -1 to 1 over a window, frequencies are π to 128π. Text is not turned.
-    Stretched,
+    /// Positions are token indices; frequencies fall from 1 to 1/10000. A text token has its index on all three axes.
+    /// The time index of video starts after the text.
+    Lang,
+    /// Positions are normalised to [-1, 1] within a window; frequencies are π to 128π. Text is not rotated.
+    Pixel,
 }
 
-/// What distinguishes the two public networks beside their sizes.
+/// Architecture of a public network apart from its sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Its name.
+    /// Name of the public network.
     pub name: &'static str,
-    /// The function between a layer's two wide matrices.
-    pub activation: Activation,
-    /// Rotary positions.
-    pub rope: Rope,
-    /// Whether the way out is normalised and modulated.
-    pub modulated_head: bool,
-    /// Whether the last layer's text is normalised but not modulated.
-    pub bare_last_text: bool,
+    /// Activation of the MLP.
+    pub(crate) activation: Activation,
+    /// Rotary position embedding.
+    pub(crate) rope: Rope,
+    /// Whether the output projection is preceded by a modulated norm.
+    pub(crate) modulated_head: bool,
+    /// Whether the text norm of the last layer has no modulation.
+    pub(crate) unmodulated_last_text: bool,
 }
 
-/// The layout of the public 3B network.
+/// Layout of the public 3B network.
 pub const B3: Layout = Layout {
     name: "3B",
     activation: Activation::SwiGlu,
-    rope: Rope::Counted,
+    rope: Rope::Lang,
     modulated_head: true,
-    bare_last_text: true,
+    unmodulated_last_text: true,
 };
 
-/// The layout of the public 7B network.
+/// Layout of the public 7B network.
 pub const B7: Layout = Layout {
     name: "7B",
     activation: Activation::Gelu,
-    rope: Rope::Stretched,
+    rope: Rope::Pixel,
     modulated_head: false,
-    bare_last_text: false,
+    unmodulated_last_text: false,
 };
 
-/// What the one step starts from.
+/// Start of the one sampling step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// Noise, as in the public networks.
     Noise,
-    /// The condition itself: what comes out is the condition less the velocity, whatever the seed.
+    /// The condition: the result is condition - velocity and does not depend on the seed.
     Condition,
 }
 
-/// Sizes of a transformer.
+/// Configuration of a transformer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// What is no size.
+    /// Architecture.
     pub layout: Layout,
     /// Channels of both streams.
     pub width: usize,
-    /// Heads of 128 channels.
+    /// Attention heads of 128 channels.
     pub heads: usize,
-    /// Channels between a layer's two wide matrices.
+    /// Hidden channels of the MLP.
     pub hidden: usize,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
-    /// How many layers, from the first on, have weights of their own for video and for text; the others share.
-    pub separate: usize,
-    /// Channels of a text token as it comes in.
+    /// Number of leading layers with separate weights for video and text. The other layers share them.
+    pub mm_layers: usize,
+    /// Channels of the text embedding.
     pub text_width: usize,
     /// Channels of the latent.
     pub latent: usize,
-    /// What the one step starts from; the file's metadata `start` says so.
+    /// Start of the sampling step, from the metadata `start`.
     pub start: Start,
 }
 
 impl Config {
-    /// The public 3B checkpoint.
+    /// Configuration of the public 3B checkpoint.
     pub fn b3() -> Config {
         let (layout, text_width, latent, start) = (B3, 5120, 16, Start::Noise);
-        Config { layout, width: 2560, heads: 20, hidden: 6912, layers: 32, separate: 10, text_width, latent, start }
+        Config { layout, width: 2560, heads: 20, hidden: 6912, layers: 32, mm_layers: 10, text_width, latent, start }
     }
 
-    /// The public 7B checkpoint.
+    /// Configuration of the public 7B checkpoint.
     pub fn b7() -> Config {
         let (layout, text_width, latent, start) = (B7, 5120, 16, Start::Noise);
-        Config { layout, width: 3072, heads: 24, hidden: 12_288, layers: 36, separate: 36, text_width, latent, start }
+        Config { layout, width: 3072, heads: 24, hidden: 12_288, layers: 36, mm_layers: 36, text_width, latent, start }
     }
 
-    /// Small enough for tests: two heads, text 96 wide.
+    /// Small configuration for tests: two heads, 96 text channels.
     pub fn tiny(layout: Layout, layers: usize) -> Config {
         let heads = 2;
-        let width = heads * HEAD;
-        let (hidden, separate) = match layout.activation {
+        let width = heads * HEAD_DIM;
+        let (hidden, mm_layers) = match layout.activation {
             Activation::SwiGlu => ((8 * width / 3).next_multiple_of(256), 2),
             Activation::Gelu => (4 * width, layers),
         };
-        Config { layout, width, heads, hidden, layers, separate, text_width: 96, latent: 16, start: Start::Noise }
+        Config { layout, width, heads, hidden, layers, mm_layers, text_width: 96, latent: 16, start: Start::Noise }
     }
 
-    /// Reads layout and sizes off a source and holds every tensor against them.
+    /// Detects the configuration from a source and checks every tensor against it.
     pub fn detect(source: &dyn Source) -> Result<Config> {
-        refuse_scaled(source)?;
+        reject_scaled(source)?;
         let config = Config::read(source)?;
-        weights::check(source, Model::Dit, &config.tensors(), &config.optional(source))?;
+        weights::check(source, Network::Dit, &config.tensors(), &config.optional(source))?;
         Ok(config)
     }
 
@@ -133,43 +133,43 @@ impl Config {
         let matrix = |name: &str| match source.shapes().get(name).map(|shape| shape.dims()) {
             Some(&[rows, columns]) if rows > 0 && columns > 0 => Ok([rows, columns]),
             Some(dims) => {
-                let (found, needed) = (Shape::from(dims), Shape::from([0, 0]));
-                Err(Error::WrongShape { path: source.path().into(), name: name.into(), found, needed })
+                let (found, expected) = (Shape::from(dims), Shape::from([0, 0]));
+                Err(Error::WrongShape { path: source.path().into(), name: name.into(), found, expected })
             }
-            None => Err(Error::Missing { path: source.path().into(), name: name.into(), model: Model::Dit }),
+            None => Err(Error::MissingTensor { path: source.path().into(), name: name.into(), network: Network::Dit }),
         };
         let qkv = |i: usize, branch: &str| format!("blocks.{i}.attn.proj_qkv.{branch}.weight");
         let [width, _] = matrix("vid_in.proj.weight")?;
         let [_, text_width] = matrix("txt_in.weight")?;
         let latent = matrix("vid_out.proj.weight")?[0] / (PATCH * PATCH);
-        let separate = (0..).take_while(|&i| has(&qkv(i, "vid"))).count();
+        let mm_layers = (0..).take_while(|&i| has(&qkv(i, "vid"))).count();
         let layers = (0..).take_while(|&i| has(&qkv(i, "vid")) || has(&qkv(i, "all"))).count();
-        let first = if separate > 0 { "vid" } else { "all" };
-        let heads = matrix(&qkv(0, first))?[0] / (3 * HEAD);
+        let first = if mm_layers > 0 { "vid" } else { "all" };
+        let heads = matrix(&qkv(0, first))?[0] / (3 * HEAD_DIM);
         let hidden = matrix(&format!("blocks.0.mlp.{first}.proj_in.weight"))?[0];
         let gated = has(&format!("blocks.0.mlp.{first}.proj_in_gate.weight"));
         let layout = if gated { B3 } else { B7 };
         let (heads, latent, start) = (heads.max(1), latent.max(1), start(source)?);
-        Ok(Config { layout, width, heads, hidden, layers, separate, text_width, latent, start })
+        Ok(Config { layout, width, heads, hidden, layers, mm_layers, text_width, latent, start })
     }
 
-    /// Values of a token as it comes in: noise, condition and a constant of each of its pixels.
-    pub fn patch_in(&self) -> usize {
+    /// Input values per token: noise, condition and a constant for each of its pixels.
+    fn patch_in(&self) -> usize {
         PATCH * PATCH * (2 * self.latent + 1)
     }
 
-    /// Names of the weights for video and for text in a layer.
-    pub fn branches(&self, layer: usize) -> [&'static str; 2] {
-        if layer < self.separate { ["vid", "txt"] } else { ["all", "all"] }
+    /// Names of the video and text weights of a layer.
+    pub(super) fn branches(&self, layer: usize) -> [&'static str; 2] {
+        if layer < self.mm_layers { ["vid", "txt"] } else { ["all", "all"] }
     }
 
-    /// Every tensor of the checkpoint: name and shape.
+    /// Name and shape of every tensor of the checkpoint.
     pub fn tensors(&self) -> Vec<(String, Shape)> {
         let mut list = Tensors(Vec::new());
         let d = self.width;
         list.linear("vid_in.proj", [d, self.patch_in()], true);
         list.linear("txt_in", [d, self.text_width], true);
-        list.linear("emb_in.proj_in", [d, TIME], true);
+        list.linear("emb_in.proj_in", [d, TIME_DIM], true);
         list.linear("emb_in.proj_hid", [d, d], true);
         list.linear("emb_in.proj_out", [6 * d, d], true);
         for i in 0..self.layers {
@@ -190,13 +190,13 @@ impl Config {
     }
 
     fn branch(&self, list: &mut Tensors, layer: usize, branch: &str) {
-        let (d, inner, hidden) = (self.width, self.heads * HEAD, self.hidden);
+        let (d, inner, hidden) = (self.width, self.heads * HEAD_DIM, self.hidden);
         let attn = |part: &str| format!("blocks.{layer}.attn.{part}.{branch}");
         let mlp = |part: &str| format!("blocks.{layer}.mlp.{branch}.{part}");
         list.linear(&attn("proj_qkv"), [3 * inner, d], false);
         list.linear(&attn("proj_out"), [d, inner], true);
-        list.vector(&format!("{}.weight", attn("norm_q")), HEAD);
-        list.vector(&format!("{}.weight", attn("norm_k")), HEAD);
+        list.vector(&format!("{}.weight", attn("norm_q")), HEAD_DIM);
+        list.vector(&format!("{}.weight", attn("norm_k")), HEAD_DIM);
         let biased = self.layout.activation == Activation::Gelu;
         if !biased {
             list.linear(&mlp("proj_in_gate"), [hidden, d], false);
@@ -210,7 +210,7 @@ impl Config {
         }
     }
 
-    /// Tensors that a file may lack, or hold beside the network's.
+    /// Tensors that a file may omit, or have in addition to the network.
     fn optional(&self, source: &dyn Source) -> Vec<(String, Shape)> {
         let text = |name: &str| {
             let tokens = source.shapes().get(name).and_then(|shape| shape.dims().first().copied());
@@ -229,16 +229,16 @@ fn start(source: &dyn Source) -> Result<Start> {
             path: source.path().into(),
             key: "start",
             value: other.into(),
-            needed: "it must be noise or condition".into(),
+            expected: "it must be noise or condition".into(),
         }),
     }
 }
 
-/// Files whose matrices are scaled by other tensors would load as if they were not.
-fn refuse_scaled(source: &dyn Source) -> Result<()> {
-    const MARKS: [&str; 4] = [".comfy_quant", ".weight_scale", ".scale_weight", "scaled_fp8"];
-    match source.shapes().keys().find(|name| MARKS.iter().any(|mark| name.ends_with(mark))) {
-        Some(name) => Err(Error::Scaled { path: source.path().into(), name: name.clone() }),
+/// Rejects files with separate scales, which would load without being scaled.
+fn reject_scaled(source: &dyn Source) -> Result<()> {
+    const SUFFIXES: [&str; 4] = [".comfy_quant", ".weight_scale", ".scale_weight", "scaled_fp8"];
+    match source.shapes().keys().find(|name| SUFFIXES.iter().any(|suffix| name.ends_with(suffix))) {
+        Some(name) => Err(Error::ScaledWeights { path: source.path().into(), name: name.clone() }),
         None => Ok(()),
     }
 }
@@ -264,7 +264,7 @@ mod tests {
     use crate::weights::formula::Formula;
 
     #[test]
-    fn the_public_checkpoints_have_the_published_numbers_of_tensors_and_values() {
+    fn public_checkpoints_have_the_published_numbers_of_tensors_and_values() {
         for (config, tensors, values) in
             [(Config::b3(), 635, 3_391_475_776 + 672), (Config::b7(), 1128, 8_239_607_872 + 360)]
         {
@@ -275,9 +275,9 @@ mod tests {
     }
 
     #[test]
-    fn layout_and_sizes_are_read_off_the_tensors() {
+    fn configuration_is_detected_from_the_tensors() {
         let mut odd = Config::tiny(B3, 5);
-        (odd.heads, odd.latent, odd.text_width, odd.hidden, odd.separate) = (3, 5, 40, 100, 0);
+        (odd.heads, odd.latent, odd.text_width, odd.hidden, odd.mm_layers) = (3, 5, 40, 100, 0);
         let configs = [Config::b3(), Config::b7(), Config::tiny(B3, 4), Config::tiny(B7, 3), odd];
         for config in configs {
             assert_eq!(Config::detect(&Formula::plain(config.tensors(), 1)).unwrap(), config);
@@ -285,31 +285,31 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_say_what_the_step_starts_from() {
-        let source = |start| Formula::plain(Config::tiny(B3, 3).tensors(), 1).saying("start", start);
+    fn metadata_start_selects_noise_or_condition() {
+        let source = |start| Formula::plain(Config::tiny(B3, 3).tensors(), 1).with_metadata("start", start);
         assert_eq!(Config::detect(&source("noise")).unwrap().start, Start::Noise);
         assert_eq!(Config::detect(&source("condition")).unwrap().start, Start::Condition);
-        let refused = Config::detect(&source("zero")).unwrap_err().to_string();
-        assert!(refused.contains("`start` is \"zero\"; it must be noise or condition"), "{refused}");
+        let message = Config::detect(&source("zero")).unwrap_err().to_string();
+        assert!(message.contains("`start` is \"zero\"; it must be noise or condition"), "{message}");
     }
 
     #[test]
-    fn frequencies_may_be_left_out_and_text_may_be_there() {
+    fn frequencies_and_text_embeddings_are_optional() {
         let config = Config::tiny(B7, 2);
         let mut tensors = config.tensors();
         tensors.retain(|(name, _)| !name.ends_with("freqs"));
         tensors.push(("positive_conditioning".into(), Shape::from([58, 96])));
         assert_eq!(Config::detect(&Formula::plain(tensors.clone(), 1)).unwrap(), config);
         tensors.last_mut().unwrap().1 = Shape::from([58, 95]);
-        let refused = Config::detect(&Formula::plain(tensors, 1)).unwrap_err().to_string();
-        assert!(refused.contains("`positive_conditioning` is [58, 95], this model needs [58, 96]"), "{refused}");
+        let message = Config::detect(&Formula::plain(tensors, 1)).unwrap_err().to_string();
+        assert!(message.contains("`positive_conditioning` is [58, 95], this model needs [58, 96]"), "{message}");
     }
 
     #[test]
-    fn matrices_with_scales_beside_them_are_refused() {
+    fn scaled_weights_are_rejected() {
         let mut tensors = Config::tiny(B3, 3).tensors();
         tensors.push(("blocks.0.mlp.vid.proj_in.weight_scale".into(), Shape::from([1])));
-        let refused = Config::detect(&Formula::plain(tensors, 1)).unwrap_err().to_string();
-        assert!(refused.contains("`blocks.0.mlp.vid.proj_in.weight_scale`") && refused.contains("scaled"), "{refused}");
+        let message = Config::detect(&Formula::plain(tensors, 1)).unwrap_err().to_string();
+        assert!(message.contains("`blocks.0.mlp.vid.proj_in.weight_scale`") && message.contains("scaled"), "{message}");
     }
 }

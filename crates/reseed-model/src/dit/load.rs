@@ -1,28 +1,28 @@
-//! Brings a transformer's layers from a source onto a device. Modulation is a layer's own vectors plus the time
-//! embedding: constants, added here.
+//! Loads the layers of a transformer from a source onto a device. The modulation of a layer is the sum of its own
+//! vectors and the time embedding; both are constants and are added here.
 
 use std::cell::OnceCell;
 
-use reseed_ops::{ConvData, Linear, LinearData, LinearSpec, Norm, Numbers, Ops, Quant, Vector};
+use reseed_ops::{ConvData, Device, Linear, LinearData, LinearSpec, Norm, Numbers, Quant, Vector};
 
 use super::config::{Config, PATCH};
-use super::time::{Part, Slot, Time};
+use super::time::{Part, Sublayer, TimeEmbedding};
 use crate::error::Result;
 use crate::weights::Source;
 
-/// Added to every mean square, in every public configuration.
+/// Epsilon of the RMS norms in all public configurations.
 pub const EPS: f32 = 1e-5;
 
-/// Hands out layers by name.
+/// Loads layers by name.
 pub struct Loader<'a> {
-    pub ops: &'a dyn Ops,
+    pub ops: &'a dyn Device,
     pub config: &'a Config,
     source: &'a dyn Source,
-    time: OnceCell<Time>,
+    time: OnceCell<TimeEmbedding>,
 }
 
 impl<'a> Loader<'a> {
-    pub fn new(ops: &'a dyn Ops, source: &'a dyn Source, config: &'a Config) -> Self {
+    pub fn new(ops: &'a dyn Device, source: &'a dyn Source, config: &'a Config) -> Self {
         Loader { ops, config, source, time: OnceCell::new() }
     }
 
@@ -30,15 +30,15 @@ impl<'a> Loader<'a> {
         self.source.read(name)
     }
 
-    /// Devices that compute nothing ask for nothing, so it waits until it is wanted.
-    fn time(&self) -> Result<&Time> {
+    /// The time embedding, computed on first use: tracing devices read no weights.
+    fn time(&self) -> Result<&TimeEmbedding> {
         if self.time.get().is_none() {
-            let _ = self.time.set(Time::new(self.source, self.config)?);
+            let _ = self.time.set(TimeEmbedding::new(self.source, self.config)?);
         }
         Ok(self.time.get().expect("set above"))
     }
 
-    /// One matrix, or several of the same size one below the other.
+    /// A linear layer, or several of the same size with concatenated outputs.
     pub fn linear(&self, names: &[String], [d_out, d_in]: [usize; 2], biased: bool) -> Result<Linear> {
         let rows = d_out * names.len();
         let matrices: Vec<String> = names.iter().map(|name| format!("{name}.weight")).collect();
@@ -60,13 +60,13 @@ impl<'a> Loader<'a> {
         Ok(self.ops.linear_weights(LinearSpec { d_in, d_out: rows, quant }, &read)?)
     }
 
-    /// How matrices are stored, if all alike.
+    /// Quantisation of the matrices, if they share one.
     fn quant(&self, matrices: &[String]) -> Option<Quant> {
         let first = self.source.quant(&matrices[0])?;
         matrices.iter().all(|matrix| self.source.quant(matrix) == Some(first)).then_some(first)
     }
 
-    /// The way in. Of a pixel's channels the last is always one: its column belongs to the bias.
+    /// The input projection. The last channel of each pixel is always one, so its column is added to the bias.
     pub fn patch_in(&self) -> Result<Linear> {
         let channels = 2 * self.config.latent;
         let read = || {
@@ -81,6 +81,7 @@ impl<'a> Loader<'a> {
         Ok(self.ops.linear_weights(LinearSpec::floats(PATCH * PATCH * channels, self.config.width), &read)?)
     }
 
+    /// A vector of `len` values.
     pub fn vector(&self, name: &str, len: usize) -> Result<Vector> {
         Ok(self.ops.vector(len, &|| Ok(self.read(name)?))?)
     }
@@ -89,37 +90,38 @@ impl<'a> Loader<'a> {
         Ok(self.ops.norm_weights(1, EPS, self.config.width, &|| Ok(read()?))?)
     }
 
-    /// The norm before half a layer: n(z) ⊙ scale + shift.
-    pub fn norm(&self, ada: &str, slot: Slot) -> Result<Norm> {
-        let own = |part: &str| self.read(&format!("{ada}.{}_{part}", slot.name()));
+    /// The modulated norm before a sublayer: n(z) ⊙ scale + shift.
+    pub fn norm(&self, ada: &str, sublayer: Sublayer) -> Result<Norm> {
+        let own = |part: &str| self.read(&format!("{ada}.{}_{part}", sublayer.name()));
         self.norm_of(&|| {
             Ok(ConvData {
-                weight: self.time()?.plus(slot, Part::Scale, &own("scale")?),
-                bias: self.time()?.plus(slot, Part::Shift, &own("shift")?),
+                weight: self.time()?.plus(sublayer, Part::Scale, &own("scale")?),
+                bias: self.time()?.plus(sublayer, Part::Shift, &own("shift")?),
             })
         })
     }
 
-    /// A norm without gain or shift.
+    /// A norm without scale and shift.
     pub fn bare_norm(&self) -> Result<Norm> {
         let width = self.config.width;
         self.norm_of(&|| Ok(ConvData { weight: vec![1.0; width], bias: vec![0.0; width] }))
     }
 
-    /// The norm before the way out. It has vectors of its own but was trained with the time embedding of the layers'
-    /// attention.
+    /// The norm before the output projection. It has its own vectors and uses the time embedding of attention.
     pub fn head_norm(&self) -> Result<Norm> {
         self.norm_of(&|| {
             let gain = self.read("vid_out_norm.weight")?;
             let time = self.time()?;
-            let scale = time.plus(Slot::Attn, Part::Scale, &self.read("vid_out_ada.out_scale")?);
-            let shift = time.plus(Slot::Attn, Part::Shift, &self.read("vid_out_ada.out_shift")?);
+            let scale = time.plus(Sublayer::Attn, Part::Scale, &self.read("vid_out_ada.out_scale")?);
+            let shift = time.plus(Sublayer::Attn, Part::Shift, &self.read("vid_out_ada.out_shift")?);
             Ok(ConvData { weight: gain.iter().zip(scale).map(|(g, s)| g * s).collect(), bias: shift })
         })
     }
 
-    pub fn gate(&self, ada: &str, slot: Slot) -> Result<Vector> {
-        let read = || Ok(self.time()?.plus(slot, Part::Gate, &self.read(&format!("{ada}.{}_gate", slot.name()))?));
+    /// The gate of a sublayer.
+    pub fn gate(&self, ada: &str, sublayer: Sublayer) -> Result<Vector> {
+        let read =
+            || Ok(self.time()?.plus(sublayer, Part::Gate, &self.read(&format!("{ada}.{}_gate", sublayer.name()))?));
         Ok(self.ops.vector(self.config.width, &read)?)
     }
 }

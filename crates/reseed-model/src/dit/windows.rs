@@ -1,66 +1,67 @@
-//! Windows of tokens, as integers. No tensor is touched here.
+//! Attention windows as index tables. The functions touch no tensor.
 
 use std::ops::Range;
 
 use reseed_ops::{RotaryData, Thw};
 
 use super::config::Rope;
-use super::rope::Places;
+use super::rope::RotaryBuilder;
 
-/// Token rows times columns of the plane that windows are made for: 720p.
-const AREA: f64 = 45.0 * 80.0;
-/// Windows of that plane along either side.
+/// Tokens of the reference plane, 720p.
+const REFERENCE_AREA: f64 = 45.0 * 80.0;
+/// Windows of the reference plane along each side.
 const SPLIT: usize = 3;
-/// Windows of a clip in time, and the longest clip that is cut into no more.
-const SPLIT_TIME: (usize, usize) = (4, 30);
+/// Windows of a clip along time, up to [`MAX_SPLIT_FRAMES`] frames.
+const TIME_SPLIT: usize = 4;
+/// Longest clip whose window length is a fraction of the clip.
+const MAX_SPLIT_FRAMES: usize = 30;
 
-/// Size of a full window: the plane is thought scaled to the area of 720p and cut in three both ways.
-pub fn cell(grid: Thw) -> Thw {
-    let scale = (AREA / (grid.h * grid.w) as f64).sqrt();
+/// Size of a full window: a third of each side of the plane scaled to the area of 720p.
+fn window_size(grid: Thw) -> Thw {
+    let scale = (REFERENCE_AREA / (grid.h * grid.w) as f64).sqrt();
     let side = |n: usize| ((n as f64 * scale).round_ties_even() as usize).div_ceil(SPLIT).max(1);
-    let (windows, longest) = SPLIT_TIME;
-    Thw { t: grid.t.min(longest).div_ceil(windows), h: side(grid.h), w: side(grid.w) }
+    Thw { t: grid.t.min(MAX_SPLIT_FRAMES).div_ceil(TIME_SPLIT), h: side(grid.h), w: side(grid.w) }
 }
 
-/// Cuts an axis. Shifted windows begin with half a window; an axis no longer than a window is never cut.
-fn cuts(length: usize, size: usize, shifted: bool) -> Vec<Range<usize>> {
+/// Splits an axis into windows. Shifted windows start with half a window. An axis no longer than a window stays whole.
+fn split_axis(length: usize, size: usize, shifted: bool) -> Vec<Range<usize>> {
     let first = if shifted && size < length { size / 2 } else { size };
     let inner = (first..length).step_by(size).filter(|&edge| edge > 0);
     let edges: Vec<usize> = [0].into_iter().chain(inner).chain([length]).collect();
     edges.windows(2).map(|edge| edge[0]..edge[1]).collect()
 }
 
-/// Where every token stands when windows are sequences: each its video tokens, then all of the text.
-pub struct Packing {
+/// Packing of windows into sequences: the video tokens of a window, then all text tokens.
+pub struct WindowPacking {
     /// Tokens of each sequence.
     pub lengths: Vec<usize>,
-    /// Which token stands at each place; text counts on behind the video tokens of the whole grid.
+    /// Token at each position. Text tokens are numbered after the video tokens of the grid.
     pub order: Vec<u32>,
-    /// The place of each video token.
+    /// Position of each video token.
     pub video: Vec<u32>,
-    /// The places of each text token, one in every sequence.
+    /// Positions of each text token, one per sequence.
     pub text: Vec<u32>,
-    /// Rotary positions of every place.
+    /// Rotary embedding of each position.
     pub rotary: RotaryData,
 }
 
-impl Packing {
-    /// Regular or shifted windows of a grid, with `text` tokens of text.
-    pub fn new(grid: Thw, text: usize, shifted: bool, rope: Rope) -> Packing {
-        let size = cell(grid);
-        let axis = |length, size| cuts(length, size, shifted);
+impl WindowPacking {
+    /// Packs the regular or shifted windows of a grid with `text` text tokens.
+    pub fn new(grid: Thw, text: usize, shifted: bool, rope: Rope) -> WindowPacking {
+        let size = window_size(grid);
+        let axis = |length, size| split_axis(length, size, shifted);
         let (ts, hs, ws) = (axis(grid.t, size.t), axis(grid.h, size.h), axis(grid.w, size.w));
         let (mut lengths, mut order) = (Vec::new(), Vec::new());
-        let mut places = Places::new(rope, text);
+        let mut rotary = RotaryBuilder::new(rope, text);
         for (t, h, w) in product(&ts, &hs, &ws) {
             let row = |(t, h): (usize, usize)| w.clone().map(move |w| ((t * grid.h + h) * grid.w + w) as u32);
             order.extend(t.clone().flat_map(|t| h.clone().map(move |h| (t, h))).flat_map(row));
             order.extend((grid.count()..grid.count() + text).map(|token| token as u32));
             lengths.push(t.len() * h.len() * w.len() + text);
-            places.add([t.len(), h.len(), w.len()]);
+            rotary.add([t.len(), h.len(), w.len()]);
         }
-        let (video, text) = places_of(&order, grid.count(), text);
-        Packing { lengths, order, video, text, rotary: places.finish() }
+        let (video, text) = positions(&order, grid.count(), text);
+        WindowPacking { lengths, order, video, text, rotary: rotary.finish() }
     }
 }
 
@@ -72,34 +73,35 @@ fn product<'a>(
     ts.iter().flat_map(move |t| hs.iter().flat_map(move |h| ws.iter().map(move |w| (t, h, w))))
 }
 
-/// The places of `video` tokens, and of the `text` tokens behind them sequence by sequence.
-fn places_of(order: &[u32], video: usize, text: usize) -> (Vec<u32>, Vec<u32>) {
-    let mut first = vec![0; video];
-    let mut repeated = vec![Vec::new(); text];
-    for (place, &token) in order.iter().enumerate() {
+/// Positions of the `video` tokens, and of each of the `text` tokens in all sequences.
+fn positions(order: &[u32], video: usize, text: usize) -> (Vec<u32>, Vec<u32>) {
+    let mut of_video = vec![0; video];
+    let mut of_text = vec![Vec::new(); text];
+    for (position, &token) in order.iter().enumerate() {
         match (token as usize).checked_sub(video) {
-            None => first[token as usize] = place as u32,
-            Some(i) => repeated[i].push(place as u32),
+            None => of_video[token as usize] = position as u32,
+            Some(i) => of_text[i].push(position as u32),
         }
     }
-    (first, repeated.concat())
+    (of_video, of_text.concat())
 }
 
-/// Latent pixels of every token, (row, column) within its cell, each as the pixel's number and then the same in the frames
-/// behind: noise, then condition.
-pub fn patches(latent: Thw, patch: usize) -> Vec<u32> {
+/// Indices that gather the latent pixels of every token in row-major order of its patch: for each pixel the noise, then
+/// the condition, whose frames follow those of the noise.
+pub fn patchify(latent: Thw, patch: usize) -> Vec<u32> {
     let pixels = latent.count() as u32;
-    cells(latent, patch).flat_map(|pixel| [pixel, pixel + pixels]).collect()
+    patch_pixels(latent, patch).flat_map(|pixel| [pixel, pixel + pixels]).collect()
 }
 
-/// Which of the tokens' pixels stands at each latent pixel.
-pub fn unpatched(latent: Thw, patch: usize) -> Vec<u32> {
-    let mut at = vec![0; latent.count()];
-    cells(latent, patch).enumerate().for_each(|(i, pixel)| at[pixel as usize] = i as u32);
-    at
+/// Indices that gather the pixels of the tokens into a latent.
+pub fn unpatchify(latent: Thw, patch: usize) -> Vec<u32> {
+    let mut indices = vec![0; latent.count()];
+    patch_pixels(latent, patch).enumerate().for_each(|(i, pixel)| indices[pixel as usize] = i as u32);
+    indices
 }
 
-fn cells(latent: Thw, patch: usize) -> impl Iterator<Item = u32> {
+/// Latent pixels in the order of the tokens.
+fn patch_pixels(latent: Thw, patch: usize) -> impl Iterator<Item = u32> {
     let Thw { t, h, w } = latent;
     let pixel = move |i: usize| {
         let (dx, dy) = (i % patch, i / patch % patch);
@@ -116,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn lengths(length: usize, size: usize, shifted: bool) -> Vec<usize> {
-        cuts(length, size, shifted).iter().map(|cut| cut.len()).collect()
+        split_axis(length, size, shifted).iter().map(|window| window.len()).collect()
     }
 
     /// Grid, full window, then regular and shifted lengths along each axis.
@@ -159,10 +161,10 @@ mod tests {
     ];
 
     #[test]
-    fn windows_are_the_published_ones() {
+    fn windows_match_the_published_ones() {
         for (grid, size, regular, shifted) in PUBLISHED {
             let [t, h, w] = *grid;
-            let found = cell(Thw::new(t, h, w));
+            let found = window_size(Thw::new(t, h, w));
             assert_eq!([found.t, found.h, found.w], *size, "{grid:?}");
             for axis in 0..3 {
                 assert_eq!(lengths(grid[axis], size[axis], false), regular[axis], "{grid:?} axis {axis}");
@@ -173,29 +175,29 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_token_stands_in_one_window_and_text_in_all(
+        fn every_video_token_is_in_one_window_and_every_text_token_in_all(
             (t, h, w) in (1usize..12, 1usize..40, 1usize..40), text in 1usize..5, shifted: bool,
         ) {
             let grid = Thw::new(t, h, w);
-            let packing = Packing::new(grid, text, shifted, Rope::Stretched);
+            let packing = WindowPacking::new(grid, text, shifted, Rope::Pixel);
             let windows = packing.lengths.len();
             prop_assert_eq!(packing.lengths.iter().sum::<usize>(), packing.order.len());
             prop_assert_eq!(packing.order.len(), grid.count() + windows * text);
             prop_assert_eq!(packing.rotary.places.len(), packing.order.len());
-            let found = packing.video.iter().map(|&place| packing.order[place as usize]);
+            let found = packing.video.iter().map(|&position| packing.order[position as usize]);
             prop_assert!(found.eq(0..grid.count() as u32));
-            for (i, places) in packing.text.chunks_exact(windows).enumerate() {
-                prop_assert!(places.iter().all(|&p| packing.order[p as usize] as usize == grid.count() + i));
+            for (i, positions) in packing.text.chunks_exact(windows).enumerate() {
+                prop_assert!(positions.iter().all(|&p| packing.order[p as usize] as usize == grid.count() + i));
             }
         }
 
         #[test]
-        fn patches_come_back_where_they_were((t, h, w) in (1usize..4, 1usize..6, 1usize..6)) {
+        fn unpatchify_inverts_patchify((t, h, w) in (1usize..4, 1usize..6, 1usize..6)) {
             let latent = Thw::new(t, 2 * h, 2 * w);
-            let (there, back) = (patches(latent, 2), unpatched(latent, 2));
-            for (pixel, &at) in back.iter().enumerate() {
-                prop_assert_eq!(there[2 * at as usize] as usize, pixel);
-                prop_assert_eq!(there[2 * at as usize + 1] as usize, pixel + latent.count());
+            let (gathered, scattered) = (patchify(latent, 2), unpatchify(latent, 2));
+            for (pixel, &at) in scattered.iter().enumerate() {
+                prop_assert_eq!(gathered[2 * at as usize] as usize, pixel);
+                prop_assert_eq!(gathered[2 * at as usize + 1] as usize, pixel + latent.count());
             }
         }
     }

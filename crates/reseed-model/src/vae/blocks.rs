@@ -3,16 +3,28 @@
 use std::ops::Range;
 
 use reseed_ops::{
-    Activation, Conv, ConvOutput, ConvSpec, Epilogue, Linear, Norm, Ops, TemporalCache, Tensor, Thw, Upsample,
+    Activation, Conv, ConvOutput, ConvSpec, Device, Epilogue, Linear, Norm, TemporalCache, Tensor, Thw, Upsample,
     UpsampleSpec,
 };
 
-use super::parts::Block;
+use super::prefetch::prefetch_fields;
 use super::state::State;
+use super::steps::Block;
 use crate::error::Result;
 use crate::load::{Loader, cube};
 
-/// A convolution that remembers the last frames it saw.
+prefetch_fields! {
+    CausalConv { conv }
+    ConvLayer { conv }
+    Head { conv }
+    Resnet { conv1, conv2, shortcut }
+    Attention { qkv, out }
+    Mid { first, attention, last }
+    Upsampler { upsample }
+}
+
+/// A convolution with a temporal cache.
+#[derive(Clone)]
 pub struct CausalConv {
     conv: Conv,
     slot: usize,
@@ -23,53 +35,48 @@ impl CausalConv {
         Ok(CausalConv { conv: w.conv(name, spec)?, slot: w.slot() })
     }
 
-    /// The same with its kernels on their way to the device.
-    pub fn prefetch(&self, ops: &dyn Ops) -> Result<Self> {
-        Ok(CausalConv { conv: ops.prefetch_conv(&self.conv)?, slot: self.slot })
-    }
-
-    pub fn forward(&self, ops: &dyn Ops, x: Tensor, state: &mut State, epilogue: Epilogue) -> Result<ConvOutput> {
-        let keeps = self.conv.spec.keeps();
-        let cache = if keeps > 0 { state.cache(ops, self.slot, &x, keeps)? } else { TemporalCache::Start };
+    pub fn forward(&self, ops: &dyn Device, x: Tensor, state: &mut State, epilogue: Epilogue) -> Result<ConvOutput> {
+        let frames = self.conv.spec.cached_frames();
+        let cache = if frames > 0 { state.cache(ops, self.slot, &x, frames)? } else { TemporalCache::Start };
         let y = ops.conv(cache, &x, &self.conv, epilogue)?;
-        state.keep(ops, self.slot, x, keeps)?;
+        state.update(ops, self.slot, x, frames)?;
         Ok(y)
     }
 
-    /// conv(silu(n(x)))
-    pub fn behind(
+    /// conv(silu(n(x))), for an image as one op
+    pub fn norm_silu_conv(
         &self,
-        ops: &dyn Ops,
+        ops: &dyn Device,
         norm: &Norm,
         x: ConvOutput,
         state: &mut State,
-        to: Epilogue,
+        epilogue: Epilogue,
     ) -> Result<ConvOutput> {
-        let picture = x.tensor.thw().t == 1 && state.is_alone(self.slot);
-        if picture && ops.norms_on_load(&self.conv.spec) {
-            return Ok(ops.norm_conv(x, norm, &self.conv, to)?);
+        if x.tensor.thw().t == 1 && state.is_only_slice(self.slot) {
+            return Ok(ops.norm_conv(x, norm, &self.conv, epilogue)?);
         }
         let h = ops.group_norm(x.tensor, x.stats, norm, Activation::Silu)?;
-        self.forward(ops, h, state, to)
+        self.forward(ops, h, state, epilogue)
     }
 }
 
-/// A convolution alone, and the sums that the norm behind it wants.
+/// A convolution that also returns the statistics for the next norm.
+#[derive(Clone)]
 pub struct ConvLayer {
     conv: CausalConv,
     groups: usize,
 }
 
 impl ConvLayer {
-    /// What either half starts with.
-    pub fn stem(w: &Loader, half: &str, c_in: usize, c_out: usize) -> Result<Self> {
-        ConvLayer::load(w, &format!("{half}.conv_in"), cube(c_in, c_out))
+    /// The first layer of a coder.
+    pub fn stem(w: &Loader, coder: &str, c_in: usize, c_out: usize) -> Result<Self> {
+        ConvLayer::load(w, &format!("{coder}.conv_in"), cube(c_in, c_out))
     }
 
-    /// Halves the plane and, in the deepest stages, time.
+    /// Halves the plane and, in the coarsest levels, the frame rate.
     pub fn down(w: &Loader, name: &str, c: usize, time: bool) -> Result<Self> {
         let (kt, st) = if time { (3, 2) } else { (1, 1) };
-        // One row below and one column to the right: the convolution looks ahead in space, never in time.
+        // Padding only below and on the right; time is causal.
         let spec = ConvSpec {
             c_in: c,
             c_out: c,
@@ -84,10 +91,6 @@ impl ConvLayer {
     fn load(w: &Loader, name: &str, spec: ConvSpec) -> Result<Self> {
         Ok(ConvLayer { conv: CausalConv::load(w, name, spec)?, groups: w.config.groups })
     }
-
-    pub fn prefetch(&self, ops: &dyn Ops) -> Result<Self> {
-        Ok(ConvLayer { conv: self.conv.prefetch(ops)?, groups: self.groups })
-    }
 }
 
 impl Block for ConvLayer {
@@ -95,25 +98,22 @@ impl Block for ConvLayer {
         self.conv.slot..self.conv.slot + 1
     }
 
-    fn forward(&self, ops: &dyn Ops, x: ConvOutput, state: &mut State) -> Result<ConvOutput> {
+    fn forward(&self, ops: &dyn Device, x: ConvOutput, state: &mut State) -> Result<ConvOutput> {
         self.conv.forward(ops, x.tensor, state, Epilogue { residual: None, groups: Some(self.groups) })
     }
 }
 
-/// Norm, SiLU, convolution: the way out of either half.
+/// Norm, SiLU, convolution: the last layer of a coder.
+#[derive(Clone)]
 pub struct Head {
     norm: Norm,
     conv: CausalConv,
 }
 
 impl Head {
-    pub fn load(w: &Loader, half: &str, c_in: usize, c_out: usize) -> Result<Self> {
-        let norm = w.norm(&format!("{half}.conv_norm_out"), c_in)?;
-        Ok(Head { norm, conv: CausalConv::load(w, &format!("{half}.conv_out"), cube(c_in, c_out))? })
-    }
-
-    pub fn prefetch(&self, ops: &dyn Ops) -> Result<Self> {
-        Ok(Head { norm: self.norm.clone(), conv: self.conv.prefetch(ops)? })
+    pub fn load(w: &Loader, coder: &str, c_in: usize, c_out: usize) -> Result<Self> {
+        let norm = w.norm(&format!("{coder}.conv_norm_out"), c_in)?;
+        Ok(Head { norm, conv: CausalConv::load(w, &format!("{coder}.conv_out"), cube(c_in, c_out))? })
     }
 }
 
@@ -123,12 +123,13 @@ impl Block for Head {
     }
 
     /// y = conv(silu(n(x)))
-    fn forward(&self, ops: &dyn Ops, x: ConvOutput, state: &mut State) -> Result<ConvOutput> {
-        self.conv.behind(ops, &self.norm, x, state, Epilogue::default())
+    fn forward(&self, ops: &dyn Device, x: ConvOutput, state: &mut State) -> Result<ConvOutput> {
+        self.conv.norm_silu_conv(ops, &self.norm, x, state, Epilogue::default())
     }
 }
 
-/// Two convolutions around a shortcut.
+/// A residual block: two convolutions and a shortcut.
+#[derive(Clone)]
 pub struct Resnet {
     norm1: Norm,
     conv1: CausalConv,
@@ -149,16 +150,6 @@ impl Resnet {
             shortcut: (c_in != c_out).then(shortcut).transpose()?,
         })
     }
-
-    pub fn prefetch(&self, ops: &dyn Ops) -> Result<Self> {
-        Ok(Resnet {
-            norm1: self.norm1.clone(),
-            conv1: self.conv1.prefetch(ops)?,
-            norm2: self.norm2.clone(),
-            conv2: self.conv2.prefetch(ops)?,
-            shortcut: self.shortcut.as_ref().map(|shortcut| shortcut.prefetch(ops)).transpose()?,
-        })
-    }
 }
 
 impl Block for Resnet {
@@ -167,19 +158,20 @@ impl Block for Resnet {
     }
 
     /// h = conv₁(silu(n₁(x)));  y = s(x) + conv₂(silu(n₂(h)))        s: the identity, or 1x1x1
-    fn forward(&self, ops: &dyn Ops, x: ConvOutput, state: &mut State) -> Result<ConvOutput> {
+    fn forward(&self, ops: &dyn Device, x: ConvOutput, state: &mut State) -> Result<ConvOutput> {
         let groups = Some(self.norm2.groups);
-        // With a convolution as shortcut x is done with here, and the norm may work in its memory.
+        // After a convolution as shortcut x has no other reference, and the norm may overwrite it.
         let skip = match &self.shortcut {
             Some(shortcut) => shortcut.forward(ops, x.tensor.clone(), state, Epilogue::default())?.tensor,
             None => x.tensor.clone(),
         };
-        let h = self.conv1.behind(ops, &self.norm1, x, state, Epilogue { residual: None, groups })?;
-        self.conv2.behind(ops, &self.norm2, h, state, Epilogue { residual: Some(skip), groups })
+        let h = self.conv1.norm_silu_conv(ops, &self.norm1, x, state, Epilogue { residual: None, groups })?;
+        self.conv2.norm_silu_conv(ops, &self.norm2, h, state, Epilogue { residual: Some(skip), groups })
     }
 }
 
-/// Self-attention of one head over each frame's pixels.
+/// Self-attention with one head over the pixels of each frame.
+#[derive(Clone)]
 pub struct Attention {
     norm: Norm,
     qkv: Linear,
@@ -196,13 +188,8 @@ impl Attention {
         })
     }
 
-    pub fn prefetch(&self, ops: &dyn Ops) -> Result<Self> {
-        let (qkv, out) = (ops.prefetch_linear(&self.qkv)?, ops.prefetch_linear(&self.out)?);
-        Ok(Attention { norm: self.norm.clone(), qkv, out })
-    }
-
     /// y = x + out(softmax(q kᵀ / √c) v)        q, k, v = n(x) W + b
-    pub fn forward(&self, ops: &dyn Ops, x: ConvOutput) -> Result<ConvOutput> {
+    pub fn forward(&self, ops: &dyn Device, x: ConvOutput) -> Result<ConvOutput> {
         let thw = x.tensor.thw();
         let h = ops.group_norm(x.tensor.clone(), x.stats, &self.norm, Activation::None)?;
         let tokens = h.rows();
@@ -214,7 +201,8 @@ impl Attention {
     }
 }
 
-/// Residual block, attention if the model has it, residual block at the lowest resolution.
+/// The lowest resolution: residual block, attention if the model has it, residual block.
+#[derive(Clone)]
 pub struct Mid {
     first: Resnet,
     attention: Option<Attention>,
@@ -231,15 +219,7 @@ impl Mid {
         })
     }
 
-    pub fn prefetch(&self, ops: &dyn Ops) -> Result<Self> {
-        Ok(Mid {
-            first: self.first.prefetch(ops)?,
-            attention: self.attention.as_ref().map(|attention| attention.prefetch(ops)).transpose()?,
-            last: self.last.prefetch(ops)?,
-        })
-    }
-
-    pub fn forward(&self, ops: &dyn Ops, x: ConvOutput, state: &mut State) -> Result<ConvOutput> {
+    pub fn forward(&self, ops: &dyn Device, x: ConvOutput, state: &mut State) -> Result<ConvOutput> {
         let x = self.first.forward(ops, x, state)?;
         let x = match &self.attention {
             Some(attention) => attention.forward(ops, x)?,
@@ -249,7 +229,8 @@ impl Mid {
     }
 }
 
-/// Doubles the plane and, in the deepest stages, time.
+/// Doubles the plane and, in the coarsest levels, the frame rate.
+#[derive(Clone)]
 pub struct Upsampler {
     upsample: Upsample,
     slot: usize,
@@ -261,10 +242,6 @@ impl Upsampler {
         let upsample = w.upsample(name, UpsampleSpec { channels, time })?;
         Ok(Upsampler { upsample, slot: w.slot(), groups: w.config.groups })
     }
-
-    pub fn prefetch(&self, ops: &dyn Ops) -> Result<Self> {
-        Ok(Upsampler { upsample: ops.prefetch_upsample(&self.upsample)?, ..*self })
-    }
 }
 
 impl Block for Upsampler {
@@ -272,11 +249,11 @@ impl Block for Upsampler {
         self.slot..self.slot + 1
     }
 
-    fn forward(&self, ops: &dyn Ops, x: ConvOutput, state: &mut State) -> Result<ConvOutput> {
-        let keeps = self.upsample.spec.keeps();
-        let cache = state.cache(ops, self.slot, &x.tensor, keeps)?;
+    fn forward(&self, ops: &dyn Device, x: ConvOutput, state: &mut State) -> Result<ConvOutput> {
+        let frames = self.upsample.spec.cached_frames();
+        let cache = state.cache(ops, self.slot, &x.tensor, frames)?;
         let y = ops.upsample(cache, &x.tensor, &self.upsample, Some(self.groups))?;
-        state.keep(ops, self.slot, x.tensor, keeps)?;
+        state.update(ops, self.slot, x.tensor, frames)?;
         Ok(y)
     }
 }

@@ -1,14 +1,16 @@
-use reseed_ops::{ConvOutput, Hw, Ops, Tensor};
+use reseed_ops::{ConvOutput, Device, Hw, Tensor};
 
 use super::Coder;
 use super::blocks::{ConvLayer, Head, Mid, Resnet, Upsampler};
-use super::parts::{Block, Step};
+use super::prefetch::{prefetch_fields, prefetched};
 use super::state::State;
+use super::steps::{Block, Step};
 use crate::config::Config;
 use crate::error::Result;
 use crate::load::Loader;
 
-/// Latents `[1 + k, h, w, latent]`, unscaled, to pictures `[1 + 4k, 8h, 8w, 3]` around [-1, 1].
+/// Latents `[1 + k, h, w, latent]`, unscaled, to frames `[1 + 4k, 8h, 8w, 3]`, about -1 to 1.
+#[derive(Clone)]
 pub struct Decoder {
     config: Config,
     stem: ConvLayer,
@@ -16,24 +18,20 @@ pub struct Decoder {
     levels: Vec<Level>,
     head: Head,
     slots: usize,
-    /// Whether the layers wait in the host's memory.
+    /// Whether the weights were offloaded when they were loaded.
     offloaded: bool,
 }
 
+#[derive(Clone)]
 struct Level {
     name: String,
     resnets: Vec<Resnet>,
     up: Option<Upsampler>,
 }
 
-impl Level {
-    fn prefetch(&self, ops: &dyn Ops) -> Result<Level> {
-        Ok(Level {
-            name: self.name.clone(),
-            resnets: self.resnets.iter().map(|resnet| resnet.prefetch(ops)).collect::<Result<_>>()?,
-            up: self.up.as_ref().map(|up| up.prefetch(ops)).transpose()?,
-        })
-    }
+prefetch_fields! {
+    Decoder { stem, mid, levels, head }
+    Level { resnets, up }
 }
 
 impl Decoder {
@@ -57,19 +55,19 @@ impl Decoder {
         Ok(Decoder { config, stem, mid, levels, head, slots, offloaded })
     }
 
-    /// From the lowest level to pictures. The levels next to the pictures, `levels` of them, run over `at_once` frames at a
-    /// time; a step that makes frames makes those of one part, so that all of them never exist together.
+    /// All levels and the head. The last `levels` levels run over `at_once` frames at a time. An upsampler in front of them
+    /// computes the frames of one part at a time, so that its whole output never exists.
     fn steps(&self, at_once: usize, levels: usize) -> Vec<Step<'_>> {
-        let made = (0..self.levels.len()).rfind(|&i| self.config.up_time(i)).unwrap_or(0);
-        let whole = made.max(self.levels.len().saturating_sub(1 + levels));
+        let doubled = (0..self.levels.len()).rfind(|&i| self.config.up_time(i)).unwrap_or(0);
+        let whole = doubled.max(self.levels.len().saturating_sub(1 + levels));
         let mut steps = Vec::new();
         for (i, level) in self.levels.iter().enumerate() {
             let at_once = (i > whole).then_some(at_once);
             if let Some((before, up)) =
                 i.checked_sub(1).and_then(|i| Some((&self.levels[i], self.levels[i].up.as_ref()?)))
             {
-                let makes = if self.config.up_time(i - 1) { 2 } else { 1 };
-                let at_once = at_once.map(|at_once| at_once.div_ceil(makes));
+                let factor = if self.config.up_time(i - 1) { 2 } else { 1 };
+                let at_once = at_once.map(|at_once| at_once.div_ceil(factor));
                 steps.push(Step { stage: &before.name, at_once, block: up });
             }
             let step = |block| Step { stage: &level.name, at_once: None, block };
@@ -100,34 +98,24 @@ impl Coder for Decoder {
     }
 
     /// The first slice of a clip holds 1 + k latent frames, later ones k.
-    fn run(&self, ops: &dyn Ops, slice: Tensor, state: &mut State) -> Result<Tensor> {
-        let frames = slice.thw().t;
+    fn run(&self, ops: &dyn Device, slice: Tensor, state: &mut State) -> Result<Tensor> {
+        let latents = slice.thw().t;
         ops.stage("decoder.conv_in");
         let x = self.stem.forward(ops, ConvOutput { tensor: slice, stats: None }, state)?;
         ops.stage("decoder.mid_block");
         let x = self.mid.forward(ops, x, state)?;
         let (at_once, levels) = state.at_once();
-        let pictures = state.run(ops, &self.steps(at_once, levels), x)?;
-        state.advance(frames);
-        Ok(pictures.tensor)
+        let frames = state.run(ops, &self.steps(at_once, levels), x)?;
+        state.advance(latents);
+        Ok(frames.tensor)
     }
 
     fn slots(&self) -> usize {
         self.slots
     }
 
-    fn prefetch(&self, ops: &dyn Ops) -> Result<Option<Box<dyn Coder>>> {
-        if !self.offloaded {
-            return Ok(None);
-        }
-        Ok(Some(Box::new(Decoder {
-            config: self.config.clone(),
-            stem: self.stem.prefetch(ops)?,
-            mid: self.mid.prefetch(ops)?,
-            levels: self.levels.iter().map(|level| level.prefetch(ops)).collect::<Result<_>>()?,
-            head: self.head.prefetch(ops)?,
-            offloaded: false,
-            ..*self
-        })))
+    fn prefetch(&self, ops: &dyn Device) -> Result<Option<Box<dyn Coder>>> {
+        let here = || Decoder { offloaded: false, ..self.clone() };
+        self.offloaded.then(|| prefetched(here(), ops)).transpose()
     }
 }

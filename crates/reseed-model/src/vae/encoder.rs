@@ -1,43 +1,41 @@
 use std::iter;
 
-use reseed_ops::{ConvOutput, Hw, Ops, Tensor};
+use reseed_ops::{ConvOutput, Device, Hw, Tensor};
 
 use super::Coder;
 use super::blocks::{ConvLayer, Head, Mid, Resnet};
-use super::parts::{Block, Step};
+use super::prefetch::{prefetch_fields, prefetched};
 use super::state::State;
+use super::steps::{Block, Step};
 use crate::config::Config;
 use crate::error::Result;
 use crate::load::Loader;
 
-/// Pictures `[1 + 4k, H, W, 3]` in [-1, 1] to moments `[1 + k, H/8, W/8, 2 · latent]`: mean, then log-variance.
+/// Frames `[1 + 4k, H, W, 3]` from -1 to 1 to moments `[1 + k, H/8, W/8, 2 · latent]`: mean, then log-variance.
+#[derive(Clone)]
 pub struct Encoder {
     config: Config,
     stem: ConvLayer,
     levels: Vec<Level>,
     mid: Mid,
     head: Head,
-    /// Levels before the first one that takes frames together: these may run over some at a time.
+    /// Levels before the first one that halves the frame rate: these may run over a few frames at a time.
     fine: usize,
     slots: usize,
-    /// Whether the layers wait in the host's memory.
+    /// Whether the weights were offloaded when they were loaded.
     offloaded: bool,
 }
 
+#[derive(Clone)]
 struct Level {
     name: String,
     resnets: Vec<Resnet>,
     down: Option<ConvLayer>,
 }
 
-impl Level {
-    fn prefetch(&self, ops: &dyn Ops) -> Result<Level> {
-        Ok(Level {
-            name: self.name.clone(),
-            resnets: self.resnets.iter().map(|resnet| resnet.prefetch(ops)).collect::<Result<_>>()?,
-            down: self.down.as_ref().map(|down| down.prefetch(ops)).transpose()?,
-        })
-    }
+prefetch_fields! {
+    Encoder { stem, levels, mid, head }
+    Level { resnets, down }
 }
 
 impl Encoder {
@@ -64,7 +62,7 @@ impl Encoder {
     }
 }
 
-/// Levels one after the other.
+/// The blocks of levels in order.
 fn steps(levels: &[Level]) -> impl Iterator<Item = Step<'_>> {
     levels.iter().flat_map(|level| {
         let blocks = level.resnets.iter().map(|resnet| resnet as &dyn Block);
@@ -93,7 +91,7 @@ impl Coder for Encoder {
     }
 
     /// The first slice of a clip holds 1 + 4k frames, later ones 4k; sides are multiples of 8.
-    fn run(&self, ops: &dyn Ops, slice: Tensor, state: &mut State) -> Result<Tensor> {
+    fn run(&self, ops: &dyn Device, slice: Tensor, state: &mut State) -> Result<Tensor> {
         let (fine, coarse) = self.levels.split_at(self.fine);
         let stem = Step { stage: "encoder.conv_in", at_once: Some(state.at_once().0), block: &self.stem };
         let fine: Vec<Step> = iter::once(stem).chain(steps(fine)).collect();
@@ -111,18 +109,8 @@ impl Coder for Encoder {
         self.slots
     }
 
-    fn prefetch(&self, ops: &dyn Ops) -> Result<Option<Box<dyn Coder>>> {
-        if !self.offloaded {
-            return Ok(None);
-        }
-        Ok(Some(Box::new(Encoder {
-            config: self.config.clone(),
-            stem: self.stem.prefetch(ops)?,
-            levels: self.levels.iter().map(|level| level.prefetch(ops)).collect::<Result<_>>()?,
-            mid: self.mid.prefetch(ops)?,
-            head: self.head.prefetch(ops)?,
-            offloaded: false,
-            ..*self
-        })))
+    fn prefetch(&self, ops: &dyn Device) -> Result<Option<Box<dyn Coder>>> {
+        let here = || Encoder { offloaded: false, ..self.clone() };
+        self.offloaded.then(|| prefetched(here(), ops)).transpose()
     }
 }

@@ -3,68 +3,69 @@ use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
 
-use reseed_ops::{Ops, Shape, TemporalCache, Tensor};
+use reseed_ops::{Device, Shape, TemporalCache, Tensor, offload, prefetch};
 
 use crate::error::{Error, Result};
 use crate::plan::CachePlan;
 use crate::weights::Source;
 use crate::weights::safetensors::{Safetensors, header, write_values};
 
-/// What a clip's layers remember between slices. Dropping it ends the clip.
+/// The temporal caches of a clip's layers between slices. Dropping it ends the clip.
 #[derive(Default)]
 pub struct State {
-    caches: BTreeMap<usize, Kept>,
+    caches: BTreeMap<usize, Cache>,
     pub(super) seen: Seen,
     ends: bool,
-    pub(super) keeping: CachePlan,
-    /// The input of the layer whose cache was offloaded last, if it has a lead: while it lives, nobody waits for its copy.
+    pub(super) plan: CachePlan,
+    /// The input of the layer whose cache was offloaded last, if that cache is prefetched: its memory is not reused while the
+    /// copy reads it, so no op waits for the copy.
     leaving: Option<Tensor>,
-    /// Layers that run again before those behind them do.
-    pub(super) again: Range<usize>,
+    /// Slots of the layers that run again, over the next part of the slice, before the layers after them.
+    pub(super) repeated: Range<usize>,
 }
 
 /// A layer's cache.
-enum Kept {
-    /// On the device.
-    Here(Tensor),
-    /// In the host's memory.
-    Offloaded(Offloaded),
+enum Cache {
+    /// In device memory.
+    Device(Tensor),
+    /// In host memory.
+    Host(HostCache),
 }
 
-/// A cache in the host's memory.
-struct Offloaded {
+/// A cache in host memory.
+struct HostCache {
     frames: Tensor,
-    /// The same on the device, from when it was prefetched until its layer has run.
-    here: Option<Tensor>,
-    /// What takes its place, on its way to the host while its layer runs.
-    after: Option<Tensor>,
+    /// A copy in device memory, from the prefetch until the layer has run.
+    prefetched: Option<Tensor>,
+    /// The next contents of the cache, while the layer runs.
+    next: Option<Tensor>,
 }
 
-impl Offloaded {
-    fn new(frames: Tensor) -> Offloaded {
-        Offloaded { frames, here: None, after: None }
+impl HostCache {
+    fn new(frames: Tensor) -> HostCache {
+        HostCache { frames, prefetched: None, next: None }
     }
 }
 
-impl Kept {
-    /// Where a layer reads it.
+impl Cache {
+    /// The tensor that the layer reads.
     fn tensor(&self) -> &Tensor {
         match self {
-            Kept::Here(tensor) => tensor,
-            Kept::Offloaded(offloaded) => offloaded.here.as_ref().unwrap_or(&offloaded.frames),
+            Cache::Device(tensor) => tensor,
+            Cache::Host(cache) => cache.prefetched.as_ref().unwrap_or(&cache.frames),
         }
     }
 
-    /// The same on the device.
-    fn brought(&self, ops: &dyn Ops) -> Result<Tensor> {
+    /// The frames in device memory.
+    fn on_device(&self, ops: &dyn Device) -> Result<Tensor> {
         match self {
-            Kept::Offloaded(Offloaded { frames, here: None, .. }) => Ok(ops.prefetch(frames)?),
-            kept => Ok(kept.tensor().clone()),
+            Cache::Host(HostCache { frames, prefetched: None, .. }) => Ok(prefetch(ops, frames)?),
+            cache => Ok(cache.tensor().clone()),
         }
     }
 }
 
-/// How much of the clip has gone by.
+/// How many frames of the clip have been processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Seen {
     #[default]
@@ -79,9 +80,9 @@ impl State {
         State::default()
     }
 
-    /// The same, its memory kept as `keeping` says.
-    pub fn kept(keeping: CachePlan) -> State {
-        State { keeping, ..State::default() }
+    /// A clip that starts with the next slice, with its caches placed by `plan`.
+    pub fn with_plan(plan: CachePlan) -> State {
+        State { plan, ..State::default() }
     }
 
     /// Whether the next slice is the clip's first.
@@ -89,131 +90,140 @@ impl State {
         self.seen == Seen::Nothing
     }
 
-    /// Says that the next slice is the clip's last: nothing will be kept behind it. A picture costs half the memory so.
+    /// Declares the next slice the clip's last: no cache is needed after it. This halves the memory of an image.
     pub fn end_with_next(&mut self) {
         self.ends = true;
     }
 
-    /// Whether the next slice is all that a layer ever sees.
-    pub(crate) fn is_alone(&self, slot: usize) -> bool {
-        self.starts() && self.forgets(slot)
+    /// Whether the next slice is the only input that a layer ever sees.
+    pub(crate) fn is_only_slice(&self, slot: usize) -> bool {
+        self.starts() && self.is_last(slot)
     }
 
-    /// Bytes of the remembered frames.
+    /// Bytes of all caches.
     pub fn bytes(&self) -> usize {
-        self.caches.values().map(|kept| kept.tensor().bytes()).sum()
+        self.caches.values().map(|cache| cache.tensor().bytes()).sum()
     }
 
-    /// A layer's cache, before the layer runs over `x` and keeps so many `frames`. The cache of the next layer is on its way, and
-    /// perhaps the one behind that.
-    pub(crate) fn cache(&mut self, ops: &dyn Ops, slot: usize, x: &Tensor, frames: usize) -> Result<TemporalCache<'_>> {
+    /// The cache of a layer that is about to run over `x` and caches `frames` frames. Starts the prefetches that are due.
+    pub(crate) fn cache(
+        &mut self,
+        ops: &dyn Device,
+        slot: usize,
+        x: &Tensor,
+        frames: usize,
+    ) -> Result<TemporalCache<'_>> {
         if self.seen != Seen::Nothing {
-            self.move_on(ops, slot, x, frames)?;
-            self.coming(slot, x).into_iter().flatten().try_for_each(|slot| self.bring(ops, slot))?;
+            self.offload_next(ops, slot, x, frames)?;
+            self.due(slot, x).into_iter().flatten().try_for_each(|slot| self.prefetch(ops, slot))?;
         }
         Ok(match (self.seen, self.caches.get(&slot)) {
             (Seen::Nothing, _) | (_, None) => TemporalCache::Start,
-            (Seen::FirstFrame, Some(kept)) => TemporalCache::AfterFirst(kept.tensor()),
-            (Seen::More, Some(kept)) => TemporalCache::Frames(kept.tensor()),
+            (Seen::FirstFrame, Some(cache)) => TemporalCache::AfterFirst(cache.tensor()),
+            (Seen::More, Some(cache)) => TemporalCache::Frames(cache.tensor()),
         })
     }
 
-    /// Layers whose caches come now, in this order.
-    fn coming(&self, slot: usize, x: &Tensor) -> [Option<usize>; 3] {
-        let CachePlan { strips, .. } = self.keeping;
-        let led = |slot: Option<usize>, by: usize| slot.filter(|&slot| self.keeping.lead(slot) >= by);
-        let own = if strips && x.thw().t == 1 { led(Some(slot), 1) } else { Some(slot) };
+    /// Slots whose caches are prefetched before layer `slot` runs, in this order.
+    fn due(&self, slot: usize, x: &Tensor) -> [Option<usize>; 3] {
+        let ahead = |slot: Option<usize>, by: usize| slot.filter(|&slot| self.plan.prefetch_distance(slot) >= by);
+        let own = if self.plan.strips && x.thw().t == 1 { ahead(Some(slot), 1) } else { Some(slot) };
         let next = self.next(slot);
-        [own, led(next, 1), led(next.and_then(|next| self.next(next)), 2)]
+        [own, ahead(next, 1), ahead(next.and_then(|next| self.next(next)), 2)]
     }
 
-    fn bring(&mut self, ops: &dyn Ops, slot: usize) -> Result<()> {
-        if let Some(Kept::Offloaded(Offloaded { frames, here: here @ None, .. })) = self.caches.get_mut(&slot) {
-            *here = Some(ops.prefetch(frames)?);
+    fn prefetch(&mut self, ops: &dyn Device, slot: usize) -> Result<()> {
+        if let Some(Cache::Host(HostCache { frames, prefetched: prefetched @ None, .. })) = self.caches.get_mut(&slot) {
+            *prefetched = Some(prefetch(ops, frames)?);
         }
         Ok(())
     }
 
-    /// What takes a cache's place leaves while the cache is still read, if it is all of `x`.
-    fn move_on(&mut self, ops: &dyn Ops, slot: usize, x: &Tensor, frames: usize) -> Result<()> {
-        if self.parks(slot)
-            && !self.forgets(slot)
+    /// Offloads the next contents of a cache before its layer runs, if all of `x` becomes part of it.
+    fn offload_next(&mut self, ops: &dyn Device, slot: usize, x: &Tensor, frames: usize) -> Result<()> {
+        if self.offloads(slot)
+            && !self.is_last(slot)
             && x.thw().t <= frames
-            && let Some(Kept::Offloaded(cache)) = self.caches.get_mut(&slot)
+            && let Some(Cache::Host(cache)) = self.caches.get_mut(&slot)
         {
-            cache.after = Some(ops.offload(Some(&cache.frames), x, frames)?);
+            cache.next = Some(offload_tail(ops, Some(&cache.frames), x, frames)?);
         }
         Ok(())
     }
 
-    /// The next offloaded layer that runs behind `slot`.
+    /// The next layer with an offloaded cache that runs after `slot`.
     fn next(&self, slot: usize) -> Option<usize> {
-        let (behind, before) = match self.again.contains(&slot) && !self.keeping.abreast {
-            true => (slot + 1..self.again.end, self.again.start..slot),
+        let (after, before) = match self.repeated.contains(&slot) && !self.plan.breadth_first {
+            true => (slot + 1..self.repeated.end, self.repeated.start..slot),
             false => (slot + 1..usize::MAX, 0..0),
         };
-        let mut order = self.caches.range(behind).chain(self.caches.range(before));
-        order.find(|(_, kept)| matches!(kept, Kept::Offloaded(..))).map(|(&slot, _)| slot)
+        let mut order = self.caches.range(after).chain(self.caches.range(before));
+        order.find(|(_, cache)| matches!(cache, Cache::Host(_))).map(|(&slot, _)| slot)
     }
 
-    /// Whether nothing will be kept of what a layer sees now.
-    fn forgets(&self, slot: usize) -> bool {
-        self.ends && !self.again.contains(&slot)
+    /// Whether a layer runs for the last time.
+    fn is_last(&self, slot: usize) -> bool {
+        self.ends && !self.repeated.contains(&slot)
     }
 
-    /// Replaces a layer's cache by the tail of the cache and `x`.
-    pub(crate) fn keep(&mut self, ops: &dyn Ops, slot: usize, x: Tensor, frames: usize) -> Result<()> {
-        if self.forgets(slot) {
+    /// Replaces a layer's cache by its last `frames` frames followed by `x`.
+    pub(crate) fn update(&mut self, ops: &dyn Device, slot: usize, x: Tensor, frames: usize) -> Result<()> {
+        if self.is_last(slot) {
             self.caches.remove(&slot);
         } else if frames > 0 {
             let cache = self.caches.remove(&slot).filter(|_| self.seen != Seen::Nothing);
-            let kept = match cache {
-                cache if self.parks(slot) => {
-                    Kept::Offloaded(Offloaded::new(self.offload(ops, slot, cache, x, frames)?))
-                }
+            let cache = match cache {
+                cache if self.offloads(slot) => Cache::Host(HostCache::new(self.offload(ops, slot, cache, x, frames)?)),
                 cache => {
-                    let cache = cache.map(|cache| cache.brought(ops)).transpose()?;
-                    Kept::Here(ops.tail(cache, x, frames)?)
+                    let cache = cache.map(|cache| cache.on_device(ops)).transpose()?;
+                    Cache::Device(ops.tail(cache, x, frames)?)
                 }
             };
-            self.caches.insert(slot, kept);
+            self.caches.insert(slot, cache);
         }
         Ok(())
     }
 
-    /// Whether a layer's cache leaves the device now: not where the next part needs it before any other layer runs.
-    fn parks(&self, slot: usize) -> bool {
-        self.keeping.offloaded.contains(&slot) && !(self.keeping.abreast && self.again.contains(&slot))
+    /// Whether a layer's cache is offloaded now. It stays on the device if the next part of the slice reads it next.
+    fn offloads(&self, slot: usize) -> bool {
+        self.plan.offloaded.contains(&slot) && !(self.plan.breadth_first && self.repeated.contains(&slot))
     }
 
-    /// Parks the tail of a cache and `x`.
-    fn offload(&mut self, ops: &dyn Ops, slot: usize, cache: Option<Kept>, x: Tensor, frames: usize) -> Result<Tensor> {
+    /// Offloads the tail of a cache and `x`.
+    fn offload(
+        &mut self,
+        ops: &dyn Device,
+        slot: usize,
+        cache: Option<Cache>,
+        x: Tensor,
+        frames: usize,
+    ) -> Result<Tensor> {
         let (offloaded, x) = match cache {
-            Some(Kept::Offloaded(Offloaded { after: Some(after), .. })) => (after, x),
-            // The cache's own memory takes what leaves, and that of `x`, which is larger, is free at once.
-            Some(Kept::Here(cache) | Kept::Offloaded(Offloaded { here: Some(cache), .. })) => {
+            Some(Cache::Host(HostCache { next: Some(next), .. })) => (next, x),
+            // The tail reuses the memory of the cache, and the memory of `x`, which is larger, is free at once.
+            Some(Cache::Device(cache) | Cache::Host(HostCache { prefetched: Some(cache), .. })) => {
                 let x = ops.tail(Some(cache), x, frames)?;
-                (ops.offload(None, &x, frames)?, x)
+                (offload_tail(ops, None, &x, frames)?, x)
             }
-            Some(Kept::Offloaded(cache)) => (ops.offload(Some(&cache.frames), &x, frames)?, x),
-            None => (ops.offload(None, &x, frames)?, x),
+            Some(Cache::Host(cache)) => (offload_tail(ops, Some(&cache.frames), &x, frames)?, x),
+            None => (offload_tail(ops, None, &x, frames)?, x),
         };
-        self.leaving = (self.keeping.lead(slot) > 0).then_some(x);
+        self.leaving = (self.plan.prefetch_distance(slot) > 0).then_some(x);
         Ok(offloaded)
     }
 
-    /// Frames that run together in the levels next to the pictures, and how many of the decoder's these are.
+    /// The number of frames that run together in the finest levels, and how many levels of the decoder these are.
     pub(crate) fn at_once(&self) -> (usize, usize) {
-        (self.keeping.at_once, self.keeping.levels)
+        (self.plan.chunk_frames, self.plan.chunk_levels)
     }
 
-    /// Marks the end of a slice of `frames` latent frames.
+    /// Ends a slice of `frames` latent frames.
     pub(crate) fn advance(&mut self, frames: usize) {
         self.leaving = None;
-        self.see(frames);
+        self.count(frames);
     }
 
-    pub(super) fn see(&mut self, frames: usize) {
+    pub(super) fn count(&mut self, frames: usize) {
         self.seen = match (self.seen, frames) {
             (Seen::Nothing, 1) => Seen::FirstFrame,
             _ => Seen::More,
@@ -221,46 +231,53 @@ impl State {
     }
 
     /// Writes the state as a safetensors file.
-    pub fn save(&self, ops: &dyn Ops, to: &mut impl Write, path: &Path) -> Result<()> {
+    pub fn save(&self, ops: &dyn Device, to: &mut impl Write, path: &Path) -> Result<()> {
         let io = |source| Error::Io { path: path.into(), source };
         let names: Vec<String> = self.caches.keys().map(|slot| format!("cache.{slot}")).collect();
         let shapes: Vec<(&str, Shape)> =
-            names.iter().map(String::as_str).zip(self.caches.values().map(|kept| kept.tensor().shape())).collect();
+            names.iter().map(String::as_str).zip(self.caches.values().map(|cache| cache.tensor().shape())).collect();
         let metadata = BTreeMap::from([
             ("seen".to_string(), format!("{:?}", self.seen)),
             ("dtype".to_string(), ops.dtype().to_string()),
         ]);
         to.write_all(&header(&shapes, &metadata)).map_err(io)?;
-        for kept in self.caches.values() {
-            write_values(to, &ops.download(&kept.brought(ops)?)?).map_err(io)?;
+        for cache in self.caches.values() {
+            write_values(to, &ops.download(&cache.on_device(ops)?)?).map_err(io)?;
         }
         Ok(())
     }
 
     /// Reads a state that [`State::save`] wrote on a device of the same type.
-    pub fn restore(ops: &dyn Ops, path: &Path, keeping: CachePlan) -> Result<State> {
+    pub fn restore(ops: &dyn Device, path: &Path, plan: CachePlan) -> Result<State> {
         let file = Safetensors::open(path)?;
-        let stranger = || Error::State(format!("{} is not a clip's state", path.display()));
+        let invalid = || Error::State(format!("{} does not hold the state of a clip", path.display()));
         let seen = match file.metadata("seen") {
             Some("Nothing") => Seen::Nothing,
             Some("FirstFrame") => Seen::FirstFrame,
             Some("More") => Seen::More,
-            _ => return Err(stranger()),
+            _ => return Err(invalid()),
         };
-        let dtype = file.metadata("dtype").ok_or_else(stranger)?;
+        let dtype = file.metadata("dtype").ok_or_else(invalid)?;
         if dtype != ops.dtype().to_string() {
             return Err(Error::State(format!("{} is {dtype}, this run is {}", path.display(), ops.dtype())));
         }
         let mut caches = BTreeMap::new();
         for (name, shape) in file.shapes() {
-            let slot = name.strip_prefix("cache.").and_then(|slot| slot.parse().ok()).ok_or_else(stranger)?;
+            let slot = name.strip_prefix("cache.").and_then(|slot| slot.parse().ok()).ok_or_else(invalid)?;
             let frames = ops.upload(*shape, &file.read(name)?)?;
-            let kept = match keeping.offloaded.contains(&slot) {
-                true => Kept::Offloaded(Offloaded::new(ops.offload(None, &frames, frames.thw().t)?)),
-                false => Kept::Here(frames),
+            let cache = match plan.offloaded.contains(&slot) {
+                true => Cache::Host(HostCache::new(offload(ops, &frames)?)),
+                false => Cache::Device(frames),
             };
-            caches.insert(slot, kept);
+            caches.insert(slot, cache);
         }
-        Ok(State { caches, seen, ..State::kept(keeping) })
+        Ok(State { caches, seen, ..State::with_plan(plan) })
     }
+}
+
+/// The last `frames` frames of an offloaded cache followed by `x`, offloaded. Only frames of `x` are copied.
+fn offload_tail(ops: &dyn Device, cache: Option<&Tensor>, x: &Tensor, frames: usize) -> Result<Tensor> {
+    let (all, last) = (x.thw().t, x.thw().t.min(frames));
+    let last = offload(ops, &x.frames(all - last, last))?;
+    Ok(ops.tail(cache.cloned(), last, frames)?)
 }

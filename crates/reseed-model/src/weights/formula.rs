@@ -1,12 +1,12 @@
-//! Weights from a formula: a model of any size without a file, the same numbers in every language.
+//! Weights from a formula: a model of any size without a file, with the same values in every implementation.
 //!
 //! ```text
-//! h   = FNV-1a 64 of the tensor's name, xor seed · 0x9E3779B97F4A7C15
+//! h   = FNV-1a 64 of the tensor name, xor seed · 0x9E3779B97F4A7C15
 //! r_i = splitmix64 finaliser of h + (i + 1) · 0x9E3779B97F4A7C15
 //! v_i = (r_i >> 40) / 2^23 - 1
 //! ```
-//! Matrices and kernels are v · sqrt(3 / fan in), norm gains 1 + 0.2 v, modulation scales 1 + 0.1 v, biases 0.1 v;
-//! rotary frequencies are what they are. Matrices of layers may be stored in few bits, as public files have them.
+//! Matrices and kernels are v · sqrt(3 / fan in), norm gains 1 + 0.2 v, modulation scales 1 + 0.1 v, biases 0.1 v.
+//! Rotary frequencies are those of the public checkpoints. Matrices of layers can be quantised, as in public files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,33 +19,38 @@ use super::Source;
 use crate::dit::Rope;
 use crate::error::Result;
 
-const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+/// 2^64 divided by the golden ratio.
+const GOLDEN_GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Number `i` of the stream called `name`, in [-1, 1).
+/// Value `i` of the stream with initial state `start`, in [-1, 1).
 fn value(start: u64, i: usize) -> f64 {
-    let mut s = start.wrapping_add((i as u64 + 1).wrapping_mul(GOLDEN));
+    let mut s = start.wrapping_add((i as u64 + 1).wrapping_mul(GOLDEN_GAMMA));
     s = (s ^ (s >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     s = (s ^ (s >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     s ^= s >> 31;
     (s >> 40) as f64 / f64::from(1 << 23) - 1.0
 }
 
+/// Initial state of the stream named `name`.
 fn start(name: &str, seed: u64) -> u64 {
     let fnv = |h: u64, b: u8| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01B3);
-    name.bytes().fold(0xCBF2_9CE4_8422_2325, fnv) ^ seed.wrapping_mul(GOLDEN)
+    name.bytes().fold(0xCBF2_9CE4_8422_2325, fnv) ^ seed.wrapping_mul(GOLDEN_GAMMA)
 }
 
-/// The first `count` numbers of the stream called `name`, in [-1, 1).
+/// The first `count` values of the stream named `name`, in [-1, 1).
 pub fn uniform(name: &str, count: usize, seed: u64) -> Vec<f64> {
     let start = start(name, seed);
     (0..count).map(|i| value(start, i)).collect()
 }
 
-/// A tensor by its name and shape.
+/// Values of a tensor.
 pub fn tensor(name: &str, shape: Shape, seed: u64) -> Vec<f32> {
     if name.ends_with(".rope.freqs") {
-        let known = [Rope::Counted, Rope::Stretched].map(Rope::frequencies);
-        return known.into_iter().find(|f| f.len() == shape.count()).expect("frequencies of a public layout");
+        let known = [Rope::Lang, Rope::Pixel].map(Rope::frequencies);
+        return known
+            .into_iter()
+            .find(|f| f.len() == shape.count())
+            .expect("`.rope.freqs` has the length of a public layout");
     }
     let dims = shape.dims();
     let (scale, offset) = match dims {
@@ -58,7 +63,7 @@ pub fn tensor(name: &str, shape: Shape, seed: u64) -> Vec<f32> {
     (0..shape.count()).into_par_iter().map(|i| (offset + scale * value(start, i)) as f32).collect()
 }
 
-/// A model whose every tensor is [`tensor`].
+/// Weights from the formula.
 pub struct Formula {
     shapes: BTreeMap<String, Shape>,
     metadata: BTreeMap<String, String>,
@@ -68,26 +73,26 @@ pub struct Formula {
 }
 
 impl Formula {
-    /// Tensors of these names and shapes.
+    /// Tensors of these names and shapes, with `groups` as metadata.
     pub fn new(shapes: Vec<(String, Shape)>, groups: usize, seed: u64) -> Formula {
         let metadata = BTreeMap::from([("groups".to_string(), groups.to_string())]);
         let (shapes, path) = (shapes.into_iter().collect(), PathBuf::from("formula weights"));
         Formula { shapes, metadata, seed, path, quant: None }
     }
 
-    /// The same with a word of metadata more.
-    pub fn saying(mut self, key: &str, value: &str) -> Formula {
+    /// Adds a metadata string.
+    pub fn with_metadata(mut self, key: &str, value: &str) -> Formula {
         self.metadata.insert(key.into(), value.into());
         self
     }
 
-    /// The same without a word about groups.
+    /// Tensors of these names and shapes, without metadata.
     pub fn plain(shapes: Vec<(String, Shape)>, seed: u64) -> Formula {
         Formula { metadata: BTreeMap::new(), ..Formula::new(shapes, 1, seed) }
     }
 
-    /// The same with the matrices of layers stored in few bits, where their rows are whole blocks.
-    pub fn stored(self, quant: Quant) -> Formula {
+    /// Quantises the matrices of layers whose rows are a whole number of blocks.
+    pub fn quantized(self, quant: Quant) -> Formula {
         Formula { quant: Some(quant), ..self }
     }
 }
@@ -120,30 +125,32 @@ impl Source for Formula {
     fn numbers(&self, name: &str) -> Result<Numbers> {
         let values = tensor(name, self.shapes[name], self.seed);
         let Some(quant) = self.quant(name) else { return Ok(Numbers::Floats(values)) };
-        let most = (3.0 / self.shapes[name].dims()[1] as f32).sqrt();
-        let blocks = values.par_chunks(quant.block().0).flat_map_iter(|values| block(quant, values, most));
+        let max = (3.0 / self.shapes[name].dims()[1] as f32).sqrt();
+        let blocks = values.par_chunks(quant.block().0).flat_map_iter(|values| quantize_block(quant, values, max));
         Ok(Numbers::Quant(quant, blocks.collect()))
     }
 }
 
-/// A block of values that are `most` at the most: one step from byte to byte, or from nibble to nibble.
-fn block(quant: Quant, values: &[f32], most: f32) -> Vec<u8> {
-    /// Scale and minimum of every sub-block, of 64.
-    const HALF: u8 = 32;
+/// Quantises a block of values in [-max, max] with a fixed scale.
+fn quantize_block(quant: Quant, values: &[f32], max: f32) -> Vec<u8> {
+    /// Scale and minimum of every sub-block, out of 64.
+    const SUB_SCALE: u8 = 32;
     let half = |value: f32| f16::from_f32(value).to_le_bytes();
-    let byte = |value: &f32| (value / most * 127.0).round() as i8 as u8;
-    let nibble = |value: f32| ((value / most + 1.0) * 7.5).round() as u8;
+    let byte = |value: &f32| (value / max * 127.0).round() as i8 as u8;
+    let nibble = |value: f32| ((value / max + 1.0) * 7.5).round() as u8;
     match quant {
-        Quant::Q8_0 => half(most / 127.0).into_iter().chain(values.iter().map(byte)).collect(),
+        Quant::Q8_0 => half(max / 127.0).into_iter().chain(values.iter().map(byte)).collect(),
         Quant::Q4K => {
-            let step = [half(most / 7.5 / f32::from(HALF)), half(most / f32::from(HALF))].concat();
-            // The upper two bits of the last four sub-blocks stand above those of the first four.
-            let scales = [[HALF | HALF >> 4 << 6; 8].as_slice(), &[HALF & 15 | (HALF & 15) << 4; 4]].concat();
+            let step = [half(max / 7.5 / f32::from(SUB_SCALE)), half(max / f32::from(SUB_SCALE))].concat();
+            // The first eight bytes also contain the upper two bits of the last four sub-blocks.
+            let scales =
+                [[SUB_SCALE | SUB_SCALE >> 4 << 6; 8].as_slice(), &[SUB_SCALE & 15 | (SUB_SCALE & 15) << 4; 4]]
+                    .concat();
             let pairs =
                 values.chunks_exact(64).flat_map(|pair| (0..32).map(|i| nibble(pair[i]) | nibble(pair[i + 32]) << 4));
             step.into_iter().chain(scales).chain(pairs).collect()
         }
-        // The upper bits of f16, whose exponent is eight larger.
+        // The upper bits of an f16, whose exponent bias is eight larger.
         Quant::E4m3 => {
             let bits = |value: &f32| f16::from_f32(value / 256.0).to_bits();
             values.iter().map(bits).map(|bits| (bits >> 8 & 0x80 | bits >> 7 & 0x7F) as u8).collect()
@@ -155,26 +162,26 @@ fn block(quant: Quant, values: &[f32], most: f32) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    // From the published formula, evaluated once in Python: numpy 2, float64.
+    // Reference values from the published formula in Python: numpy 2, float64.
     #[test]
-    fn the_stream_is_the_published_one() {
+    fn values_match_the_published_formula() {
         let want = [-0.6390390396118164, 0.2695959806442261, -0.3266117572784424];
         assert_eq!(uniform("encoder.conv_in.weight", 3, 1), want);
     }
 
     #[test]
-    fn few_bits_are_the_same_numbers_to_a_step() {
+    fn quantised_values_are_within_one_step() {
         let name = "blocks.0.attn.proj_out.all.weight";
         let shapes =
             || vec![(name.to_string(), Shape::from([3, 512])), ("txt_in.weight".into(), Shape::from([2, 256]))];
         let exact = Formula::plain(shapes(), 1).read(name).unwrap();
-        let most = (3.0f32 / 512.0).sqrt();
-        for (quant, step) in [(Quant::Q8_0, most / 127.0), (Quant::Q4K, most / 7.5), (Quant::E4m3, most / 8.0)] {
-            let formula = Formula::plain(shapes(), 1).stored(quant);
+        let max = (3.0f32 / 512.0).sqrt();
+        for (quant, step) in [(Quant::Q8_0, max / 127.0), (Quant::Q4K, max / 7.5), (Quant::E4m3, max / 8.0)] {
+            let formula = Formula::plain(shapes(), 1).quantized(quant);
             assert_eq!((formula.quant(name), formula.quant("txt_in.weight")), (Some(quant), None));
             let values = formula.read(name).unwrap();
-            let far = exact.iter().zip(&values).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(far <= 1.01 * step && far > 0.1 * step, "{quant:?}: {far} of {step}");
+            let error = exact.iter().zip(&values).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(error <= 1.01 * step && error > 0.1 * step, "{quant:?}: error {error}, step {step}");
         }
     }
 }

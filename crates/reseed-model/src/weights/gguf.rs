@@ -1,4 +1,4 @@
-//! GGUF files of a transformer, read strictly and by pieces like any other weights.
+//! Reader of GGUF files of a transformer. Opening a file reads and validates its header; tensors are read on request.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,42 +12,42 @@ use reseed_ops::{Numbers, Quant, Shape};
 use super::{Source, bytes_at};
 use crate::error::{Error, Result};
 
-/// Added to every name by some converters.
+/// Prefix that some converters add to every name.
 const PREFIX: &str = "model.diffusion_model.";
-/// Before the true shape of a tensor, where the file's own cannot say it.
-const TRUE_SHAPE: &str = "comfy.gguf.orig_shape.";
-/// A tensor that only SeedVR2 transformers have.
-const MARK: &str = "vid_in.proj.weight";
-/// Bytes between starts of tensors, unless the file says otherwise.
-const ALIGNMENT: u64 = 32;
-/// No honest file of ours has more tensors, fields or letters in a name.
-const MOST: u64 = 1 << 20;
-/// Values converted at a time, a multiple of every block.
+/// Key prefix of the original shape of a tensor, for shapes that GGUF cannot represent.
+const ORIGINAL_SHAPE: &str = "comfy.gguf.orig_shape.";
+/// A tensor that identifies SeedVR2 transformers.
+const IDENTIFYING_TENSOR: &str = "vid_in.proj.weight";
+/// Default alignment of tensor data in bytes.
+const DEFAULT_ALIGNMENT: u64 = 32;
+/// Limit of tensors, fields and bytes of a string in a valid file.
+const MAX_COUNT: u64 = 1 << 20;
+/// Values per read, a multiple of every block size.
 const CHUNK: usize = 1 << 18;
 
-/// How a file stores a tensor's values.
+/// Element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum GgmlType {
     F32,
     F16,
     Bf16,
     Quant(Quant),
 }
 
-impl Kind {
-    /// By its number in the file.
-    fn parse(number: u32) -> Option<Kind> {
+impl GgmlType {
+    /// Type by its number in the file.
+    fn parse(number: u32) -> Option<GgmlType> {
         Some(match number {
-            0 => Kind::F32,
-            1 => Kind::F16,
-            8 => Kind::Quant(Quant::Q8_0),
-            12 => Kind::Quant(Quant::Q4K),
-            30 => Kind::Bf16,
+            0 => GgmlType::F32,
+            1 => GgmlType::F16,
+            8 => GgmlType::Quant(Quant::Q8_0),
+            12 => GgmlType::Quant(Quant::Q4K),
+            30 => GgmlType::Bf16,
             _ => return None,
         })
     }
 
-    /// The name of any number that a file may hold.
+    /// Name of a type number, supported or not.
     fn name(number: u32) -> String {
         const NAMES: [&str; 15] = [
             "F32", "F16", "Q4_0", "Q4_1", "Q4_2", "Q4_3", "Q5_0", "Q5_1", "Q8_0", "Q8_1", "Q2_K", "Q3_K", "Q4_K",
@@ -56,33 +56,33 @@ impl Kind {
         NAMES.get(number as usize).map_or_else(|| format!("of type {number}"), |name| name.to_string())
     }
 
-    /// Values of a block and its bytes.
+    /// Values per block and bytes per block.
     fn block(self) -> (usize, usize) {
         match self {
-            Kind::F32 => (1, 4),
-            Kind::F16 | Kind::Bf16 => (1, 2),
-            Kind::Quant(quant) => quant.block(),
+            GgmlType::F32 => (1, 4),
+            GgmlType::F16 | GgmlType::Bf16 => (1, 2),
+            GgmlType::Quant(quant) => quant.block(),
         }
     }
 
-    /// Appends the values of whole blocks.
-    fn widen(self, bytes: &[u8], values: &mut Vec<f32>) {
+    /// Converts whole blocks to f32 and appends them.
+    fn decode(self, bytes: &[u8], values: &mut Vec<f32>) {
         let blocks = bytes.chunks_exact(self.block().1);
         match self {
-            Kind::F32 => values.extend(blocks.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))),
-            Kind::F16 => values.extend(blocks.map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32())),
-            Kind::Bf16 => values.extend(blocks.map(|b| bf16::from_le_bytes([b[0], b[1]]).to_f32())),
-            Kind::Quant(quant) => quant.widen(bytes, values),
+            GgmlType::F32 => values.extend(blocks.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))),
+            GgmlType::F16 => values.extend(blocks.map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32())),
+            GgmlType::Bf16 => values.extend(blocks.map(|b| bf16::from_le_bytes([b[0], b[1]]).to_f32())),
+            GgmlType::Quant(quant) => quant.widen(bytes, values),
         }
     }
 }
 
 struct Entry {
-    kind: Kind,
+    kind: GgmlType,
     start: u64,
 }
 
-/// An open file.
+/// An open GGUF file.
 pub struct Gguf {
     path: PathBuf,
     file: Mutex<File>,
@@ -93,7 +93,7 @@ pub struct Gguf {
 }
 
 impl Gguf {
-    /// Reads and checks everything before the values.
+    /// Opens a file and validates its header.
     pub fn open(path: &Path) -> Result<Gguf> {
         let io = |source| Error::Io { path: path.into(), source };
         let file = File::open(path).map_err(io)?;
@@ -108,11 +108,11 @@ impl Gguf {
             data,
             entries: BTreeMap::new(),
             shapes: BTreeMap::new(),
-            metadata: fields.words,
+            metadata: fields.strings,
         };
-        if !tensors.iter().any(|tensor| stripped(&tensor.name) == MARK) {
+        if !tensors.iter().any(|tensor| stripped(&tensor.name) == IDENTIFYING_TENSOR) {
             let found = gguf.metadata.get("general.architecture").map_or("unknown", String::as_str).to_string();
-            return Err(Error::Architecture { path: path.into(), found });
+            return Err(Error::WrongArchitecture { path: path.into(), found });
         }
         for tensor in tensors {
             gguf.add(tensor, &fields.shapes, fields.alignment, length.saturating_sub(data))?;
@@ -120,25 +120,34 @@ impl Gguf {
         Ok(gguf)
     }
 
-    fn add(&mut self, tensor: Info, shapes: &BTreeMap<String, Vec<u64>>, alignment: u64, available: u64) -> Result<()> {
-        let Info { name, dims, kind, start } = tensor;
-        let wrong = |reason: &str| Error::Gguf { path: self.path.clone(), reason: format!("`{name}` {reason}") };
-        let known = "F32, F16, BF16, Q8_0 or Q4_K";
-        let kind = Kind::parse(kind).ok_or_else(|| Error::WrongType {
+    fn add(
+        &mut self,
+        tensor: TensorInfo,
+        shapes: &BTreeMap<String, Vec<u64>>,
+        alignment: u64,
+        available: u64,
+    ) -> Result<()> {
+        let TensorInfo { name, dims, kind, start } = tensor;
+        let invalid =
+            |reason: &str| Error::InvalidGguf { path: self.path.clone(), reason: format!("`{name}` {reason}") };
+        let supported = "F32, F16, BF16, Q8_0 or Q4_K";
+        let kind = GgmlType::parse(kind).ok_or_else(|| Error::UnsupportedType {
             path: self.path.clone(),
             name: name.clone(),
-            found: Kind::name(kind),
-            known,
+            found: GgmlType::name(kind),
+            supported,
         })?;
         let (values, bytes) = kind.block();
         let count = dims.iter().try_fold(1u64, |total, &dim| total.checked_mul(dim));
         let count = count.filter(|&n| n <= available.saturating_mul(values as u64)).unwrap_or(u64::MAX);
         if !dims.first().is_some_and(|&row| row.is_multiple_of(values as u64)) {
-            return Err(wrong("has rows that are no whole blocks"));
+            return Err(invalid("has rows that are not whole blocks"));
         }
         let end = (count / values as u64).checked_mul(bytes as u64).and_then(|n| n.checked_add(start));
         if !start.is_multiple_of(alignment) || end.is_none_or(|end| end > available) {
-            return Err(wrong("reaches beyond the file, which is cut short or damaged"));
+            return Err(invalid(
+                "extends beyond the end of the file: the file is cut short or damaged; copy or download it again",
+            ));
         }
         let short = stripped(&name).to_string();
         let shape: Vec<u64> = match shapes.get(&name).or_else(|| shapes.get(&short)) {
@@ -146,11 +155,11 @@ impl Gguf {
             None => dims.iter().rev().copied().collect(),
         };
         if shape.len() > 5 || shape.iter().try_fold(1u64, |n, &dim| n.checked_mul(dim)) != Some(count) {
-            return Err(wrong("has another number of values than its original shape"));
+            return Err(invalid("does not have the number of values of its original shape"));
         }
         let shape: Vec<usize> = shape.iter().map(|&dim| dim as usize).collect();
         if self.entries.insert(short.clone(), Entry { kind, start }).is_some() {
-            return Err(wrong("is there twice"));
+            return Err(invalid("occurs twice"));
         }
         self.shapes.insert(short, Shape::from(&shape[..]));
         Ok(())
@@ -185,15 +194,15 @@ impl Source for Gguf {
         while all.len() < count {
             let chunk = &mut chunk[..CHUNK.min(count - all.len()) / values * bytes];
             file.read_exact(chunk).map_err(io)?;
-            entry.kind.widen(chunk, &mut all);
+            entry.kind.decode(chunk, &mut all);
         }
         Ok(all)
     }
 
     fn quant(&self, name: &str) -> Option<Quant> {
         match self.entries[name].kind {
-            Kind::Quant(quant) => Some(quant),
-            Kind::F32 | Kind::F16 | Kind::Bf16 => None,
+            GgmlType::Quant(quant) => Some(quant),
+            GgmlType::F32 | GgmlType::F16 | GgmlType::Bf16 => None,
         }
     }
 
@@ -204,8 +213,8 @@ impl Source for Gguf {
     }
 }
 
-/// A tensor as the header tells of it; dimensions fastest first.
-struct Info {
+/// Header entry of a tensor. The first dimension varies fastest.
+struct TensorInfo {
     name: String,
     dims: Vec<u64>,
     kind: u32,
@@ -216,13 +225,13 @@ struct Info {
 struct Fields {
     tensors: u64,
     alignment: u64,
-    words: BTreeMap<String, String>,
+    strings: BTreeMap<String, String>,
     shapes: BTreeMap<String, Vec<u64>>,
 }
 
-/// A value of the header, as far as anybody here wants to know it.
+/// Value of a metadata field.
 enum Field {
-    Word(String),
+    Text(String),
     Numbers(Vec<u64>),
     Other,
 }
@@ -235,20 +244,21 @@ struct Header<'a> {
 }
 
 impl Header<'_> {
-    fn wrong(&self, reason: impl Into<String>) -> Error {
-        Error::Gguf { path: self.path.into(), reason: reason.into() }
+    fn invalid(&self, reason: impl Into<String>) -> Error {
+        Error::InvalidGguf { path: self.path.into(), reason: reason.into() }
     }
 
-    fn take(&mut self, count: u64) -> Result<()> {
+    /// Advances the position after checking that the file is long enough.
+    fn advance(&mut self, count: u64) -> Result<()> {
         match self.at.checked_add(count) {
             Some(at) if at <= self.length => self.at = at,
-            _ => return Err(self.wrong("the header reaches beyond the end of the file")),
+            _ => return Err(self.invalid("the header extends beyond the end of the file")),
         }
         Ok(())
     }
 
     fn bytes<const N: usize>(&mut self) -> Result<[u8; N]> {
-        self.take(N as u64)?;
+        self.advance(N as u64)?;
         let mut bytes = [0; N];
         self.reader.read_exact(&mut bytes).map_err(|source| Error::Io { path: self.path.into(), source })?;
         Ok(bytes)
@@ -262,47 +272,49 @@ impl Header<'_> {
         Ok(u64::from_le_bytes(self.bytes()?))
     }
 
-    /// A number of things of which there cannot be more than `MOST`.
+    /// Reads a count and checks that it is at most [`MAX_COUNT`].
     fn count(&mut self, what: &str) -> Result<u64> {
         match self.u64()? {
-            count if count <= MOST => Ok(count),
-            count => Err(self.wrong(format!("it claims {count} {what}"))),
+            count if count <= MAX_COUNT => Ok(count),
+            count => Err(self.invalid(format!("its header claims {count} {what}"))),
         }
     }
 
-    fn word(&mut self) -> Result<String> {
-        let count = self.count("letters in a word")?;
-        self.take(count)?;
+    fn string(&mut self) -> Result<String> {
+        let count = self.count("bytes in a string")?;
+        self.advance(count)?;
         let mut bytes = vec![0; count as usize];
         self.reader.read_exact(&mut bytes).map_err(|source| Error::Io { path: self.path.into(), source })?;
-        String::from_utf8(bytes).map_err(|_| self.wrong("a word is not UTF-8"))
+        String::from_utf8(bytes).map_err(|_| self.invalid("a string is not UTF-8"))
     }
 
     fn skip(&mut self, count: u64) -> Result<Field> {
-        self.take(count)?;
+        self.advance(count)?;
         self.reader.seek_relative(count as i64).map_err(|source| Error::Io { path: self.path.into(), source })?;
         Ok(Field::Other)
     }
 
     fn fields(&mut self) -> Result<Fields> {
         if self.length < 4 || &self.bytes::<4>()? != b"GGUF" {
-            return Err(self.wrong("it does not begin with GGUF"));
+            return Err(self.invalid("it does not begin with GGUF"));
         }
         let version = self.u32()?;
         if !(2..=3).contains(&version) {
-            return Err(self.wrong(format!("version {version}; 2 and 3 are known")));
+            return Err(self.invalid(format!("version {version} is not supported; use version 2 or 3")));
         }
-        let mut fields = Fields { tensors: self.count("tensors")?, alignment: ALIGNMENT, ..Fields::default() };
+        let mut fields = Fields { tensors: self.count("tensors")?, alignment: DEFAULT_ALIGNMENT, ..Fields::default() };
         for _ in 0..self.count("fields")? {
-            let key = self.word()?;
+            let key = self.string()?;
             let kind = self.u32()?;
             match self.field(kind)? {
-                Field::Word(word) => drop(fields.words.insert(key, word)),
+                Field::Text(text) => drop(fields.strings.insert(key, text)),
                 Field::Numbers(numbers) => match (key.as_str(), &numbers[..]) {
-                    ("general.alignment", &[n]) if n > 0 && n.is_power_of_two() && n <= MOST => fields.alignment = n,
-                    ("general.alignment", _) => return Err(self.wrong("its alignment is no power of two")),
+                    ("general.alignment", &[n]) if n > 0 && n.is_power_of_two() && n <= MAX_COUNT => {
+                        fields.alignment = n
+                    }
+                    ("general.alignment", _) => return Err(self.invalid("its alignment is not a power of two")),
                     _ => {
-                        if let Some(name) = key.strip_prefix(TRUE_SHAPE) {
+                        if let Some(name) = key.strip_prefix(ORIGINAL_SHAPE) {
                             fields.shapes.insert(name.to_string(), numbers);
                         }
                     }
@@ -315,7 +327,7 @@ impl Header<'_> {
 
     fn field(&mut self, kind: u32) -> Result<Field> {
         match kind {
-            8 => Ok(Field::Word(self.word()?)),
+            8 => Ok(Field::Text(self.string()?)),
             4 | 5 => Ok(Field::Numbers(vec![self.u32()?.into()])),
             9 => self.array(),
             _ => {
@@ -334,7 +346,7 @@ impl Header<'_> {
             }
             8 => {
                 for _ in 0..count {
-                    self.word()?;
+                    self.string()?;
                 }
                 Ok(Field::Other)
             }
@@ -345,24 +357,24 @@ impl Header<'_> {
         }
     }
 
-    /// Bytes of a number.
+    /// Size in bytes of a numeric field type.
     fn size(&self, kind: u32) -> Result<u64> {
         match kind {
             0 | 1 | 7 => Ok(1),
             2 | 3 => Ok(2),
             4..=6 => Ok(4),
             10..=12 => Ok(8),
-            _ => Err(self.wrong(format!("a field of type {kind}"))),
+            _ => Err(self.invalid(format!("unknown field type {kind}"))),
         }
     }
 
-    fn tensor(&mut self) -> Result<Info> {
-        let name = self.word()?;
+    fn tensor(&mut self) -> Result<TensorInfo> {
+        let name = self.string()?;
         let rank = self.u32()?;
         if rank > 4 {
-            return Err(self.wrong(format!("`{name}` has {rank} dimensions")));
+            return Err(self.invalid(format!("`{name}` has {rank} dimensions")));
         }
         let dims = (0..rank).map(|_| self.u64()).collect::<Result<_>>()?;
-        Ok(Info { name, dims, kind: self.u32()?, start: self.u64()? })
+        Ok(TensorInfo { name, dims, kind: self.u32()?, start: self.u64()? })
     }
 }

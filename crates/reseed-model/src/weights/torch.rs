@@ -1,5 +1,5 @@
-//! A single tensor that PyTorch saved: a zip file without compression whose `data.pkl` tells type and shape and whose
-//! `data/0` holds the values. Nothing in it is ever executed.
+//! Reader of a single tensor saved by PyTorch: an uncompressed zip file. The pickle `data.pkl` has its type and shape,
+//! `data/0` its values. The pickle is parsed, never executed.
 
 use std::path::Path;
 
@@ -8,33 +8,33 @@ use reseed_ops::Shape;
 
 use crate::error::{Error, Result};
 
-/// Files of embeddings are less than a megabyte.
-const LARGEST: u64 = 64 << 20;
+/// Limit of the file size. Embeddings have less than one megabyte.
+const MAX_FILE: u64 = 64 << 20;
 
-/// The tensor of a file: its shape and values.
+/// Reads the shape and the values of the tensor in a file.
 pub fn read(path: &Path) -> Result<(Shape, Vec<f32>)> {
     let io = |source| Error::Io { path: path.into(), source };
-    let wrong = |reason: &str| Error::Torch { path: path.into(), reason: reason.into() };
-    if std::fs::metadata(path).map_err(io)?.len() > LARGEST {
-        return Err(wrong("it is too large for one"));
+    let invalid = |reason: &str| Error::InvalidTorchFile { path: path.into(), reason: reason.into() };
+    if std::fs::metadata(path).map_err(io)?.len() > MAX_FILE {
+        return Err(invalid("it has more than 64 MiB"));
     }
     let bytes = std::fs::read(path).map_err(io)?;
-    let entries = entries(&bytes).ok_or_else(|| wrong("it is no zip file, or one that is damaged"))?;
+    let entries = entries(&bytes).ok_or_else(|| invalid("it is not a zip file, or it is damaged"))?;
     let entry = |name: &str| entries.iter().find(|(full, _)| full.ends_with(name)).map(|(_, data)| *data);
-    let pickle = entry("/data.pkl").ok_or_else(|| wrong("it has no data.pkl without compression"))?;
-    let tensor = tensor(pickle).ok_or_else(|| wrong("it holds something other than one tensor"))?;
-    let data = entry(&format!("/data/{}", tensor.key)).ok_or_else(|| wrong("its values are missing"))?;
+    let pickle = entry("/data.pkl").ok_or_else(|| invalid("it has no uncompressed data.pkl"))?;
+    let tensor = tensor(pickle).ok_or_else(|| invalid("it does not contain exactly one tensor"))?;
+    let data = entry(&format!("/data/{}", tensor.key)).ok_or_else(|| invalid("its values are missing"))?;
     let size = match tensor.storage.as_str() {
         "torch BFloat16Storage" | "torch HalfStorage" => 2,
         "torch FloatStorage" => 4,
-        other => return Err(wrong(&format!("its values are {other}; BFloat16, Coder and Float are known"))),
+        other => return Err(invalid(&format!("its values are {other}; save them as bfloat16, float16 or float32"))),
     };
     if entry("/byteorder").is_some_and(|order| order != b"little") {
-        return Err(wrong("its bytes are in the other order"));
+        return Err(invalid("its byte order is not little-endian"));
     }
     let count = tensor.shape.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim)).unwrap_or(usize::MAX);
-    if tensor.shape.len() > 5 || !tensor.dense() || count.checked_mul(size) != Some(data.len()) {
-        return Err(wrong("its shape and its values do not belong together"));
+    if tensor.shape.len() > 5 || !tensor.is_contiguous() || count.checked_mul(size) != Some(data.len()) {
+        return Err(invalid("its shape does not match its values"));
     }
     let values = data.chunks_exact(size).map(|b| match tensor.storage.as_str() {
         "torch BFloat16Storage" => bf16::from_le_bytes([b[0], b[1]]).to_f32(),
@@ -52,7 +52,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?)).ok()
 }
 
-/// Names and contents of the stored entries, by the directory at the file's end.
+/// Names and data of the uncompressed entries in the central directory of the zip file.
 fn entries(bytes: &[u8]) -> Option<Vec<(String, &[u8])>> {
     let end = (0..=bytes.len().checked_sub(22)?).rev().find(|&at| bytes[at..].starts_with(b"PK\x05\x06"))?;
     let (count, mut at) = (u16_at(bytes, end + 10)?, u32_at(bytes, end + 16)?);
@@ -63,19 +63,19 @@ fn entries(bytes: &[u8]) -> Option<Vec<(String, &[u8])>> {
         }
         let (method, size, local) = (u16_at(bytes, at + 10)?, u32_at(bytes, at + 24)?, u32_at(bytes, at + 42)?);
         let (name, extra, comment) = (u16_at(bytes, at + 28)?, u16_at(bytes, at + 30)?, u16_at(bytes, at + 32)?);
-        let word = String::from_utf8(bytes.get(at + 46..at + 46 + name)?.to_vec()).ok()?;
+        let path = String::from_utf8(bytes.get(at + 46..at + 46 + name)?.to_vec()).ok()?;
         at += 46 + name + extra + comment;
         if method == 0 {
-            // The local header repeats the name and has an extra field of its own length.
+            // The local header repeats the name; its extra field has a length of its own.
             let data = local + 30 + u16_at(bytes, local + 26)? + u16_at(bytes, local + 28)?;
-            list.push((word, bytes.get(data..data.checked_add(size)?)?));
+            list.push((path, bytes.get(data..data.checked_add(size)?)?));
         }
     }
     Some(list)
 }
 
-/// A tensor as the pickle describes it.
-struct Saved {
+/// Description of a tensor in the pickle.
+struct SavedTensor {
     storage: String,
     key: String,
     offset: usize,
@@ -83,32 +83,34 @@ struct Saved {
     strides: Vec<usize>,
 }
 
-impl Saved {
-    fn dense(&self) -> bool {
+impl SavedTensor {
+    /// Whether the tensor is contiguous and starts at the first value of its storage.
+    fn is_contiguous(&self) -> bool {
         let mut step = 1;
-        let dense = |(&dim, &stride): (&usize, &usize)| {
-            let right = dim == 1 || stride == step;
+        let contiguous = |(&dim, &stride): (&usize, &usize)| {
+            let expected = dim == 1 || stride == step;
             step = step.saturating_mul(dim);
-            right
+            expected
         };
         self.offset == 0
             && self.shape.len() == self.strides.len()
-            && self.shape.iter().zip(&self.strides).rev().all(dense)
+            && self.shape.iter().zip(&self.strides).rev().all(contiguous)
     }
 }
 
+/// Value on the stack of the pickle machine.
 enum Value {
     Mark,
     Number(usize),
-    Word(String),
+    Text(String),
     Tuple(Vec<Value>),
     Other,
 }
 
 impl Value {
-    fn words(&self) -> Option<Vec<&str>> {
+    fn texts(&self) -> Option<Vec<&str>> {
         let Value::Tuple(items) = self else { return None };
-        Some(items.iter().map(|item| if let Value::Word(word) = item { word } else { "" }).collect())
+        Some(items.iter().map(|item| if let Value::Text(text) = item { text } else { "" }).collect())
     }
 
     fn number(&self) -> Option<usize> {
@@ -121,27 +123,27 @@ impl Value {
     }
 }
 
-/// Longer descriptions are of something else.
-const LONGEST: usize = 4096;
+/// Limit of the pickle length. The description of one tensor is shorter.
+const MAX_PICKLE: usize = 4096;
 
-/// Follows the few instructions that describe a tensor; anything else is not one.
-fn tensor(pickle: &[u8]) -> Option<Saved> {
-    let mut machine = Machine { pickle, at: 0, stack: Vec::new() };
-    while pickle.len() <= LONGEST {
+/// Interprets the opcodes that describe a tensor. Any other opcode is an error.
+fn tensor(pickle: &[u8]) -> Option<SavedTensor> {
+    let mut machine = PickleMachine { pickle, at: 0, stack: Vec::new() };
+    while pickle.len() <= MAX_PICKLE {
         if let Some(arguments) = machine.step()? {
-            return if machine.pickle[machine.at..].ends_with(b".") { saved(&arguments) } else { None };
+            return if machine.pickle[machine.at..].ends_with(b".") { saved_tensor(&arguments) } else { None };
         }
     }
     None
 }
 
-struct Machine<'a> {
+struct PickleMachine<'a> {
     pickle: &'a [u8],
     at: usize,
     stack: Vec<Value>,
 }
 
-impl Machine<'_> {
+impl PickleMachine<'_> {
     fn take(&mut self, count: usize) -> Option<&[u8]> {
         let bytes = self.pickle.get(self.at..self.at.checked_add(count)?)?;
         self.at += count;
@@ -159,30 +161,30 @@ impl Machine<'_> {
         Some(line)
     }
 
-    fn word(&mut self) -> Option<String> {
+    fn text(&mut self) -> Option<String> {
         let length = self.number(4)?;
         String::from_utf8(self.take(length)?.to_vec()).ok()
     }
 
-    /// The last `count` values as one.
+    /// Pops the last `count` values as a tuple.
     fn tuple(&mut self, count: usize) -> Option<Value> {
         let first = self.stack.len().checked_sub(count)?;
         Some(Value::Tuple(self.stack.split_off(first)))
     }
 
-    /// One instruction; the one that makes a tensor returns what it is made of.
+    /// Executes one opcode. The one that builds a tensor returns its arguments.
     fn step(&mut self) -> Option<Option<Value>> {
         let value = match self.number(1)? as u8 {
-            // The version, and notes for later that nobody reads.
+            // PROTO and memo opcodes have no effect here.
             0x80 | b'q' => return self.number(1).map(|_| None),
             b'r' => return self.number(4).map(|_| None),
-            // The storage that the tuple on top names.
+            // BINPERSID: the tuple on the stack describes the storage.
             b'Q' => return Some(None),
             b'K' => Value::Number(self.number(1)?),
             b'M' => Value::Number(self.number(2)?),
             b'J' => Value::Number(self.number(4)?),
-            b'X' => Value::Word(self.word()?),
-            b'c' => Value::Word(format!("{} {}", self.line()?, self.line()?)),
+            b'X' => Value::Text(self.text()?),
+            b'c' => Value::Text(format!("{} {}", self.line()?, self.line()?)),
             b'(' => Value::Mark,
             b')' => Value::Tuple(Vec::new()),
             code @ 0x85..=0x87 => self.tuple(usize::from(code - 0x84))?,
@@ -194,7 +196,7 @@ impl Machine<'_> {
             }
             0x88 | 0x89 => Value::Other,
             b'R' => match (self.stack.pop()?, self.stack.pop()?) {
-                (arguments, Value::Word(word)) if word == "torch._utils _rebuild_tensor_v2" => {
+                (arguments, Value::Text(name)) if name == "torch._utils _rebuild_tensor_v2" => {
                     return Some(Some(arguments));
                 }
                 _ => Value::Other,
@@ -206,12 +208,12 @@ impl Machine<'_> {
     }
 }
 
-/// Storage, offset, shape and strides.
-fn saved(arguments: &Value) -> Option<Saved> {
+/// Parses storage, offset, shape and strides.
+fn saved_tensor(arguments: &Value) -> Option<SavedTensor> {
     let Value::Tuple(items) = arguments else { return None };
     let [storage, offset, shape, strides, ..] = &items[..] else { return None };
-    let &["storage", kind, key, ..] = &storage.words()?[..] else { return None };
-    Some(Saved {
+    let &["storage", kind, key, ..] = &storage.texts()?[..] else { return None };
+    Some(SavedTensor {
         storage: kind.to_string(),
         key: key.to_string(),
         offset: offset.number()?,

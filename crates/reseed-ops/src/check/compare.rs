@@ -1,20 +1,23 @@
 //! How far results may be apart.
 
-use std::sync::Arc;
-
 use super::CheckOps;
 use super::disagreement::{Disagreement, relative_error, summation};
 use super::pair::Pair;
 use crate::error::Result;
-use crate::ops::ConvOutput;
+use crate::operands::ConvOutput;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 impl CheckOps<'_> {
     /// Compares the results of an op that sums `terms` products per value, and goes on with the reference's.
-    pub(super) fn compare(&self, op: &'static str, reference: Tensor, device: Tensor, terms: usize) -> Result<Tensor> {
-        let allowed = 2.0 * self.rounding(&reference) + summation(terms);
-        self.compare_within(op, reference, device, allowed)
+    pub(super) fn compare(&self, op: &'static str, results: [Tensor; 2], terms: usize) -> Result<Tensor> {
+        let allowed = 2.0 * self.rounding(&results[0]) + summation(terms);
+        self.compare_within(op, results, allowed)
+    }
+
+    /// Compares results that must be equal.
+    pub(super) fn exact(&self, op: &'static str, results: [Tensor; 2]) -> Result<Tensor> {
+        self.compare_within(op, results, 0.0)
     }
 
     /// The largest relative error of rounding a value, or an operand of it.
@@ -25,18 +28,17 @@ impl CheckOps<'_> {
     pub(super) fn compare_within(
         &self,
         op: &'static str,
-        reference: Tensor,
-        device: Tensor,
+        [reference, device]: [Tensor; 2],
         allowed: f64,
     ) -> Result<Tensor> {
-        assert_eq!(reference.shape(), device.shape(), "{op}: shapes on {}", self.device.device());
+        assert_eq!(reference.shape(), device.shape(), "{op}: shapes on {}", self.device.name());
         let (a, b) = (self.reference.download(&reference)?, self.device.download(&device)?);
         self.judge(op, reference.shape(), relative_error(&a, &b), allowed);
         let device = match reference.dtype() == self.device.dtype() {
             true => self.device.upload(device.shape(), &a)?,
             false => device,
         };
-        Ok(Tensor::new(reference.shape(), reference.dtype(), Arc::new(Pair { reference, device })))
+        Ok(Pair::tensor([reference, device], false))
     }
 
     pub(super) fn judge(&self, op: &'static str, shape: Shape, error: f64, allowed: f64) {
@@ -46,7 +48,7 @@ impl CheckOps<'_> {
         let agreed = error <= allowed;
         if !agreed {
             let found = Disagreement { stage, op, call, shape, error, allowed };
-            (self.tell)(&found);
+            (self.report)(&found);
             log.found.push(found);
         }
     }
@@ -55,8 +57,7 @@ impl CheckOps<'_> {
     pub(super) fn compare_summed(
         &self,
         op: &'static str,
-        a: ConvOutput,
-        b: ConvOutput,
+        [a, b]: [ConvOutput; 2],
         terms: usize,
         apart: f64,
     ) -> Result<ConvOutput> {
@@ -70,10 +71,10 @@ impl CheckOps<'_> {
         let channels = (a.tensor.channels() / groups) as f64;
         let kernel = 2.0 * self.rounding(&a.tensor) * (apart / 3.0 / channels).sqrt();
         let rounding = values + kernel;
-        let tensor = self.compare(op, a.tensor, b.tensor, terms)?;
+        let tensor = self.compare(op, [a.tensor, b.tensor], terms)?;
         let stats = match (a.stats, b.stats) {
             (Some(a), Some(b)) => {
-                Some(self.compare_within("statistics", a, b, rounding + summation(terms.max(pixels)))?)
+                Some(self.compare_within("statistics", [a, b], rounding + summation(terms.max(pixels)))?)
             }
             (None, None) => None,
             _ => panic!("{op}: only one device returned statistics"),

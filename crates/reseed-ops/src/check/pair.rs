@@ -1,18 +1,25 @@
-//! What a pair of devices holds twice.
+//! Tensors and weights that exist on both devices.
 
 use std::any::Any;
 use std::sync::Arc;
 
-use super::CheckOps;
+use crate::device::Device;
 use crate::error::Result;
-use crate::ops::{Ops, TemporalCache};
+use crate::operands::{ConvOutput, Epilogue};
 use crate::tensor::{Storage, Tensor};
 use crate::weights::Packed;
 
-/// A tensor on both devices.
+/// A tensor on the reference and on the device.
 pub struct Pair {
-    pub reference: Tensor,
-    pub device: Tensor,
+    pub sides: [Tensor; 2],
+    pub offloaded: bool,
+}
+
+impl Pair {
+    pub fn tensor(sides: [Tensor; 2], offloaded: bool) -> Tensor {
+        let [reference, _] = &sides;
+        Tensor::new(reference.shape(), reference.dtype(), Arc::new(Pair { sides, offloaded }))
+    }
 }
 
 impl Storage for Pair {
@@ -24,53 +31,46 @@ impl Storage for Pair {
     }
 }
 
-/// Weights on both devices.
-pub struct PackedPair<T> {
-    pub reference: T,
-    pub device: T,
+/// Weights on the reference and on the device.
+struct PackedPair<T>([T; 2]);
+
+pub fn pack<T: Send + Sync + 'static>(sides: [T; 2]) -> Packed {
+    Arc::new(PackedPair(sides))
 }
 
-pub fn pack<T: Send + Sync + 'static>(reference: T, device: T) -> Packed {
-    Arc::new(PackedPair { reference, device })
+/// One of the two devices, and its part of every operand.
+#[derive(Clone, Copy)]
+pub struct Side<'a> {
+    pub device: &'a dyn Device,
+    /// 0 for the reference, 1 for the device.
+    pub index: usize,
 }
 
-pub fn unpack<T: 'static>(packed: &Packed) -> &PackedPair<T> {
-    packed.downcast_ref().expect("weights must stay on the device that packed them")
-}
-
-/// The same done to both.
-pub fn on_both<T: Send + Sync + 'static>(
-    check: &CheckOps,
-    packed: &Packed,
-    on: impl Fn(&dyn Ops, &T) -> Result<T>,
-) -> Result<Packed> {
-    let both = unpack::<T>(packed);
-    Ok(pack(on(check.reference, &both.reference)?, on(check.device, &both.device)?))
-}
-
-pub fn parts(x: &Tensor) -> (Tensor, Tensor) {
-    let pair: &Pair = x.storage();
-    (pair.reference.view(x.shape(), x.offset()), pair.device.view(x.shape(), x.offset()))
-}
-
-/// The cache on both devices, from one on the pair.
-pub struct CacheParts<'a> {
-    cache: TemporalCache<'a>,
-    frames: Option<(Tensor, Tensor)>,
-}
-
-impl<'a> CacheParts<'a> {
-    pub fn new(cache: TemporalCache<'a>) -> Self {
-        CacheParts { cache, frames: cache.frames().map(parts) }
+impl Side<'_> {
+    pub fn tensor(self, x: &Tensor) -> Tensor {
+        x.storage::<Pair>().sides[self.index].view(x.shape(), x.offset())
     }
 
-    pub fn both(&self) -> (TemporalCache<'_>, TemporalCache<'_>) {
-        match (&self.cache, &self.frames) {
-            (TemporalCache::AfterFirst(_), Some((a, b))) => {
-                (TemporalCache::AfterFirst(a), TemporalCache::AfterFirst(b))
-            }
-            (TemporalCache::Frames(_), Some((a, b))) => (TemporalCache::Frames(a), TemporalCache::Frames(b)),
-            _ => (TemporalCache::Start, TemporalCache::Start),
-        }
+    pub fn optional(self, x: Option<&Tensor>) -> Option<Tensor> {
+        x.map(|x| self.tensor(x))
     }
+
+    pub fn output(self, x: &ConvOutput) -> ConvOutput {
+        ConvOutput { tensor: self.tensor(&x.tensor), stats: self.optional(x.stats.as_ref()) }
+    }
+
+    pub fn epilogue(self, epilogue: &Epilogue) -> Epilogue {
+        Epilogue { residual: self.optional(epilogue.residual.as_ref()), groups: epilogue.groups }
+    }
+
+    pub fn weights<T: 'static>(self, packed: &Packed) -> &T {
+        let pair: &PackedPair<T> = packed.downcast_ref().expect("weights must stay on the device that packed them");
+        &pair.0[self.index]
+    }
+}
+
+/// Runs something on both devices.
+pub fn on_both<'a, T>(devices: [&'a dyn Device; 2], run: impl Fn(Side<'a>) -> Result<T>) -> Result<[T; 2]> {
+    let [reference, device] = devices;
+    Ok([run(Side { device: reference, index: 0 })?, run(Side { device, index: 1 })?])
 }

@@ -2,8 +2,8 @@
 
 use super::Values;
 use crate::check::Disagreement;
+use crate::device::Device;
 use crate::error::Result;
-use crate::ops::Ops;
 use crate::pixels::{Code, Depth, Pixels};
 use crate::shape::{Shape, Thw};
 
@@ -25,22 +25,22 @@ fn codes<C: Code>(count: usize, values: &mut Values) -> Vec<C> {
 }
 
 /// In, and out again; out from beyond the range, and from a frame in the middle.
-pub fn run(ops: &dyn Ops, &(thw, channels): &(Thw, usize), seed: u64) -> Result<()> {
+pub fn run(ops: &dyn Device, &(thw, channels): &(Thw, usize), seed: u64) -> Result<()> {
     let (values, shape) = (&mut Values::new(1000 + seed), Shape::clip(thw, channels));
     let count = shape.count();
     for pixels in [Pixels::U8(codes(count, values)), Pixels::U16(codes(count, values))] {
         let x = ops.upload_pixels(shape, &pixels)?;
-        ops.send_pixels(&x, pixels.depth())?.wait(&mut Pixels::default())?;
+        ops.start_download_pixels(&x, pixels.depth())?.wait(&mut Pixels::default())?;
         let beyond: Vec<f32> = values.take(count).iter().map(|v| 1.25 * v).collect();
         let x = ops.upload(shape, &beyond)?;
-        ops.send_pixels(&x, pixels.depth())?.wait(&mut Pixels::default())?;
-        ops.send_pixels(&x.frames(thw.t / 2, 1), pixels.depth())?.wait(&mut Pixels::default())?;
+        ops.start_download_pixels(&x, pixels.depth())?.wait(&mut Pixels::default())?;
+        ops.start_download_pixels(&x.frames(thw.t / 2, 1), pixels.depth())?.wait(&mut Pixels::default())?;
     }
     Ok(())
 }
 
 /// Values that cannot be compared as others are: infinities, and what is no number.
-pub fn exact(device: &dyn Ops) -> Result<Vec<Disagreement>> {
+pub fn exact(device: &dyn Device) -> Result<Vec<Disagreement>> {
     const PATTERN: [(f32, u8, u16); 7] = [
         (f32::NAN, 0, 0),
         (f32::INFINITY, 255, 65535),
@@ -57,11 +57,18 @@ pub fn exact(device: &dyn Ops) -> Result<Vec<Disagreement>> {
     let mut found = Vec::new();
     for want in [Pixels::U8(eight), Pixels::U16(sixteen)] {
         let mut got = Pixels::default();
-        device.send_pixels(&x, want.depth())?.wait(&mut got)?;
+        device.start_download_pixels(&x, want.depth())?.wait(&mut got)?;
         if got != want {
             let bits = if want.depth() == Depth::Eight { 8 } else { 16 };
             let stage = format!("pixels of {bits} bits beyond the range");
-            found.push(Disagreement { stage, op: "send_pixels", call: 0, shape, error: f64::INFINITY, allowed: 0.0 });
+            found.push(Disagreement {
+                stage,
+                op: "start_download_pixels",
+                call: 0,
+                shape,
+                error: f64::INFINITY,
+                allowed: 0.0,
+            });
         }
     }
     Ok(found)

@@ -4,9 +4,10 @@ use half::f16;
 
 use super::Values;
 use crate::check::{Disagreement, relative_error};
+use crate::device::Device;
 use crate::error::Result;
-use crate::ops::Ops;
 use crate::quant::{Numbers, Quant};
+use crate::residency::{offload, prefetch};
 use crate::shape::Shape;
 use crate::weights::{Linear, LinearData, LinearSpec};
 
@@ -52,7 +53,7 @@ fn stored(quant: Quant, count: usize, values: &mut Values) -> Vec<u8> {
     bytes
 }
 
-fn layer(ops: &dyn Ops, spec: LinearSpec, weight: &Numbers, values: &mut Values) -> Result<Linear> {
+fn layer(ops: &dyn Device, spec: LinearSpec, weight: &Numbers, values: &mut Values) -> Result<Linear> {
     let bias = values.take(spec.d_out);
     ops.linear_weights(spec, &|| Ok(LinearData { weight: weight.clone(), bias: bias.clone() }))
 }
@@ -64,15 +65,15 @@ fn matrix(case: &Case, seed: u64) -> (Quant, Numbers) {
 }
 
 /// Against the definition, at once and by way of the host.
-pub fn linear(ops: &dyn Ops, case: &Case, seed: u64) -> Result<()> {
+pub fn linear(ops: &dyn Device, case: &Case, seed: u64) -> Result<()> {
     let values = &mut Values::new(1100 + seed);
     let Case { rows, spec } = *case;
     let linear = layer(ops, spec, &matrix(case, seed).1, values)?;
     let x = ops.upload(Shape::from([rows, spec.d_in]), &values.take(rows * spec.d_in))?;
     ops.linear(&x, &linear, None)?;
-    let offloaded = ops.offload_linear(&linear)?;
+    let offloaded = offload(ops, &linear)?;
     for _ in 0..2 {
-        ops.linear(&x, &ops.prefetch_linear(&offloaded)?, None)?;
+        ops.linear(&x, &prefetch(ops, &offloaded)?, None)?;
     }
     let residual = ops.upload(Shape::from([rows, spec.d_out]), &values.take(rows * spec.d_out))?;
     ops.linear(&x, &linear, Some(residual))?;
@@ -80,7 +81,7 @@ pub fn linear(ops: &dyn Ops, case: &Case, seed: u64) -> Result<()> {
 }
 
 /// A device must compute the same bytes as from the floats that the matrix stands for.
-pub fn exact(device: &dyn Ops, case: &Case, seed: u64) -> Result<Option<Disagreement>> {
+pub fn exact(device: &dyn Device, case: &Case, seed: u64) -> Result<Option<Disagreement>> {
     let Case { rows, spec: LinearSpec { d_in, d_out, .. } } = *case;
     let (quant, few) = matrix(case, seed);
     let floats = Numbers::Floats(few.clone().floats());

@@ -1,8 +1,9 @@
 //! The ops of a transformer.
 
 use super::Values;
+use crate::device::Device;
 use crate::error::Result;
-use crate::ops::{Ops, Qkv};
+use crate::operands::Qkv;
 use crate::packing::RotaryData;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -17,7 +18,7 @@ const SIZES: &[(usize, usize)] = &[
 ];
 
 /// Every op; stages name the case.
-pub fn run(ops: &dyn Ops) -> Result<()> {
+pub fn run(ops: &dyn Device) -> Result<()> {
     for (i, &(rows, width)) in SIZES.iter().enumerate() {
         ops.stage(&format!("tokens case {i}"));
         rows_of(ops, rows, width, &mut Values::new(700 + i as u64))?;
@@ -33,18 +34,18 @@ pub fn run(ops: &dyn Ops) -> Result<()> {
     Ok(())
 }
 
-fn matrix(ops: &dyn Ops, rows: usize, width: usize, values: &mut Values, scale: f32) -> Result<Tensor> {
+fn matrix(ops: &dyn Device, rows: usize, width: usize, values: &mut Values, scale: f32) -> Result<Tensor> {
     let values: Vec<f32> = values.take(rows * width).iter().map(|v| v * scale).collect();
     ops.upload(Shape::from([rows, width]), &values)
 }
 
-fn vector(ops: &dyn Ops, len: usize, values: &mut Values) -> Result<Vector> {
+fn vector(ops: &dyn Device, len: usize, values: &mut Values) -> Result<Vector> {
     let numbers = values.take(len);
     ops.vector(len, &|| Ok(numbers.clone()))
 }
 
 /// Ops that know rows and channels alone.
-fn rows_of(ops: &dyn Ops, rows: usize, width: usize, values: &mut Values) -> Result<()> {
+fn rows_of(ops: &dyn Device, rows: usize, width: usize, values: &mut Values) -> Result<()> {
     // Small values, so that eps is felt.
     let x = matrix(ops, rows, width, values, 0.01)?;
     let (weight, bias) = (values.take(width), values.take(width));
@@ -80,7 +81,7 @@ const QK_NORM_ROPE: &[QkCase] = &[
 ];
 
 /// Every second token of the first stream, then the second stream twice.
-fn qk_norm_rope(ops: &dyn Ops, case: &QkCase, values: &mut Values) -> Result<()> {
+fn qk_norm_rope(ops: &dyn Device, case: &QkCase, values: &mut Values) -> Result<()> {
     let QkCase { tokens: [first, second], heads, d, frequencies, places } = *case;
     let ends = first as u32..(first + second) as u32;
     let rows: Vec<u32> = (0..first as u32).rev().step_by(2).chain(ends.clone()).chain(ends).collect();
@@ -107,7 +108,7 @@ const GATHER_ROWS: &[(usize, usize, usize)] = &[
     (900, 256, 27), // a mean over many windows
 ];
 
-fn gather_rows(ops: &dyn Ops, &(rows, width, per): &(usize, usize, usize), values: &mut Values) -> Result<()> {
+fn gather_rows(ops: &dyn Device, &(rows, width, per): &(usize, usize, usize), values: &mut Values) -> Result<()> {
     let x = matrix(ops, rows, width, values, 1.0)?;
     let taken: Vec<u32> = (0..rows / per * per).map(|i| (i * 17 % rows) as u32).collect();
     let taken = ops.rows(per, &taken)?;

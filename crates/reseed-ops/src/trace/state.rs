@@ -1,4 +1,4 @@
-//! What a traced run has taken: where its tensors would lie, and when its kernels and copies would be done.
+//! The state of a traced run: addresses of tensors, and end times of ops and copies.
 
 use std::any::Any;
 use std::ops::Range;
@@ -16,99 +16,100 @@ pub struct TraceReport {
     pub live: usize,
     /// Most bytes alive at once, workspace included.
     pub peak: usize,
-    /// Bytes of one piece of memory that holds them all, gaps between them included.
+    /// Bytes of one arena that holds them all, with the gaps between them.
     pub arena: usize,
-    /// Most bytes offloaded in the host's memory at once.
+    /// Most bytes of tensors in host memory at once.
     pub offloaded: usize,
-    /// Bytes copied to be offloaded and prefetched.
+    /// Bytes copied by offloads and prefetches.
     pub copied: usize,
     /// Bytes of weights on the device.
     pub weights: usize,
-    /// Bytes of weights in the host's memory.
+    /// Bytes of weights in host memory.
     pub hosted: usize,
     /// Arithmetic and traffic so far.
     pub cost: Cost,
     /// Ops so far.
     pub ops: usize,
-    /// Nanoseconds that they take.
+    /// Nanoseconds of the run.
     pub time: u64,
-    /// Nanoseconds of these that kernels wait for copies.
+    /// Nanoseconds in which ops wait for copies.
     pub waited: u64,
 }
 
-/// What a device does in a nanosecond.
+/// Operations and bytes per nanosecond of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct SpeedModel {
     /// Multiplications and additions.
     pub flops: u64,
-    /// Bytes that its kernels read and write.
+    /// Bytes that ops read and write.
     pub bytes: u64,
-    /// Bytes that are copied from the host, and as many to it.
+    /// Bytes that are copied in each direction between host and device.
     pub bus: u64,
 }
 
 impl Default for SpeedModel {
-    /// A large card of today.
+    /// A data-centre GPU of 2024.
     fn default() -> SpeedModel {
         SpeedModel { flops: 650_000, bytes: 2_700, bus: 45 }
     }
 }
 
-/// The report, where tensors would lie, and how far each lane of the device has come.
+/// The report, the arena of tensors, and the end times of the copy streams.
 pub struct TraceState {
     pub report: TraceReport,
     pub speed: SpeedModel,
     arena: Arena,
     offloaded: usize,
-    /// Bytes of the place for weights that are rearranged, part of those of the weights.
-    room: usize,
-    /// When the last copy from the host is done.
+    /// Bytes of the shared buffer of repacked weights, part of those of the weights.
+    repacked: usize,
+    /// End of the last copy from the host.
     inward: u64,
-    /// When the last copy to the host is done.
+    /// End of the last copy to the host.
     outward: u64,
-    /// Parts that were given back before a copy had done with them, and when it will have.
+    /// Freed ranges that a copy still uses, and the end of that copy.
     busy: Vec<(Range<usize>, u64)>,
 }
 
 impl TraceState {
     pub fn new(speed: SpeedModel) -> TraceState {
         let (report, arena) = (TraceReport::default(), Arena::new(usize::MAX, usize::MAX));
-        TraceState { report, speed, arena, offloaded: 0, room: 0, inward: 0, outward: 0, busy: Vec::new() }
+        TraceState { report, speed, arena, offloaded: 0, repacked: 0, inward: 0, outward: 0, busy: Vec::new() }
     }
 
-    /// Lays parts of at least so many bytes at the other end of the memory, of which nothing is taken yet.
-    pub fn lay_apart(&mut self, wide: usize) {
-        self.arena = Arena::new(usize::MAX, wide);
+    /// Places buffers of at least `large` bytes at the end of the arena, which must be empty.
+    pub fn place_at_end(&mut self, large: usize) {
+        self.arena = Arena::new(usize::MAX, large);
     }
 
-    /// Counts the place where one layer's weights are rearranged at a time.
-    pub fn rearranged(&mut self, bytes: usize) {
-        let room = self.room.max(bytes);
-        self.report.weights += room - self.room;
-        self.room = room;
+    /// Counts the shared buffer in which the weights of one layer at a time are repacked.
+    pub fn repacked(&mut self, bytes: usize) {
+        let repacked = self.repacked.max(bytes);
+        self.report.weights += repacked - self.repacked;
+        self.repacked = repacked;
     }
 
-    pub fn take(&mut self, bytes: usize) -> usize {
+    /// An address for `bytes` bytes that an op may write.
+    pub fn allocate(&mut self, bytes: usize) -> usize {
         let (at, done) = self.place(bytes);
         self.wait(done);
         at
     }
 
-    /// A place, and when copies that use it will be done.
+    /// An address, and the end of the copies that still use it.
     pub fn place(&mut self, bytes: usize) -> (usize, u64) {
         let report = &mut self.report;
         report.live += bytes;
         report.peak = report.peak.max(report.live);
-        let at = self.arena.take(bytes).expect("an arena without end");
+        let at = self.arena.take(bytes).expect("the arena is unbounded");
         report.arena = self.arena.high();
         self.busy.retain(|&(_, done)| done > self.report.time);
-        let overlaps = |part: &Range<usize>| part.start < at + bytes && at < part.end;
-        let done = self.busy.iter().filter(|(part, _)| overlaps(part)).map(|&(_, done)| done).max();
+        let overlaps = |range: &Range<usize>| range.start < at + bytes && at < range.end;
+        let done = self.busy.iter().filter(|(range, _)| overlaps(range)).map(|&(_, done)| done).max();
         (at, done.unwrap_or(0))
     }
 
-    /// Gives back a part that copies use until `done`.
-    pub fn give(&mut self, at: usize, bytes: usize, done: u64) {
+    /// Frees a range that copies use until `done`.
+    pub fn free(&mut self, at: usize, bytes: usize, done: u64) {
         self.report.live -= bytes;
         self.arena.give(at, bytes);
         if done > self.report.time {
@@ -123,7 +124,7 @@ impl TraceState {
         self.report.time += (cost.flops / self.speed.flops).max(cost.bytes / self.speed.bytes);
     }
 
-    /// Kernels wait until then.
+    /// Ops wait until then.
     pub fn wait(&mut self, until: u64) {
         let waits = until.saturating_sub(self.report.time);
         self.report.time += waits;
@@ -135,34 +136,34 @@ impl TraceState {
         self.wait(self.inward.max(self.outward));
     }
 
-    /// Starts a copy from the host of what is there at `ready`; returns when it is done.
-    pub fn bring(&mut self, bytes: usize, ready: u64) -> u64 {
+    /// Starts a copy from the host at `ready` or later; returns its end.
+    pub fn copy_in(&mut self, bytes: usize, ready: u64) -> u64 {
         self.report.copied += bytes;
         self.inward = self.inward.max(self.report.time).max(ready) + bytes as u64 / self.speed.bus;
         self.inward
     }
 
-    /// Starts a copy to the host; returns when it is done.
-    pub fn leave(&mut self, bytes: usize) -> u64 {
+    /// Starts a copy to the host; returns its end.
+    pub fn copy_out(&mut self, bytes: usize) -> u64 {
         self.report.copied += bytes;
         self.outward = self.outward.max(self.report.time) + bytes as u64 / self.speed.bus;
         self.outward
     }
 
-    /// Counts bytes of the host's memory.
+    /// Counts bytes of tensors in host memory.
     pub fn offload(&mut self, bytes: usize) {
         self.offloaded += bytes;
         self.report.offloaded = self.report.offloaded.max(self.offloaded);
     }
 }
 
-/// A tensor's place.
+/// A range of the arena.
 pub struct TracedBuffer {
     pub at: usize,
     pub bytes: usize,
-    /// When the copy that fills it is done.
+    /// End of the copy that fills it.
     pub ready: u64,
-    /// When the copy that reads it is done.
+    /// End of the copy that reads it.
     pub leaving: AtomicU64,
     pub state: Arc<Mutex<TraceState>>,
 }
@@ -170,15 +171,15 @@ pub struct TracedBuffer {
 impl Drop for TracedBuffer {
     fn drop(&mut self) {
         let done = self.ready.max(self.leaving.load(Ordering::Relaxed));
-        lock(&self.state).give(self.at, self.bytes, done);
+        lock(&self.state).free(self.at, self.bytes, done);
     }
 }
 
-/// A tensor in the host's memory, there from `ready` on.
+/// A tensor in host memory, complete at `ready`.
 pub struct Offloaded {
     pub bytes: usize,
-    /// Bytes that are copied to bring it: frames that are the same come once.
-    pub comes: usize,
+    /// Bytes that a prefetch copies from the host: repeated frames once.
+    pub copied: usize,
     pub ready: u64,
     pub state: Arc<Mutex<TraceState>>,
 }

@@ -1,20 +1,19 @@
-//! What a device takes beside operands.
+//! The workspace of ops.
 
 use crate::tensor::Tensor;
 use crate::weights::{ConvSpec, LinearSpec, UpsampleSpec};
 
-/// An op as far as the memory that a device needs beside its operands depends on it.
+/// An op, as far as its workspace depends on it.
 pub enum Work<'a> {
-    /// A convolution, and how many output frames read the clip's first frame through several taps.
+    /// A convolution, and the number of output frames that read the clip's first frame through several taps.
     Conv(&'a ConvSpec, usize),
-    /// An upsampler, and how many input frames, if the clip starts there.
+    /// An upsampler, and the number of its input frames if the clip starts with them, else zero.
     Upsample(&'a UpsampleSpec, usize),
-    /// A convolution's weights as its kernel reads them, where that is made of them next to their use; one place serves all
-    /// layers.
-    Rearranged(&'a ConvSpec),
-    /// Statistics of that many groups of a tensor that has just been made.
+    /// The weights of a convolution in a second layout that is computed before each use; all layers share one buffer.
+    Repacked(&'a ConvSpec),
+    /// Statistics of that many groups of a result.
     Stats(&'a Tensor, usize),
-    /// Attention over at most `longest` tokens of heads `width` wide.
+    /// Attention over at most `longest` tokens with heads of `width` channels.
     Attention {
         /// Tokens of the longest sequence.
         longest: usize,
@@ -23,12 +22,12 @@ pub enum Work<'a> {
     },
     /// A linear layer.
     Linear(&'a LinearSpec),
-    /// So many bytes of codes on their way in or out.
+    /// An upload or download of that many bytes of pixels.
     Pixels(usize),
 }
 
-/// Bytes that a device takes for an op beside its operands.
+/// Bytes of workspace that a device allocates for an op.
 pub type Workspace = Box<dyn Fn(&Work) -> usize + Send + Sync>;
 
-/// Whether a device applies the norm before a convolution to what that reads.
-pub(super) type OnLoad = Box<dyn Fn(&ConvSpec) -> bool + Send + Sync>;
+/// Whether a device fuses the norm into a convolution of an image.
+pub(super) type FusesNorm = Box<dyn Fn(&ConvSpec) -> bool + Send + Sync>;

@@ -1,4 +1,4 @@
-//! Golden cases of the transformer.
+//! Golden tests of the diffusion transformer.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use reseed_model::dit::{B3, B7, Config};
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_ops::{Ops, Precision, Shape, Tensor, Thw};
+use reseed_ops::{Device, Precision, Shape, Tensor, Thw};
 
 use super::{Clip, golden_path};
 
@@ -30,33 +30,33 @@ pub const NAMES: &[&str] = &[
 ];
 
 /// A golden file of the DiT.
-pub struct Golden {
+pub struct DitGolden {
     pub name: String,
     pub config: Config,
     pub seed: u64,
-    /// Whether the output is the restored latent instead of the velocity.
+    /// Whether the output is the restored latent; otherwise it is the velocity.
     pub sample: bool,
-    /// Frames of noise, then frames of condition.
+    /// The frames of the noise, followed by the frames of the condition.
     pub latents: Clip,
     pub text: Vec<f32>,
     pub output: Clip,
 }
 
-impl Golden {
-    pub fn open(name: &str) -> Golden {
-        Golden::read(&golden_path(&format!("../dit/{name}")))
+impl DitGolden {
+    pub fn open(name: &str) -> DitGolden {
+        DitGolden::read(&golden_path("dit", name))
     }
 
-    pub fn read(path: &Path) -> Golden {
+    pub fn read(path: &Path) -> DitGolden {
         let file = Safetensors::open(path).unwrap();
         let case: serde_json::Value = serde_json::from_str(file.metadata("case").unwrap()).unwrap();
         let layout = if case["kind"] == "3b" { B3 } else { B7 };
         let sample = case["op"] == "sample";
         let latents = match sample {
-            true => joined(Clip::read(&file, "noise"), Clip::read(&file, "condition")),
-            false => parted(&Clip::read(&file, "input")),
+            true => concat(Clip::read(&file, "noise"), Clip::read(&file, "condition")),
+            false => split_channels(&Clip::read(&file, "input")),
         };
-        Golden {
+        DitGolden {
             name: path.file_stem().unwrap().to_string_lossy().into(),
             config: Config::tiny(layout, case["layers"].as_u64().unwrap() as usize),
             seed: case["seed"].as_u64().unwrap(),
@@ -71,7 +71,7 @@ impl Golden {
         Formula::plain(self.config.tensors(), self.seed)
     }
 
-    pub fn run(&self, ops: &dyn Ops, dit: &Dit) -> Vec<f32> {
+    pub fn run(&self, ops: &dyn Device, dit: &Dit) -> Vec<f32> {
         let latents = self.latents.upload(ops, 0..self.latents.t);
         let text = text(ops, &dit.config, &self.text);
         let latent = Thw::new(self.output.t, self.output.plane.h, self.output.plane.w);
@@ -84,29 +84,30 @@ impl Golden {
     }
 }
 
-/// Relative error of a correct run with operands and results of a precision.
+/// Bound on the relative error of a correct run at `precision`.
 pub fn allowed(precision: Precision) -> f64 {
     match precision {
-        // Sums of a few hundred f32 products, a dozen times in a row.
+        // About a dozen consecutive sums of a few hundred f32 products.
         Precision::F32 => 2e-5,
-        // In bf16 each value is rounded to 8 bits some twenty times a layer; the published policy is 0.6% away from f32.
-        // Others round as much less as their steps are finer.
+        // In bf16 each layer rounds a value to 8 bits about twenty times; the published precision policy differs from
+        // f32 by 0.6%. The bound of the other precisions scales with their unit roundoff.
         other => 1e-2 * f64::from(other.rounding() / Precision::Bf16.rounding()),
     }
 }
 
-pub fn text(ops: &dyn Ops, config: &Config, values: &[f32]) -> Tensor {
+pub fn text(ops: &dyn Device, config: &Config, values: &[f32]) -> Tensor {
     ops.upload(Shape::from([values.len() / config.text_width, config.text_width]), values).unwrap()
 }
 
-fn joined(mut noise: Clip, condition: Clip) -> Clip {
+/// Concatenates noise and condition in time.
+fn concat(mut noise: Clip, condition: Clip) -> Clip {
     noise.t += condition.t;
     noise.values.extend(condition.values);
     noise
 }
 
-/// From pixels of noise, condition and a one.
-fn parted(input: &Clip) -> Clip {
+/// Converts pixels `[noise, condition, 1]` to the frames of the noise followed by the frames of the condition.
+fn split_channels(input: &Clip) -> Clip {
     let latent = input.channels / 2;
     let part = |first: usize| Clip {
         channels: latent,
@@ -114,5 +115,5 @@ fn parted(input: &Clip) -> Clip {
         ..*input
     };
     assert!(input.values.chunks_exact(input.channels).all(|pixel| pixel[2 * latent] == 1.0));
-    joined(part(0), part(latent))
+    concat(part(0), part(latent))
 }

@@ -1,4 +1,4 @@
-//! Jobs without files: frames from a list, frames to a list.
+//! Jobs without files: a source that reads frames from memory and a sink that collects them in memory.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,113 +12,119 @@ use reseed_model::weights::formula::Formula;
 use reseed_model::{Config, Vae};
 use reseed_ops::DType;
 
-/// A device and a small VAE.
-pub struct SmallVae {
+/// A CPU device and a VAE with few channels.
+pub struct TinyVae {
     pub ops: CpuOps,
     pub vae: Vae,
 }
 
-impl SmallVae {
-    pub fn new() -> SmallVae {
+impl Default for TinyVae {
+    fn default() -> TinyVae {
         let ops = CpuOps::new(DType::F32, Some(2)).unwrap();
         let config = Config::tiny();
         let vae = Vae::load(&ops, &Formula::new(config.tensors(), config.groups, 1)).unwrap();
-        SmallVae { ops, vae }
+        TinyVae { ops, vae }
+    }
+}
+
+impl TinyVae {
+    pub fn new() -> TinyVae {
+        TinyVae::default()
     }
 
-    /// Runs frames through a job and gives what it wrote, if it finished.
+    /// Runs a job on `frames`; returns the written frames, or none if the job failed.
     pub fn run(&self, settings: Settings, step: &dyn Step, frames: &[Frame]) -> (Result<Report>, Vec<Frame>) {
-        self.run_with(settings, step, Film::new(frames), &mut ())
+        self.run_with(settings, step, MemorySource::new(frames), &mut ())
     }
 
     pub fn run_with(
         &self,
         settings: Settings,
         step: &dyn Step,
-        film: Film,
+        source: MemorySource,
         observer: &mut dyn Observer,
     ) -> (Result<Report>, Vec<Frame>) {
-        self.resume(Checkpoint::default(), settings, step, film, observer)
+        self.resume(Checkpoint::default(), settings, step, source, observer)
     }
 
-    /// The same from a point on; gives what is written from there.
+    /// Resumes a job from a checkpoint; returns the frames written after it.
     pub fn resume(
         &self,
         from: Checkpoint,
         settings: Settings,
         step: &dyn Step,
-        film: Film,
+        source: MemorySource,
         observer: &mut dyn Observer,
     ) -> (Result<Report>, Vec<Frame>) {
-        self.keeping((None, from), settings, step, film, (observer, None))
+        self.resume_with_store((None, from), settings, step, source, (observer, None))
     }
 
-    /// The same with a place for what the networks make.
-    pub fn keeping(
+    /// Resumes a job from a checkpoint and the results in a batch store.
+    pub fn resume_with_store(
         &self,
-        (keep, from): (Option<&dyn BatchStore>, Checkpoint),
+        (store, from): (Option<&dyn BatchStore>, Checkpoint),
         settings: Settings,
         step: &dyn Step,
-        film: Film,
+        source: MemorySource,
         (observer, recorder): (&mut dyn Observer, Option<&mut dyn Recorder>),
     ) -> (Result<Report>, Vec<Frame>) {
-        let size = settings.output(film.info()).unwrap().size;
+        let size = settings.output(source.info()).unwrap().size;
         let model = Model { vae: &self.vae, step };
-        let upscaler = Upscaler::new(&self.ops, model, settings, RunPlan::default()).storing(keep);
-        show(&upscaler, size, film, (from, observer, recorder))
+        let upscaler = Upscaler::new(&self.ops, model, settings, RunPlan::default()).storing(store);
+        run_job(&upscaler, size, source, (from, observer, recorder))
     }
 }
 
-/// Runs a job whose result has that size and gives what it wrote, if it finished.
-pub fn show(
+/// Runs a job with output frames of `size`; returns the written frames, or none if the job failed.
+pub fn run_job(
     upscaler: &Upscaler,
     size: Size,
-    mut film: Film,
+    mut source: MemorySource,
     (from, observer, recorder): (Checkpoint, &mut dyn Observer, Option<&mut dyn Recorder>),
 ) -> (Result<Report>, Vec<Frame>) {
-    let (screen, finished) = screen(&film, size);
-    let report = upscaler.resume(from, &mut film, screen, (observer, recorder));
+    let (sink, finished) = memory_sink(&source, size);
+    let report = upscaler.resume(from, &mut source, sink, (observer, recorder));
     let frames = finished.lock().unwrap().take();
-    assert_eq!(report.is_ok(), frames.is_some(), "a job is done when its sink is finished");
+    assert_eq!(report.is_ok(), frames.is_some(), "only a successful job finishes its sink");
     (report, frames.unwrap_or_default())
 }
 
-/// A transformer that leaves its input as it is.
+/// A transformer step that returns the condition.
 pub fn identity(condition: &Latent, noise: &Latent) -> reseed_model::Result<Latent> {
     assert_eq!((condition.thw, condition.channels()), (noise.thw, noise.channels()));
     Ok(condition.clone())
 }
 
-/// How many frames were read and written.
+/// Numbers of frames read and written.
 #[derive(Default)]
-pub struct Counts {
+pub struct FrameCounts {
     pub read: AtomicUsize,
     pub written: AtomicUsize,
-    /// Most frames that were read and not yet written.
-    pub most: AtomicUsize,
-    /// Whether nothing can be written.
+    /// Largest number of frames that were read and not yet written.
+    pub peak: AtomicUsize,
+    /// Whether the sink fails on every write.
     pub unwritable: AtomicBool,
 }
 
-/// Frames from a list, or made one by one.
-pub struct Film {
+/// A source of frames from a list or from a function of the frame index.
+pub struct MemorySource {
     info: Info,
     frame: Box<dyn Fn(usize) -> reseed_media::Result<Option<Frame>> + Send>,
-    pub counts: Arc<Counts>,
+    pub counts: Arc<FrameCounts>,
 }
 
-impl Film {
-    pub fn new(frames: &[Frame]) -> Film {
+impl MemorySource {
+    pub fn new(frames: &[Frame]) -> MemorySource {
         let frames = frames.to_vec();
         let (size, depth) = frames.first().map_or((Size { h: 16, w: 16 }, Depth::Eight), |f| (f.size, f.depth()));
-        Film::made(size, depth, move |i| Ok(frames.get(i).cloned()))
+        MemorySource::from_fn(size, depth, move |i| Ok(frames.get(i).cloned()))
     }
 
-    pub fn made(
+    pub fn from_fn(
         size: Size,
         depth: Depth,
         frame: impl Fn(usize) -> reseed_media::Result<Option<Frame>> + Send + 'static,
-    ) -> Film {
+    ) -> MemorySource {
         let info = Info {
             size,
             frames: None,
@@ -129,11 +135,11 @@ impl Film {
             names: Vec::new(),
             icc: None,
         };
-        Film { info, frame: Box::new(frame), counts: Arc::default() }
+        MemorySource { info, frame: Box::new(frame), counts: Arc::default() }
     }
 }
 
-impl Source for Film {
+impl Source for MemorySource {
     fn info(&self) -> &Info {
         &self.info
     }
@@ -142,43 +148,37 @@ impl Source for Film {
         let frame = (self.frame)(self.counts.read.load(Ordering::SeqCst))?;
         if frame.is_some() {
             let read = self.counts.read.fetch_add(1, Ordering::SeqCst) + 1;
-            self.counts.most.fetch_max(read - self.counts.written.load(Ordering::SeqCst), Ordering::SeqCst);
+            self.counts.peak.fetch_max(read - self.counts.written.load(Ordering::SeqCst), Ordering::SeqCst);
         }
         Ok(frame)
     }
 }
 
-/// The frames of a finished job.
-pub type Finished = Arc<Mutex<Option<Vec<Frame>>>>;
+/// The frames of a finished sink; `None` until then.
+pub type FinishedFrames = Arc<Mutex<Option<Vec<Frame>>>>;
 
-/// A sink for frames of that size, and where they are once it is finished.
-pub fn screen(film: &Film, size: Size) -> (Box<dyn Sink>, Finished) {
-    let screen = Screen { film: film.counts.clone(), size, ..Screen::default() };
-    let finished = screen.finished.clone();
-    (Box::new(screen), finished)
+/// A sink for frames of `size` that updates the counts of `source`, and its frames once it is finished.
+pub fn memory_sink(source: &MemorySource, size: Size) -> (Box<dyn Sink>, FinishedFrames) {
+    let finished = FinishedFrames::default();
+    let sink = MemorySink { counts: source.counts.clone(), size, frames: Vec::new(), finished: finished.clone() };
+    (Box::new(sink), finished)
 }
 
-/// Frames to a list, which is there once it is finished.
-struct Screen {
-    film: Arc<Counts>,
+/// Collects frames in memory and publishes them when it is finished.
+struct MemorySink {
+    counts: Arc<FrameCounts>,
     size: Size,
     frames: Vec<Frame>,
-    finished: Finished,
+    finished: FinishedFrames,
 }
 
-impl Default for Screen {
-    fn default() -> Screen {
-        Screen { film: Arc::default(), size: Size { h: 0, w: 0 }, frames: Vec::new(), finished: Arc::default() }
-    }
-}
-
-impl Sink for Screen {
+impl Sink for MemorySink {
     fn write(&mut self, frame: &Frame) -> reseed_media::Result<()> {
         assert_eq!(frame.size, self.size);
-        if self.film.unwritable.load(Ordering::SeqCst) {
-            return Err(reseed_media::Error::FolderNotEmpty { path: PathBuf::from("screen") });
+        if self.counts.unwritable.load(Ordering::SeqCst) {
+            return Err(reseed_media::Error::FolderNotEmpty { path: PathBuf::from("memory") });
         }
-        self.film.written.fetch_add(1, Ordering::SeqCst);
+        self.counts.written.fetch_add(1, Ordering::SeqCst);
         self.frames.push(frame.clone());
         Ok(())
     }
@@ -189,7 +189,7 @@ impl Sink for Screen {
     }
 }
 
-/// A file that cannot be read.
+/// The error of a source that cannot be read.
 pub fn unreadable() -> reseed_media::Error {
-    reseed_media::Error::Truncated { path: PathBuf::from("film"), frame: 3 }
+    reseed_media::Error::Truncated { path: PathBuf::from("memory"), frame: 3 }
 }

@@ -1,44 +1,45 @@
-//! Gives values the distribution of others: the i-th smallest becomes the i-th smallest of the target. Equal values rank
-//! in the order of their pixels.
+//! Exact histogram matching (rank matching): the i-th smallest value becomes the i-th smallest value of the target.
+//! Equal values rank in pixel order.
 //!
-//! Values are whole steps of 2⁻²⁴ of their range, which is less than rounding has left of them. Nothing is compared. A
-//! chunk's values are dealt into buckets by the upper half of their bits; bucket by bucket, the lower halves are counted,
-//! which says every value's rank; and a chunk takes its results back out of the buckets in the order in which it dealt. All
-//! of this happens in a core's cache and gives the same for any number of threads.
+//! The sort is a radix sort without comparisons. Values are quantised to 24-bit keys, a step below the rounding error
+//! that they carry. Each chunk is scattered into buckets by the upper 12 bits of its keys. In each bucket, a counting
+//! sort of the lower 12 bits gives the rank of every key. A chunk then gathers its results in the order of the scatter.
+//! The work stays in the cache of a core, and the result does not depend on the number of threads.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use rayon::prelude::*;
 use reseed_media::wide;
 
-/// Values of a chunk: it and its buckets fit into a core's second-level cache.
+/// Values per chunk: a chunk and its buckets fit into the L2 cache of a core.
 pub const CHUNK: usize = 1 << 16;
-const HALF: u32 = 12;
-const BUCKETS: usize = 1 << HALF;
-const LAST: f32 = ((1 << (2 * HALF)) - 1) as f32;
-/// Buckets with fewer values than this are sorted rather than counted.
-const FEW: usize = 256;
+/// Bits per radix digit.
+const DIGIT_BITS: u32 = 12;
+const BUCKETS: usize = 1 << DIGIT_BITS;
+const MAX_KEY: f32 = ((1 << (2 * DIGIT_BITS)) - 1) as f32;
+/// Buckets with fewer values than this use a comparison sort.
+const SMALL_BUCKET: usize = 256;
 
-/// A range that values lie in, as whole numbers.
+/// Converts values of a range to 24-bit keys and back.
 #[derive(Clone, Copy)]
-pub struct Steps {
+pub struct Quantizer {
     low: f32,
-    /// Steps of one.
+    /// Keys per unit.
     scale: f32,
 }
 
-impl Steps {
-    /// From `low` to `high`.
-    pub const fn new(low: f32, high: f32) -> Steps {
-        Steps { low, scale: LAST / (high - low) }
+impl Quantizer {
+    /// Quantisation of values from `low` to `high`.
+    pub const fn new(low: f32, high: f32) -> Quantizer {
+        Quantizer { low, scale: MAX_KEY / (high - low) }
     }
 
     #[inline(always)]
     fn key(self, value: f32) -> u32 {
-        // The larger of 0 and what is no number is 0.
-        let steps = ((value - self.low) * self.scale).max(0.0);
-        // SAFETY: a number between 0 and LAST. A checked conversion would be done value by value.
-        unsafe { steps.min(LAST).to_int_unchecked::<i32>() as u32 }
+        // f32::max returns 0 for NaN.
+        let key = ((value - self.low) * self.scale).max(0.0);
+        // SAFETY: the value is a number from 0 to MAX_KEY. A checked conversion would not vectorise.
+        unsafe { key.min(MAX_KEY).to_int_unchecked::<i32>() as u32 }
     }
 
     #[inline(always)]
@@ -48,36 +49,37 @@ impl Steps {
 }
 
 wide! {
-    fn keys_of(values: &[f32], steps: Steps, keys: &mut [u32]) {
-        keys.iter_mut().zip(values).for_each(|(key, value)| *key = steps.key(*value));
+    fn keys_of(values: &[f32], quantizer: Quantizer, keys: &mut [u32]) {
+        keys.iter_mut().zip(values).for_each(|(key, value)| *key = quantizer.key(*value));
     }
 }
 
 wide! {
-    /// Moves values `share` of the way to those of other keys.
-    fn move_to(keys: &[u32], steps: Steps, share: f32, values: &mut [f32]) {
+    /// value ← (1 - weight) · value + weight · value of the key.
+    fn blend(keys: &[u32], quantizer: Quantizer, weight: f32, values: &mut [f32]) {
         for (value, key) in values.iter_mut().zip(keys) {
-            *value = (1.0 - share) * *value + share * steps.value(*key);
+            *value = (1.0 - weight) * *value + weight * quantizer.value(*key);
         }
     }
 }
 
-/// A chunk's keys, bucket after bucket, within a bucket in the order of their pixels. Buckets are worked on by any thread,
-/// each by one: atomics only let them write side by side.
+/// The keys of a chunk grouped by bucket, in pixel order within a bucket. Different threads work on different buckets;
+/// atomics allow them to write to one vector.
 #[derive(Default)]
-struct Dealt {
+struct Bucketed {
     keys: Vec<AtomicU32>,
     starts: Vec<u32>,
 }
 
-impl Dealt {
-    fn deal(&mut self, values: &[f32], steps: Steps, keys: &mut Vec<u32>) {
+impl Bucketed {
+    /// Scatters the keys of `values` into buckets.
+    fn scatter(&mut self, values: &[f32], quantizer: Quantizer, keys: &mut Vec<u32>) {
         keys.resize(values.len(), 0);
-        keys_of(values, steps, keys);
+        keys_of(values, quantizer, keys);
         self.starts.clear();
         self.starts.resize(BUCKETS + 1, 0);
-        keys.iter().for_each(|key| self.starts[(key >> HALF) as usize] += 1);
-        // Where each bucket ends; dealt from its last to its first, it is left with where it starts.
+        keys.iter().for_each(|key| self.starts[(key >> DIGIT_BITS) as usize] += 1);
+        // Prefix sums give the end of each bucket. The scatter runs backwards and decrements each end to the start.
         let mut end = 0;
         self.starts.iter_mut().for_each(|start| {
             end += *start;
@@ -85,9 +87,9 @@ impl Dealt {
         });
         self.keys.resize_with(keys.len(), AtomicU32::default);
         for &key in keys.iter().rev() {
-            let place = &mut self.starts[(key >> HALF) as usize];
-            *place -= 1;
-            self.keys[*place as usize].store(key, Relaxed);
+            let slot = &mut self.starts[(key >> DIGIT_BITS) as usize];
+            *slot -= 1;
+            self.keys[*slot as usize].store(key, Relaxed);
         }
     }
 
@@ -95,21 +97,21 @@ impl Dealt {
         &self.keys[self.starts[bucket] as usize..self.starts[bucket + 1] as usize]
     }
 
-    /// Moves every value `share` of the way to what stands at its key's place. The buckets are spent.
-    fn take_back(&mut self, values: &mut [f32], steps: Steps, share: f32, keys: &mut Vec<u32>) {
+    /// Blends every value with the replaced key in its slot. Consumes the bucket starts.
+    fn gather(&mut self, values: &mut [f32], quantizer: Quantizer, weight: f32, keys: &mut Vec<u32>) {
         keys.resize(values.len(), 0);
-        keys_of(values, steps, keys);
+        keys_of(values, quantizer, keys);
         for key in keys.iter_mut() {
-            let place = &mut self.starts[(*key >> HALF) as usize];
-            *key = self.keys[*place as usize].load(Relaxed);
-            *place += 1;
+            let slot = &mut self.starts[(*key >> DIGIT_BITS) as usize];
+            *key = self.keys[*slot as usize].load(Relaxed);
+            *slot += 1;
         }
-        move_to(keys, steps, share, values);
+        blend(keys, quantizer, weight, values);
     }
 }
 
-/// For every bucket, how many keys lie in those before it; one more at the end.
-fn ranks(chunks: &[Dealt]) -> Vec<usize> {
+/// The rank of the first key of every bucket, followed by the number of all keys.
+fn bucket_ranks(chunks: &[Bucketed]) -> Vec<usize> {
     let mut ranks = vec![0; BUCKETS + 1];
     for chunk in chunks {
         ranks.iter_mut().zip(&chunk.starts).for_each(|(rank, start)| *rank += *start as usize);
@@ -117,20 +119,20 @@ fn ranks(chunks: &[Dealt]) -> Vec<usize> {
     ranks
 }
 
-fn lower(key: &AtomicU32) -> usize {
+fn lower_digit(key: &AtomicU32) -> usize {
     key.load(Relaxed) as usize % BUCKETS
 }
 
-/// Adds up how often each lower half stands in a bucket.
-fn count(chunks: &[Dealt], bucket: usize, counts: &mut [u32]) {
+/// Adds the histogram of the lower digits of a bucket to `counts`.
+fn count(chunks: &[Bucketed], bucket: usize, counts: &mut [u32]) {
     for chunk in chunks {
-        chunk.bucket(bucket).iter().for_each(|key| counts[lower(key)] += 1);
+        chunk.bucket(bucket).iter().for_each(|key| counts[lower_digit(key)] += 1);
     }
 }
 
-/// All keys in their order.
-fn sort(chunks: &[Dealt], all: &mut Vec<u32>) {
-    let ranks = ranks(chunks);
+/// Sorts all keys into `all`.
+fn sort(chunks: &[Bucketed], all: &mut Vec<u32>) {
+    let ranks = bucket_ranks(chunks);
     all.resize(ranks[BUCKETS], 0);
     let (mut rest, mut buckets) = (&mut all[..], Vec::new());
     for (bucket, count) in ranks.windows(2).map(|pair| pair[1] - pair[0]).enumerate().filter(|(_, count)| *count > 0) {
@@ -139,7 +141,7 @@ fn sort(chunks: &[Dealt], all: &mut Vec<u32>) {
         rest = more;
     }
     let sort = |counts: &mut Vec<u32>, (bucket, out): (usize, &mut [u32])| {
-        if out.len() < FEW {
+        if out.len() < SMALL_BUCKET {
             let keys = chunks.iter().flat_map(|chunk| chunk.bucket(bucket));
             out.iter_mut().zip(keys).for_each(|(to, key)| *to = key.load(Relaxed));
             return out.sort_unstable();
@@ -155,50 +157,51 @@ fn sort(chunks: &[Dealt], all: &mut Vec<u32>) {
     buckets.into_par_iter().for_each_init(|| vec![0; BUCKETS], sort);
 }
 
-/// Replaces every key by that of its rank in `target`.
-fn replace(chunks: &[Dealt], target: &[u32]) {
-    let ranks = ranks(chunks);
-    let (last, last_wanted) = ((ranks[BUCKETS] - 1).max(1) as u64, target.len() as u64 - 1);
-    let wanted = |rank: usize| if last == last_wanted { rank } else { (rank as u64 * last_wanted / last) as usize };
-    let replace = |places: &mut Vec<u32>, bucket: usize| {
-        count(chunks, bucket, places);
+/// Replaces every key by the key of the same rank in the sorted `target`.
+fn replace(chunks: &[Bucketed], target: &[u32]) {
+    let ranks = bucket_ranks(chunks);
+    let (last, last_target) = ((ranks[BUCKETS] - 1).max(1) as u64, target.len() as u64 - 1);
+    let target_rank =
+        |rank: usize| if last == last_target { rank } else { (rank as u64 * last_target / last) as usize };
+    let replace = |offsets: &mut Vec<u32>, bucket: usize| {
+        count(chunks, bucket, offsets);
         let mut next = 0;
-        places.iter_mut().for_each(|place| next += std::mem::replace(place, next));
+        offsets.iter_mut().for_each(|offset| next += std::mem::replace(offset, next));
         for chunk in chunks {
             for key in chunk.bucket(bucket) {
-                let place = &mut places[lower(key)];
-                key.store(target[wanted(ranks[bucket] + *place as usize)], Relaxed);
-                *place += 1;
+                let offset = &mut offsets[lower_digit(key)];
+                key.store(target[target_rank(ranks[bucket] + *offset as usize)], Relaxed);
+                *offset += 1;
             }
         }
-        places.fill(0);
+        offsets.fill(0);
     };
     let filled = (0..BUCKETS).into_par_iter().filter(|&bucket| ranks[bucket] < ranks[bucket + 1]);
     filled.for_each_init(|| vec![0; BUCKETS], replace);
 }
 
-/// Matches ranks, time after time in the same memory.
+/// Rank matching with buffers that are reused from call to call.
 #[derive(Default)]
 pub struct Matcher {
-    values: Vec<Dealt>,
-    target: Vec<Dealt>,
+    values: Vec<Bucketed>,
+    target: Vec<Bucketed>,
     sorted: Vec<u32>,
 }
 
 impl Matcher {
-    /// Moves every value `share` of the way to the one of its rank in the target; where their numbers n and m differ, value
-    /// i of n has the rank floor(i (m-1) / (n-1)). Both come in chunks of at most [`CHUNK`], in the order of their pixels.
-    pub fn run(&mut self, values: Vec<&mut [f32]>, target: &[&[f32]], steps: Steps, share: f32) {
-        self.target.resize_with(target.len(), Dealt::default);
-        let pairs = self.target.par_iter_mut().zip(target);
-        pairs.for_each_init(Vec::new, |keys, (dealt, chunk)| dealt.deal(chunk, steps, keys));
+    /// value ← (1 - weight) · value + weight · target value of the same rank. With n values and m target values, rank i
+    /// of n maps to rank floor(i (m-1) / (n-1)). Both arguments are chunks of at most [`CHUNK`] values in pixel order.
+    pub fn run(&mut self, values: Vec<&mut [f32]>, target: &[&[f32]], quantizer: Quantizer, weight: f32) {
+        self.target.resize_with(target.len(), Bucketed::default);
+        let chunks = self.target.par_iter_mut().zip(target);
+        chunks.for_each_init(Vec::new, |keys, (bucketed, chunk)| bucketed.scatter(chunk, quantizer, keys));
         sort(&self.target, &mut self.sorted);
-        self.values.resize_with(values.len(), Dealt::default);
-        let pairs = self.values.par_iter_mut().zip(&values);
-        pairs.for_each_init(Vec::new, |keys, (dealt, chunk)| dealt.deal(chunk, steps, keys));
+        self.values.resize_with(values.len(), Bucketed::default);
+        let chunks = self.values.par_iter_mut().zip(&values);
+        chunks.for_each_init(Vec::new, |keys, (bucketed, chunk)| bucketed.scatter(chunk, quantizer, keys));
         replace(&self.values, &self.sorted);
-        let pairs = self.values.par_iter_mut().zip(values);
-        pairs.for_each_init(Vec::new, |keys, (dealt, chunk)| dealt.take_back(chunk, steps, share, keys));
+        let chunks = self.values.par_iter_mut().zip(values);
+        chunks.for_each_init(Vec::new, |keys, (bucketed, chunk)| bucketed.gather(chunk, quantizer, weight, keys));
     }
 }
 
@@ -208,26 +211,26 @@ mod tests {
 
     fn matched(values: &[f32], target: &[f32]) -> Vec<f32> {
         let mut matched = values.to_vec();
-        // Steps of an eighth.
-        let steps = Steps::new(-1_048_576.0, LAST / 8.0 - 1_048_576.0);
+        // Eight keys per unit.
+        let quantizer = Quantizer::new(-1_048_576.0, MAX_KEY / 8.0 - 1_048_576.0);
         let target: Vec<&[f32]> = target.chunks(CHUNK).collect();
-        Matcher::default().run(matched.chunks_mut(CHUNK).collect(), &target, steps, 1.0);
+        Matcher::default().run(matched.chunks_mut(CHUNK).collect(), &target, quantizer, 1.0);
         matched
     }
 
     #[test]
-    fn equal_values_rank_in_their_order() {
+    fn equal_values_rank_in_pixel_order() {
         assert_eq!(matched(&[0.5, -0.0, 0.5, -3.0, 0.0], &[1.0, 5.0, 3.0, 2.0, 4.0]), [4.0, 2.0, 5.0, 1.0, 3.0]);
     }
 
     #[test]
-    fn other_numbers_of_values_share_ranks() {
+    fn ranks_are_scaled_when_the_counts_differ() {
         assert_eq!(matched(&[4.0, 3.0, 2.0, 1.0, 0.0], &[-1.0, 0.0, 7.0]), [7.0, 0.0, 0.0, -1.0, -1.0]);
         assert_eq!(matched(&[9.0], &[3.0, 2.0]), [2.0]);
     }
 
     #[test]
-    fn many_chunks_rank_like_one_sort() {
+    fn several_chunks_match_one_comparison_sort() {
         let scattered = |factor: usize| move |i: usize| ((i * factor % 100_003) as f32 - 50_000.0) / 8.0;
         let values: Vec<f32> = (0..2 * CHUNK + 77).map(scattered(7919)).collect();
         let target: Vec<f32> = (0..2 * CHUNK + 77).map(scattered(104_729)).map(|v| 3.0 * v).collect();
@@ -240,10 +243,10 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_a_range_stay_what_they_are() {
-        let steps = Steps::new(0.0, 1.0);
-        assert_eq!([0.0, 1.0].map(|v| steps.value(steps.key(v))), [0.0, 1.0]);
-        let off = |v: f32| (steps.value(steps.key(v)) - v).abs();
-        assert!((0..1000).all(|i| off(i as f32 / 999.0) <= 1.5 / LAST));
+    fn quantization_is_exact_at_the_ends_of_the_range() {
+        let quantizer = Quantizer::new(0.0, 1.0);
+        assert_eq!([0.0, 1.0].map(|v| quantizer.value(quantizer.key(v))), [0.0, 1.0]);
+        let error = |v: f32| (quantizer.value(quantizer.key(v)) - v).abs();
+        assert!((0..1000).all(|i| error(i as f32 / 999.0) <= 1.5 / MAX_KEY));
     }
 }

@@ -1,7 +1,7 @@
-//! Roots without branches or calls, so that the compiler runs them on whole vectors. All are good to a few units in the
-//! last place for normal positive numbers, and give no panic but no sense for others.
+//! Roots without branches or calls, which the compiler can vectorise. The error is a few units in the last place for
+//! positive normal numbers. For other arguments the result is unspecified; there is no panic.
 
-/// x^(1/3): the exponent's third as a first guess, then Halley's step twice.
+/// x^(1/3): an initial guess from a third of the exponent, then two iterations of Halley's method.
 #[inline(always)]
 pub fn cube_root(x: f32) -> f32 {
     let mut y = f32::from_bits(x.to_bits() / 3 + 0x2A51_37A0);
@@ -12,7 +12,7 @@ pub fn cube_root(x: f32) -> f32 {
     y
 }
 
-/// x^(1/5): the exponent's fifth as a first guess, then Newton's step three times.
+/// x^(1/5): an initial guess from a fifth of the exponent, then three iterations of Newton's method.
 #[inline(always)]
 fn fifth_root(x: f32) -> f32 {
     let mut y = f32::from_bits(x.to_bits() / 5 + 0x32C8_2FEB);
@@ -30,7 +30,7 @@ pub fn to_the_2_4(x: f32) -> f32 {
     x * x * (root * root)
 }
 
-/// x^(1/2.4) = x^(1/3) x^(1/12), and the latter is the fourth root of the former.
+/// x^(1/2.4) = x^(1/3) · x^(1/12); x^(1/12) is the fourth root of x^(1/3).
 #[inline(always)]
 pub fn to_the_inverse_2_4(x: f32) -> f32 {
     let root = cube_root(x);
@@ -42,11 +42,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roots_are_as_good_as_their_type() {
+    fn roots_are_accurate_to_a_few_ulps() {
         let worst = |from: f32, root: fn(f32) -> f32, exact: fn(f64) -> f64| {
             let points = (0..200_000).map(|i| from + (4.0 - from) * i as f32 / 200_000.0);
-            let off = |x: f32| (f64::from(root(x)) / exact(f64::from(x)) - 1.0).abs();
-            points.map(off).fold(0.0, f64::max)
+            let error = |x: f32| (f64::from(root(x)) / exact(f64::from(x)) - 1.0).abs();
+            points.map(error).fold(0.0, f64::max)
         };
         let ulp = f64::from(f32::EPSILON);
         assert!(worst(0.001, cube_root, f64::cbrt) < 2.0 * ulp);

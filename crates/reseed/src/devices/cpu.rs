@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use reseed_cpu::{CpuOps, Level};
-use reseed_ops::{Ceiling, Ops, Precision, SpeedModel};
+use reseed_ops::{Ceiling, Precision, SpeedModel};
 
 use super::{ComputeOptions, Device, checked, unknown};
 use crate::error::{Error, Result};
@@ -19,7 +19,7 @@ pub fn open(options: &ComputeOptions) -> Result<Device> {
     let cpu = Arc::new(CpuOps::new(dtype, threads)?);
     let (lanes, tracer, class) = (cpu.threads(), cpu.clone(), format!("cpu {}", cpu.level()));
     let ceiling = options.profile.then(|| Ceiling::measure(&*cpu)).transpose()?;
-    let ops: Arc<dyn Ops> = match &options.check {
+    let ops: Arc<dyn reseed_ops::Device> = match &options.check {
         Some(report) => checked(CpuOps::at(Level::Reference, dtype, threads)?, cpu, report.clone()),
         None => cpu,
     };
@@ -61,7 +61,7 @@ impl Device {
     /// The rates that estimated times are based on, in words.
     pub fn speed(&self) -> String {
         let SpeedModel { flops, bytes, bus } = (self.trace)().speed();
-        let (name, flops) = (self.ops.device(), flops as f64 / 1e3);
+        let (name, flops) = (self.ops.name(), flops as f64 / 1e3);
         match self.gpu {
             Some(_) => format!("{name} at {flops:.0} TFLOP/s, {bytes} GB/s device memory and {bus} GB/s to the host"),
             None => format!("{name} at {flops:.2} TFLOP/s and {bytes} GB/s, as measured now"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use reseed_cpu::CpuOps;
 use reseed_cuda::{CudaOps, Timestamp};
-use reseed_ops::{Ceiling, Ops, Precision};
+use reseed_ops::{Ceiling, Device as _, Precision};
 
 use super::{ComputeOptions, Device, Tuning, checked, unknown};
 use crate::error::Result;
@@ -54,7 +54,7 @@ fn device(cuda: CudaOps, options: &ComputeOptions, warnings: Vec<String>) -> Res
     let cuda = Arc::new(cuda);
     let gpu = cuda.clone();
     let ceiling = options.profile.then(|| Ceiling::measure(&*cuda)).transpose()?;
-    let ops: Arc<dyn Ops> = match &options.check {
+    let ops: Arc<dyn reseed_ops::Device> = match &options.check {
         Some(report) => checked(CpuOps::new(cuda.dtype(), options.threads)?, cuda.clone(), report.clone()),
         None => cuda.clone(),
     };
@@ -66,7 +66,7 @@ fn device(cuda: CudaOps, options: &ComputeOptions, warnings: Vec<String>) -> Res
         gpu: Some(Gpu(cuda.clone())),
         ceiling,
         ops,
-        class: cuda.device(),
+        class: cuda.name(),
         warnings,
     })
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::record::Record;
 use super::store;
-use crate::batch::Start;
+use crate::batch::ShotStart;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 
@@ -94,7 +94,7 @@ impl EarlierRun {
                 held.push((0..count).map(|_| read()).collect::<io::Result<Vec<_>>>().map_err(|_| damaged())?);
             }
         }
-        let shot = Start { batch: get("shot_batch")?, frame: get("shot_frame")? };
+        let shot = ShotStart { batch: get("shot_batch")?, frame: get("shot_frame")? };
         Ok(Checkpoint { batches, frames, lead_in, held, shot })
     }
 }

@@ -14,7 +14,7 @@ use reseed_model::plan::Tiling;
 use reseed_ops::Hw;
 use serde_json::{Map, Value};
 
-use crate::alpha::Range;
+use crate::alpha::AlphaRange;
 use crate::batch::Batching;
 use crate::color::Color;
 use crate::error::{Error, Result};
@@ -36,7 +36,7 @@ const COLORS: [(&str, Color); 6] = [
     ("none", Color::None),
 ];
 const OVERLAPS: [(&str, Overlap); 2] = [("smooth", Overlap::Smooth), ("reference", Overlap::Reference)];
-const RANGES: [(&str, Range); 2] = [("fixed", Range::Fixed), ("guessed", Range::Guessed)];
+const RANGES: [(&str, AlphaRange); 2] = [("fixed", AlphaRange::Fixed), ("inferred", AlphaRange::Inferred)];
 
 /// Names and values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -271,7 +271,7 @@ mod tests {
             latent_noise: 0.1,
             low_band: Some(0.25),
             color: Some(Color::WaveletAdaptive),
-            alpha_range: Range::Guessed,
+            alpha_range: AlphaRange::Inferred,
             vae: VaeSettings { tiling, slice: Some(2) },
         };
         let clip = Clip { start: Some(Duration::from_micros(1_500_000)), end: None };

@@ -5,8 +5,8 @@ use std::path::Path;
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::{Formula, uniform};
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_model::{Config, Folder, Text, dit, nano};
-use reseed_ops::{Ops, Quant, Shape};
+use reseed_model::{Config, ModelFolder, TextEmbedding, dit, nano};
+use reseed_ops::{Quant, Shape};
 
 use crate::error::{Error, Result};
 use crate::low_band;
@@ -30,7 +30,7 @@ pub struct Weights {
 }
 
 enum Origin {
-    Files(Folder),
+    Files(ModelFolder),
     Embedded,
     Formula,
 }
@@ -46,7 +46,7 @@ impl Weights {
             return Ok(Weights { name: name.into(), vae, dit, origin: Origin::Embedded });
         }
         let path = Path::new(name);
-        let folder = if path.is_dir() { Folder::open(path)? } else { super::folder(name)? };
+        let folder = if path.is_dir() { ModelFolder::open(path)? } else { super::folder(name)? };
         let (vae, dit) = (Box::new(folder.vae()?), folder.dit()?);
         Ok(Weights { name: name.into(), vae, dit, origin: Origin::Files(folder) })
     }
@@ -69,13 +69,13 @@ impl Weights {
         };
         if let Some(layers) = layers {
             // In a network whose last layers share weights, the new last layer shares them too.
-            dit.separate = dit.separate.min(if dit.separate < dit.layers { layers - 1 } else { layers });
+            dit.mm_layers = dit.mm_layers.min(if dit.mm_layers < dit.layers { layers - 1 } else { layers });
             dit.layers = layers;
         }
         let vae = Box::new(Formula::new(vae.tensors(), vae.groups, SEED));
         let dit = Formula::plain(dit.tensors(), SEED);
         let dit = Box::new(match quant {
-            Some(quant) => dit.stored(quant),
+            Some(quant) => dit.quantized(quant),
             None => dit,
         });
         Ok(Weights { name: name.into(), vae, dit, origin: Origin::Formula })
@@ -109,17 +109,19 @@ impl Weights {
     }
 
     /// The text embedding, `width` wide.
-    pub fn text(&self, width: usize) -> reseed_model::Result<Text> {
+    pub fn text(&self, width: usize) -> reseed_model::Result<TextEmbedding> {
         match &self.origin {
             Origin::Files(folder) => folder.text(&*self.dit, width),
-            Origin::Embedded => Ok(Text::within(&*self.dit, width)?.expect("the embedded model has its text")),
+            Origin::Embedded => {
+                Ok(TextEmbedding::from_weights(&*self.dit, width)?.expect("the embedded model has its text"))
+            }
             Origin::Formula => Ok(formula_text(width)),
         }
     }
 
     /// The low band that the model asks for.
     pub fn low_band(&self) -> Result<f32> {
-        Ok(low_band::of(&*self.dit)?)
+        Ok(low_band::default_strength(&*self.dit)?)
     }
 
     /// Whether the model asks for a decoder in f32. Its frames are a small signal on a large constant, and a decoder in
@@ -129,16 +131,21 @@ impl Weights {
     }
 
     /// Loads the networks on their devices: encoder, decoder and transformer.
-    pub fn load(&self, coders: [&dyn Ops; 2], dit_ops: &dyn Ops, residency: NetworkResidency) -> Result<Networks> {
+    pub fn load(
+        &self,
+        coders: [&dyn reseed_ops::Device; 2],
+        dit_ops: &dyn reseed_ops::Device,
+        residency: NetworkResidency,
+    ) -> Result<Networks> {
         let text = |width| self.text(width);
         Networks::load((coders, &*self.vae), (dit_ops, &*self.dit), residency, text)
     }
 }
 
 /// A text of unit variance.
-fn formula_text(width: usize) -> Text {
+fn formula_text(width: usize) -> TextEmbedding {
     let values = uniform("text", TEXT_TOKENS * width, SEED).iter().map(|v| (v * 3f64.sqrt()) as f32).collect();
-    Text { shape: Shape::from([TEXT_TOKENS, width]), values }
+    TextEmbedding { shape: Shape::from([TEXT_TOKENS, width]), values }
 }
 
 /// The weights of a VAE alone: a safetensors file, the embedded one, or `formula:tiny` and `formula:full`.

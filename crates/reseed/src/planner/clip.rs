@@ -1,9 +1,9 @@
 //! How the encoder or the decoder runs a clip within a memory budget.
 
-use reseed_model::budget::{Job, Plan};
-use reseed_model::plan::{CachePlan, Cut, Tile, Tiling, padded_plane, whole_frames};
+use reseed_model::plan::{CachePlan, Tile, TileInput, Tiling, padded_frames, padded_plane};
+use reseed_model::planner::{CoderPlan, CoderPlanner};
 use reseed_model::{Coder, Config, Stream};
-use reseed_ops::{Cost, Hw, Ops};
+use reseed_ops::{Cost, Hw};
 
 use crate::devices::Device;
 use crate::error::{Error, Result};
@@ -38,7 +38,7 @@ pub struct Clip<'a> {
     /// The VAE.
     pub config: &'a Config,
     /// Which of the two.
-    pub cut: Cut,
+    pub cut: TileInput,
     /// Plane of its input.
     pub plane: Hw,
     /// Frames of its input, or a number that stands for many.
@@ -49,10 +49,12 @@ impl<'a> Clip<'a> {
     /// Over `frames` frames of `size`, padded as the model needs them, or over their latents.
     pub fn new(direction: Direction, coder: &'a dyn Coder, config: &'a Config, size: Hw, frames: usize) -> Clip<'a> {
         let (time, factor) = (config.temporal_factor(), config.spatial_factor());
-        let (frames, padded) = (whole_frames(frames, time), padded_plane(size, factor));
+        let (frames, padded) = (padded_frames(frames, time), padded_plane(size, factor));
         let (cut, plane, frames) = match direction {
-            Direction::Encode => (Cut::Pictures, padded, frames),
-            Direction::Decode => (Cut::Latents, Hw::new(padded.h / factor, padded.w / factor), 1 + (frames - 1) / time),
+            Direction::Encode => (TileInput::Frames, padded, frames),
+            Direction::Decode => {
+                (TileInput::Latents, Hw::new(padded.h / factor, padded.w / factor), 1 + (frames - 1) / time)
+            }
         };
         Clip { coder, config, cut, plane, frames }
     }
@@ -62,7 +64,7 @@ impl<'a> Clip<'a> {
 #[derive(Clone, Debug)]
 pub struct ClipPlan {
     /// Slices and caches.
-    pub plan: Plan,
+    pub plan: CoderPlan,
     /// The spatial tiles in pixels, if any.
     pub tiling: Option<Tiling>,
     /// The tiles of the plane.
@@ -105,12 +107,12 @@ impl ClipPlan {
     /// The trace ran the first slices of one tile and its last, which stand for all.
     fn of_clip(&self, traced: u64) -> u64 {
         let tiles = self.tiles.as_ref().map_or(1, Vec::len);
-        (u128::from(traced) * (self.frames * tiles) as u128 / self.plan.frames.max(1) as u128) as u64
+        (u128::from(traced) * (self.frames * tiles) as u128 / self.plan.traced_frames.max(1) as u128) as u64
     }
 
     /// A new stream.
-    pub fn stream<'a>(&self, ops: &'a dyn Ops, coder: &'a dyn Coder, plane: Hw) -> Stream<'a> {
-        Stream::new(ops, coder, plane, &self.plan.keeping).tiled(self.tiles.clone(), self.workers)
+    pub fn stream<'a>(&self, ops: &'a dyn reseed_ops::Device, coder: &'a dyn Coder, plane: Hw) -> Stream<'a> {
+        Stream::new(ops, coder, plane, &self.plan.cache_plan).tiled(self.tiles.clone(), self.workers)
     }
 }
 
@@ -129,7 +131,7 @@ pub fn reserve(device: &Device, settings: &VaeSettings, clips: &[Clip]) -> Resul
 }
 
 pub fn contended(device: &Device) -> Error {
-    Error::Contended { device: device.ops.device(), attempts: ATTEMPTS }
+    Error::Contended { device: device.ops.name(), attempts: ATTEMPTS }
 }
 
 /// Replaces a plan by one with the same slices and less memory, and reserves that; `None` where there is no such plan. The
@@ -144,7 +146,7 @@ pub fn shrink(device: &Device, settings: &VaeSettings, clip: &Clip, plan: &mut C
         *plan = smaller;
         if device.ops.reserve(plan.bytes()).is_ok() {
             tracing::info!(bytes = plan.bytes(), "continuing with less memory");
-            return Some(plan.plan.keeping.clone());
+            return Some(plan.plan.cache_plan.clone());
         }
     }
     None
@@ -193,7 +195,7 @@ fn fitting(
             return Ok(ClipPlan { inexact, ..tiled });
         }
     }
-    Err(Error::OverBudget { device: device.ops.device(), what: "tensors", available: room, needed })
+    Err(Error::OverBudget { device: device.ops.name(), what: "tensors", available: room, needed })
 }
 
 fn clip_plan(
@@ -206,18 +208,18 @@ fn clip_plan(
     let Clip { coder, config, cut, plane, frames } = *clip;
     let tiles = tiling.and_then(|tiling| tiling.tiles(cut, plane, config.spatial_factor()));
     let workers = workers(device.lanes, &tiles, cut);
-    let factor = if cut == Cut::Pictures { config.temporal_factor() } else { 1 };
+    let factor = if cut == TileInput::Frames { config.temporal_factor() } else { 1 };
     let area = |tile: &Tile| Hw::new(tile.rows.len(), tile.columns.len());
     let plane = tiles.iter().flatten().map(area).max_by_key(|area| area.count()).unwrap_or(plane);
-    let job = Job { half: coder, factor, plane, frames };
+    let job = CoderPlanner { coder, temporal_factor: factor, plane, frames };
     let canvas = tiles.as_ref().map_or(0, |_| canvas(device, clip, slice.unwrap_or(LONGEST) * factor));
     let tensors = room.saturating_sub(canvas);
     let mut plan = job.plan(&*device.trace, slice, tensors)?;
-    let others = tiles.as_ref().map_or(0, |tiles| tiles.len() - 1) * plan.kept;
+    let others = tiles.as_ref().map_or(0, |tiles| tiles.len() - 1) * plan.resident_bytes;
     if plan.report.arena + others <= tensors {
         plan.report.arena += others;
     } else if others > 0 {
-        plan = job.plan_apart(&*device.trace, slice, tensors)?;
+        plan = job.plan_fully_offloaded(&*device.trace, slice, tensors)?;
     }
     plan.report.arena += canvas;
     Ok(ClipPlan { plan, tiling, tiles, workers, factor, frames, inexact: None })
@@ -232,8 +234,8 @@ fn canvas(device: &Device, clip: &Clip, frames: usize) -> usize {
 
 /// Tiles that run at the same time. Only tiles of at most 128 pixels per side leave a device idle between layers (5% on
 /// two cores); larger ones would only take more memory.
-fn workers(lanes: usize, tiles: &Option<Vec<Tile>>, cut: Cut) -> usize {
-    let small = if cut == Cut::Pictures { 128 * 128 } else { 16 * 16 };
+fn workers(lanes: usize, tiles: &Option<Vec<Tile>>, cut: TileInput) -> usize {
+    let small = if cut == TileInput::Frames { 128 * 128 } else { 16 * 16 };
     match tiles.as_deref() {
         Some(tiles @ [first, ..]) if first.rows.len() * first.columns.len() <= small => lanes.min(tiles.len()),
         _ => 1,

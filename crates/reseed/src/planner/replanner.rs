@@ -54,7 +54,7 @@ impl Replanner for BudgetReplanner<'_> {
             *bytes = schedule.bytes();
             if device.ops.reserve(*bytes).is_ok() {
                 let (vae, layers) = (schedule.vae_plan(), schedule.prefetched_layers(self.residency));
-                return Some(Replan { vae, layers, device: device.ops.device(), bytes: *bytes });
+                return Some(Replan { vae, layers, device: device.ops.name(), bytes: *bytes });
             }
         }
         None

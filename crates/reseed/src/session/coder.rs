@@ -2,10 +2,10 @@
 
 use std::cell::Cell;
 
-use reseed_model::plan::Cut;
+use reseed_model::plan::TileInput;
 use reseed_model::weights::Source;
 use reseed_model::{Coder, Config, Vae};
-use reseed_ops::{Ops, PendingDownload};
+use reseed_ops::PendingDownload;
 
 use crate::devices::Device;
 use crate::error::{Error, Result};
@@ -14,7 +14,11 @@ use crate::planner::clip::{self, Clip, Direction};
 use crate::settings::VaeSettings;
 
 /// Loads the encoder or the decoder of a VAE alone.
-pub fn load_coder(ops: &dyn Ops, source: &dyn Source, direction: Direction) -> Result<(Config, Box<dyn Coder>)> {
+pub fn load_coder(
+    ops: &dyn reseed_ops::Device,
+    source: &dyn Source,
+    direction: Direction,
+) -> Result<(Config, Box<dyn Coder>)> {
     Ok(match direction {
         Direction::Encode => {
             let (config, encoder) = Vae::load_encoder(ops, source)?;
@@ -32,7 +36,7 @@ pub struct CoderRun<'a> {
     /// The device that the coder is loaded on.
     pub device: &'a Device,
     /// That device, or a wrapper of it, such as a profiler.
-    pub ops: &'a dyn Ops,
+    pub ops: &'a dyn reseed_ops::Device,
     /// The coder and the size of the clip.
     pub clip: Clip<'a>,
     /// Tiles and slices.
@@ -54,7 +58,7 @@ impl CoderRun<'_> {
         warnings.for_each(|warning| observer.event(&Event::Warning(warning)));
         let mut plan = plans.into_iter().next().expect("a plan for the clip");
         let (mut stream, step) = (plan.stream(self.ops, coder, plane), plan.step());
-        let total = if cut == Cut::Pictures { self.clip.frames } else { coder.frames_out(self.clip.frames, true) };
+        let total = if cut == TileInput::Frames { self.clip.frames } else { coder.frames_out(self.clip.frames, true) };
         observer.event(&Event::Started { frames: Some(total), done: 0 });
         let replanned = Cell::new(None);
         let mut smaller = || {
@@ -73,15 +77,15 @@ impl CoderRun<'_> {
             }
             let ahead = next(step)?;
             let frames = slice.len() / (plane.count() * coder.channels_in());
-            let frames = if cut == Cut::Pictures { frames } else { coder.frames_out(frames, first) };
+            let frames = if cut == TileInput::Frames { frames } else { coder.frames_out(frames, first) };
             // Another process may allocate a GPU's memory; the first slices are held to start again with less.
             let started = match self.device.gpu {
-                Some(_) => stream.start_within(&slice, ahead.is_empty(), &mut smaller),
+                Some(_) => stream.start_or_replan(&slice, ahead.is_empty(), &mut smaller),
                 None => stream.start(&slice, ahead.is_empty()),
             };
             let started = (started?, frames);
             if let Some(bytes) = replanned.take() {
-                observer.event(&Event::Replanned { device: self.device.ops.device(), bytes });
+                observer.event(&Event::Replanned { device: self.device.ops.name(), bytes });
             }
             if let Some(done) = running.replace(started) {
                 finish(done, &mut values, &mut write, observer)?;

@@ -1,8 +1,8 @@
-//! Clips of any length and size, extended to what the VAE takes: 1 + 4n frames with sides that are multiples of 8.
+//! Clips of any length and size, source_frame to what the VAE takes: 1 + 4n frames with sides that are multiples of 8.
 
 use std::collections::VecDeque;
 
-use reseed_model::plan::{extended, padded_plane, whole_frames};
+use reseed_model::plan::{padded_frames, padded_plane, source_frame};
 use reseed_ops::{Hw, Pixels};
 
 /// Frames on the host, `[T, H, W, C]`.
@@ -112,13 +112,13 @@ impl<E, P: HostFrames, F: FnMut() -> Result<Option<P>, E>> Extended<F, P> {
                 self.given += 1;
                 return Ok(Some(frame));
             }
-            self.total = Some(if self.read == 0 { 0 } else { whole_frames(self.read, self.factor) });
+            self.total = Some(if self.read == 0 { 0 } else { padded_frames(self.read, self.factor) });
         }
         let total = self.total.unwrap_or(0);
         if self.given == total {
             return Ok(None);
         }
-        let index = extended(self.given, self.read, total);
+        let index = source_frame(self.given, self.read, total);
         self.given += 1;
         Ok(Some(self.recent[self.recent.len() - (self.read - index)].clone()))
     }
@@ -149,8 +149,8 @@ mod tests {
     #[test]
     fn a_clip_of_unknown_length_is_extended_like_one_of_known_length() {
         for frames in 0..30 {
-            let total = if frames == 0 { 0 } else { whole_frames(frames, 4) };
-            let want: Vec<f32> = (0..total).map(|i| extended(i, frames, total) as f32).collect();
+            let total = if frames == 0 { 0 } else { padded_frames(frames, 4) };
+            let want: Vec<f32> = (0..total).map(|i| source_frame(i, frames, total) as f32).collect();
             assert_eq!(run(frames), want, "{frames} frames");
         }
     }

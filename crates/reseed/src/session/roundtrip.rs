@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use reseed_media::{Depth, Frame, Info, Samples, Sink, Size, Source, metrics};
-use reseed_model::plan::{Cut, whole_frames};
-use reseed_model::{Coder, Slice, Vae};
-use reseed_ops::{Hw, Ops, Pixels};
+use reseed_model::plan::{TileInput, padded_frames};
+use reseed_model::{Coder, SliceData, Vae};
+use reseed_ops::{Hw, Pixels};
 
 use super::extend::{Extended, crop};
 use crate::devices::Device;
@@ -25,7 +25,7 @@ pub struct Roundtrip<'a> {
     /// The device that it is loaded on.
     pub device: &'a Device,
     /// That device, or a wrapper of it, such as a profiler.
-    pub ops: &'a dyn Ops,
+    pub ops: &'a dyn reseed_ops::Device,
     /// Tiles and slices.
     pub settings: VaeSettings,
 }
@@ -69,10 +69,10 @@ impl Roundtrip<'_> {
         let mut extended = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
         let padded = extended.padded();
         let latent = vae.encoder.plane_out(padded);
-        let frames = whole_frames(info.frames.unwrap_or(UNKNOWN).max(1), config.temporal_factor());
+        let frames = padded_frames(info.frames.unwrap_or(UNKNOWN).max(1), config.temporal_factor());
         let latents = vae.encoder.frames_out(frames, true);
-        let encode = Clip { coder: &vae.encoder, config, cut: Cut::Pictures, plane: padded, frames };
-        let decode = Clip { coder: &vae.decoder, config, cut: Cut::Latents, plane: latent, frames: latents };
+        let encode = Clip { coder: &vae.encoder, config, cut: TileInput::Frames, plane: padded, frames };
+        let decode = Clip { coder: &vae.decoder, config, cut: TileInput::Latents, plane: latent, frames: latents };
         let plans = clip::reserve(self.device, &self.settings, &[encode, decode])?;
         let warnings = plans.iter().filter_map(|plan| plan.warning().cloned());
         warnings.for_each(|warning| observer.event(&Event::Warning(warning)));
@@ -88,10 +88,11 @@ impl Roundtrip<'_> {
             }
             let ahead = extended.slice(step)?;
             let last = ahead.is_empty();
-            let moments = ops.download(&encoder.run(Slice::Pixels(&slice), last)?)?;
+            let moments = ops.download(&encoder.run(SliceData::Pixels(&slice), last)?)?;
             let means = moments.chunks_exact(2 * config.latent).flat_map(|m| &m[..config.latent]);
             let means: Vec<f32> = means.copied().collect();
-            ops.send_pixels(&decoder.run(Slice::Values(&means), last)?, slice.depth())?.wait(&mut decoded)?;
+            ops.start_download_pixels(&decoder.run(SliceData::Values(&means), last)?, slice.depth())?
+                .wait(&mut decoded)?;
             for i in 0..decoded.len() / (padded.count() * config.image) {
                 // Frames that only extend the clip have no original.
                 let Some(before) = originals.borrow_mut().pop_front() else { break };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use reseed_media::{Depth, Frame, Size};
 use reseed_model::Coder;
-use reseed_model::plan::{Cut, padded_plane, whole_frames};
+use reseed_model::plan::{TileInput, padded_frames, padded_plane};
 use reseed_ops::{Hw, Thw};
 
 use super::coder::CoderRun;
@@ -59,7 +59,7 @@ impl Session {
         let weights = self.weights.as_ref().ok_or_else(missing)?;
         let devices = self.vae_device()?;
         let coders = [&*devices.encoder().ops, &*devices.vae.ops];
-        let vae = reseed_model::Vae::load_halves(coders, weights.vae())?;
+        let vae = reseed_model::Vae::load_on(coders, weights.vae())?;
         Ok(Vae { vae, devices, settings: VaeSettings::default() })
     }
 }
@@ -79,15 +79,15 @@ impl Vae {
         let next = || -> Result<Option<Vec<f32>>> {
             Ok(rest.next().map(|frame| frame.to_unit().iter().map(|value| 2.0 * value - 1.0).collect()))
         };
-        let mut extended = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
-        let total = whole_frames(frames.len(), config.temporal_factor());
+        let mut source_frame = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
+        let total = padded_frames(frames.len(), config.temporal_factor());
         let padded = padded_plane(plane, config.spatial_factor());
-        let clip = Clip { coder: encoder, config, cut: Cut::Pictures, plane: padded, frames: total };
+        let clip = Clip { coder: encoder, config, cut: TileInput::Frames, plane: padded, frames: total };
         let mut values = Vec::new();
         self.run(
             self.devices.encoder(),
             clip,
-            |count| extended.slice(count),
+            |count| source_frame.slice(count),
             |moments| {
                 let means = moments.chunks_exact(2 * config.latent).flat_map(|moments| &moments[..config.latent]);
                 values.extend(means.map(|mean| mean * config.scaling_factor));
@@ -111,7 +111,7 @@ impl Vae {
             rest = left;
             Ok(slice.iter().map(|value| value / config.scaling_factor).collect())
         };
-        let coder = Clip { coder: decoder, config, cut: Cut::Latents, plane, frames: t };
+        let coder = Clip { coder: decoder, config, cut: TileInput::Latents, plane, frames: t };
         let mut frames = Vec::new();
         self.run(&self.devices.vae, coder, next, |values| {
             let wanted = values.chunks_exact(padded.count() * config.image).take(clip.frames - frames.len());

@@ -21,9 +21,9 @@ fn codes(yuv: &Yuv) -> std::ops::RangeInclusive<u16> {
     yuv.codes.black as u16..=(yuv.codes.black + yuv.codes.luma_span) as u16
 }
 
-/// Each code from black to white as grey, one a row, through RGB and back.
+/// Converts every grey code from black to white, one per row, to RGB and back.
 #[test]
-fn every_grey_code_survives_exactly() {
+fn every_grey_code_survives_conversion_to_rgb_and_back() {
     for chroma in CHROMAS {
         for range in RANGES {
             for bits in [8, 10, 12, 16] {
@@ -45,20 +45,20 @@ fn every_grey_code_survives_exactly() {
     }
 }
 
-/// Where a row of pixels fills the range, the sixteenth bit included, black and white must be RGB's own.
+/// Black and white convert to the limits of RGB, at sixteen bits too.
 #[test]
-fn black_and_white_are_the_ends_of_rgb() {
+fn black_and_white_convert_to_the_limits_of_rgb() {
     for range in RANGES {
         for bits in [8, 10, 16] {
             let yuv = yuv(Size { h: 1, w: 2 }, Chroma::Yuv444, bits, range);
             let ends = [0.0, 0.0, 0.0, 1.0, 1.0, 1.0];
-            let frame = Frame::from_unit(yuv.size, &ends, depth(bits));
+            let frame = Frame::from_unit(yuv.size, &ends, Depth::for_bits(bits));
             assert_eq!(round_trip(&yuv, &frame).to_unit(), ends);
         }
     }
 }
 
-/// Pure red must be the code that the standards print: BT.601 (81, 90, 240), BT.709 (63, 102, 240).
+/// The standards give the codes of pure red: BT.601 (81, 90, 240), BT.709 (63, 102, 240).
 #[test]
 fn red_has_the_standard_codes() {
     for (h, expected) in [(719, [81, 90, 240]), (720, [63, 102, 240])] {
@@ -71,12 +71,11 @@ fn red_has_the_standard_codes() {
     }
 }
 
-/// The largest difference a colour of the cube can suffer, in eight-bit codes.
-///
-/// A full-range code is as fine as an RGB code, and the worst sum of three roundings stays under 1.5. A limited-range
-/// code is coarser by 255/219 and 255/224, and blue, with its factor of 1.8, can miss by one more.
+/// Full-range codes are as fine as RGB codes, and the largest sum of three rounding errors stays under 1.5.
+/// Limited-range codes are coarser by 255/219 and 255/224, so that blue, with its factor of 1.8, can differ by one
+/// more.
 #[test]
-fn rgb_through_444_stays_within_a_code_of_itself() {
+fn rgb_through_444_changes_by_at_most_one_or_two_codes() {
     let steps: Vec<u8> = (0..=255).step_by(3).collect();
     let cube: Vec<u8> =
         steps.iter().flat_map(|r| steps.iter().flat_map(|g| steps.iter().flat_map(|b| [*r, *g, *b]))).collect();
@@ -84,7 +83,7 @@ fn rgb_through_444_stays_within_a_code_of_itself() {
         for size in [Size { h: steps.len(), w: steps.len().pow(2) }, Size { h: steps.len().pow(2), w: steps.len() }] {
             let yuv = yuv(size, Chroma::Yuv444, 8, range);
             let frame = Frame { size, samples: Samples::U8(cube.clone()), alpha: None };
-            let Samples::U8(again) = round_trip(&yuv, &frame).samples else { panic!("eight bits in, sixteen out") };
+            let Samples::U8(again) = round_trip(&yuv, &frame).samples else { panic!("expected eight bits") };
             let worst = cube.iter().zip(&again).map(|(a, b)| a.abs_diff(*b)).max();
             assert!(worst <= Some(allowed), "{range:?} {size}: {worst:?}");
         }
@@ -93,11 +92,12 @@ fn rgb_through_444_stays_within_a_code_of_itself() {
 
 proptest! {
     #[test]
-    fn any_planes_convert(
+    fn any_planes_convert_to_a_frame_and_back(
         h in 1usize..8, w in 1usize..8, chroma in 0..6usize, deep: bool, full: bool, seed in any::<u64>(),
     ) {
         let yuv = yuv(Size { h, w }, CHROMAS[chroma], if deep { 10 } else { 8 }, RANGES[usize::from(full)]);
-        let planes: Vec<u8> = (0..yuv.frame_bytes() as u64).map(|i| (seed.wrapping_mul(2 * i + 1) >> 32) as u8).collect();
+        let byte = |i: u64| (seed.wrapping_mul(2 * i + 1) >> 32) as u8;
+        let planes: Vec<u8> = (0..yuv.frame_bytes() as u64).map(byte).collect();
         let frame = yuv.decode(&planes, None);
         prop_assert_eq!(frame.samples.len(), 3 * h * w);
         let mut again = Vec::new();
@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn a_flat_colour_stays_flat(
+    fn a_uniform_frame_stays_uniform(
         h in 1usize..8, w in 1usize..8, chroma in 0..5usize, full: bool, rgb in prop::array::uniform3(0.0f32..=1.0),
     ) {
         let size = Size { h, w };

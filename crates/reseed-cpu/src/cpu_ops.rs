@@ -1,0 +1,175 @@
+//! The CPU device and the helpers that its ops share.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+use crate::host::buffer::Values;
+use crate::host::element::{Element, with_element};
+use crate::host::level::Level;
+use crate::host::memory::{self, Pool};
+use crate::simd::convert::narrowest_exact;
+use crate::simd::gemm::narrow_width;
+use crate::simd::panels::{Panels, Weights};
+use crate::{amx, peak, workspace};
+use reseed_ops::reference::{self, Clip};
+use reseed_ops::{ConvOutput, ConvSpec, DType, Error, Kernels, Packed, Result, Shape, Stats, Tensor, TraceOps};
+
+/// The CPU at one level, with its own thread pool.
+pub struct CpuOps {
+    pub(crate) level: Level,
+    pub(crate) dtype: DType,
+    threads: rayon::ThreadPool,
+    pub(crate) memory: Arc<Pool>,
+    /// Buffer for the statistics of blocks, reused from op to op.
+    block_stats: Mutex<Vec<[f64; 2]>>,
+}
+
+impl CpuOps {
+    /// The best level of this machine, capped by the environment variable `RESEED_CPU`. Without `threads`, one thread
+    /// per core.
+    pub fn new(dtype: DType, threads: Option<usize>) -> Result<CpuOps> {
+        CpuOps::at(Level::detect()?, dtype, threads)
+    }
+
+    /// A given level. Panics where it is not one of [`Level::available`]. An element type other than bf16 uses AVX-512
+    /// in place of AMX.
+    pub fn at(level: Level, dtype: DType, threads: Option<usize>) -> Result<CpuOps> {
+        assert!(Level::available().any(|have| have == level), "this CPU does not have the level {level}");
+        let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        let threads = pool.map_err(|e| Error::Threads { threads, reason: e.to_string() })?;
+        let level = if dtype == DType::Bf16 { level } else { level.simd() };
+        Ok(CpuOps { level, dtype, threads, memory: Arc::default(), block_stats: Mutex::default() })
+    }
+
+    /// The level in use.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// The level of the work on SIMD registers.
+    pub(crate) fn simd(&self) -> Level {
+        self.level.simd()
+    }
+
+    /// Whether products run on AMX tiles.
+    pub(crate) fn uses_amx(&self) -> bool {
+        self.level == Level::Amx
+    }
+
+    /// Number of threads.
+    pub fn threads(&self) -> usize {
+        self.threads.current_num_threads()
+    }
+
+    /// Peak FLOP/s of one core, measured with multiply-adds on registers.
+    pub fn peak(&self) -> f64 {
+        self.install(|| peak::peak(self.level))
+    }
+
+    /// A device that computes nothing and records the memory and the work of this one.
+    pub fn trace(&self) -> TraceOps {
+        let (packed, kernels): (_, Kernels) = match self.uses_amx() {
+            true => (DType::Bf16, amx::winograd::packed_weights),
+            false => (DType::F32, ConvSpec::weights),
+        };
+        TraceOps::new(self.dtype, packed, workspace::of(self.threads(), packed, kernels)).with_kernels(kernels)
+    }
+
+    /// Runs `work` on the thread pool.
+    pub(crate) fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        self.threads.install(work)
+    }
+
+    /// A tensor with unspecified values.
+    pub(crate) fn allocate(&self, op: &'static str, shape: Shape, dtype: DType) -> Result<Tensor> {
+        memory::allocate(&self.memory, op, shape, dtype)
+    }
+
+    /// `x` itself where nothing else shares its memory, otherwise a copy.
+    pub(crate) fn writable(&self, op: &'static str, x: Tensor) -> Result<Tensor> {
+        memory::writable(&self.memory, op, x)
+    }
+
+    /// A buffer for the statistics of blocks, with unspecified values. [`CpuOps::return_block_stats`] takes it back.
+    pub(crate) fn take_block_stats(&self, count: usize) -> Vec<[f64; 2]> {
+        let mut stats = std::mem::take(&mut *self.block_stats.lock().unwrap_or_else(PoisonError::into_inner));
+        stats.resize(count, [0.0; 2]);
+        stats
+    }
+
+    /// Takes back a buffer of [`CpuOps::take_block_stats`] for the next op.
+    pub(crate) fn return_block_stats(&self, stats: Vec<[f64; 2]>) {
+        *self.block_stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    }
+
+    /// Rounds weights to the element type of the device.
+    pub(crate) fn round_weights(&self, values: &mut [f32]) {
+        match self.dtype {
+            DType::F32 => {}
+            DType::F16 => self.install(|| values.par_iter_mut().for_each(|v| *v = f16::from_f32(*v).to_f32())),
+            DType::Bf16 => self.install(|| values.par_iter_mut().for_each(|v| *v = bf16::from_f32(*v).to_f32())),
+        }
+    }
+
+    /// Packs weights `[c_out, c_in, taps]` in panels. The rows are ordered (tap, channel).
+    pub(crate) fn panels(&self, weight: &[f32], c_in: usize, c_out: usize) -> Weights {
+        let taps = weight.len() / (c_in * c_out);
+        let (k, width) = (taps * c_in, narrow_width(self.simd(), c_out));
+        self.install(|| {
+            let dtype = narrowest_exact(weight);
+            let mut data = Values::zeros(c_out.div_ceil(width) * k * width, dtype);
+            with_element!(dtype, E => {
+                data.elements_mut::<E>().par_chunks_mut(k * width).enumerate().for_each(|(panel, to)| {
+                    let first = panel * width;
+                    for i in 0..k {
+                        let row = i % taps * c_in + i / taps;
+                        let to = &mut to[row * width..][..width.min(c_out - first)];
+                        to.iter_mut().enumerate().for_each(|(o, v)| *v = E::from_f32(weight[(first + o) * k + i]));
+                    }
+                })
+            });
+            Panels { k, n: c_out, width, data }
+        })
+    }
+
+    /// The weights that this device has packed.
+    pub(crate) fn unpack<'a, T: 'static>(&self, packed: &'a Packed) -> &'a T {
+        packed.downcast_ref().expect("weights belong to the device that packed them")
+    }
+
+    /// The values of a clip, for the reference level.
+    pub(crate) fn clip(&self, x: &Tensor) -> Clip {
+        let data = memory::download(x).into_iter().map(f64::from).collect();
+        Clip { thw: x.thw(), channels: x.channels(), data }
+    }
+
+    /// The values of a tensor, for the reference level.
+    pub(crate) fn to_f64(&self, x: &Tensor) -> Vec<f64> {
+        memory::download(x).into_iter().map(f64::from).collect()
+    }
+
+    /// A tensor with the rounded results of the reference level.
+    pub(crate) fn round_to_tensor(&self, shape: Shape, values: &[f64]) -> Result<Tensor> {
+        let values: Vec<f32> = values.iter().map(|&v| v as f32).collect();
+        memory::upload(&self.memory, shape, self.dtype, &values)
+    }
+
+    /// Uploads the statistics of `frames` frames.
+    pub(crate) fn stats(&self, stats: Option<Vec<f32>>, frames: usize) -> Result<Option<Stats>> {
+        let upload =
+            |v: Vec<f32>| memory::upload(&self.memory, Shape::from([frames, v.len() / frames / 2, 2]), DType::F32, &v);
+        stats.map(upload).transpose()
+    }
+
+    /// The rounded results of the reference level, and the statistics of the rounded values.
+    pub(crate) fn reference_output(&self, y: &Clip, groups: Option<usize>) -> Result<ConvOutput> {
+        let values: Vec<f32> = y.data.iter().map(|&v| v as f32).collect();
+        let tensor = memory::upload(&self.memory, Shape::clip(y.thw, y.channels), self.dtype, &values)?;
+        let stats = groups.map(|groups| reference::stats(&self.clip(&tensor), groups));
+        let stats = stats.map(|s| s.iter().map(|&v| v as f32).collect());
+        Ok(ConvOutput { stats: self.stats(stats, y.thw.t)?, tensor })
+    }
+}

@@ -1,0 +1,222 @@
+//! Convolution sums, one region of output pixels at a time.
+//!
+//! The input of a region is copied once, transposed and with its zero padding, so that the inner loop handles neither
+//! borders nor element types. The sums of the region stay in cache until the epilogue has stored them.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use super::gemm::{Product, TileLayout, even_parts, multiply, tile_rows};
+use super::panels::Weights;
+use super::region::{REGIONS_PER_THREAD, Region, Tap, Taps, Window};
+use super::region_sums::RegionSums;
+use super::transpose::{Pixels, lanes, transpose_pixels};
+use super::winograd;
+use crate::host::buffer::Floats;
+use crate::host::element::Element;
+use crate::host::level::Level;
+use reseed_ops::Hw;
+
+/// Most columns of a region.
+const COLUMNS: usize = 56;
+/// Most rows of a region.
+const ROWS: usize = 8;
+/// Bytes of a core's second-level cache that the input of a region may occupy.
+const INPUT_BYTES: usize = 768 << 10;
+
+/// Splits an output plane and its channels into enough regions to keep `threads` busy.
+pub fn regions(level: Level, output: Hw, window: &Window, panels: usize, frames: usize, threads: usize) -> Vec<Region> {
+    // Output columns per row of a register tile.
+    let unit = if winograd::supports(level, window) { 2 } else { 1 };
+    let most = (COLUMNS / tile_rows(level) / unit).max(1);
+    let across = output.w.div_ceil(unit * tile_rows(level)).min(most);
+    let line = match unit {
+        1 => window.channels * pitch(level, window) * window.stride.w,
+        _ => winograd::input_line(level, window.channels),
+    };
+    let line = across * line * size_of::<f32>();
+    let lines = (INPUT_BYTES / line.max(1)).saturating_sub(window.taps.h - 1) / window.stride.h;
+    // Columns are split into register tiles of nearly equal width, so that none is almost empty.
+    let tiles: Vec<(usize, usize)> = even_parts(output.w.div_ceil(unit), tile_rows(level)).collect();
+    let groups: Vec<_> = even_parts(tiles.len(), most).collect();
+    let planar = |rows: usize| output.h.div_ceil(rows) * groups.len() * frames;
+    let rows = lines.clamp(1, ROWS);
+    // A small plane gets enough regions by a split of its channels.
+    let wanted = REGIONS_PER_THREAD * threads;
+    let splits = wanted.div_ceil(planar(rows)).clamp(1, panels);
+    let most_panels = if unit == 1 { panels } else { winograd::PANELS };
+    let mut all = Vec::new();
+    for (y0, y1) in even_parts(output.h, rows) {
+        for &(first, last) in &groups {
+            let columns = unit * tiles[first].0..output.w.min(unit * tiles[last - 1].1);
+            for (p0, p1) in even_parts(panels, panels.div_ceil(splits).min(most_panels)) {
+                all.push(Region { rows: y0..y1, columns: columns.clone(), panels: p0..p1 });
+            }
+        }
+    }
+    all
+}
+
+/// The buffers of one thread.
+pub struct Scratch {
+    /// Input of a region.
+    pub input: Floats,
+    /// Sums of a region.
+    pub sums: Floats,
+    /// A panel of weights in f32.
+    pub panel: Floats,
+    /// Winograd products before the output transform.
+    pub products: Floats,
+    /// Rows of a panel in f32.
+    pub wide: [Floats; 3],
+    /// Offset of each tap in a tile.
+    runs: Vec<usize>,
+}
+
+impl Scratch {
+    fn empty() -> Scratch {
+        let [input, sums, panel, products] = std::array::from_fn(|_| Floats::zeros(0));
+        Scratch { input, sums, panel, products, wide: std::array::from_fn(|_| Floats::zeros(0)), runs: Vec::new() }
+    }
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::empty());
+}
+
+/// Computes the sums of a region over the taps of each frame, and passes them to `finish` frame by frame.
+pub fn sum_region<'a, E: Element>(
+    level: Level,
+    window: &Window,
+    frames: Range<usize>,
+    taps: &impl Fn(usize) -> Taps<'a, E, Weights>,
+    region: &Region,
+    finish: impl Fn(usize, Range<usize>, &mut RegionSums),
+) {
+    SCRATCH.with_borrow_mut(|scratch| {
+        for t in frames {
+            let taps = taps(t);
+            match winograd::supports(level, window) {
+                true => winograd::sum(level, window, &taps, region, scratch),
+                false => sum_direct(level, window, &taps, region, scratch),
+            }
+            let (line, width) = (region.columns.len(), taps[0].weights.width);
+            let pixel = region.panels.len() * width;
+            let values = scratch.sums.at_least(region.rows.len() * line * pixel);
+            finish(t, region.panels.clone(), &mut RegionSums { values, pixel, line, width, position: None });
+        }
+    });
+}
+
+/// Computes the sums of a region over `taps` into `scratch.sums`, without Winograd.
+fn sum_direct<E: Element>(
+    level: Level,
+    window: &Window,
+    taps: &[Tap<E, Weights>],
+    region: &Region,
+    scratch: &mut Scratch,
+) {
+    let layout = Layout::new(level, window, region);
+    let width = taps[0].weights.width;
+    let pixel = region.panels.len() * width;
+    let input = scratch.input.at_least(layout.tiles().count() * layout.tile);
+    let sums = scratch.sums.at_least(region.rows.len() * region.columns.len() * pixel);
+    let runs = &mut scratch.runs;
+    runs.clear();
+    runs.extend(layout.runs(window));
+    let rows = runs.len() * window.channels;
+    for (i, tap) in taps.iter().enumerate() {
+        let k = tap.part * rows;
+        layout.pack(tap.frame, window, input);
+        for (slot, panel) in region.panels.clone().enumerate() {
+            let product = Product {
+                a: input,
+                tiles: TileLayout::Strided(layout.tile),
+                a_line: window.stride.h * layout.line,
+                a_step: layout.step,
+                runs,
+                steps: window.channels,
+                b: tap.weights.rows(level, panel, k..k + rows, &mut scratch.panel),
+                width,
+                lines: region.rows.len(),
+                columns: region.columns.len(),
+                c: &mut sums[slot * width..],
+                c_row: pixel,
+                accumulate: i > 0,
+            };
+            multiply(level, product);
+        }
+    }
+}
+
+/// Input columns of one stride phase that a register tile reads, rounded up to whole registers.
+fn pitch(level: Level, window: &Window) -> usize {
+    (tile_rows(level) + (window.taps.w - 1) / window.stride.w).next_multiple_of(lanes(level))
+}
+
+/// Layout of a region's input in scratch: `[tile][line][channel][phase][column]`. Neighbouring tiles each hold the
+/// columns that both read, so that a channel of a tile is one cache line and a line of a tile stays in cache for all
+/// its taps.
+struct Layout {
+    level: Level,
+    top: isize,
+    left: isize,
+    /// Output columns.
+    columns: usize,
+    pitch: usize,
+    step: usize,
+    line: usize,
+    tile: usize,
+}
+
+impl Layout {
+    fn new(level: Level, window: &Window, region: &Region) -> Layout {
+        let Window { taps, stride, before, channels, .. } = *window;
+        let lines = (region.rows.len() - 1) * stride.h + taps.h;
+        let pitch = pitch(level, window);
+        let step = pitch * stride.w;
+        Layout {
+            level,
+            top: (region.rows.start * stride.h) as isize - before.h as isize,
+            left: (region.columns.start * stride.w) as isize - before.w as isize,
+            columns: region.columns.len(),
+            pitch,
+            step,
+            line: step * channels,
+            tile: lines * step * channels,
+        }
+    }
+
+    /// First output column of each tile, relative to the region.
+    fn tiles(&self) -> impl Iterator<Item = usize> {
+        even_parts(self.columns, tile_rows(self.level)).map(|(first, _)| first)
+    }
+
+    /// Offset of each tap in a tile, row by row.
+    fn runs(&self, window: &Window) -> impl Iterator<Item = usize> {
+        let (Window { taps, stride, .. }, line, pitch) = (*window, self.line, self.pitch);
+        (0..taps.h * taps.w).map(move |tap| {
+            let (dy, dx) = (tap / taps.w, tap % taps.w);
+            dy * line + dx % stride.w * pitch + dx / stride.w
+        })
+    }
+
+    fn pack<E: Element>(&self, frame: &[E], window: &Window, to: &mut [f32]) {
+        let Window { plane, channels, stride, .. } = *window;
+        for (tile, to) in self.tiles().zip(to.chunks_exact_mut(self.tile)) {
+            for (i, to) in to.chunks_exact_mut(self.line).enumerate() {
+                let y = usize::try_from(self.top + i as isize).ok().filter(|&y| y < plane.h);
+                let Some(y) = y else {
+                    to.fill(0.0);
+                    continue;
+                };
+                let row = &frame[y * plane.w * channels..][..plane.w * channels];
+                for phase in 0..stride.w {
+                    let first = self.left + (tile * stride.w + phase) as isize;
+                    let pixels = Pixels { row, channels, part: 0..channels, first, step: stride.w, count: self.pitch };
+                    transpose_pixels(self.level, pixels, &mut to[phase * self.pitch..], self.step);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Winograd F(2,3) over columns: four products instead of six for two outputs of a 3-tap filter.
+//!
+//! ```text
+//! d  input columns 2j-1 .. 2j+2            g  kernel columns
+//! V = (d0 - d2, d1 + d2, d2 - d1, d1 - d3)
+//! U = (g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2)
+//! y(2j) = V0 U0 + V1 U1 + V2 U2            y(2j+1) = V1 U1 - V2 U2 - V3 U3
+//! ```
+//! Every factor is 1 or 1/2, so that the rounding error hardly grows. The sums over rows, frames and channels are
+//! direct.
+
+use super::blocked::Scratch;
+use super::dispatch::dispatch;
+use super::gemm::{Product, TileLayout, even_parts, multiply, tile_rows};
+use super::panels::Weights;
+use super::region::{Region, Tap, Window};
+use super::transpose::{Pixels, lanes, transpose_pixels};
+use super::vector::MOST_LANES;
+use crate::host::buffer::Floats;
+use crate::host::element::Element;
+use crate::host::level::Level;
+use reseed_ops::Hw;
+
+/// Products for two outputs.
+pub const POSITIONS: usize = 4;
+/// Most channels at a time, so that their part of a panel stays in the first-level cache.
+const CHANNELS: usize = 64;
+/// Most panels of a region, so that its products stay in the second-level cache.
+pub const PANELS: usize = 8;
+
+/// Whether this algorithm computes a convolution: 3 x 3 taps, stride 1, and enough channels to fill a register.
+pub fn supports(level: Level, window: &Window) -> bool {
+    let Window { taps, stride, channels, .. } = *window;
+    taps == Hw::new(3, 3) && stride == Hw::new(1, 1) && channels >= lanes(level)
+}
+
+/// Floats of one line of transformed input of one register tile.
+pub fn input_line(level: Level, channels: usize) -> usize {
+    POSITIONS * channels.min(CHANNELS) * lanes(level)
+}
+
+/// Computes the sums of a region over `taps` into `scratch.sums`.
+pub fn sum<E: Element>(
+    level: Level,
+    window: &Window,
+    taps: &[Tap<E, Weights>],
+    region: &Region,
+    scratch: &mut Scratch,
+) {
+    let (rows, columns, width) = (region.rows.len(), region.columns.len(), taps[0].weights.width);
+    let to = OutputShape { pairs: columns.div_ceil(2), columns, pixel: region.panels.len() * width, width };
+    let Scratch { input, sums, panel: kernels, products, wide, .. } = scratch;
+    let plane = rows * to.pairs * width;
+    let products = products.at_least(region.panels.len() * POSITIONS * plane);
+    let mut accumulate = false;
+    for tap in taps {
+        for (first, last) in even_parts(window.channels, CHANNELS) {
+            let input = Input { level, window, region, part: first..last }.pack(tap.frame, input);
+            let k = tap.part * 9 * window.channels;
+            let weights = KernelPart { weights: tap.weights, k, channels: window.channels, part: first..last };
+            for (panel, products) in region.panels.clone().zip(products.chunks_exact_mut(POSITIONS * plane)) {
+                let block = 3 * (last - first) * width;
+                let kernels = kernels.at_least(POSITIONS * block);
+                weights.transform(level, panel, wide, kernels);
+                let operands = products.chunks_exact_mut(plane).zip(kernels.chunks_exact(block));
+                for (position, (c, b)) in operands.enumerate() {
+                    let product = Product {
+                        a: &input.values[position * input.block..],
+                        tiles: TileLayout::Strided(input.tile),
+                        a_line: input.line,
+                        a_step: lanes(level),
+                        runs: &[0, input.line, 2 * input.line],
+                        steps: last - first,
+                        b,
+                        width,
+                        lines: rows,
+                        columns: to.pairs,
+                        c,
+                        c_row: width,
+                        accumulate,
+                    };
+                    multiply(level, product);
+                }
+            }
+            accumulate = true;
+        }
+    }
+    let sums = sums.at_least(rows * columns * to.pixel);
+    for (slot, products) in products.chunks_exact(POSITIONS * plane).enumerate() {
+        transform_output(level, products, &mut sums[slot * width..], to);
+    }
+}
+
+/// Some channels of the input of a region.
+struct Input<'a> {
+    level: Level,
+    window: &'a Window,
+    region: &'a Region,
+    part: std::ops::Range<usize>,
+}
+
+/// Transformed input: `[tile][line][position][channel][pair of columns]`, and its strides.
+struct Packed<'a> {
+    values: &'a [f32],
+    block: usize,
+    line: usize,
+    tile: usize,
+}
+
+impl Input<'_> {
+    /// Copies and transforms the input.
+    fn pack<'b, E: Element>(&self, frame: &[E], to: &'b mut Floats) -> Packed<'b> {
+        let (Window { plane, channels, before, .. }, region) = (*self.window, self.region);
+        let lanes = lanes(self.level);
+        let block = self.part.len() * lanes;
+        let (mut d0, mut d1) = ([0.0; CHANNELS * MOST_LANES + 1], [0.0; CHANNELS * MOST_LANES + 1]);
+        let line = POSITIONS * block;
+        let tile = (region.rows.len() + 2) * line;
+        let tiles = || even_parts(region.columns.len().div_ceil(2), tile_rows(self.level));
+        let to = to.at_least(tiles().count() * tile);
+        let top = region.rows.start as isize - before.h as isize;
+        let left = region.columns.start as isize - before.w as isize;
+        for ((pair, _), to) in tiles().zip(to.chunks_exact_mut(tile)) {
+            for (i, to) in to.chunks_exact_mut(line).enumerate() {
+                let y = usize::try_from(top + i as isize).ok().filter(|&y| y < plane.h);
+                let Some(y) = y else {
+                    to.fill(0.0);
+                    continue;
+                };
+                let row = &frame[y * plane.w * channels..][..plane.w * channels];
+                for (phase, to) in [&mut d0, &mut d1].into_iter().enumerate() {
+                    let first = left + (2 * pair + phase) as isize;
+                    let pixels = Pixels { row, channels, part: self.part.clone(), first, step: 2, count: lanes };
+                    transpose_pixels(self.level, pixels, to, lanes);
+                }
+                let mut positions = to.chunks_exact_mut(block);
+                let v = std::array::from_fn(|_| positions.next().expect("a block for every product"));
+                transform_input(self.level, &d0[..block + 1], &d1[..block + 1], v);
+            }
+        }
+        Packed { values: to, block, line, tile }
+    }
+}
+
+dispatch! {
+    /// V of a line; d2 and d3 are d0 and d1 of the next pair of columns. The last lane of a channel has no next pair
+    /// and holds a wrong value, which no product reads because a register tile is narrower than a register.
+    pub fn transform_input(d0: &[f32], d1: &[f32], v: [&mut [f32]; POSITIONS]) {
+        let [v0, v1, v2, v3] = v;
+        let (d2, d3) = (&d0[1..], &d1[1..]);
+        let d = d0.iter().zip(d1).zip(d2.iter().zip(d3));
+        for (((d0, d1), (d2, d3)), (((v0, v1), v2), v3)) in d.zip(v0.iter_mut().zip(v1).zip(v2).zip(v3)) {
+            (*v0, *v1, *v2, *v3) = (d0 - d2, d1 + d2, d2 - d1, d1 - d3);
+        }
+    }
+}
+
+/// Some channels of one temporal tap of the weights.
+struct KernelPart<'a> {
+    weights: &'a Weights,
+    k: usize,
+    channels: usize,
+    part: std::ops::Range<usize>,
+}
+
+impl KernelPart<'_> {
+    /// U of a panel: `[position][row][channel]`.
+    fn transform(&self, level: Level, panel: usize, wide: &mut [Floats; 3], to: &mut [f32]) {
+        let rows = |tap: usize| {
+            let first = self.k + tap * self.channels;
+            first + self.part.start..first + self.part.end
+        };
+        let size = to.len() / POSITIONS / 3;
+        let [wide0, wide1, wide2] = wide;
+        for dy in 0..3 {
+            let g = [
+                self.weights.rows(level, panel, rows(3 * dy), wide0),
+                self.weights.rows(level, panel, rows(3 * dy + 1), wide1),
+                self.weights.rows(level, panel, rows(3 * dy + 2), wide2),
+            ];
+            let mut blocks = to.chunks_exact_mut(size).skip(dy).step_by(3);
+            let u = std::array::from_fn(|_| blocks.next().expect("a block for every product"));
+            transform_kernel(level, g, u);
+        }
+    }
+}
+
+dispatch! {
+    /// U of some rows of a panel.
+    pub fn transform_kernel(g: [&[f32]; 3], u: [&mut [f32]; POSITIONS]) {
+        let [g0, g1, g2] = g;
+        let [u0, u1, u2, u3] = u;
+        let u = u0.iter_mut().zip(u1).zip(u2).zip(u3);
+        for ((((u0, u1), u2), u3), ((g0, g1), g2)) in u.zip(g0.iter().zip(g1).zip(g2)) {
+            let (outer, inner) = (0.5 * (g0 + g2), 0.5 * g1);
+            (*u0, *u1, *u2, *u3) = (*g0, outer + inner, outer - inner, *g2);
+        }
+    }
+}
+
+/// The shape of the output transform.
+#[derive(Clone, Copy)]
+pub struct OutputShape {
+    pairs: usize,
+    columns: usize,
+    pixel: usize,
+    width: usize,
+}
+
+dispatch! {
+    /// y from the products of a panel: `[position][row][pair][channel]` to `[row][column][channel]`.
+    pub fn transform_output(products: &[f32], sums: &mut [f32], shape: OutputShape) {
+        let OutputShape { pairs, columns, pixel, width } = shape;
+        let plane = products.len() / POSITIONS;
+        for i in 0..plane / width {
+            let m = |position: usize| &products[position * plane + i * width..][..width];
+            let (m0, m1, m2, m3) = (m(0), m(1), m(2), m(3));
+            let (row, column) = (i / pairs, 2 * (i % pairs));
+            let at = (row * columns + column) * pixel;
+            let even = &mut sums[at..][..width];
+            even.iter_mut().enumerate().for_each(|(j, y)| *y = m0[j] + m1[j] + m2[j]);
+            if column + 1 < columns {
+                let odd = &mut sums[at + pixel..][..width];
+                odd.iter_mut().enumerate().for_each(|(j, y)| *y = m1[j] - m2[j] - m3[j]);
+            }
+        }
+    }
+}
+
+/// Channels of a panel of [`combine_rows`].
+pub const ROW_PANEL: usize = 32;
+
+dispatch! {
+    /// The output transform over rows, in place: m0 becomes the even row m0 + (m1 + m2), m3 the odd row m3 + (m1 - m2).
+    /// The kernel transform has negated m3. Rows have `columns` pixels with stride `pixel`.
+    pub fn combine_rows(m: [&mut [f32]; POSITIONS], columns: usize, pixel: usize) {
+        let [m0, m1, m2, m3] = m.map(|m| m.chunks_mut(pixel).take(columns));
+        for ((m0, m1), (m2, m3)) in m0.zip(m1).zip(m2.zip(m3)) {
+            let (m0, m1) = (&mut m0[..ROW_PANEL], &m1[..ROW_PANEL]);
+            let (m2, m3) = (&m2[..ROW_PANEL], &mut m3[..ROW_PANEL]);
+            for i in 0..ROW_PANEL {
+                m0[i] += m1[i] + m2[i];
+                m3[i] += m1[i] - m2[i];
+            }
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The speed of a GPU as the planner models it.
+
+use reseed_ops::{Precision, SpeedModel};
+
+use crate::driver::Driver;
+
+/// Measured rates of one H200, and estimates for other GPUs from their published figures.
+pub fn of(driver: &Driver, precision: Precision) -> SpeedModel {
+    let large = matches!(driver.info.capability, (8, 0) | (9, 0) | (10, _));
+    // Effective FLOP per multiprocessor and nanosecond; bytes of device memory and of the bus per nanosecond. Most GPUs
+    // other than Hopper have a bus of the previous generation.
+    let (flops, bytes, bus) = match (driver.kernels.hopper, large) {
+        // Winograd F(2,3) executes fewer products than it counts.
+        (true, _) if precision == Precision::F16 => (5_600, 3_300, 48),
+        (true, _) => (5_000, 3_300, 48),
+        (false, true) => (2_500, 1_600, 22),
+        (false, false) => (900, 700, 20),
+    };
+    let slower = match precision {
+        Precision::F16 | Precision::Bf16 => 1,
+        Precision::Tf32 => 2,
+        Precision::F32 => 16,
+    };
+    SpeedModel { flops: (driver.multiprocessors as u64 * flops / slower).max(1), bytes, bus }
+}

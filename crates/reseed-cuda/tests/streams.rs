@@ -1,0 +1,85 @@
+//! Streams that share memory: the fake driver reports copies of the same bytes that nothing orders.
+#![allow(clippy::unwrap_used)]
+#![cfg(target_os = "linux")]
+
+use std::fs;
+use std::process::Command;
+
+use reseed_cpu::matmul;
+use reseed_cuda::CudaOps;
+use reseed_ops::{DType, Ops, Shape, Tensor, Transfer, offload};
+use reseed_testing::fake_driver;
+
+/// Runs one of the ignored tests below on the fake driver; returns races and copies.
+fn races_in(scenario: &str) -> (usize, usize) {
+    let folder = tempfile::tempdir().unwrap();
+    fake_driver::build_driver(folder.path());
+    let report = folder.path().join("races");
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", scenario])
+        .env("LD_LIBRARY_PATH", folder.path())
+        .env("RESEED_STUB_RACES", &report)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{scenario}: {}", String::from_utf8_lossy(&output.stdout));
+    let text = fs::read_to_string(report).unwrap();
+    let (races, copies) = text.split_once(' ').unwrap();
+    (races.parse().unwrap(), copies.parse().unwrap())
+}
+
+fn ordered(scenario: &str) {
+    let (races, copies) = races_in(scenario);
+    assert!(races == 0 && copies > 4, "{scenario}: {races} races among {copies} copies");
+}
+
+fn clip(cuda: &CudaOps, frames: usize) -> Tensor {
+    let shape = Shape::from([frames, 8, 8, 4]);
+    cuda.upload(shape, &vec![0.0; shape.count()]).unwrap()
+}
+
+fn fake_gpu() -> CudaOps {
+    CudaOps::new(0, DType::F32, matmul).unwrap()
+}
+
+#[test]
+fn memory_is_reused_after_every_copy_that_reads_it() {
+    ordered("offload_then_download");
+    ordered("download_then_offload");
+}
+
+#[test]
+fn a_tensor_is_overwritten_after_every_copy_that_reads_it() {
+    ordered("offload_then_overwrite");
+}
+
+#[test]
+#[ignore = "runs on the fake driver, started by another test"]
+fn offload_then_download() {
+    let cuda = fake_gpu();
+    let x = clip(&cuda, 2);
+    let _offloaded = offload(&cuda, &x).unwrap();
+    let _pending = cuda.start_download(&x).unwrap();
+    drop(x);
+    clip(&cuda, 2);
+}
+
+#[test]
+#[ignore = "runs on the fake driver, started by another test"]
+fn download_then_offload() {
+    let cuda = fake_gpu();
+    let x = clip(&cuda, 2);
+    let _pending = cuda.start_download(&x).unwrap();
+    let _offloaded = offload(&cuda, &x).unwrap();
+    drop(x);
+    clip(&cuda, 2);
+}
+
+#[test]
+#[ignore = "runs on the fake driver, started by another test"]
+fn offload_then_overwrite() {
+    let cuda = fake_gpu();
+    let (cache, x) = (clip(&cuda, 2), clip(&cuda, 1));
+    let _offloaded = offload(&cuda, &cache).unwrap();
+    // The two frames are unique, so that the new ones move into their memory.
+    cuda.tail(Some(cache), x, 2).unwrap();
+}

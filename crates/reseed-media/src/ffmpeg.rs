@@ -1,0 +1,41 @@
+//! Reading and writing videos through ffmpeg and ffprobe as child processes with pipes.
+//!
+//! A reader takes the decoded planes from ffmpeg in the format of the file, this crate converts them, and the time of
+//! every frame is recorded. A [`Writer`] writes segments of a fixed number of frames, each with its own encoder
+//! process, into a work folder beside the output. At the end it joins the segments and copies audio, subtitles,
+//! chapters and metadata from the source. A segment is renamed when it is complete, and its bytes depend on its own
+//! frames only, so that an interrupted job can resume.
+
+mod color;
+mod direct_file;
+mod encoder;
+mod marks;
+mod mux;
+mod probe;
+mod reader;
+mod seek;
+mod settings;
+mod spool;
+mod tools;
+mod work_folder;
+mod writer;
+
+use std::path::{Path, PathBuf};
+
+use crate::error::Result;
+use crate::stream::Source;
+use crate::video::Clip;
+
+pub(crate) use writer::Writer;
+
+/// The path of ffmpeg.
+pub(crate) fn path() -> Result<PathBuf> {
+    Ok(tools::Tools::find()?.ffmpeg)
+}
+
+/// Opens a video of any format that ffmpeg reads.
+pub(crate) fn open(path: &Path, clip: Clip) -> Result<Box<dyn Source>> {
+    let tools = tools::Tools::find()?;
+    let info = probe::probe(&tools, path, clip)?;
+    Ok(Box::new(reader::Reader::new(tools, info)?))
+}

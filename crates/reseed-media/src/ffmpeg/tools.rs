@@ -1,0 +1,275 @@
+//! ffmpeg and ffprobe as child processes: finding them, starting them, and reading their messages.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::channel;
+use std::thread::{self, JoinHandle};
+
+use crate::error::{Error, Result};
+
+/// The environment variable with the path of ffmpeg, or of the folder that holds ffmpeg and ffprobe.
+const VARIABLE: &str = "RESEED_FFMPEG";
+
+/// The paths and capabilities of the two programs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Tools {
+    pub ffmpeg: PathBuf,
+    pub ffprobe: PathBuf,
+    /// Whether ffmpeg is older than 5.1, where `-fps_mode` is called `-vsync`.
+    old: bool,
+    /// The names of the encoders that ffmpeg has.
+    encoders: Vec<String>,
+}
+
+/// The result of the first successful search.
+static FOUND: OnceLock<Tools> = OnceLock::new();
+
+impl Tools {
+    /// Searches `RESEED_FFMPEG`, or else the folder of this program and then the folders of `PATH`.
+    pub fn find() -> Result<Tools> {
+        match FOUND.get() {
+            Some(tools) => Ok(tools.clone()),
+            None => Tools::search().map(|tools| FOUND.get_or_init(|| tools).clone()),
+        }
+    }
+
+    fn search() -> Result<Tools> {
+        let folders = match env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
+            Some(named) => vec![folder_of(PathBuf::from(named))],
+            None => {
+                let beside = env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned()));
+                let path = env::var_os("PATH").unwrap_or_default();
+                beside.into_iter().chain(env::split_paths(&path)).collect()
+            }
+        };
+        let find = |name: &'static str| {
+            let file = format!("{name}{}", env::consts::EXE_SUFFIX);
+            let found = folders.iter().map(|folder| folder.join(&file)).find(|path| path.is_file());
+            found.ok_or(Error::NoFfmpeg { program: name })
+        };
+        let (ffmpeg, ffprobe) = (find("ffmpeg")?, find("ffprobe")?);
+        let mut list = command(&ffmpeg);
+        list.arg("-encoders");
+        let failed = |reason| Error::FfmpegFailed { program: ffmpeg.clone(), reason };
+        let (sender, version) = channel();
+        // ffmpeg prints its version first.
+        let on_line = move |line: &str| line.starts_with(VERSION) && sender.send(line.to_owned()).is_ok();
+        let text = output_with(list, on_line)?.map_err(failed)?;
+        let names = String::from_utf8_lossy(&text);
+        let encoders = names.lines().filter_map(|line| line.split_whitespace().nth(1)).map(str::to_owned).collect();
+        let old = version.try_recv().is_ok_and(|version| is_old(&version));
+        Ok(Tools { ffmpeg, ffprobe, old, encoders })
+    }
+
+    /// The option that writes every frame once, whatever its time.
+    pub fn passthrough(&self) -> [&'static str; 2] {
+        [if self.old { "-vsync" } else { "-fps_mode" }, "passthrough"]
+    }
+
+    /// The first of `names` that ffmpeg has an encoder for.
+    pub fn encoder(&self, names: &[String]) -> Option<String> {
+        names.iter().find(|name| self.encoders.contains(name)).cloned()
+    }
+}
+
+/// The folder of a path to the program or to its folder.
+fn folder_of(named: PathBuf) -> PathBuf {
+    match named.parent() {
+        Some(parent) if named.is_file() => parent.to_owned(),
+        _ => named,
+    }
+}
+
+/// The prefix of ffmpeg's version line.
+const VERSION: &str = "ffmpeg version ";
+
+/// Whether a version line such as `ffmpeg version 5.0.1-...` is older than 5.1. Builds without a number are recent.
+fn is_old(text: &str) -> bool {
+    let version = text.strip_prefix(VERSION).unwrap_or_default().trim_start_matches('n');
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) < (5, 1),
+        (Some(Ok(major)), _) => major < 5,
+        _ => false,
+    }
+}
+
+/// A path as a `file:` URL, so that ffmpeg takes it for neither an option nor another protocol.
+pub(super) fn file_url(path: &Path) -> OsString {
+    let mut url = OsString::from("file:");
+    url.push(path);
+    url
+}
+
+/// A command without a console, in a process group of its own, so that Ctrl-C reaches only the parent.
+pub(super) fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    #[cfg(windows)]
+    {
+        /// `CREATE_NEW_PROCESS_GROUP` and `CREATE_NO_WINDOW`.
+        const FLAGS: u32 = 0x200 | 0x0800_0000;
+        std::os::windows::process::CommandExt::creation_flags(&mut command, FLAGS);
+    }
+    command
+}
+
+/// Enlarges a pipe to about `bytes` bytes, between the default and the limit for unprivileged processes, so that the
+/// two ends wait for each other less often. A failure leaves the default size.
+#[cfg(target_os = "linux")]
+pub(super) fn set_pipe_size(pipe: &impl std::os::fd::AsRawFd, bytes: usize) {
+    const LIMITS: std::ops::RangeInclusive<usize> = 64 << 10..=1 << 20;
+    let bytes = bytes.clamp(*LIMITS.start(), *LIMITS.end());
+    // SAFETY: the call takes integers only, and the descriptor is open.
+    unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, bytes as libc::c_int) };
+}
+
+/// Other systems have no call for it.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn set_pipe_size<T>(_pipe: &T, _bytes: usize) {}
+
+/// Splits text into arguments.
+pub(super) fn words(text: &str) -> impl Iterator<Item = &OsStr> {
+    text.split_whitespace().map(OsStr::new)
+}
+
+/// A running child process. A thread reads its messages, so that it never blocks on them. Killed on drop.
+pub(super) struct Process {
+    pub child: Child,
+    /// The thread that reads messages and returns the last one.
+    log: Option<JoinHandle<Option<String>>>,
+}
+
+/// The exit status of a child and its last message.
+pub(super) struct Exit {
+    status: ExitStatus,
+    last_message: Option<String>,
+}
+
+impl Process {
+    /// Starts a command. `on_line` returns whether it consumed a line of standard error; the last other line is kept.
+    pub fn start(mut command: Command, on_line: impl FnMut(&str) -> bool + Send + 'static) -> Result<Process> {
+        let mut child =
+            command.spawn().map_err(|cause| Error::Spawn { program: command.get_program().into(), cause })?;
+        let log = child.stderr.take().map(|stderr| thread::spawn(move || last_message(stderr, on_line)));
+        Ok(Process { child, log })
+    }
+
+    /// Waits until the process exits.
+    pub fn wait(mut self) -> std::io::Result<Exit> {
+        drop(self.child.stdin.take());
+        let status = self.child.wait()?;
+        Ok(Exit { status, last_message: self.last_message() })
+    }
+
+    /// Waits until the process exits, and returns its last message or its exit status.
+    pub fn reason(&mut self) -> Option<String> {
+        let status = self.child.wait().ok()?;
+        Some(self.last_message().unwrap_or_else(|| describe(status)))
+    }
+
+    fn last_message(&mut self) -> Option<String> {
+        self.log.take().and_then(|log| log.join().ok()).flatten()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Fails if the process has exited already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.last_message();
+    }
+}
+
+impl Exit {
+    /// `Ok` on success, otherwise the last message or the exit status.
+    pub fn check(self) -> std::result::Result<(), String> {
+        match self.status.success() {
+            true => Ok(()),
+            false => Err(self.last_message.unwrap_or_else(|| describe(self.status))),
+        }
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    format!("it ended with {status}")
+}
+
+/// Generic lines that follow the line with the cause.
+const GENERIC: [&str; 3] = ["Conversion failed!", "Error while processing the decoded data", "Nothing was written"];
+
+fn last_message(stderr: ChildStderr, mut on_line: impl FnMut(&str) -> bool) -> Option<String> {
+    let mut last = None;
+    let mut reader = BufReader::new(stderr);
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim();
+        if !on_line(text) && !text.is_empty() && !GENERIC.iter().any(|prefix| text.starts_with(prefix)) {
+            last = Some(strip_origin(text).to_owned());
+        }
+        line.clear();
+    }
+    last
+}
+
+/// Removes the component from a message such as `[mov,mp4 @ 0x55d0] moov atom not found`.
+fn strip_origin(line: &str) -> &str {
+    match line.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
+        Some((origin, message)) if origin.contains(" @ ") => message,
+        _ => line,
+    }
+}
+
+/// Runs a command and returns its standard output, or the reason of its failure.
+pub(super) fn output(command: Command) -> Result<std::result::Result<Vec<u8>, String>> {
+    output_with(command, |_| false)
+}
+
+/// The same, with a callback for lines of standard error.
+fn output_with(
+    mut command: Command,
+    on_line: impl FnMut(&str) -> bool + Send + 'static,
+) -> Result<std::result::Result<Vec<u8>, String>> {
+    command.stdout(Stdio::piped());
+    let program = PathBuf::from(command.get_program());
+    let failed = |cause| Error::Spawn { program: program.clone(), cause };
+    let mut process = Process::start(command, on_line)?;
+    let mut printed = Vec::new();
+    if let Some(mut stdout) = process.child.stdout.take() {
+        std::io::Read::read_to_end(&mut stdout, &mut printed).map_err(failed)?;
+    }
+    Ok(process.wait().map_err(failed)?.check().map(|()| printed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_origin_of_a_message_is_removed() {
+        assert_eq!(strip_origin("[mov,mp4,m4a @ 0x5581] moov atom not found"), "moov atom not found");
+        assert_eq!(strip_origin("[1] is odd"), "[1] is odd");
+        assert_eq!(strip_origin("file:a.mp4: Invalid data"), "file:a.mp4: Invalid data");
+    }
+
+    #[test]
+    fn versions_before_5_1_are_old() {
+        let old = |version: &str| is_old(&format!("ffmpeg version {version} Copyright (c) 2000-2026"));
+        assert!(old("4.4.2-0ubuntu0.22.04.1") && old("n5.0.1") && old("5.0"));
+        assert!(!old("5.1.9-0+deb12u1") && !old("7.1") && !old("N-118000-gabcdef") && !old("8"));
+    }
+
+    #[test]
+    fn file_names_become_file_urls() {
+        assert_eq!(file_url(Path::new("-i")), "file:-i");
+        assert_eq!(file_url(Path::new("http://x y\n'")), "file:http://x y\n'");
+    }
+}

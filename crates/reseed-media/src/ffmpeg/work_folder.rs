@@ -1,0 +1,179 @@
+//! The work folder of a video output. File names alone record which segments are finished.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::video::{
+    GROWING_SPOOL, JOB_FILE, MARKS_FILE, SEGMENT_FRAMES, discard_work, is_work_file, parse_spool_name, work_folder,
+};
+
+/// The extension of unfinished segments.
+const UNFINISHED: &str = "part";
+
+/// A finished segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub name: String,
+    pub frames: usize,
+}
+
+/// The work folder of one output.
+pub(super) struct WorkFolder {
+    pub path: PathBuf,
+    extension: &'static str,
+    pub segments: Vec<Segment>,
+    /// The number of segments that are synced to the disk.
+    synced: usize,
+    /// Whether the folder is kept on drop.
+    pub keep: bool,
+}
+
+impl WorkFolder {
+    /// Opens the folder and creates it if it is missing. Without `resume`, finished segments are removed first.
+    pub fn open(output: &Path, extension: &'static str, resume: bool) -> Result<WorkFolder> {
+        let path = std::path::absolute(work_folder(output)).map_err(|cause| cannot_write(output, cause))?;
+        let mut work = WorkFolder { path, extension, segments: Vec::new(), synced: 0, keep: false };
+        if !resume {
+            work.remove();
+        }
+        match fs::create_dir(&work.path) {
+            Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(cannot_write(&work.path, cause));
+            }
+            _ => work.segments = work.finished()?,
+        }
+        Ok(work)
+    }
+
+    /// The finished segments from the first up to a gap. Later segments and unfinished files are removed.
+    fn finished(&self) -> Result<Vec<Segment>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(|cause| cannot_write(&self.path, cause))? {
+            let name = entry.map_err(|cause| cannot_write(&self.path, cause))?.file_name();
+            let Some(name) = name.to_str() else { continue };
+            match parse(name, self.extension) {
+                Some((index, frames)) => found.push((index, Segment { name: name.to_owned(), frames })),
+                None if is_work_file(name) && !is_kept(name) => drop(fs::remove_file(self.path.join(name))),
+                None => {}
+            }
+        }
+        found.sort_by_key(|(index, _)| *index);
+        let mut done = Vec::new();
+        let mut contiguous = true;
+        for (index, segment) in found {
+            contiguous &= index == done.len();
+            match contiguous {
+                true => {
+                    contiguous = segment.frames == SEGMENT_FRAMES;
+                    done.push(segment);
+                }
+                false => drop(fs::remove_file(self.path.join(segment.name))),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Frames in finished segments.
+    pub fn frames(&self) -> usize {
+        self.segments.iter().map(|segment| segment.frames).sum()
+    }
+
+    /// The name of segment `index` while it is written. It holds the process number, so that an encoder that outlives a
+    /// crashed run writes to another file.
+    pub fn unfinished(&self, index: usize, pass: &str) -> String {
+        format!("{index:06}-{pass}-{}.{UNFINISHED}", std::process::id())
+    }
+
+    /// Renames a segment to its final name.
+    pub fn finish(&mut self, unfinished: &str, index: usize, frames: usize) -> Result<()> {
+        assert_eq!(index, self.segments.len(), "segments are finished in order");
+        let name = format!("{index:06}-{frames}.{}", self.extension);
+        fs::rename(self.path.join(unfinished), self.path.join(&name))
+            .map_err(|cause| cannot_write(&self.path, cause))?;
+        self.segments.push(Segment { name, frames });
+        Ok(())
+    }
+
+    /// Syncs finished segments to the disk.
+    pub fn sync(&mut self) -> Result<()> {
+        for segment in &self.segments[self.synced..] {
+            let path = self.path.join(&segment.name);
+            let synced = fs::File::options().write(true).open(&path).and_then(|file| file.sync_all());
+            synced.map_err(|cause| cannot_write(&path, cause))?;
+        }
+        self.synced = self.segments.len();
+        Ok(())
+    }
+
+    fn remove(&self) {
+        discard_work(&self.path);
+    }
+}
+
+impl Drop for WorkFolder {
+    fn drop(&mut self) {
+        if !self.keep {
+            self.remove();
+        }
+    }
+}
+
+/// Whether a resumed run needs the file of this name.
+fn is_kept(name: &str) -> bool {
+    [JOB_FILE, MARKS_FILE, GROWING_SPOOL].contains(&name) || parse_spool_name(name).is_some()
+}
+
+/// Parses a segment name such as `000012-120.mp4` into its index and its number of frames.
+fn parse(name: &str, extension: &str) -> Option<(usize, usize)> {
+    let (index, frames) = name.strip_suffix(extension)?.strip_suffix('.')?.split_once('-')?;
+    let (index, frames) = (index.parse().ok()?, frames.parse().ok()?);
+    (1..=SEGMENT_FRAMES).contains(&frames).then_some((index, frames))
+}
+
+fn cannot_write(path: &Path, cause: io::Error) -> Error {
+    Error::Write { path: path.to_owned(), cause }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn folder_with(names: &[&str]) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("video.mkv");
+        fs::create_dir(work_folder(&output)).unwrap();
+        names.iter().for_each(|name| fs::write(work_folder(&output).join(name), "").unwrap());
+        (folder, output)
+    }
+
+    #[test]
+    fn a_resumed_run_keeps_segments_up_to_the_first_gap() {
+        let names = ["000000-120.mp4", "000001-120.mp4", "000003-120.mp4", "000002-a-7.part", JOB_FILE, "mine.txt"];
+        let (_folder, output) = folder_with(&names);
+        let mut work = WorkFolder::open(&output, "mp4", true).unwrap();
+        assert_eq!((work.frames(), work.segments.len()), (240, 2));
+        work.keep = true;
+        let folder = work.path.clone();
+        drop(work);
+        let mut left: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["000000-120.mp4", "000001-120.mp4", JOB_FILE, "mine.txt"]);
+    }
+
+    #[test]
+    fn no_segment_follows_a_short_one() {
+        let (_folder, output) = folder_with(&["000000-120.mp4", "000001-7.mp4", "000002-120.mp4"]);
+        assert_eq!(WorkFolder::open(&output, "mp4", true).unwrap().frames(), 127);
+    }
+
+    #[test]
+    fn a_new_run_keeps_the_files_of_others() {
+        let (_folder, output) = folder_with(&["000000-120.mp4", JOB_FILE, "mine.txt"]);
+        assert_eq!(WorkFolder::open(&output, "mp4", false).unwrap().frames(), 0);
+        let left: Vec<_> = fs::read_dir(work_folder(&output)).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["mine.txt"]);
+    }
+}

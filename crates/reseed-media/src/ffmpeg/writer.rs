@@ -1,0 +1,207 @@
+//! A sink that writes a video.
+
+use std::path::{Path, PathBuf};
+
+use super::color::{OutputColor, SourceFormat};
+use super::encoder::{Encoder, EncoderConfig};
+use super::marks::Marks;
+use super::mux::Mux;
+use super::spool::Spool;
+use super::tools::Tools;
+use super::work_folder::WorkFolder;
+use crate::error::{Error, Result};
+use crate::frame::Frame;
+use crate::partial::Partial;
+use crate::planes::Planes;
+use crate::stream::{Info, Kind, Sink};
+use crate::video::{Codec, Container, Options, SEGMENT_FRAMES, Video};
+
+/// Writes frames to a video, segment by segment.
+pub(crate) struct Writer {
+    path: PathBuf,
+    encoder: EncoderConfig,
+    planes: Planes,
+    buffer: Vec<u8>,
+    options: Options,
+    container: Container,
+    codec: Codec,
+    source: Option<Box<Video>>,
+    /// The encoder of the current segment. Declared before `work`, so that the process ends before its file is removed.
+    current: Option<Encoder>,
+    /// The encoder of the previous segment, while it completes its file.
+    previous: Option<Encoder>,
+    /// The index of the next segment.
+    next: usize,
+    spool: Option<Spool>,
+    marks: Option<Marks>,
+    /// Whether the frames in the spool must still be encoded.
+    replay_pending: bool,
+    /// The number of next frames that finished segments already hold.
+    already_encoded: usize,
+    work: WorkFolder,
+    partial: Partial,
+}
+
+impl Writer {
+    /// Creates a video at `path`, or continues after the first `resume` frames of an interrupted run with the same
+    /// arguments.
+    pub fn open(path: &Path, info: &Info, options: &Options, resume: Option<usize>) -> Result<Writer> {
+        let expected = "a name ending in .mp4, .mkv, .mov, .webm or .y4m";
+        let unknown = || Error::UnknownOutput { path: path.to_owned(), expected };
+        let container = Container::of(path).ok_or_else(unknown)?;
+        let tools = Tools::find()?;
+        let source_format = SourceFormat::of(info);
+        let codec = options.codec.unwrap_or(Codec::default_for(container, source_format.pixels.bits));
+        codec.check(path, container)?;
+        let pixels = codec.pixels(source_format.pixels, info.size, path)?;
+        let missing = || Error::NoEncoder { codec: codec.to_string(), names: codec.encoders().join(" or ") };
+        let encoder_name = tools.encoder(&codec.encoders()).ok_or_else(missing)?;
+        let color = OutputColor::new(&source_format, pixels, info.size, codec);
+
+        let (_, partial) = Partial::file(path)?;
+        let work = WorkFolder::open(path, codec.segment_format(), resume.is_some())?;
+        let spool = |written: usize| Spool::open(&work.path, work.frames(), written);
+        let spool = options.resumable.then(|| spool(resume.unwrap_or(0))).transpose()?;
+        let marks = match &info.kind {
+            Kind::Video(video) if options.resumable => Some(Marks::open(&work.path, &video.timeline)?),
+            _ => None,
+        };
+        let planes = Planes::new(info.size, pixels.layout(color.range, color.matrix, color.location.as_deref()));
+        let encoder = EncoderConfig {
+            tools,
+            output: path.to_owned(),
+            size: info.size,
+            pixels: pixels.name(),
+            encoder_pixels: codec.encoder_pixels(pixels),
+            filters: color.filters(source_format.aspect),
+            settings: codec.settings(&encoder_name, pixels, options, &source_format.hdr),
+            tags: color.options(),
+            clock: source_format.clock,
+            format: codec.segment_format(),
+        };
+        let source = match &info.kind {
+            Kind::Video(video) => Some(video.clone()),
+            _ => None,
+        };
+        Ok(Writer {
+            path: path.to_owned(),
+            planes,
+            encoder,
+            buffer: Vec::new(),
+            options: options.clone(),
+            container,
+            codec,
+            source,
+            current: None,
+            previous: None,
+            next: work.segments.len(),
+            spool,
+            marks,
+            replay_pending: resume.is_some(),
+            already_encoded: resume.map_or(0, |frames| work.frames().saturating_sub(frames)),
+            work,
+            partial,
+        })
+    }
+
+    /// Encodes the spooled frames that are in no segment. This waits for the next frame, because the source reports the
+    /// times of earlier frames only when it is read again.
+    fn replay(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.replay_pending) {
+            return Ok(());
+        }
+        let Some(spool) = self.spool.take() else { return Ok(()) };
+        let replayed = spool.replay(self.work.frames(), self.planes.frame_bytes(), |planes| self.append(planes));
+        self.spool = Some(spool);
+        replayed
+    }
+
+    /// Sends the planes of a frame to the current encoder, which it starts if there is none.
+    fn append(&mut self, planes: &[u8]) -> Result<()> {
+        if self.previous.as_mut().is_some_and(Encoder::has_ended) {
+            self.finish_previous()?;
+        }
+        let mut encoder = match self.current.take() {
+            Some(encoder) => encoder,
+            None => {
+                self.next += 1;
+                self.encoder.start(&self.work, self.next - 1)?
+            }
+        };
+        self.encoder.write(&mut encoder, planes)?;
+        let full = encoder.frames == SEGMENT_FRAMES;
+        self.current = Some(encoder);
+        if full { self.close_current() } else { Ok(()) }
+    }
+
+    /// Waits for the encoder of the previous segment and renames its file.
+    fn finish_previous(&mut self) -> Result<()> {
+        match self.previous.take() {
+            Some(encoder) => {
+                let timeline = self.source.as_ref().map(|video| &video.timeline);
+                self.encoder.finish(encoder, &mut self.work, timeline)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Closes the current encoder, which completes its file while the next one starts.
+    fn close_current(&mut self) -> Result<()> {
+        self.finish_previous()?;
+        self.previous = self.current.take().map(Encoder::close);
+        Ok(())
+    }
+}
+
+impl Sink for Writer {
+    fn write(&mut self, frame: &Frame) -> Result<()> {
+        self.replay()?;
+        let mut planes = std::mem::take(&mut self.buffer);
+        self.planes.encode(frame, &mut planes);
+        match self.already_encoded {
+            0 => self.append(&planes)?,
+            _ => self.already_encoded -= 1,
+        }
+        self.spool.as_mut().map_or(Ok(()), |spool| spool.append(&planes))?;
+        self.buffer = planes;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<usize> {
+        if self.previous.as_mut().is_some_and(Encoder::has_ended) {
+            self.finish_previous()?;
+        }
+        let Some(spool) = &mut self.spool else { return Ok(0) };
+        let written = spool.sync()?;
+        if let Some((marks, video)) = self.marks.as_mut().zip(self.source.as_ref()) {
+            marks.append(&video.timeline)?;
+        }
+        self.work.sync()?;
+        spool.discard_before(self.work.frames());
+        Ok(written)
+    }
+
+    fn keep_unfinished(&mut self) {
+        self.work.keep = true;
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.replay()?;
+        self.close_current()?;
+        self.finish_previous()?;
+        let mux = Mux {
+            tools: &self.encoder.tools,
+            container: self.container,
+            codec: self.codec,
+            options: &self.options,
+            source: self.source.as_deref(),
+            clock: self.encoder.clock,
+            tags: &self.encoder.tags,
+        };
+        mux.run(&self.work, self.partial.path(), &self.path)?;
+        let Writer { mut work, partial, .. } = *self;
+        partial.commit()?;
+        work.keep = false;
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! The description of a video file: everything that its output copies.
+
+use std::path::{Path, PathBuf};
+
+use super::pipe::Pipe;
+use super::timeline::Timeline;
+use super::tracks::{self, Track};
+use super::{Clip, Container, Options, Pixels};
+use crate::format::{Format, Matrix, Range};
+use crate::frame::Rate;
+use crate::planes::{Layout, Model};
+
+/// The description of a video file. Its output copies colour tags, HDR metadata, tracks and frame times from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Video {
+    pub(crate) path: PathBuf,
+    /// The index of the video stream in the file.
+    pub(crate) index: usize,
+    pub(crate) clip: Clip,
+    pub(crate) pipe: Pipe,
+    pub(crate) layout: Layout,
+    pub(crate) tags: Tags,
+    pub(crate) hdr: Hdr,
+    /// Width of a pixel divided by its height.
+    pub(crate) aspect: Option<Rate>,
+    pub(crate) tracks: Vec<Track>,
+    /// The title and the language of the stream, if it has them.
+    pub(crate) names: Vec<(String, String)>,
+    pub(crate) timeline: Timeline,
+}
+
+impl Video {
+    /// What `output` cannot keep of this video, one line each.
+    pub fn losses(&self, output: &Path, options: &Options) -> Vec<String> {
+        let mut losses = Vec::new();
+        if self.pipe.alpha {
+            losses.push("the video has transparency, which is left out".to_owned());
+        }
+        if let Some(container) = Container::of(output) {
+            losses.extend(tracks::plan(&self.tracks, container, options).losses);
+        }
+        losses
+    }
+
+    /// The planar pixel format that ffmpeg delivers.
+    pub(crate) fn pixels(&self) -> Pixels {
+        self.pipe.pixels
+    }
+
+    /// The Y4M format that loses the least of this video.
+    pub(crate) fn y4m_format(&self) -> Format {
+        let mut format = Format::for_depth(self.layout.depth());
+        if let Model::Yuv { chroma, range, .. } = self.layout.model {
+            (format.chroma, format.range, format.bits) = (chroma, Some(range), self.layout.bits);
+        }
+        format.aspect = self.aspect.map(|aspect| aspect.to_string());
+        format
+    }
+}
+
+/// Colour tags, with the names that ffmpeg uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tags {
+    pub range: Range,
+    pub matrix: Matrix,
+    pub space: Option<String>,
+    pub primaries: Option<String>,
+    pub transfer: Option<String>,
+    pub location: Option<String>,
+}
+
+/// HDR metadata.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Hdr {
+    /// The mastering display: x and y of green, blue, red and white in 1/50000, then the maximum and minimum luminance
+    /// in 1/10000 cd/m².
+    pub mastering: Option<[u32; 10]>,
+    /// The content light level, MaxCLL and MaxFALL, in cd/m².
+    pub light: Option<[u32; 2]>,
+}

@@ -1,0 +1,1 @@
+"""Correctness, targets and profile on a machine with a GPU."""
