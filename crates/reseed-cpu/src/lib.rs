@@ -49,7 +49,7 @@ use reseed_ops::{
 };
 use widen::narrowest;
 
-/// The processor, at one level, with its own threads.
+/// The CPU, at one level, with its own threads.
 pub struct CpuOps {
     level: Level,
     dtype: DType,

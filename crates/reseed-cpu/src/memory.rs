@@ -108,6 +108,9 @@ impl Drop for PooledBuffer {
 }
 
 impl Storage for PooledBuffer {
+    fn bytes(&self) -> usize {
+        self.block().bytes
+    }
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -1,7 +1,7 @@
-//! The ops: each checks its operands, takes memory for its result and queues kernels.
+//! The ops: each checks its operands, allocates its result and queues kernels.
 //!
-//! Nothing waits but downloads. Memory that a queued kernel uses may be given back at once: the store hands it only to
-//! work that comes behind.
+//! Only downloads wait. Memory that a queued kernel uses may be freed at once: the store gives it only to work that is
+//! queued later.
 
 mod attention;
 mod conv;
@@ -45,7 +45,7 @@ use convolve::pairs::Room;
 use offloaded::Offloaded;
 use tuned::Tuner;
 
-/// One NVIDIA card.
+/// One NVIDIA GPU.
 pub struct CudaOps {
     driver: Arc<Driver>,
     store: Arc<Store>,
@@ -54,14 +54,14 @@ pub struct CudaOps {
     tf32: bool,
     /// Merges the weights of upsamplers on the host.
     matmul: HostMatmul,
-    /// Another kernel for linear layers, where there is one.
+    /// The library kernels for linear layers, where they are tuned.
     tuner: Option<Arc<Tuner>>,
-    /// Where convolutions that compute two columns at a time have their weights.
+    /// The buffer in which Winograd convolutions transform their weights.
     pairs: Arc<Room>,
 }
 
 impl CudaOps {
-    /// Card `ordinal`, with activations and weights of `precision`; sums are f32.
+    /// GPU `ordinal`, with activations and weights of `precision`; sums are f32.
     ///
     /// `matmul` merges the weights of upsamplers on the host.
     pub fn new(ordinal: usize, precision: impl Into<Precision>, matmul: HostMatmul) -> Result<CudaOps> {
@@ -69,12 +69,12 @@ impl CudaOps {
         CudaOps::on(driver.clone(), Store::new(driver, None), precision.into(), matmul)
     }
 
-    /// The same card, of which nothing is taken yet, with at most `limit` bytes of it in use.
+    /// The same GPU with a new store that allocates at most `limit` bytes.
     pub fn within(self, limit: Option<usize>) -> CudaOps {
         CudaOps { store: Store::new(self.driver.clone(), limit), ..self }
     }
 
-    /// The same card in another precision. Memory that tensors give back is shared.
+    /// The same GPU in another precision. Both share the store.
     pub fn with_precision(&self, precision: impl Into<Precision>) -> Result<CudaOps> {
         let other = CudaOps::on(self.driver.clone(), self.store.clone(), precision.into(), self.matmul)?;
         Ok(CudaOps { tuner: self.tuner.clone(), ..other })
@@ -83,9 +83,8 @@ impl CudaOps {
     fn on(driver: Arc<Driver>, store: Arc<Store>, precision: Precision, matmul: HostMatmul) -> Result<CudaOps> {
         if matches!(precision, Precision::Bf16 | Precision::Tf32) && !driver.kernels.ampere {
             let ((major, minor), label) = (driver.info.capability, &driver.label);
-            let reason = format!(
-                "{label} has compute capability {major}.{minor}, and {precision} needs 8.0; use --dtype f16 or f32"
-            );
+            let reason =
+                format!("{label} has compute capability {major}.{minor}, and {precision} needs 8.0; use f16 or f32");
             return Err(Error::NoDevice { reason });
         }
         Ok(CudaOps {
@@ -99,53 +98,54 @@ impl CudaOps {
         })
     }
 
-    /// The card.
+    /// Description of the GPU.
     pub fn info(&self) -> &DeviceInfo {
         &self.driver.info
     }
 
-    /// The kernels that it runs, such as `sm_80` or `sm_90a portable`.
+    /// Name of the kernels in use, such as `sm_80` or `sm_90a portable`.
     pub fn kernels(&self) -> String {
         let Kernels { name, halo, .. } = self.driver.kernels;
         if name == "sm_90a" && !halo { format!("{name} portable") } else { name.to_string() }
     }
 
-    /// Most bytes of the card's memory that have been taken at once, with what its driver needs.
+    /// Most bytes of GPU memory that have been allocated at once, with the overhead of the driver.
     pub fn peak_bytes(&self) -> usize {
         self.driver.overhead + self.store.peak()
     }
 
-    /// Bytes of the card's memory that nobody has taken, and all of them.
+    /// Free and total bytes of GPU memory.
     pub fn memory(&self) -> Result<(usize, usize)> {
         self.driver.memory()
     }
 
-    /// Bytes that tensors may take beside the weights that are loaded now: within the limit, and within what is free, less
-    /// a margin for what others may take meanwhile.
+    /// Bytes that tensors may use beside the weights that are loaded now: within the limit, and within the free memory
+    /// less a margin for other processes.
     pub fn room_for_tensors(&self) -> Result<usize> {
         let ((free, all), (tensors, weights), limit) = (self.driver.memory()?, self.store.taken(), self.store.limit);
         let margin = (all / 32).max(256 << 20);
-        // What is ours already nobody can take.
-        let there = free.saturating_sub(if limit.is_some() { 0 } else { margin }) + tensors;
-        // The driver takes more as kernels are loaded at their first use, and tables of what is pinned in host memory.
+        // Memory of the store is not available to other processes.
+        let available = free.saturating_sub(if limit.is_some() { 0 } else { margin }) + tensors;
+        // The driver allocates more when a kernel is loaded at its first use, and page tables of pinned host memory.
         let later = |limit: usize| (40 << 20) + limit / 512 + self.library_bytes();
-        let allowed = limit.map_or(there, |limit| limit.saturating_sub(self.driver.overhead + weights + later(limit)));
-        Ok(there.min(allowed))
+        let allowed =
+            limit.map_or(available, |limit| limit.saturating_sub(self.driver.overhead + weights + later(limit)));
+        Ok(available.min(allowed))
     }
 
-    /// The timestamp when the kernels queued so far are done.
+    /// The time at which the kernels that have been queued so far are done.
     pub fn timestamp(&self) -> Result<Timestamp> {
         Ok(Timestamp(Event::record(&self.driver, Lane::Compute)?))
     }
 
-    /// Makes devices that compute nothing and count what this one would take.
+    /// Makes devices that compute nothing and count what this one would allocate.
     pub fn tracer(&self) -> Box<dyn Fn() -> TraceOps + Send + Sync> {
         let (dtype, halo, library) = (self.dtype, self.driver.kernels.halo, self.tuner.is_some());
-        let (pace, wide) = (pace::of(&self.driver, self.precision()), self.store.wide);
+        let (speed, large) = (pace::of(&self.driver, self.precision()), self.store.wide);
         let new = move || TraceOps::new(dtype, dtype, workspace::of(dtype, halo, library));
-        let on_load = move |spec: &ConvSpec| norms_on_load(dtype, halo, spec);
+        let fuses = move |spec: &ConvSpec| norms_on_load(dtype, halo, spec);
         Box::new(move || {
-            new().with_quantized_weights().with_fused_norms(on_load).with_speed(pace).with_large_buffers(wide)
+            new().with_quantized_weights().with_fused_norms(fuses).with_speed(speed).with_large_buffers(large)
         })
     }
 
@@ -154,18 +154,18 @@ impl CudaOps {
     }
 }
 
-/// A point in the card's time.
+/// A point in time on the GPU's clock.
 pub struct Timestamp(Arc<Event>);
 
 impl Timestamp {
-    /// Seconds to a later one, once that has come.
+    /// Seconds to a later one. Waits for it.
     pub fn seconds_to(&self, later: &Timestamp) -> Result<f64> {
         later.0.wait()?;
         self.0.seconds_to(&later.0)
     }
 }
 
-/// Time between two points of the queue of kernels.
+/// Time between two points in the queue of kernels.
 struct GpuTimer {
     driver: Arc<Driver>,
     start: Arc<Event>,

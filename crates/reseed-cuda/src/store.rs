@@ -115,7 +115,7 @@ impl Store {
         let mut shelf = self.shelf();
         let found = match shelf.place(bytes) {
             Some(found) => Some(found),
-            None if shelf.grow(self, Arena::around(bytes).next_multiple_of(CHUNK))? => shelf.place(bytes),
+            None if shelf.grow(self, Arena::size_for(bytes).next_multiple_of(CHUNK))? => shelf.place(bytes),
             None => None,
         };
         let Some((chunk, start)) = found else { return Ok(None) };
@@ -173,7 +173,7 @@ impl BufferPool {
 
     fn place(&mut self, bytes: usize) -> Option<(usize, usize)> {
         let chunks = self.chunks.iter_mut().enumerate();
-        chunks.into_iter().find_map(|(i, chunk)| Some((i, chunk.arena.take(bytes)?)))
+        chunks.into_iter().find_map(|(i, chunk)| Some((i, chunk.arena.allocate(bytes)?)))
     }
 
     fn grow(&mut self, store: &Store, bytes: usize) -> Result<bool> {
@@ -220,13 +220,16 @@ impl Drop for ArenaBuffer {
         let copies = [take(&mut self.ready), take(&mut self.leaving)];
         let mut shelf = self.store.shelf();
         let chunk = shelf.chunks.iter_mut().find(|chunk| chunk.at == self.base).expect("a chunk outlives its parts");
-        chunk.arena.give(start, self.bytes);
+        chunk.arena.free(start, self.bytes);
         let busy = copies.into_iter().flatten().filter(|copy| !copy.passed());
         chunk.busy.extend(busy.map(|copy| (start..start + self.bytes, copy)));
     }
 }
 
 impl Storage for ArenaBuffer {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
     fn as_any(&self) -> &dyn Any {
         self
     }

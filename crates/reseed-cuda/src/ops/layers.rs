@@ -1,4 +1,4 @@
-//! Layers that wait in the host's memory and come when they are wanted.
+//! Weights of layers in device memory or offloaded to pinned host memory.
 
 use std::sync::Arc;
 
@@ -12,36 +12,36 @@ use crate::event::Lane;
 use crate::pinned::Pinned;
 use crate::store::{ArenaBuffer, Memory};
 
-/// Where a layer's matrix is.
+/// The memory of a layer's matrix.
 pub enum Matrix {
-    /// On the card, to stay.
+    /// Device memory, resident.
     Kept(Memory),
-    /// On the card, for a while.
+    /// Device memory of the arena, prefetched.
     ArenaBuffer(ArenaBuffer),
-    /// In the host's memory.
+    /// Pinned host memory.
     Offloaded(Pinned),
 }
 
 impl Matrix {
-    /// Where kernels that are queued from now on find it.
+    /// Its address for kernels that are queued from now on.
     pub fn ptr(&self) -> Ptr {
         match self {
             Matrix::Kept(memory) => memory.ptr(),
             Matrix::ArenaBuffer(lent) => lent.ptr(),
-            Matrix::Offloaded(_) => panic!("a offloaded layer must be prefetched before it is used"),
+            Matrix::Offloaded(_) => panic!("an offloaded layer must be prefetched before it is used"),
         }
     }
 
-    /// The same `bytes` bytes in the host's memory.
+    /// A copy of `bytes` bytes in pinned host memory.
     fn offload(&self, cuda: &CudaOps, bytes: usize) -> Result<Matrix> {
-        // SAFETY: the matrix has as many bytes, as its owner says.
+        // SAFETY: the callers pass the size of the matrix.
         let (pinned, copy) = unsafe { cuda.store.leave(Lane::Out, self.ptr(), bytes) }?;
-        // What it is copied from goes with the layer.
+        // The caller drops the source.
         copy.wait()?;
         Ok(Matrix::Offloaded(pinned))
     }
 
-    /// The same on its way back, if it is offloaded.
+    /// A copy in device memory, if the matrix is offloaded.
     fn prefetch(&self, cuda: &CudaOps) -> Result<Option<Matrix>> {
         let Matrix::Offloaded(pinned) = self else { return Ok(None) };
         let lent = cuda.lend(Lane::In, "prefetch", Shape::from([pinned.len()]), pinned.len())?;
@@ -53,11 +53,11 @@ impl Matrix {
 /// A linear layer.
 #[derive(Clone)]
 pub struct Layer {
-    /// `[d_out, d_in]` of the device's type, or in the few bits that the layer says.
+    /// `[d_out, d_in]` of the device's type, or quantized.
     pub weight: Arc<Matrix>,
     /// `[d_out]` of f32.
     pub bias: Arc<Memory>,
-    /// The same in the device's type, which is what libraries add; absent where it is zero.
+    /// The bias in the device's type, for libraries; absent if it is zero.
     pub rounded: Option<Arc<Memory>>,
 }
 

@@ -1,4 +1,4 @@
-//! A convolution of a picture that applies the norm before it to what it reads.
+//! A convolution of an image, fused with the preceding norm where a kernel supports it.
 
 use reseed_ops::{Activation, Conv, ConvOutput, Epilogue, Norm, Result, TemporalCache};
 
@@ -11,7 +11,7 @@ use crate::params::{NormArgs, int};
 
 pub fn run(cuda: &CudaOps, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
     let ConvOutput { tensor: x, stats } = x;
-    assert_eq!(x.thw().t, 1, "norm_conv: {x:?} is no picture");
+    assert_eq!(x.thw().t, 1, "norm_conv: {x:?} is not an image");
     if !norms_on_load(cuda.dtype, cuda.driver.kernels.halo, &conv.spec) {
         let h = group_norm::run(cuda, x, stats, norm, Activation::Silu)?;
         return conv::run(cuda, TemporalCache::Start, &h, conv, epilogue);

@@ -1,5 +1,4 @@
-//! Pasts that wait in the host's memory: whole ones come back before they are used, or a convolution reads them there in
-//! strips of rows.
+//! Tensors in pinned host memory: prefetched whole, or read by a convolution in strips of rows.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -14,10 +13,13 @@ use crate::params::{ConvArgs, int};
 use crate::pinned::Pinned;
 use crate::store::ArenaBuffer;
 
-/// Frames in pinned memory, each by itself, so that a cache moves on by dropping its oldest.
+/// Frames in pinned memory, one allocation each, so that a cache advances by dropping its oldest frame.
 pub struct Offloaded(Vec<Arc<Pinned>>);
 
 impl Storage for Offloaded {
+    fn bytes(&self) -> usize {
+        self.0.iter().map(|frame| frame.len()).sum()
+    }
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -62,8 +64,8 @@ pub fn prefetch(cuda: &CudaOps, offloaded: &Tensor) -> Result<Tensor> {
     Ok(x)
 }
 
-/// Queues the copies of rows `start .. end` of every offloaded frame. One that is that before it, as at a clip's start, is copied
-/// from there.
+/// Queues the copies of rows `start .. end` of every offloaded frame. A frame that repeats the one before it, as at the
+/// start of a clip, is copied on the device.
 fn bring(cuda: &CudaOps, to: &ArenaBuffer, offloaded: &Tensor, start: usize, end: usize) -> Result<()> {
     let line = frame_bytes(offloaded) / offloaded.thw().h;
     let bytes = (end - start) * line;
@@ -75,13 +77,13 @@ fn bring(cuda: &CudaOps, to: &ArenaBuffer, offloaded: &Tensor, start: usize, end
     (0..frames.len()).try_for_each(frame)
 }
 
-/// Whether a convolution over `x` can read its cache in strips.
+/// Whether a convolution of `x` can read its cache in strips.
 pub fn in_strips(spec: &ConvSpec, x: &Tensor) -> bool {
     let plain = spec.stride == Thw::new(1, 1, 1) && (spec.taps.h, spec.pad_before, spec.pad_after) == (3, 1, 1);
     plain && x.thw().t == 1 && spec.c_in.is_multiple_of(8)
 }
 
-/// A convolution of one frame whose cache is offloaded: rows of it are on their way while those before them are used.
+/// A convolution of one frame with an offloaded cache: a strip of rows is copied while the previous strip is used.
 pub fn conv(cuda: &CudaOps, whole: &Convolution, offloaded: &Tensor) -> Result<()> {
     let (rows, height) = (strip_rows(offloaded), whole.args.in_h as usize);
     let (keep, line) = (offloaded.thw().t, frame_bytes(offloaded) / offloaded.thw().h);
@@ -95,7 +97,7 @@ pub fn conv(cuda: &CudaOps, whole: &Convolution, offloaded: &Tensor) -> Result<(
     };
     let mut next = Some(strip(0)?);
     for start in (0..height).step_by(rows) {
-        let cache = next.take().expect("a strip for every step");
+        let cache = next.take().expect("one strip per step");
         next = (start + rows < height).then(|| strip(start + rows)).transpose()?;
         let ((above, below), end) = (reach(start), height.min(start + rows));
         let value = whole.dtype.bytes();

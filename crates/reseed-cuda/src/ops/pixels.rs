@@ -1,4 +1,4 @@
-//! Pictures between host and card as the codes they are stored in, fewer bytes than values; the card converts them.
+//! Frames between host and device as codes, which are smaller than values; the device converts them.
 
 use reseed_ops::{Depth, PendingDownload, Pixels, Result, Shape, Tensor};
 
@@ -11,8 +11,8 @@ use crate::launch::args;
 use crate::params::long;
 use crate::pinned::Pinned;
 
-/// Bytes of a part: some parts, so that several threads copy, and few, since each costs the driver as much time as half a
-/// megabyte on the bus.
+/// Bytes of a part: several parts, so that several threads copy, but few, since each costs the driver as much time as
+/// half a megabyte on the bus.
 fn part(bytes: usize) -> usize {
     (bytes / 6).clamp(1 << 20, 4 << 20)
 }
@@ -23,13 +23,13 @@ fn launch(cuda: &CudaOps, op: &str, x: &Tensor, codes: Ptr, depth: Depth) -> Res
     let name = format!("{op}_u{}_{}", 8 * depth.bytes(), x.dtype());
     // A thread converts sixteen codes or eight at a time.
     let grid = stride_grid(x.count().div_ceil(4));
-    // SAFETY: arguments follow kernels/pixels.cu in order and type; the callers made room for as many codes.
+    // SAFETY: arguments follow kernels/pixels.cu in order and type; the callers allocated as many codes.
     unsafe { cuda.driver.launch(&name, grid, args![to, from, long(x.count())]) }
 }
 
 pub fn upload_pixels(cuda: &CudaOps, shape: Shape, pixels: &Pixels) -> Result<Tensor> {
     assert_eq!(shape.count(), pixels.len(), "upload of {shape}");
-    // The tensor first: once the codes have gone, memory is as if they had never been there.
+    // The tensor first: when the codes are freed, they leave no gap in front of it.
     let x = cuda.room("upload_pixels", shape, cuda.dtype)?;
     let codes = cuda.lend(Lane::In, "upload_pixels", shape, pixels.bytes().len())?;
     let bytes = pixels.bytes();
@@ -38,15 +38,15 @@ pub fn upload_pixels(cuda: &CudaOps, shape: Shape, pixels: &Pixels) -> Result<Te
     Ok(x)
 }
 
-/// Pictures on their way to the host.
-struct Sent {
+/// Frames that are being copied to the host.
+struct PendingPixels {
     parts: Vec<Pinned>,
     depth: Depth,
     count: usize,
     guard: Guard,
 }
 
-impl PendingDownload<Pixels> for Sent {
+impl PendingDownload<Pixels> for PendingPixels {
     fn wait(self: Box<Self>, into: &mut Pixels) -> Result<()> {
         into.reset(self.depth, self.count);
         let bytes = into.bytes_mut();
@@ -56,11 +56,11 @@ impl PendingDownload<Pixels> for Sent {
 }
 
 pub fn start_download_pixels(cuda: &CudaOps, x: &Tensor, depth: Depth) -> Result<Box<dyn PendingDownload<Pixels>>> {
-    let x = transfer::here(cuda, x)?;
+    let x = transfer::on_device(cuda, x)?;
     let bytes = x.count() * depth.bytes();
     let codes = cuda.lend(Lane::Compute, "send_pixels", x.shape(), bytes)?;
     launch(cuda, "send_pixels", &x, codes.ptr(), depth)?;
     let (guard, parts) =
         (Guard::new(cuda, x.dtype())?, transfer::leave(cuda, &codes, codes.ptr(), bytes, part(bytes))?);
-    Ok(Box::new(Sent { parts, depth, count: x.count(), guard }))
+    Ok(Box::new(PendingPixels { parts, depth, count: x.count(), guard }))
 }

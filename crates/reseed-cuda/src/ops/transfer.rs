@@ -1,5 +1,5 @@
-//! Tensors on their way between host and card. The host computes in f32; values are rounded here, part by part and on several
-//! threads, since one cannot keep up with the bus, and a part travels while others are rounded.
+//! Copies of tensors between host and device. The host computes in f32. Values are rounded here, in parts and on
+//! several threads, since one thread is slower than the bus; a part is copied while others are rounded.
 
 use std::sync::mpsc;
 
@@ -19,8 +19,8 @@ use crate::store::ArenaBuffer;
 /// Values of a part.
 const PART: usize = 1 << 18;
 
-/// Fills lent memory part by part: `fill` makes `size` bytes of each value, and a part travels while others are made. The first
-/// is made here, since threads that sleep take as long to wake.
+/// Fills a buffer in parts: `fill` converts each value to `size` bytes, and a part is copied while others are
+/// converted. The calling thread converts the first part, since waking a thread takes as long.
 pub fn bring<T: Sync>(
     cuda: &CudaOps,
     to: &ArenaBuffer,
@@ -30,80 +30,80 @@ pub fn bring<T: Sync>(
     fill: impl Fn(&mut [u8], &[T]) + Sync,
 ) -> Result<()> {
     let (fill, mut parts) = (&fill, values.chunks(part).enumerate());
-    let send = |i: usize, pinned: &Pinned| cuda.store.bring(to, i * part * size, pinned, 0, pinned.len());
+    let copy = |i: usize, pinned: &Pinned| cuda.store.bring(to, i * part * size, pinned, 0, pinned.len());
     let Some((_, first)) = parts.next() else { return Ok(()) };
     rayon::in_place_scope(|scope| {
         let (sender, filled) = mpsc::channel();
         for (i, values) in parts {
             let (mut pinned, sender) = (Pinned::new(&cuda.store, values.len() * size)?, sender.clone());
-            pinned.bytes_mut()?; // threads that are shared wait for no copy
+            pinned.bytes_mut()?; // shared threads must not wait for a copy
             scope.spawn(move |_| {
                 let done = pinned.bytes_mut().map(|bytes| fill(bytes, values));
-                // Nobody listens any more where another part has failed.
+                // The receiver is gone if another part has failed.
                 let _ = sender.send(done.map(|()| (i, pinned)));
             });
         }
         drop(sender);
         let mut pinned = Pinned::new(&cuda.store, first.len() * size)?;
         fill(pinned.bytes_mut()?, first);
-        send(0, &pinned)?;
-        filled.into_iter().try_for_each(|filled| filled.and_then(|(i, pinned)| send(i, &pinned)))
+        copy(0, &pinned)?;
+        filled.into_iter().try_for_each(|filled| filled.and_then(|(i, pinned)| copy(i, &pinned)))
     })
 }
 
-/// Queues the copy of `bytes` bytes of lent memory from `at` on to the host, part by part.
-pub fn leave(cuda: &CudaOps, lent: &ArenaBuffer, at: Ptr, bytes: usize, part: usize) -> Result<Vec<Pinned>> {
+/// Queues the copy of `bytes` bytes of a buffer from `at` to the host, in parts.
+pub fn leave(cuda: &CudaOps, buffer: &ArenaBuffer, at: Ptr, bytes: usize, part: usize) -> Result<Vec<Pinned>> {
     let parts = (0..bytes).step_by(part).map(|start| {
-        // SAFETY: a part of the owner's own bytes.
+        // SAFETY: a part of the caller's bytes.
         let (pinned, copy) = unsafe { cuda.store.leave(Lane::Results, at.plus(start), part.min(bytes - start)) }?;
-        lent.read_by(copy);
+        buffer.read_by(copy);
         Ok(pinned)
     });
     parts.collect()
 }
 
-/// Takes what has come to the host, `part` values at a time; while one part is taken, the next may still come. The last is taken
-/// here.
+/// Converts copied parts of `part` values each, while later parts are still being copied. The calling thread converts
+/// the last.
 pub fn arrive<T: Send>(
     parts: &[Pinned],
     into: &mut [T],
     part: usize,
-    take: impl Fn(&mut [T], &[u8]) + Sync,
+    convert: impl Fn(&mut [T], &[u8]) + Sync,
 ) -> Result<()> {
-    let take = &take;
+    let convert = &convert;
     rayon::in_place_scope(|scope| {
         for (i, (to, from)) in into.chunks_mut(part).zip(parts).enumerate() {
             let bytes = from.bytes()?;
             match i + 1 < parts.len() {
-                true => scope.spawn(move |_| take(to, bytes)),
-                false => take(to, bytes),
+                true => scope.spawn(move |_| convert(to, bytes)),
+                false => convert(to, bytes),
             }
         }
         Ok(())
     })
 }
 
-/// Where the type has a narrow range: whether statistics have left it before, as one integer on its way to the host.
+/// For f16: whether statistics have overflowed, as one integer that is copied to the host.
 pub struct Guard {
     overflow: Option<Pinned>,
     dtype: DType,
 }
 
 impl Guard {
-    /// Queues the copy of the mark that group statistics leave when they are not finite.
+    /// Queues the copy of the flag that group statistics set when they are not finite.
     pub fn new(cuda: &CudaOps, dtype: DType) -> Result<Guard> {
-        let mark = || {
-            let mark = cuda.driver.global("not_finite")?;
-            // SAFETY: the mark is one integer.
-            Ok(unsafe { cuda.store.leave(Lane::Results, mark, size_of::<i32>()) }?.0)
+        let flag = || {
+            let flag = cuda.driver.global("not_finite")?;
+            // SAFETY: the flag is one integer.
+            Ok(unsafe { cuda.store.leave(Lane::Results, flag, size_of::<i32>()) }?.0)
         };
-        Ok(Guard { overflow: (dtype == DType::F16).then(mark).transpose()?, dtype })
+        Ok(Guard { overflow: (dtype == DType::F16).then(flag).transpose()?, dtype })
     }
 
-    /// An error where they have.
+    /// An error if they have.
     pub fn check(&self) -> Result<()> {
         match &self.overflow {
-            Some(mark) if mark.bytes()?.iter().any(|&byte| byte != 0) => Err(Error::OutOfRange { dtype: self.dtype }),
+            Some(flag) if flag.bytes()?.iter().any(|&byte| byte != 0) => Err(Error::OutOfRange { dtype: self.dtype }),
             _ => Ok(()),
         }
     }
@@ -116,15 +116,15 @@ pub fn upload(cuda: &CudaOps, shape: Shape, values: &[f32]) -> Result<Tensor> {
     Ok(x)
 }
 
-/// A tensor on its way to the host.
-struct Sent {
+/// A tensor that is being copied to the host.
+struct PendingTensor {
     parts: Vec<Pinned>,
     dtype: DType,
     count: usize,
     guard: Guard,
 }
 
-impl PendingDownload for Sent {
+impl PendingDownload for PendingTensor {
     fn wait(self: Box<Self>, into: &mut Vec<f32>) -> Result<()> {
         into.resize(self.count, 0.0);
         arrive(&self.parts, into, PART, |to, part| widen(to, part, self.dtype))?;
@@ -132,19 +132,19 @@ impl PendingDownload for Sent {
     }
 }
 
-/// The tensor on the card, brought there if it is offloaded.
-pub fn here(cuda: &CudaOps, x: &Tensor) -> Result<Tensor> {
+/// The tensor in device memory, prefetched if it is offloaded.
+pub fn on_device(cuda: &CudaOps, x: &Tensor) -> Result<Tensor> {
     if x.is_on::<Offloaded>() { offloaded::prefetch(cuda, x) } else { Ok(x.clone()) }
 }
 
 pub fn start_download(cuda: &CudaOps, x: &Tensor) -> Result<Box<dyn PendingDownload>> {
-    let (x, dtype) = (here(cuda, x)?, x.dtype());
+    let (x, dtype) = (on_device(cuda, x)?, x.dtype());
     let (guard, part) = (Guard::new(cuda, dtype)?, PART * dtype.bytes());
     let parts = leave(cuda, x.storage(), ptr(&x), x.bytes(), part)?;
-    Ok(Box::new(Sent { parts, dtype, count: x.count(), guard }))
+    Ok(Box::new(PendingTensor { parts, dtype, count: x.count(), guard }))
 }
 
-/// Host values as the device stores them.
+/// Rounds host values to the device's type.
 fn narrow(to: &mut [u8], values: &[f32], dtype: DType) {
     match dtype {
         DType::F32 => <f32 as Element>::round(bytemuck::cast_slice_mut(to), values),
@@ -153,7 +153,7 @@ fn narrow(to: &mut [u8], values: &[f32], dtype: DType) {
     }
 }
 
-/// The other way.
+/// Converts values of the device's type to f32.
 fn widen(to: &mut [f32], bytes: &[u8], dtype: DType) {
     match dtype {
         DType::F32 => to.copy_from_slice(bytemuck::cast_slice(bytes)),
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_rounded_comes_back() {
+    fn rounded_values_survive_a_round_trip() {
         let values: Vec<f32> = (0..2048).map(|i| i as f32 - 1024.0).collect();
         for dtype in [DType::F32, DType::F16] {
             let mut aligned = vec![0u64; values.len()];
