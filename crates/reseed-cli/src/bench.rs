@@ -14,8 +14,8 @@ use reseed::internals::memory::Watch;
 use reseed::internals::model::plan::{TileInput, padded_frames, slices};
 use reseed::internals::model::weights::formula::uniform;
 use reseed::internals::model::{SliceData, Stream};
-use reseed::internals::ops::{Code, CopyTime, Cost, Depth, PendingDownload, Pixels, ProfileOps, Record};
-use reseed::internals::{self, Clip, ClipPlan, Device, load_coder, vae_weights};
+use reseed::internals::ops::{Code, CopyTime, Cost, Depth, Device, PendingDownload, Pixels, ProfileOps, Record};
+use reseed::internals::{self, ClipPlan, CoderClip, DeviceHandle, load_coder, vae_weights};
 use serde_json::json;
 
 use crate::args::{BenchArgs, Direction};
@@ -29,7 +29,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     // Each alone on the device, as the commands load them.
     for direction in args.direction.map_or(vec![Direction::Encode, Direction::Decode], |only| vec![only]) {
         let (config, coder) = load_coder(&*device.ops, &*source, direction.into())?;
-        let clip = Clip::new(direction.into(), &*coder, &config, args.size, args.frames as usize);
+        let clip = CoderClip::new(direction.into(), &*coder, &config, args.size, args.frames as usize);
         Case { device, args, clip, frames: padded_frames(args.frames as usize, config.temporal_factor()) }.time()?;
     }
     Ok(())
@@ -48,9 +48,9 @@ type Seconds = (f64, Option<f64>);
 
 /// Encoder or decoder over a clip.
 struct Case<'a> {
-    device: &'a Device,
+    device: &'a DeviceHandle,
     args: &'a BenchArgs,
-    clip: Clip<'a>,
+    clip: CoderClip<'a>,
     /// Frames of pixels.
     frames: usize,
 }
@@ -60,7 +60,7 @@ impl Case<'_> {
         let planned = internals::reserve(self.device, &self.args.run.plan.settings(), &[self.clip])?.swap_remove(0);
         planned.warning().iter().for_each(|warning| report::warn(warning));
         let parts = slices(self.clip.frames, planned.step());
-        if self.clip.cut == TileInput::Frames {
+        if self.clip.input == TileInput::Frames {
             let input = self.draw(&parts, |drawn| Pixels::U8(drawn.iter().map(|&v| u8::nearest(v as f32)).collect()));
             self.measure(&planned, &input, |ops, stream, codes, last| {
                 Ok(ops.start_download(&stream.run(SliceData::Pixels(codes), last)?)?)
@@ -87,10 +87,10 @@ impl Case<'_> {
         &self,
         planned: &ClipPlan,
         input: &[S],
-        start: impl Fn(&dyn reseed::internals::ops::Device, &mut Stream, &S, bool) -> Result<Box<dyn PendingDownload<T>>>,
+        start: impl Fn(&dyn Device, &mut Stream, &S, bool) -> Result<Box<dyn PendingDownload<T>>>,
     ) -> Result<()> {
         let mut result = T::default();
-        let mut once = |ops: &dyn reseed::internals::ops::Device| -> Result<Seconds> {
+        let mut once = |ops: &dyn Device| -> Result<Seconds> {
             let moment = || self.device.gpu.as_ref().map(|gpu| gpu.timestamp()).transpose();
             let (first, clock) = (moment()?, Instant::now());
             let mut stream = planned.stream(ops, self.clip.coder, self.clip.plane);
@@ -130,7 +130,7 @@ impl Case<'_> {
 
     fn print(&self, times: &[f64], records: Vec<Record>, memory: HostMemory, gpu: Option<GpuFigures>) {
         let (median, frames, ops) = (times[times.len() / 2], self.frames, &self.device.ops);
-        let name = if self.clip.cut == TileInput::Frames { "encode" } else { "decode" };
+        let name = if self.clip.input == TileInput::Frames { "encode" } else { "decode" };
         let mut cost = Cost::default();
         records.iter().for_each(|r| cost += r.cost);
         let gflops = cost.flops as f64 / median / 1e9;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use reseed::internals::memory::Watch;
 use reseed::internals::model::Vae;
-use reseed::internals::ops::ProfileOps;
+use reseed::internals::ops::{Device, ProfileOps};
 use reseed::internals::{Roundtrip, refuse_same_file, vae_weights};
 use reseed::media::Source;
 use reseed::{Error, Profile};
@@ -36,7 +36,7 @@ fn roundtrip(mut source: Box<dyn Source>, args: &RoundtripArgs) -> Result<()> {
     let device = open_device(run)?;
     let vae = Vae::load(&*device.ops, &*vae_weights(&args.weights)?)?;
     let profiler = run.compute.profile.then(|| ProfileOps::new(&*device.ops));
-    let ops: &dyn reseed::internals::ops::Device = profiler.as_ref().map_or(&*device.ops, |profiler| profiler);
+    let ops: &dyn Device = profiler.as_ref().map_or(&*device.ops, |profiler| profiler);
     let info = source.info().clone();
     let mut sink = reseed::media::create(output, &info).map_err(Failure::output)?;
     let watch = Watch::start();
@@ -61,7 +61,7 @@ fn print(
     memory: HostMemory,
     output: &Path,
     args: &RunArgs,
-    ops: &dyn reseed::internals::ops::Device,
+    ops: &dyn Device,
 ) {
     let seconds = progress.elapsed().as_secs_f64();
     if args.compute.json {

@@ -6,9 +6,9 @@ use std::path::Path;
 use reseed::internals::memory::Watch;
 use reseed::internals::model::plan::{TileInput, padded_frames, padded_plane};
 use reseed::internals::model::{Coder, Config, Vae};
-use reseed::internals::ops::{CopyTime, ProfileOps, Shape};
+use reseed::internals::ops::{CopyTime, Device, ProfileOps, Shape};
 use reseed::internals::{
-    self, Clip, CoderRun, Device, Extended, TensorInput, TensorOutput, crop, refuse_same_file, vae_weights,
+    self, CoderClip, CoderRun, DeviceHandle, Extended, TensorInput, TensorOutput, crop, refuse_same_file, vae_weights,
 };
 use reseed::{Hw, Precision, Profile, Thw};
 use serde_json::json;
@@ -50,7 +50,7 @@ pub fn in_range<A: Clone>(
 }
 
 /// Opens the device of a command, and shows its remarks.
-pub fn open_device(args: &RunArgs) -> Result<Device> {
+pub fn open_device(args: &RunArgs) -> Result<DeviceHandle> {
     let device = internals::open(&args.compute.options(args.plan.max_vram)?)?;
     device.warnings.iter().for_each(|warning| report::warn(warning));
     Ok(device)
@@ -83,7 +83,7 @@ fn encode_once(args: &TensorArgs) -> Result<()> {
         (i <= frames).then(|| input.frame(i - 1, config.image)).transpose()
     };
     let mut source_frame = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
-    let clip = Clip { coder: &encoder, config: &config, cut: TileInput::Frames, plane: padded, frames: total };
+    let clip = CoderClip { coder: &encoder, config: &config, input: TileInput::Frames, plane: padded, frames: total };
     let run = Run { name: "vae encode", args: &args.run, device: &device, clip, total };
     let done = run.run(
         |count| source_frame.slice(count),
@@ -121,8 +121,13 @@ fn decode_once(args: &TensorArgs) -> Result<()> {
         i = end;
         Ok(latents?.concat())
     };
-    let clip =
-        Clip { coder: &decoder, config: &config, cut: TileInput::Latents, plane: input.plane, frames: input.frames };
+    let clip = CoderClip {
+        coder: &decoder,
+        config: &config,
+        input: TileInput::Latents,
+        plane: input.plane,
+        frames: input.frames,
+    };
     let run = Run { name: "vae decode", args: &args.run, device: &device, clip, total };
     let done = run.run(next, |values| {
         for frame in values.chunks_exact(whole.count() * config.image).take(left) {
@@ -157,8 +162,8 @@ fn original(input: &TensorInput, config: &Config, frames: usize, plane: Hw) -> (
 struct Run<'a> {
     name: &'static str,
     args: &'a RunArgs,
-    device: &'a Device,
-    clip: Clip<'a>,
+    device: &'a DeviceHandle,
+    clip: CoderClip<'a>,
     /// Frames of pixels.
     total: usize,
 }
@@ -172,7 +177,7 @@ impl Run<'_> {
         let watch = Watch::start();
         let device = self.device;
         let profiler = self.args.compute.profile.then(|| ProfileOps::new(&*device.ops));
-        let ops: &dyn reseed::internals::ops::Device = profiler.as_ref().map_or(&*device.ops, |profiler| profiler);
+        let ops: &dyn Device = profiler.as_ref().map_or(&*device.ops, |profiler| profiler);
         device.ops.copy_time()?;
         let mut progress = Progress::new(self.name, Some(self.total), self.args.compute.json);
         let coder = CoderRun { device, ops, clip: self.clip, settings: self.args.plan.settings() };

@@ -33,7 +33,7 @@ pub struct PhaseTimes {
     pub streaming: CopyTime,
 }
 
-/// Sends slices on as they are, until there are none or nobody wants more.
+/// Forwards slices unchanged until there are none or the receiver is gone.
 pub fn pass(from: &Receiver<Slice>, to: &FrameSender) -> PhaseTimes {
     for slice in from {
         if to.send(slice).is_err() {
@@ -67,14 +67,14 @@ pub struct Compute<'a> {
 /// Batches between two networks.
 type Window = VecDeque<(FrameBatch, Latent)>;
 
-/// What has been read for the window and is not yet encoded, so that it can be encoded again.
+/// The batches of a window that are read so far; a batch can be encoded again after a replan.
 struct Encoding {
     window: Window,
     /// The number of the next batch.
     next: usize,
-    /// Slices of the batch in hand. Their pictures are gone once they have been used.
+    /// Slices of the batch in hand. Their pixels are empty once they are encoded.
     slices: Vec<Slice>,
-    /// Whether there will be no more.
+    /// Whether the input has ended.
     ended: bool,
 }
 
@@ -87,15 +87,15 @@ impl Encoding {
     }
 }
 
-/// How far a window is decoded.
+/// The batches of a window that are not decoded yet.
 struct Decoding {
     window: Window,
-    /// Slices of its first batch that were sent on.
+    /// Slices of its first batch that are sent.
     sent: usize,
 }
 
 impl Compute<'_> {
-    /// Takes slices and sends their restored pictures, until there are none or nobody wants more.
+    /// Receives slices and sends restored ones until there are none or the receiver is gone.
     pub fn run(mut self, from: &Receiver<Slice>, to: &FrameSender) -> Result<PhaseTimes> {
         let (mut times, mut next) = (PhaseTimes::default(), self.done);
         loop {
@@ -115,8 +115,8 @@ impl Compute<'_> {
         }
     }
 
-    /// Does `work`, and again in less memory as long as the device has not enough. Whatever `work` has on the device is
-    /// given back when it returns.
+    /// Does `work`, and again with a smaller plan whenever the device runs out of memory. `work` frees its device memory
+    /// when it returns.
     fn within<T>(
         &mut self,
         times: &mut PhaseTimes,
@@ -133,7 +133,7 @@ impl Compute<'_> {
         }
     }
 
-    /// Encodes batches until the window is full. Those that were done before the job went on are sent on as they are.
+    /// Encodes batches until the window is full. Batches that an earlier run computed are forwarded.
     fn encode_window(
         &self,
         encoding: &mut Encoding,
@@ -141,9 +141,9 @@ impl Compute<'_> {
         to: &FrameSender,
         times: &mut PhaseTimes,
     ) -> Result<()> {
-        let here = self.model.vae.encoder.prefetch(self.encoder_ops)?;
-        let half = here.as_deref().unwrap_or(&self.model.vae.encoder);
-        let mut encoder = self.stream(half, TileInput::Frames, self.padded());
+        let prefetched = self.model.vae.encoder.prefetch(self.encoder_ops)?;
+        let coder = prefetched.as_deref().unwrap_or(&self.model.vae.encoder);
+        let mut encoder = self.stream(coder, TileInput::Frames, self.padded());
         let (mut latent, mut next, mut running) = (Vec::new(), 0, None);
         while encoding.window.len() < self.plan.window {
             if encoding.slices.is_empty() && self.recall(encoding, from, to) {
@@ -169,13 +169,13 @@ impl Compute<'_> {
                 self.store.inspect(|store| store.put_latent(Turn::Encode, batch.number, &latent));
                 encoding.push(batch, self.latent(std::mem::take(&mut latent)));
                 next = 0;
-                encoder = self.stream(half, TileInput::Frames, self.padded());
+                encoder = self.stream(coder, TileInput::Frames, self.padded());
             }
         }
         Ok(())
     }
 
-    /// Takes the next batch with the latent that an earlier run encoded it to; `false` where there is none.
+    /// Takes the next batch with the latent that an earlier run stored; `false` if there is none.
     fn recall(&self, encoding: &mut Encoding, from: &Receiver<Slice>, to: &FrameSender) -> bool {
         let Some(latent) = self.store.and_then(|store| store.get_latent(Turn::Encode, encoding.next)) else {
             return false;
@@ -216,11 +216,11 @@ impl Compute<'_> {
             return Ok(());
         }
         self.phase.set(Phase::Upscale);
-        let here = timed(&mut times.upscale, || self.model.step.prefetch_layers(self.plan.layers))?;
-        let model = Model { step: here.as_deref().unwrap_or(self.model.step), ..self.model };
+        let prefetched = timed(&mut times.upscale, || self.model.step.prefetch_layers(self.plan.layers))?;
+        let model = Model { step: prefetched.as_deref().unwrap_or(self.model.step), ..self.model };
         while let Some((batch, condition)) = from.front().filter(|_| !self.stopped()) {
-            let kept = self.store.and_then(|store| store.get_latent(Turn::Step, batch.number));
-            let restored = match kept {
+            let stored = self.store.and_then(|store| store.get_latent(Turn::Step, batch.number));
+            let restored = match stored {
                 Some(values) => Latent { values, ..*condition },
                 None => timed(&mut times.upscale, || self.step(model, batch.number, condition.clone()))?,
             };
@@ -229,17 +229,17 @@ impl Compute<'_> {
         Ok(())
     }
 
-    /// Decodes the window and sends its pictures on; `false` when nobody wants more.
+    /// Decodes the window and sends its slices; `false` when the receiver is gone.
     fn decode_window(&self, decoding: &mut Decoding, to: &FrameSender, times: &mut PhaseTimes) -> Result<bool> {
         if decoding.window.is_empty() {
             return Ok(true);
         }
         self.phase.set(Phase::Decode);
-        let here = self.model.vae.decoder.prefetch(self.ops)?;
-        let half = here.as_deref().unwrap_or(&self.model.vae.decoder);
+        let prefetched = self.model.vae.decoder.prefetch(self.ops)?;
+        let coder = prefetched.as_deref().unwrap_or(&self.model.vae.decoder);
         while let Some((batch, restored)) = decoding.window.front_mut() {
             let thw = restored.thw;
-            let mut decoder = self.stream(half, TileInput::Latents, Hw::new(thw.h, thw.w));
+            let mut decoder = self.stream(coder, TileInput::Latents, Hw::new(thw.h, thw.w));
             let (ranges, frame) = (slices(thw.t, self.plan.vae.slice), restored.values.len() / thw.t);
             let mut running: Option<Box<dyn PendingDownload>> = None;
             for i in 0..=ranges.len() {
@@ -273,7 +273,7 @@ impl Compute<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// What the transformer sees of a slice that is being encoded: the mean of its latents' distribution, scaled.
+    /// The condition of a slice that is being encoded: the mean of its latents' distribution, scaled.
     fn means(&self, moments: Box<dyn PendingDownload>) -> Result<Vec<f32>> {
         let config = &self.model.vae.config;
         let mut values = Vec::new();
@@ -308,13 +308,13 @@ impl Compute<'_> {
         Hw::new(size.h, size.w)
     }
 
-    fn stream<'s>(&'s self, half: &'s dyn Coder, cut: TileInput, plane: Hw) -> Stream<'s> {
+    fn stream<'s>(&'s self, coder: &'s dyn Coder, input: TileInput, plane: Hw) -> Stream<'s> {
         let plan = &self.plan.vae;
-        let (ops, keeping, tiling) = match cut {
+        let (ops, caches, tiling) = match input {
             TileInput::Frames => (self.encoder_ops, &plan.encode, plan.encode_tiling),
             TileInput::Latents => (self.ops, &plan.decode, plan.decode_tiling),
         };
-        let tiles = tiling.and_then(|tiling| tiling.tiles(cut, plane, self.model.vae.config.spatial_factor()));
-        Stream::new(ops, half, plane, keeping).tiled(tiles, plan.workers)
+        let tiles = tiling.and_then(|tiling| tiling.tiles(input, plane, self.model.vae.config.spatial_factor()));
+        Stream::new(ops, coder, plane, caches).tiled(tiles, plan.workers)
     }
 }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use reseed_cpu::CpuOps;
-use reseed_ops::{Ceiling, CheckOps, Precision, TraceOps};
+use reseed_ops::{Ceiling, CheckOps, Device, Precision, TraceOps};
 
 use crate::error::{Error, Result};
 pub use cpu::precision as cpu_precision;
@@ -24,7 +24,7 @@ const CPU: &str = "cpu";
 const CUDA: &str = "cuda";
 
 /// Opens the device of a request.
-type Open = fn(&ComputeOptions) -> Result<Device>;
+type Open = fn(&ComputeOptions) -> Result<DeviceHandle>;
 
 /// The constructors, by the part of a name before the colon.
 const CONSTRUCTORS: &[(&str, Open)] = &[(CPU, cpu::open), (CUDA, cuda::open)];
@@ -62,9 +62,9 @@ impl Default for ComputeOptions {
 }
 
 /// A device and what a planner needs to know of it.
-pub struct Device {
+pub struct DeviceHandle {
     /// Computes.
-    pub ops: Arc<dyn reseed_ops::Device>,
+    pub ops: Arc<dyn Device>,
     /// Makes tracing devices.
     pub trace: Tracer,
     /// Bytes for tensors beside the loaded weights, where they are limited.
@@ -96,9 +96,9 @@ pub struct Tuning {
 /// The devices of a model.
 pub struct Devices {
     /// The VAE's, or the decoder's alone.
-    pub vae: Device,
+    pub vae: DeviceHandle,
     /// The transformer's, where it computes in another type.
-    other: Option<Device>,
+    other: Option<DeviceHandle>,
 }
 
 impl Devices {
@@ -118,12 +118,12 @@ impl Devices {
     }
 
     /// The transformer's, often the VAE's.
-    pub fn transformer(&self) -> &Device {
+    pub fn transformer(&self) -> &DeviceHandle {
         self.other.as_ref().unwrap_or(&self.vae)
     }
 
     /// The encoder's: the transformer's where the VAE's is f32 for the sake of the decoder.
-    pub fn encoder(&self) -> &Device {
+    pub fn encoder(&self) -> &DeviceHandle {
         match self.vae.ops.precision() {
             Precision::F32 => self.transformer(),
             _ => &self.vae,
@@ -132,7 +132,7 @@ impl Devices {
 
     /// The same devices with measured rates for their plans. The rates of GPUs are known; a CPU is measured.
     pub fn with_measured_speed(self) -> Result<Devices> {
-        let other = self.other.map(Device::with_measured_speed).transpose()?;
+        let other = self.other.map(DeviceHandle::with_measured_speed).transpose()?;
         Ok(Devices { vae: self.vae.with_measured_speed()?, other })
     }
 }
@@ -148,7 +148,7 @@ fn resolved(options: &ComputeOptions) -> ComputeOptions {
 }
 
 /// Opens a device in the chosen type, or in the one that suits it.
-pub fn open(options: &ComputeOptions) -> Result<Device> {
+pub fn open(options: &ComputeOptions) -> Result<DeviceHandle> {
     let options = resolved(options);
     let family = options.device.split(':').next().unwrap_or_default();
     let constructor = CONSTRUCTORS.iter().find(|(name, _)| *name == family);
@@ -164,7 +164,7 @@ fn unknown(options: &ComputeOptions) -> Error {
 
 /// The transformer's device, where it differs from the VAE's: f16 costs the transformer 15 dB, so that it computes in bf16.
 /// On a GPU the two share all memory.
-pub fn transformer(options: &ComputeOptions, vae: &Device) -> Result<Option<Device>> {
+pub fn transformer(options: &ComputeOptions, vae: &DeviceHandle) -> Result<Option<DeviceHandle>> {
     if vae.ops.precision() != Precision::F16 {
         return Ok(None);
     }
@@ -177,11 +177,7 @@ pub fn transformer(options: &ComputeOptions, vae: &Device) -> Result<Option<Devi
 }
 
 /// `device` with every op compared with `reference`. Both live as long as the program.
-fn checked(
-    reference: CpuOps,
-    device: Arc<impl reseed_ops::Device + 'static>,
-    report: CheckReport,
-) -> Arc<dyn reseed_ops::Device> {
+fn checked(reference: CpuOps, device: Arc<impl Device + 'static>, report: CheckReport) -> Arc<dyn Device> {
     let (reference, device) = (Box::leak(Box::new(reference)), Box::leak(Box::new(device)));
     Arc::new(CheckOps::reporting(reference, &**device, move |found| report(found)))
 }

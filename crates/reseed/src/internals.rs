@@ -18,12 +18,12 @@ pub use crate::view::View;
 // Devices and plans of one network, for benchmarks.
 pub use crate::bytes::Bytes;
 pub use crate::devices::{
-    AUTO, ComputeOptions, Device, Gpu, GpuInfo, Tuning, auto, cpu_precision, gpus, kernel_stamp, open, transformer,
-    tuning,
+    AUTO, ComputeOptions, DeviceHandle, Gpu, GpuInfo, Tuning, auto, cpu_precision, gpus, kernel_stamp, open,
+    transformer, tuning,
 };
 pub use crate::job::refuse_same_file;
 pub use crate::models::weights::{Weights, vae_weights};
-pub use crate::planner::clip::{Clip, ClipPlan, Direction, MARGIN, reserve};
+pub use crate::planner::clip::{ClipPlan, CoderClip, Direction, MARGIN, reserve};
 pub use crate::session::{ClipEstimate, CoderRun, Extended, Roundtrip, TensorInput, TensorOutput, crop, load_coder};
 
 // Modules of stages, by their names.

@@ -18,7 +18,7 @@ use crate::report::Report;
 use crate::session::{Environment, Output, Session, Watch};
 use crate::settings::{NoiseSource, Settings};
 use journal::{EarlierRun, Journal, Origin};
-use record::Record;
+use record::JobRecord;
 use store::DiskBatchStore;
 
 /// What happens to an existing output and to the work of an interrupted job.
@@ -200,7 +200,7 @@ struct Work {
     output: PathBuf,
     video: Options,
     origin: Origin,
-    record: Record,
+    record: JobRecord,
     earlier: Option<EarlierRun>,
     journal: Option<Journal>,
     store: Option<DiskBatchStore>,
@@ -218,7 +218,7 @@ impl Work {
         if pipe && spec.existing == Existing::Resume {
             return Err(Error::PipeNotResumable);
         }
-        let mut record = Record::new(&spec.settings, &spec.clip, &spec.video);
+        let mut record = JobRecord::new(&spec.settings, &spec.clip, &spec.video);
         let noise_file = match &spec.settings.noise {
             NoiseSource::File(path) => Some(std::path::absolute(path).unwrap_or(path.clone())),
             NoiseSource::Seed(_) => None,

@@ -14,7 +14,7 @@ use reseed_model::plan::{TileInput, padded_frames};
 use reseed_model::{Coder, Vae};
 use reseed_ops::{Cost, Hw, Thw, TraceReport};
 
-use crate::devices::{Device, Devices};
+use crate::devices::{DeviceHandle, Devices};
 use crate::error::{Error, Kind, Result};
 use crate::memory;
 use crate::models::weights::Weights;
@@ -23,7 +23,7 @@ use crate::observer::Warning;
 use crate::run_plan::{RunPlan, VaePlan};
 use crate::settings::VaeSettings;
 use crate::size::Geometry;
-use clip::{ATTEMPTS, Clip, ClipPlan, MARGIN};
+use clip::{ATTEMPTS, ClipPlan, CoderClip, MARGIN};
 pub use replanner::BudgetReplanner;
 
 /// Most batches of a window: the work that a killed job loses and the delay of the first frames grow with it.
@@ -76,7 +76,7 @@ impl Schedule {
         self.coders.iter().any(|coder| coder.warning().is_some())
     }
 
-    /// LayerPlacement that are prefetched for a window.
+    /// Layers that are prefetched for a window.
     fn prefetched_layers(&self, residency: NetworkResidency) -> usize {
         if residency == NetworkResidency::Host { self.step.resident } else { 0 }
     }
@@ -105,12 +105,12 @@ pub struct JobPlan {
 }
 
 impl JobPlan {
-    /// LayerPlacement of the transformer.
+    /// Layers of the transformer.
     pub fn layers(&self) -> usize {
         self.schedule.step.layers
     }
 
-    /// LayerPlacement that are on the device during the transformer's turn; the others are streamed from host memory.
+    /// Layers that are on the device during the transformer's turn; the others are streamed from host memory.
     pub fn resident_layers(&self) -> usize {
         self.schedule.step.resident
     }
@@ -212,7 +212,7 @@ impl JobPlanner<'_> {
         }
     }
 
-    /// LayerPlacement that can stay, with the VAE as fast as possible if that leaves room for any; `None` where not even the VAE
+    /// Layers that can stay, with the VAE as fast as possible if that leaves room for any; `None` where not even the VAE
     /// can stay.
     fn resident_layers(&self, room: usize) -> Result<Option<usize>> {
         let (vae, TraceReport { weights: vae_weights, .. }) = self.traced(NetworkResidency::Device(0))?;
@@ -285,12 +285,12 @@ impl JobPlanner<'_> {
     }
 
     /// Encoder and decoder over a batch.
-    fn clips<'v>(&self, vae: &'v Vae) -> [Clip<'v>; 2] {
+    fn clips<'v>(&self, vae: &'v Vae) -> [CoderClip<'v>; 2] {
         let (config, latent) = (&vae.config, self.latent(vae));
         let frames = padded_frames(self.batch, config.temporal_factor());
-        let encode = Clip { coder: &vae.encoder, config, cut: TileInput::Frames, plane: self.padded(), frames };
+        let encode = CoderClip { coder: &vae.encoder, config, input: TileInput::Frames, plane: self.padded(), frames };
         let plane = Hw::new(latent.h, latent.w);
-        let decode = Clip { coder: &vae.decoder, config, cut: TileInput::Latents, plane, frames: latent.t };
+        let decode = CoderClip { coder: &vae.decoder, config, input: TileInput::Latents, plane, frames: latent.t };
         [encode, decode]
     }
 
@@ -357,7 +357,7 @@ impl JobPlanner<'_> {
 
     /// Loads the networks, plans for the memory that is left, and reserves that.
     fn load_networks(&self, plan: JobPlan) -> Result<(JobPlan, Networks)> {
-        let vae: &Device = &self.devices.vae;
+        let vae: &DeviceHandle = &self.devices.vae;
         let coders = [&*self.devices.encoder().ops, &*vae.ops];
         let networks = self.weights.load(coders, &*self.devices.transformer().ops, plan.residency)?;
         let Some(room) = (vae.room)()? else { return Ok((plan, networks)) };

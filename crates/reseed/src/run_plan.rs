@@ -9,7 +9,7 @@ pub struct RunPlan {
     pub vae: VaePlan,
     /// Batches that one network computes before the next one takes its turn. Their frames and latents wait on the host.
     pub window: usize,
-    /// LayerPlacement of the transformer that are prefetched for its turn, of those in host memory.
+    /// Layers of the transformer that are prefetched for its turn, of those in host memory.
     pub layers: usize,
 }
 
@@ -47,7 +47,7 @@ impl Default for RunPlan {
 pub struct Replan {
     /// The plan of the VAE, with slices and tiles as before.
     pub vae: VaePlan,
-    /// LayerPlacement of the transformer that are prefetched for its turn.
+    /// Layers of the transformer that are prefetched for its turn.
     pub layers: usize,
     /// The device.
     pub device: String,

@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use reseed_media::{Info, Sink, Source};
-use reseed_ops::{Precision, ProfileOps};
+use reseed_ops::{Device, Precision, ProfileOps};
 
 use crate::batch_store::BatchStore;
 use crate::checkpoint::{Checkpoint, Recorder};
@@ -241,7 +241,7 @@ impl Session {
         let run = Run { devices: &devices, planner: planner.as_ref(), loaded: loaded.as_ref(), step };
         let (vae_ops, dit_ops) = (&*devices.vae.ops, &*devices.transformer().ops);
         let profilers = self.options.profile.then(|| [vae_ops, dit_ops].map(ProfileOps::new));
-        let ops = profilers.as_ref().map_or([vae_ops, dit_ops], |[vae, dit]| [vae as &dyn reseed_ops::Device, dit]);
+        let ops = profilers.as_ref().map_or([vae_ops, dit_ops], |[vae, dit]| [vae as &dyn Device, dit]);
         let report = run.pipeline(ops, settings, |upscaler| {
             let Watch { mut recorder, store } = output.watch();
             let recorder = recorder.as_mut().map(|recorder| &mut **recorder as &mut dyn Recorder);
@@ -272,7 +272,7 @@ impl Run<'_> {
     /// Builds the pipeline on the VAE's device and the transformer's, or on wrappers of them, and gives it to `run`.
     fn pipeline(
         &self,
-        [vae_ops, dit_ops]: [&dyn reseed_ops::Device; 2],
+        [vae_ops, dit_ops]: [&dyn Device; 2],
         settings: Settings,
         run: impl FnOnce(Upscaler) -> Result<Report>,
     ) -> Result<Report> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use reseed_media::{Sink, Source};
 use reseed_ops::Device;
 
-use crate::batch_store::{BatchStore, FrameSender, made};
+use crate::batch_store::{BatchStore, FrameSender, computed};
 use crate::checkpoint::{Checkpoint, Recorder};
 use crate::compute::{Compute, PhaseTimes, pass};
 use crate::error::{Error, Result};
@@ -109,8 +109,8 @@ impl<'a> Upscaler<'a> {
         let (stop, phase, events) = (AtomicBool::new(false), PhaseCell::default(), EventQueue::default());
         let (done, first, before, shot) = (from.batches, from.first_held(), from.frames, from.shot);
         let store = self.store.filter(|_| self.networks.is_some());
-        let made = made(store, done);
-        let computed = done + made.len();
+        let stored = computed(store, done);
+        let computed = done + stored.len();
         let reader = Reader { settings, done: computed, first, shot, view: &view, stop: &stop };
         let latents = self.networks.map(|_| self.plan.vae.slice);
         let needs_pixels = self.networks.is_some() || !settings.hands_on(&info);
@@ -140,7 +140,7 @@ impl<'a> Upscaler<'a> {
         let (batches, batches_in) = sync_channel(1);
         let (slices, slices_in) = sync_channel(SLICES_AHEAD);
         let (decoded, decoded_in) = sync_channel(SLICES_AHEAD);
-        let decoded = FrameSender::new(decoded, store, done, made);
+        let decoded = FrameSender::new(decoded, store, done, stored);
         let (frames, frames_in) = sync_channel(FRAMES_AHEAD);
         thread::scope(|scope| {
             let failed = |_: &Error| stop.store(true, Ordering::Relaxed);

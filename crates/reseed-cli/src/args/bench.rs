@@ -49,7 +49,7 @@ pub struct DitBenchArgs {
     /// A model folder, or formula:tiny, formula:3b, formula:7b, each also with -q8, -q4 or -fp8.
     #[arg(long, value_name = "DIR", default_value = "formula:3b")]
     pub model: String,
-    /// LayerPlacement of a formula model. Default: all.
+    /// Layers of a formula model. Default: all.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
     pub layers: Option<u8>,
     /// Size of the latent: frames, rows and columns; rows and columns are even.

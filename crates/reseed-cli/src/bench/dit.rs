@@ -7,8 +7,10 @@ use reseed::internals::memory::Watch;
 use reseed::internals::model::dit::{self, Config, DitRequirements, LayerPlacement};
 use reseed::internals::model::weights::formula::uniform;
 use reseed::internals::model::{Dit, TextEmbedding};
-use reseed::internals::ops::{CopyTime, Cost, DType, ProfileOps, Record, Shape, Tensor, Transfer, relative_error};
-use reseed::internals::{self, Device, MARGIN, Weights};
+use reseed::internals::ops::{
+    CopyTime, Cost, DType, Device, ProfileOps, Record, Shape, Tensor, Transfer, relative_error,
+};
+use reseed::internals::{self, DeviceHandle, MARGIN, Weights};
 use reseed::{Error, Profile, Thw};
 use serde_json::json;
 
@@ -43,7 +45,7 @@ pub fn run(args: &DitBenchArgs) -> Result<()> {
 }
 
 /// Noise and condition of unit variance, as latents have; zeros would be faster than real data.
-fn latents(ops: &dyn reseed::internals::ops::Device, dit: &Dit, Thw { t, h, w }: Thw) -> Result<Tensor> {
+fn latents(ops: &dyn Device, dit: &Dit, Thw { t, h, w }: Thw) -> Result<Tensor> {
     let both = Shape::from([2 * t, h, w, dit.config.latent]);
     let values: Vec<f32> = uniform("bench", both.count(), 1).iter().map(|v| (v * 3f64.sqrt()) as f32).collect();
     Ok(ops.upload(both, &values)?)
@@ -66,7 +68,7 @@ fn accuracy(args: &DitBenchArgs, weights: &Weights, text: &TextEmbedding, result
 
 struct Case<'a> {
     args: &'a DitBenchArgs,
-    device: &'a Device,
+    device: &'a DeviceHandle,
     dit: &'a Dit,
     needs: DitRequirements,
 }
@@ -77,7 +79,7 @@ impl Case<'_> {
         let ops = &*self.device.ops;
         let (latents, text) = (latents(ops, self.dit, self.args.latent)?, ops.upload(text.shape, &text.values)?);
         let plan = self.dit.plan(ops, self.args.latent, text.rows())?;
-        let once = |ops: &dyn reseed::internals::ops::Device| -> Result<f64> {
+        let once = |ops: &dyn Device| -> Result<f64> {
             ops.finish()?;
             let start = Instant::now();
             self.dit.sample(ops, &latents, &text, &plan)?;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use reseed_cpu::{CpuOps, Level};
-use reseed_ops::{Ceiling, Precision, SpeedModel};
+use reseed_ops::{Ceiling, Device, Precision, SpeedModel};
 
-use super::{ComputeOptions, Device, checked, unknown};
+use super::{ComputeOptions, DeviceHandle, checked, unknown};
 use crate::error::{Error, Result};
 
-pub fn open(options: &ComputeOptions) -> Result<Device> {
+pub fn open(options: &ComputeOptions) -> Result<DeviceHandle> {
     if options.device != super::CPU {
         return Err(unknown(options));
     }
@@ -19,11 +19,11 @@ pub fn open(options: &ComputeOptions) -> Result<Device> {
     let cpu = Arc::new(CpuOps::new(dtype, threads)?);
     let (lanes, tracer, class) = (cpu.threads(), cpu.clone(), format!("cpu {}", cpu.level()));
     let ceiling = options.profile.then(|| Ceiling::measure(&*cpu)).transpose()?;
-    let ops: Arc<dyn reseed_ops::Device> = match &options.check {
+    let ops: Arc<dyn Device> = match &options.check {
         Some(report) => checked(CpuOps::at(Level::Reference, dtype, threads)?, cpu, report.clone()),
         None => cpu,
     };
-    Ok(Device {
+    Ok(DeviceHandle {
         trace: Box::new(move || tracer.trace()),
         room: Box::new(|| Ok(None)),
         slice: Some(1),
@@ -45,9 +45,9 @@ pub fn precision(chosen: Option<Precision>) -> Result<Precision> {
     }
 }
 
-impl Device {
+impl DeviceHandle {
     /// The same device, whose plans keep the time that it was measured to need.
-    pub(super) fn with_measured_speed(self) -> Result<Device> {
+    pub(super) fn with_measured_speed(self) -> Result<DeviceHandle> {
         if self.gpu.is_some() {
             return Ok(self);
         }
@@ -55,7 +55,7 @@ impl Device {
         let per_nanosecond = |per_second: f64| (per_second / 1e9).max(1.0) as u64;
         let speed = SpeedModel { flops: per_nanosecond(flops), bytes: per_nanosecond(bytes), ..SpeedModel::default() };
         let trace = self.trace;
-        Ok(Device { trace: Box::new(move || trace().with_speed(speed)), ..self })
+        Ok(DeviceHandle { trace: Box::new(move || trace().with_speed(speed)), ..self })
     }
 
     /// The rates that estimated times are based on, in words.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use reseed_cpu::CpuOps;
 use reseed_cuda::{CudaOps, Timestamp};
-use reseed_ops::{Ceiling, Device as _, Precision};
+use reseed_ops::{Ceiling, Device, Precision};
 
-use super::{ComputeOptions, Device, Tuning, checked, unknown};
+use super::{ComputeOptions, DeviceHandle, Tuning, checked, unknown};
 use crate::error::Result;
 use crate::paths;
 
@@ -28,7 +28,7 @@ impl Gpu {
         Ok(self.0.timestamp()?)
     }
 
-    pub(super) fn with_precision(&self, precision: Precision, options: &ComputeOptions) -> Result<Device> {
+    pub(super) fn with_precision(&self, precision: Precision, options: &ComputeOptions) -> Result<DeviceHandle> {
         device(self.0.with_precision(precision)?, options, Vec::new())
     }
 }
@@ -38,7 +38,7 @@ pub fn gpus() -> Result<Vec<GpuInfo>> {
     Ok(reseed_cuda::devices()?)
 }
 
-pub fn open(options: &ComputeOptions) -> Result<Device> {
+pub fn open(options: &ComputeOptions) -> Result<DeviceHandle> {
     let number = match options.device.split_once(':') {
         None => Some(0),
         Some((_, number)) => number.parse().ok(),
@@ -50,15 +50,15 @@ pub fn open(options: &ComputeOptions) -> Result<Device> {
     device(cuda, options, warnings)
 }
 
-fn device(cuda: CudaOps, options: &ComputeOptions, warnings: Vec<String>) -> Result<Device> {
+fn device(cuda: CudaOps, options: &ComputeOptions, warnings: Vec<String>) -> Result<DeviceHandle> {
     let cuda = Arc::new(cuda);
     let gpu = cuda.clone();
     let ceiling = options.profile.then(|| Ceiling::measure(&*cuda)).transpose()?;
-    let ops: Arc<dyn reseed_ops::Device> = match &options.check {
+    let ops: Arc<dyn Device> = match &options.check {
         Some(report) => checked(CpuOps::new(cuda.dtype(), options.threads)?, cuda.clone(), report.clone()),
         None => cuda.clone(),
     };
-    Ok(Device {
+    Ok(DeviceHandle {
         trace: cuda.tracer(),
         room: Box::new(move || Ok(Some(gpu.room_for_tensors()?))),
         slice: None,

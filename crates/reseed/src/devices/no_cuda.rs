@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use reseed_ops::Precision;
 
-use super::{ComputeOptions, Device, Tuning};
+use super::{ComputeOptions, DeviceHandle, Tuning};
 use crate::error::{Error, Result};
 
 /// A GPU; this build has none.
@@ -21,7 +21,7 @@ impl Gpu {
         match *self {}
     }
 
-    pub(super) fn with_precision(&self, _: Precision, _: &ComputeOptions) -> Result<Device> {
+    pub(super) fn with_precision(&self, _: Precision, _: &ComputeOptions) -> Result<DeviceHandle> {
         match *self {}
     }
 }
@@ -31,7 +31,7 @@ pub fn gpus() -> Result<Vec<GpuInfo>> {
     Ok(Vec::new())
 }
 
-pub fn open(options: &ComputeOptions) -> Result<Device> {
+pub fn open(options: &ComputeOptions) -> Result<DeviceHandle> {
     Err(Error::NotBuilt { name: options.device.clone(), feature: "cuda" })
 }
 

@@ -12,7 +12,7 @@ pub use reseed_media::video::work_folder as folder;
 use reseed_media::video::{JOB_FILE as NAME, discard_work};
 use serde_json::{Value, json};
 
-use super::record::Record;
+use super::record::JobRecord;
 use super::store;
 use crate::batch::ShotStart;
 use crate::checkpoint::Checkpoint;
@@ -31,7 +31,7 @@ pub struct Origin {
 /// What an earlier run left.
 pub struct EarlierRun {
     /// What its result depends on, as far as it was recorded.
-    pub record: Record,
+    pub record: JobRecord,
     /// Its files and model.
     pub origin: Origin,
     /// Its last complete line.
@@ -60,7 +60,7 @@ impl EarlierRun {
             noise_file: path("noise_file"),
             model: first["model"].as_str().unwrap_or_default().into(),
         };
-        (EarlierRun { record: Record::from_json(&first["settings"]), origin, last }, end)
+        (EarlierRun { record: JobRecord::from_json(&first["settings"]), origin, last }, end)
     }
 
     /// Finished frames.
@@ -154,7 +154,7 @@ impl Journal {
     }
 
     /// Writes the first line.
-    pub fn describe(&mut self, origin: &Origin, record: &Record) -> Result<()> {
+    pub fn describe(&mut self, origin: &Origin, record: &JobRecord) -> Result<()> {
         let input = origin.input.to_string_lossy();
         let noise_file = origin.noise_file.as_ref().map(|path| path.to_string_lossy());
         let line = json!({"reseed": env!("CARGO_PKG_VERSION"), "input": input, "noise_file": noise_file,

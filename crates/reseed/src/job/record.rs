@@ -40,12 +40,12 @@ const RANGES: [(&str, AlphaRange); 2] = [("fixed", AlphaRange::Fixed), ("inferre
 
 /// Names and values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Record(BTreeMap<String, String>);
+pub struct JobRecord(BTreeMap<String, String>);
 
-impl Record {
+impl JobRecord {
     /// The settings of a job and its options for video files.
-    pub fn new(settings: &Settings, clip: &Clip, video: &Options) -> Record {
-        let mut record = Record::default();
+    pub fn new(settings: &Settings, clip: &Clip, video: &Options) -> JobRecord {
+        let mut record = JobRecord::default();
         record.set_settings(settings);
         record.set_video(clip, video);
         record
@@ -156,7 +156,7 @@ impl Record {
     }
 
     /// The first of these values that `before` does not have: its name, its value before, and its value now.
-    pub fn difference(&self, before: &Record) -> Option<(String, String, String)> {
+    pub fn difference(&self, before: &JobRecord) -> Option<(String, String, String)> {
         let value = |name: &String| before.0.get(name).cloned().unwrap_or("not recorded".into());
         let (name, now) = self.0.iter().find(|(name, now)| value(name) != **now)?;
         Some((name.clone(), value(name), now.clone()))
@@ -166,9 +166,9 @@ impl Record {
         self.0.iter().map(|(name, value)| (name.clone(), Value::from(value.clone()))).collect::<Map<_, _>>().into()
     }
 
-    pub fn from_json(value: &Value) -> Record {
+    pub fn from_json(value: &Value) -> JobRecord {
         let pairs = value.as_object().into_iter().flatten();
-        Record(pairs.map(|(name, value)| (name.clone(), value.as_str().unwrap_or("").into())).collect())
+        JobRecord(pairs.map(|(name, value)| (name.clone(), value.as_str().unwrap_or("").into())).collect())
     }
 
     fn get<T: FromStr>(&self, name: &str) -> Option<T> {
@@ -278,19 +278,19 @@ mod tests {
         let encoder_args = vec![("x265-params".into(), "a=b c".into())];
         let video = Options { crf: Some(20), encoder_args, audio: false, ..Options::default() };
         for (settings, clip, video) in [(settings, clip, video), Default::default()] {
-            let record = Record::from_json(&Record::new(&settings, &clip, &video).to_json());
+            let record = JobRecord::from_json(&JobRecord::new(&settings, &clip, &video).to_json());
             let noise = Path::new("noise.safetensors");
             assert_eq!(record.settings(Some(noise)), Some(settings));
             assert_eq!(record.video(), Some((clip, video)));
         }
         let exact = Settings { target: Target::Exact(Size { h: 2, w: 4 }), ..Settings::default() };
-        let record = Record::new(&exact, &Clip::default(), &Options::default());
+        let record = JobRecord::new(&exact, &Clip::default(), &Options::default());
         assert_eq!(record.settings(None), Some(exact));
     }
 
     #[test]
     fn the_first_difference_is_named() {
-        let (mut before, mut now) = (Record::default(), Record::default());
+        let (mut before, mut now) = (JobRecord::default(), JobRecord::default());
         before.set("batch size", 5);
         now.set("batch size", 5);
         assert_eq!(now.difference(&before), None);

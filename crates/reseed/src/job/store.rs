@@ -66,12 +66,12 @@ impl DiskBatchStore {
     }
 
     /// Appends frames to the growing file, and renames it when it is complete.
-    fn append(&self, state: &mut State, batch: usize, pictures: &[f32], last: bool) -> std::io::Result<()> {
+    fn append(&self, state: &mut State, batch: usize, frames: &[f32], last: bool) -> std::io::Result<()> {
         let mut file = match state.growing.take() {
             Some(file) => file,
             None => File::create(self.folder.join(GROWING))?,
         };
-        let bytes = bytes(pictures);
+        let bytes = bytes(frames);
         state.digest = digest(state.digest, &bytes);
         file.write_all(&bytes)?;
         if last {
@@ -84,7 +84,7 @@ impl DiskBatchStore {
 }
 
 impl BatchStore for DiskBatchStore {
-    fn put(&self, batch: usize, pictures: &[f32], last: bool) {
+    fn put(&self, batch: usize, frames: &[f32], last: bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let start = Instant::now();
         if !std::mem::replace(&mut state.begun, true) {
@@ -95,7 +95,7 @@ impl BatchStore for DiskBatchStore {
         }
         if state.keeps {
             // A batch that cannot be stored is computed again if it is ever needed.
-            state.keeps = self.append(&mut state, batch, pictures, last).is_ok();
+            state.keeps = self.append(&mut state, batch, frames, last).is_ok();
             state.cost += start.elapsed();
         }
         if last {

@@ -32,7 +32,7 @@ enum Manner {
 /// What was asked for: path and range.
 type Asked = Arc<Mutex<Vec<(String, String)>>>;
 
-/// A hub that treats its first requests as it is told and later ones well.
+/// A hub that treats its first requests as given and later ones well.
 fn serve(content: Vec<u8>, manners: &[Manner]) -> (Hub, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -108,12 +108,13 @@ impl Lab {
     }
 
     fn pull(&self, hub: &Hub, file: &File) -> Result<Vec<u64>, String> {
-        let mut told = Vec::new();
-        let path = hub.pull(file, &self.places, &mut |have| told.push(have)).map_err(|failure| failure.to_string())?;
+        let mut seen_bytes = Vec::new();
+        let path =
+            hub.pull(file, &self.places, &mut |have| seen_bytes.push(have)).map_err(|failure| failure.to_string())?;
         assert_eq!(self.places.find(file), Some(path.clone()));
         assert!(fs::read(path).unwrap() == content(), "another content");
         assert!(!self.incomplete(file).exists());
-        Ok(told)
+        Ok(seen_bytes)
     }
 
     fn incomplete(&self, file: &File) -> std::path::PathBuf {
@@ -124,8 +125,8 @@ impl Lab {
 #[test]
 fn a_file_comes_whole_and_lies_where_the_hub_programs_look() {
     let (lab, (hub, asked), file) = (Lab::new(), serve(content(), &[]), file(&content()));
-    let told = lab.pull(&hub, &file).unwrap();
-    assert_eq!((told.first(), told.last()), (Some(&0), Some(&file.bytes)));
+    let seen_bytes = lab.pull(&hub, &file).unwrap();
+    assert_eq!((seen_bytes.first(), seen_bytes.last()), (Some(&0), Some(&file.bytes)));
     assert_eq!(*asked.lock().unwrap(), [("/who/what/resolve/r1/some.safetensors".into(), "bytes=0-".into())]);
     let cached = lab.folder.path().join("hub/models--who--what/snapshots/r1/some.safetensors");
     assert_eq!(lab.places.find(&file), Some(cached));
@@ -157,7 +158,7 @@ fn a_server_without_ranges_sends_everything_again() {
 }
 
 #[test]
-fn a_wrong_hash_is_told_and_nothing_is_kept() {
+fn a_wrong_hash_is_seen_bytes_and_nothing_is_kept() {
     let (lab, (hub, _), file) = (Lab::new(), serve(content(), &[Manner::Lies]), file(&content()));
     let line = lab.pull(&hub, &file).unwrap_err();
     assert!(line.contains("its SHA-256 is ") && line.contains(file.sha256), "{line}");
@@ -171,7 +172,7 @@ fn what_cannot_be_had_is_to_be_put_into_a_folder() {
     let (missing, asked) = serve(content(), &[Manner::Status(404); 9]);
     let (busy, often) = serve(content(), &[Manner::Status(500); 9]);
     let offline = Hub { offline: true, ..Hub::of_user() };
-    // A port that nobody listens at, since its listener is gone.
+    // A port without a listener.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let gone = Hub { endpoint: format!("http://{port}"), pause: Duration::ZERO, offline: false, ..Hub::of_user() };
     for (hub, reason) in

@@ -6,7 +6,7 @@ use reseed_model::weights::Source;
 use reseed_model::weights::formula::{Formula, uniform};
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_model::{Config, ModelFolder, TextEmbedding, dit, nano};
-use reseed_ops::{Quant, Shape};
+use reseed_ops::{Device, Quant, Shape};
 
 use crate::error::{Error, Result};
 use crate::low_band;
@@ -133,8 +133,8 @@ impl Weights {
     /// Loads the networks on their devices: encoder, decoder and transformer.
     pub fn load(
         &self,
-        coders: [&dyn reseed_ops::Device; 2],
-        dit_ops: &dyn reseed_ops::Device,
+        coders: [&dyn Device; 2],
+        dit_ops: &dyn Device,
         residency: NetworkResidency,
     ) -> Result<Networks> {
         let text = |width| self.text(width);

@@ -3,9 +3,9 @@
 use reseed_model::plan::{CachePlan, Tile, TileInput, Tiling, padded_frames, padded_plane};
 use reseed_model::planner::{CoderPlan, CoderPlanner};
 use reseed_model::{Coder, Config, Stream};
-use reseed_ops::{Cost, Hw};
+use reseed_ops::{Cost, Device, Hw};
 
-use crate::devices::Device;
+use crate::devices::DeviceHandle;
 use crate::error::{Error, Result};
 use crate::observer::Warning;
 use crate::settings::VaeSettings;
@@ -32,31 +32,37 @@ pub enum Direction {
 
 /// The encoder or the decoder over a clip of known size.
 #[derive(Clone, Copy)]
-pub struct Clip<'a> {
+pub struct CoderClip<'a> {
     /// Encoder or decoder.
     pub coder: &'a dyn Coder,
     /// The VAE.
     pub config: &'a Config,
     /// Which of the two.
-    pub cut: TileInput,
+    pub input: TileInput,
     /// Plane of its input.
     pub plane: Hw,
     /// Frames of its input, or a number that stands for many.
     pub frames: usize,
 }
 
-impl<'a> Clip<'a> {
+impl<'a> CoderClip<'a> {
     /// Over `frames` frames of `size`, padded as the model needs them, or over their latents.
-    pub fn new(direction: Direction, coder: &'a dyn Coder, config: &'a Config, size: Hw, frames: usize) -> Clip<'a> {
+    pub fn new(
+        direction: Direction,
+        coder: &'a dyn Coder,
+        config: &'a Config,
+        size: Hw,
+        frames: usize,
+    ) -> CoderClip<'a> {
         let (time, factor) = (config.temporal_factor(), config.spatial_factor());
         let (frames, padded) = (padded_frames(frames, time), padded_plane(size, factor));
-        let (cut, plane, frames) = match direction {
+        let (input, plane, frames) = match direction {
             Direction::Encode => (TileInput::Frames, padded, frames),
             Direction::Decode => {
                 (TileInput::Latents, Hw::new(padded.h / factor, padded.w / factor), 1 + (frames - 1) / time)
             }
         };
-        Clip { coder, config, cut, plane, frames }
+        CoderClip { coder, config, input, plane, frames }
     }
 }
 
@@ -111,13 +117,13 @@ impl ClipPlan {
     }
 
     /// A new stream.
-    pub fn stream<'a>(&self, ops: &'a dyn reseed_ops::Device, coder: &'a dyn Coder, plane: Hw) -> Stream<'a> {
+    pub fn stream<'a>(&self, ops: &'a dyn Device, coder: &'a dyn Coder, plane: Hw) -> Stream<'a> {
         Stream::new(ops, coder, plane, &self.plan.cache_plan).tiled(self.tiles.clone(), self.workers)
     }
 }
 
 /// Plans that fit at the same time, with slices of one length and their memory reserved.
-pub fn reserve(device: &Device, settings: &VaeSettings, clips: &[Clip]) -> Result<Vec<ClipPlan>> {
+pub fn reserve(device: &DeviceHandle, settings: &VaeSettings, clips: &[CoderClip]) -> Result<Vec<ClipPlan>> {
     for _ in 0..ATTEMPTS {
         let plans = plan(device, settings, clips)?;
         match device.ops.reserve(plans.iter().map(ClipPlan::bytes).sum()) {
@@ -130,13 +136,18 @@ pub fn reserve(device: &Device, settings: &VaeSettings, clips: &[Clip]) -> Resul
     Err(contended(device))
 }
 
-pub fn contended(device: &Device) -> Error {
+pub fn contended(device: &DeviceHandle) -> Error {
     Error::Contended { device: device.ops.name(), attempts: ATTEMPTS }
 }
 
 /// Replaces a plan by one with the same slices and less memory, and reserves that; `None` where there is no such plan. The
 /// device holds no tensor.
-pub fn shrink(device: &Device, settings: &VaeSettings, clip: &Clip, plan: &mut ClipPlan) -> Option<CachePlan> {
+pub fn shrink(
+    device: &DeviceHandle,
+    settings: &VaeSettings,
+    clip: &CoderClip,
+    plan: &mut ClipPlan,
+) -> Option<CachePlan> {
     while plan.plan.report.arena > SMALLEST {
         let room = (device.room)().ok()??.min(plan.plan.report.arena / 8 * 7);
         let smaller = fitting(device, settings, clip, Some(plan.plan.slice), room).ok()?;
@@ -153,13 +164,18 @@ pub fn shrink(device: &Device, settings: &VaeSettings, clip: &Clip, plan: &mut C
 }
 
 /// Plans that fit at the same time, with slices of one length.
-pub fn plan(device: &Device, settings: &VaeSettings, clips: &[Clip]) -> Result<Vec<ClipPlan>> {
+pub fn plan(device: &DeviceHandle, settings: &VaeSettings, clips: &[CoderClip]) -> Result<Vec<ClipPlan>> {
     let room = (device.room)()?.map_or(usize::MAX, |room| room / clips.len());
     plan_within(device, settings, clips, room)
 }
 
 /// Plans of at most `room` bytes each, with slices of one length.
-pub fn plan_within(device: &Device, settings: &VaeSettings, clips: &[Clip], room: usize) -> Result<Vec<ClipPlan>> {
+pub fn plan_within(
+    device: &DeviceHandle,
+    settings: &VaeSettings,
+    clips: &[CoderClip],
+    room: usize,
+) -> Result<Vec<ClipPlan>> {
     let slice = settings.slice.or(device.slice);
     let each =
         |slice| clips.iter().map(|clip| fitting(device, settings, clip, slice, room)).collect::<Result<Vec<_>>>();
@@ -173,9 +189,9 @@ pub fn plan_within(device: &Device, settings: &VaeSettings, clips: &[Clip], room
 
 /// The plan of one clip within `room` bytes, in tiles where no exact plan fits.
 fn fitting(
-    device: &Device,
+    device: &DeviceHandle,
     settings: &VaeSettings,
-    clip: &Clip,
+    clip: &CoderClip,
     slice: Option<usize>,
     room: usize,
 ) -> Result<ClipPlan> {
@@ -199,16 +215,16 @@ fn fitting(
 }
 
 fn clip_plan(
-    device: &Device,
-    clip: &Clip,
+    device: &DeviceHandle,
+    clip: &CoderClip,
     tiling: Option<Tiling>,
     slice: Option<usize>,
     room: usize,
 ) -> Result<ClipPlan> {
-    let Clip { coder, config, cut, plane, frames } = *clip;
-    let tiles = tiling.and_then(|tiling| tiling.tiles(cut, plane, config.spatial_factor()));
-    let workers = workers(device.lanes, &tiles, cut);
-    let factor = if cut == TileInput::Frames { config.temporal_factor() } else { 1 };
+    let CoderClip { coder, config, input, plane, frames } = *clip;
+    let tiles = tiling.and_then(|tiling| tiling.tiles(input, plane, config.spatial_factor()));
+    let workers = workers(device.lanes, &tiles, input);
+    let factor = if input == TileInput::Frames { config.temporal_factor() } else { 1 };
     let area = |tile: &Tile| Hw::new(tile.rows.len(), tile.columns.len());
     let plane = tiles.iter().flatten().map(area).max_by_key(|area| area.count()).unwrap_or(plane);
     let job = CoderPlanner { coder, temporal_factor: factor, plane, frames };
@@ -226,7 +242,7 @@ fn clip_plan(
 }
 
 /// Bytes of the frames on which the tiles of a slice of so many frames are blended.
-fn canvas(device: &Device, clip: &Clip, frames: usize) -> usize {
+fn canvas(device: &DeviceHandle, clip: &CoderClip, frames: usize) -> usize {
     let (coder, out) = (clip.coder, clip.coder.plane_out(clip.plane));
     let values = coder.frames_out(clip.frames.min(frames + 1), true) * out.count() * coder.channels_out();
     values * device.ops.dtype().bytes()
@@ -234,8 +250,8 @@ fn canvas(device: &Device, clip: &Clip, frames: usize) -> usize {
 
 /// Tiles that run at the same time. Only tiles of at most 128 pixels per side leave a device idle between layers (5% on
 /// two cores); larger ones would only take more memory.
-fn workers(lanes: usize, tiles: &Option<Vec<Tile>>, cut: TileInput) -> usize {
-    let small = if cut == TileInput::Frames { 128 * 128 } else { 16 * 16 };
+fn workers(lanes: usize, tiles: &Option<Vec<Tile>>, input: TileInput) -> usize {
+    let small = if input == TileInput::Frames { 128 * 128 } else { 16 * 16 };
     match tiles.as_deref() {
         Some(tiles @ [first, ..]) if first.rows.len() * first.columns.len() <= small => lanes.min(tiles.len()),
         _ => 1,

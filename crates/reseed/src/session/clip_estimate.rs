@@ -5,9 +5,9 @@ use reseed_model::plan::slices;
 use reseed_ops::{Cost, Hw, TraceReport};
 
 use super::coder::load_coder;
-use crate::devices::Device;
+use crate::devices::DeviceHandle;
 use crate::error::{Error, Result};
-use crate::planner::clip::{self, Clip, ClipPlan, Direction, MARGIN};
+use crate::planner::clip::{self, ClipPlan, CoderClip, Direction, MARGIN};
 use crate::settings::VaeSettings;
 
 /// What a run would need.
@@ -29,7 +29,7 @@ pub struct ClipEstimate {
 impl ClipEstimate {
     /// Traces a clip of `frames` frames of `size`. The weights are loaded on a tracing device alone.
     pub fn new(
-        mut device: Device,
+        mut device: DeviceHandle,
         source: &dyn reseed_model::weights::Source,
         direction: Direction,
         (size, frames): (Hw, usize),
@@ -41,14 +41,14 @@ impl ClipEstimate {
         // They are not on the GPU now, but those of a run would be.
         let room = device.room;
         device.room = Box::new(move || Ok(room()?.map(|room| room.saturating_sub(weights))));
-        let clip = Clip::new(direction, &*coder, &config, size, frames);
+        let clip = CoderClip::new(direction, &*coder, &config, size, frames);
         trace_clip(&device, clip, settings, weights)
     }
 }
 
 /// Runs a clip on the tracing device. All slices between the third and the last are alike, so that one stands for them.
-fn trace_clip(device: &Device, clip: Clip, settings: &VaeSettings, weights: usize) -> Result<ClipEstimate> {
-    let Clip { coder, plane, frames: total, .. } = clip;
+fn trace_clip(device: &DeviceHandle, clip: CoderClip, settings: &VaeSettings, weights: usize) -> Result<ClipEstimate> {
+    let CoderClip { coder, plane, frames: total, .. } = clip;
     let plan = clip::plan(device, settings, &[clip])?.swap_remove(0);
     let parts = slices(total, plan.step());
     check_host_memory(coder, plane, parts[0].len())?;

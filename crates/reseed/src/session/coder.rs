@@ -7,18 +7,16 @@ use reseed_model::weights::Source;
 use reseed_model::{Coder, Config, Vae};
 use reseed_ops::PendingDownload;
 
-use crate::devices::Device;
+use reseed_ops::Device;
+
+use crate::devices::DeviceHandle;
 use crate::error::{Error, Result};
 use crate::observer::{Event, Observer};
-use crate::planner::clip::{self, Clip, Direction};
+use crate::planner::clip::{self, CoderClip, Direction};
 use crate::settings::VaeSettings;
 
 /// Loads the encoder or the decoder of a VAE alone.
-pub fn load_coder(
-    ops: &dyn reseed_ops::Device,
-    source: &dyn Source,
-    direction: Direction,
-) -> Result<(Config, Box<dyn Coder>)> {
+pub fn load_coder(ops: &dyn Device, source: &dyn Source, direction: Direction) -> Result<(Config, Box<dyn Coder>)> {
     Ok(match direction {
         Direction::Encode => {
             let (config, encoder) = Vae::load_encoder(ops, source)?;
@@ -34,11 +32,11 @@ pub fn load_coder(
 /// Runs the encoder or the decoder over a clip, slice by slice.
 pub struct CoderRun<'a> {
     /// The device that the coder is loaded on.
-    pub device: &'a Device,
+    pub device: &'a DeviceHandle,
     /// That device, or a wrapper of it, such as a profiler.
-    pub ops: &'a dyn reseed_ops::Device,
+    pub ops: &'a dyn Device,
     /// The coder and the size of the clip.
-    pub clip: Clip<'a>,
+    pub clip: CoderClip<'a>,
     /// Tiles and slices.
     pub settings: VaeSettings,
 }
@@ -52,13 +50,14 @@ impl CoderRun<'_> {
         mut write: impl FnMut(&[f32]) -> Result<()>,
         observer: &mut dyn Observer,
     ) -> Result<()> {
-        let Clip { coder, cut, plane, .. } = self.clip;
+        let CoderClip { coder, input, plane, .. } = self.clip;
         let plans = clip::reserve(self.device, &self.settings, &[self.clip])?;
         let warnings = plans.iter().filter_map(|plan| plan.warning().cloned());
         warnings.for_each(|warning| observer.event(&Event::Warning(warning)));
         let mut plan = plans.into_iter().next().expect("a plan for the clip");
         let (mut stream, step) = (plan.stream(self.ops, coder, plane), plan.step());
-        let total = if cut == TileInput::Frames { self.clip.frames } else { coder.frames_out(self.clip.frames, true) };
+        let total =
+            if input == TileInput::Frames { self.clip.frames } else { coder.frames_out(self.clip.frames, true) };
         observer.event(&Event::Started { frames: Some(total), done: 0 });
         let replanned = Cell::new(None);
         let mut smaller = || {
@@ -77,7 +76,7 @@ impl CoderRun<'_> {
             }
             let ahead = next(step)?;
             let frames = slice.len() / (plane.count() * coder.channels_in());
-            let frames = if cut == TileInput::Frames { frames } else { coder.frames_out(frames, first) };
+            let frames = if input == TileInput::Frames { frames } else { coder.frames_out(frames, first) };
             // Another process may allocate a GPU's memory; the first slices are held to start again with less.
             let started = match self.device.gpu {
                 Some(_) => stream.start_or_replan(&slice, ahead.is_empty(), &mut smaller),

@@ -142,7 +142,7 @@ mod tests {
             if slice.is_empty() {
                 return all;
             }
-            all.extend(slice.chunks(64).map(|picture| picture[0]));
+            all.extend(slice.chunks(64).map(|frame| frame[0]));
         }
     }
 
@@ -158,10 +158,10 @@ mod tests {
     #[test]
     fn cropping_undoes_padding() {
         let (plane, padded) = (Hw::new(5, 3), Hw::new(16, 16));
-        let picture: Vec<f32> = (0..45).map(|v| v as f32).collect();
-        let large = picture.padded(plane, padded);
+        let frame: Vec<f32> = (0..45).map(|v| v as f32).collect();
+        let large = frame.padded(plane, padded);
         assert_eq!(large[15 * 16 * 3], -1.0);
-        assert_eq!(crop(&large, padded, plane), picture);
+        assert_eq!(crop(&large, padded, plane), frame);
         let codes: Vec<u16> = (1..=45).collect();
         let Pixels::U16(large) = Pixels::U16(codes.clone()).padded(plane, padded) else { panic!("another depth") };
         assert_eq!(large[15 * 16 * 3], 0);

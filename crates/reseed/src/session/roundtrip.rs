@@ -6,13 +6,13 @@ use std::collections::VecDeque;
 use reseed_media::{Depth, Frame, Info, Samples, Sink, Size, Source, metrics};
 use reseed_model::plan::{TileInput, padded_frames};
 use reseed_model::{Coder, SliceData, Vae};
-use reseed_ops::{Hw, Pixels};
+use reseed_ops::{Device, Hw, Pixels};
 
 use super::extend::{Extended, crop};
-use crate::devices::Device;
+use crate::devices::DeviceHandle;
 use crate::error::{Error, Result};
 use crate::observer::{Event, Observer};
-use crate::planner::clip::{self, Clip};
+use crate::planner::clip::{self, CoderClip};
 use crate::settings::VaeSettings;
 
 /// Frames that a clip of unknown length is planned for: more would not change the plan.
@@ -23,9 +23,9 @@ pub struct Roundtrip<'a> {
     /// The VAE.
     pub vae: &'a Vae,
     /// The device that it is loaded on.
-    pub device: &'a Device,
+    pub device: &'a DeviceHandle,
     /// That device, or a wrapper of it, such as a profiler.
-    pub ops: &'a dyn reseed_ops::Device,
+    pub ops: &'a dyn Device,
     /// Tiles and slices.
     pub settings: VaeSettings,
 }
@@ -71,8 +71,9 @@ impl Roundtrip<'_> {
         let latent = vae.encoder.plane_out(padded);
         let frames = padded_frames(info.frames.unwrap_or(UNKNOWN).max(1), config.temporal_factor());
         let latents = vae.encoder.frames_out(frames, true);
-        let encode = Clip { coder: &vae.encoder, config, cut: TileInput::Frames, plane: padded, frames };
-        let decode = Clip { coder: &vae.decoder, config, cut: TileInput::Latents, plane: latent, frames: latents };
+        let encode = CoderClip { coder: &vae.encoder, config, input: TileInput::Frames, plane: padded, frames };
+        let decode =
+            CoderClip { coder: &vae.decoder, config, input: TileInput::Latents, plane: latent, frames: latents };
         let plans = clip::reserve(self.device, &self.settings, &[encode, decode])?;
         let warnings = plans.iter().filter_map(|plan| plan.warning().cloned());
         warnings.for_each(|warning| observer.event(&Event::Warning(warning)));

@@ -10,11 +10,11 @@ use reseed_ops::{Hw, Thw};
 use super::coder::CoderRun;
 use super::extend::{Extended, crop};
 use super::{IDENTITY, Session};
-use crate::devices::{Device, Devices};
+use crate::devices::{DeviceHandle, Devices};
 use crate::error::{Error, Result};
 use crate::latent::Latent;
 use crate::models;
-use crate::planner::clip::Clip;
+use crate::planner::clip::CoderClip;
 use crate::settings::VaeSettings;
 
 /// The VAE of a session: frames to latents and back. Loaded for as long as it lives.
@@ -82,7 +82,7 @@ impl Vae {
         let mut source_frame = Extended::new(next, plane, config.spatial_factor(), config.temporal_factor());
         let total = padded_frames(frames.len(), config.temporal_factor());
         let padded = padded_plane(plane, config.spatial_factor());
-        let clip = Clip { coder: encoder, config, cut: TileInput::Frames, plane: padded, frames: total };
+        let clip = CoderClip { coder: encoder, config, input: TileInput::Frames, plane: padded, frames: total };
         let mut values = Vec::new();
         self.run(
             self.devices.encoder(),
@@ -111,7 +111,7 @@ impl Vae {
             rest = left;
             Ok(slice.iter().map(|value| value / config.scaling_factor).collect())
         };
-        let coder = Clip { coder: decoder, config, cut: TileInput::Latents, plane, frames: t };
+        let coder = CoderClip { coder: decoder, config, input: TileInput::Latents, plane, frames: t };
         let mut frames = Vec::new();
         self.run(&self.devices.vae, coder, next, |values| {
             let wanted = values.chunks_exact(padded.count() * config.image).take(clip.frames - frames.len());
@@ -126,8 +126,8 @@ impl Vae {
 
     fn run(
         &self,
-        device: &Device,
-        clip: Clip,
+        device: &DeviceHandle,
+        clip: CoderClip,
         next: impl FnMut(usize) -> Result<Vec<f32>>,
         write: impl FnMut(&[f32]) -> Result<()>,
     ) -> Result<()> {
