@@ -9,7 +9,7 @@ use reseed_media::Size;
 const SMALL: Size = Size { h: 16, w: 16 };
 
 #[test]
-fn shells_complete_commands_and_options() {
+fn completions_of_every_shell_contain_commands_and_options() {
     let lab = Lab::new();
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let script = lab.succeed(&format!("completions {shell}")).text();
@@ -19,7 +19,7 @@ fn shells_complete_commands_and_options() {
 }
 
 #[test]
-fn the_manual_page_names_every_command() {
+fn the_manual_page_contains_commands_and_options() {
     let page = Lab::new().succeed("man").text();
     assert!(page.starts_with(".ie") && page.contains(".TH"), "{}", &page[..200]);
     for word in ["reseed\\-upscale", "reseed\\-estimate", "\\-\\-max\\-vram", "\\-\\-quiet"] {
@@ -28,18 +28,18 @@ fn the_manual_page_names_every_command() {
 }
 
 #[test]
-fn the_version_names_commit_and_kernels() {
+fn the_version_contains_commit_and_kernels() {
     let version = Lab::new().succeed("--version").text();
     assert!(version.starts_with(&format!("reseed {} (commit ", env!("CARGO_PKG_VERSION"))), "{version}");
     assert!(version.contains(", kernels "), "{version}");
 }
 
 #[test]
-fn a_quiet_run_prints_errors_alone() {
+fn a_quiet_run_prints_only_errors() {
     let lab = Lab::new();
-    lab.film("in.png", SMALL, 1);
-    let said = lab.succeed("image in.png out.png --scale 2 --quiet");
-    assert_eq!((said.text(), said.stderr), (String::new(), String::new()));
+    lab.write_frames("in.png", SMALL, 1);
+    let outcome = lab.succeed("image in.png out.png --scale 2 --quiet");
+    assert_eq!((outcome.text(), outcome.stderr), (String::new(), String::new()));
     let refused = lab.run("--quiet image in.png out.png --scale 2");
     assert_eq!(refused.code, Some(2));
     assert_eq!(refused.stderr, "reseed: out.png: already exists; --overwrite replaces it\n");
@@ -48,12 +48,12 @@ fn a_quiet_run_prints_errors_alone() {
 }
 
 #[test]
-fn diagnostics_go_to_stderr_on_request() {
+fn reseed_log_enables_diagnostics_on_stderr() {
     let lab = Lab::new();
-    lab.film("in.png", SMALL, 1);
+    lab.write_frames("in.png", SMALL, 1);
     let mut command = lab.command("image in.png out.png --scale 2 --model formula:tiny");
     command.env("RESEED_LOG", "reseed=debug");
-    let said = outcome(command);
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
-    assert!(said.stderr.contains("DEBUG") && said.stderr.contains("planned"), "{}", said.stderr);
+    let outcome = outcome(command);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("DEBUG") && outcome.stderr.contains("planned"), "{}", outcome.stderr);
 }

@@ -1,11 +1,11 @@
-//! A crate outside of the workspace depends on `reseed` by path, compiles and upscales a clip.
+//! A crate outside the workspace depends on `reseed` by path, compiles and upscales a clip.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The whole program of someone who embeds the library.
+/// A complete program that embeds the library.
 const PROGRAM: &str = r#"use reseed::{Event, Observer, Session, Settings, Target};
 
 struct Frames(usize);
@@ -30,15 +30,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 "#;
 
-/// Crates of the workspace are compiled again for the other workspace, with little optimisation to save time.
-const OURS: [&str; 5] = ["reseed", "reseed-cpu", "reseed-media", "reseed-model", "reseed-ops"];
+/// Workspace crates that cargo compiles again for the other workspace, at a low optimisation level to save time.
+const WORKSPACE_CRATES: [&str; 5] = ["reseed", "reseed-cpu", "reseed-media", "reseed-model", "reseed-ops"];
 
 #[test]
-fn a_crate_outside_of_the_workspace_upscales_a_clip() {
+fn a_crate_outside_the_workspace_upscales_a_clip() {
     assert!(PROGRAM.lines().count() < 30);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let profiles: String = OURS.map(|name| format!("[profile.release.package.{name}]\nopt-level = 1\n")).concat();
+    let profiles: String =
+        WORKSPACE_CRATES.map(|name| format!("[profile.release.package.{name}]\nopt-level = 1\n")).concat();
     let library = root.join("crates/reseed");
     let manifest = format!(
         "[package]\nname = \"embedding\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[workspace]\n\n\
@@ -46,7 +47,7 @@ fn a_crate_outside_of_the_workspace_upscales_a_clip() {
          [profile.release]\ndebug = \"line-tables-only\"\nstrip = \"debuginfo\"\n\n{profiles}"
     );
     fs::write(folder.path().join("Cargo.toml"), manifest).unwrap();
-    // The same versions, which are on this machine, compiled for the tests already.
+    // The same dependency versions: these are already downloaded, and compiled for the tests.
     fs::copy(root.join("Cargo.lock"), folder.path().join("Cargo.lock")).unwrap();
     fs::create_dir(folder.path().join("src")).unwrap();
     fs::write(folder.path().join("src/main.rs"), PROGRAM).unwrap();

@@ -1,11 +1,11 @@
-//! Every mistake a user can make ends with one clear line, the right exit code and nothing left behind.
+//! User errors of `reseed vae` end with one error line, the documented exit code and no leftover files.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
 use std::fs;
 
-use common::{Lab, Outcome, Tensor, outcome, picture};
+use common::{Lab, Outcome, Tensor, outcome, smooth_frame};
 use reseed_media::{Depth, Info, Kind, Rate, Size};
 use reseed_model::Config;
 
@@ -18,53 +18,53 @@ const DEVICE: i32 = 6;
 const ENCODE: &str = "vae encode in out --weights formula:tiny";
 const DECODE: &str = "vae decode in out --weights formula:tiny";
 
-/// A folder with a clip that `ENCODE` would accept.
+/// A folder with a clip that `ENCODE` accepts.
 fn lab() -> Lab {
     let lab = Lab::new();
     lab.input("in", &Tensor::uniform(&[1, 3, 16, 24]));
     lab
 }
 
-/// Runs and checks that nothing was written.
-fn fails(lab: &Lab, words: &str) -> Outcome {
+/// Runs and asserts that no file and no standard output was written.
+fn fails(lab: &Lab, args: &str) -> Outcome {
     let before = lab.names();
-    let outcome = lab.run(words);
-    assert_eq!(lab.names(), before, "reseed {words} left something behind");
-    assert_eq!(outcome.text(), "", "reseed {words} has results");
+    let outcome = lab.run(args);
+    assert_eq!(lab.names(), before, "reseed {args} left files");
+    assert_eq!(outcome.text(), "", "reseed {args} wrote to standard output");
     outcome
 }
 
-/// The run ends with this code and one line that holds these words.
-fn refused(lab: &Lab, words: &str, code: i32, needed: &[&str]) {
-    one_line(&fails(lab, words), words, code, needed);
+/// Asserts that the run fails with this exit code and one error line that contains all of `needed`.
+fn refused(lab: &Lab, args: &str, code: i32, needed: &[&str]) {
+    one_line(&fails(lab, args), args, code, needed);
 }
 
-fn one_line(outcome: &Outcome, words: &str, code: i32, needed: &[&str]) {
+fn one_line(outcome: &Outcome, args: &str, code: i32, needed: &[&str]) {
     let line = &outcome.stderr;
-    assert_eq!(outcome.code, Some(code), "reseed {words}: {line}");
+    assert_eq!(outcome.code, Some(code), "reseed {args}: {line}");
     assert!(line.starts_with("reseed: ") && line.ends_with('\n') && line.lines().count() == 1, "{line}");
     for needed in needed {
-        assert!(line.contains(needed), "reseed {words}: no `{needed}` in: {line}");
+        assert!(line.contains(needed), "reseed {args}: no `{needed}` in: {line}");
     }
 }
 
-/// The command line itself makes no sense.
-fn misunderstood(lab: &Lab, words: &str, needed: &[&str]) {
-    let outcome = fails(lab, words);
-    assert_eq!(outcome.code, Some(USAGE), "reseed {words}: {}", outcome.stderr);
+/// Asserts that the command line is rejected as invalid, with an error text that contains all of `needed`.
+fn usage_error(lab: &Lab, args: &str, needed: &[&str]) {
+    let outcome = fails(lab, args);
+    assert_eq!(outcome.code, Some(USAGE), "reseed {args}: {}", outcome.stderr);
     for needed in needed {
-        assert!(outcome.stderr.contains(needed), "reseed {words}: no `{needed}` in: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(needed), "reseed {args}: no `{needed}` in: {}", outcome.stderr);
     }
 }
 
 #[test]
-fn a_missing_input() {
+fn a_missing_input_is_refused() {
     refused(&Lab::new(), ENCODE, INPUT, &["in: "]);
     refused(&Lab::new(), "vae roundtrip in.png out.png --weights formula:tiny", INPUT, &["in.png: cannot read"]);
 }
 
 #[test]
-fn an_input_that_is_not_safetensors() {
+fn an_input_that_is_not_safetensors_is_refused() {
     let lab = lab();
     for text in ["", "{}", "a letter to a friend, longer than eight bytes"] {
         fs::write(lab.path("in"), text).unwrap();
@@ -73,7 +73,7 @@ fn an_input_that_is_not_safetensors() {
 }
 
 #[test]
-fn a_truncated_input() {
+fn a_truncated_input_is_refused() {
     let lab = lab();
     let bytes = fs::read(lab.path("in")).unwrap();
     fs::write(lab.path("in"), &bytes[..bytes.len() - 100]).unwrap();
@@ -81,14 +81,14 @@ fn a_truncated_input() {
 }
 
 #[test]
-fn an_input_with_another_number_of_dimensions() {
+fn an_input_without_four_dimensions_is_refused() {
     let lab = lab();
     lab.input("in", &Tensor::uniform(&[3, 16, 24]));
     refused(&lab, ENCODE, INPUT, &["in: `input` is [3, 16, 24]", "[frames, channels, height, width]"]);
 }
 
 #[test]
-fn an_input_with_other_channels() {
+fn an_input_with_a_wrong_channel_count_is_refused() {
     let lab = lab();
     refused(&lab, DECODE, INPUT, &["in: `input` has 3 channels", "16 or 32"]);
     lab.input("in", &Tensor::uniform(&[1, 4, 16, 24]));
@@ -96,7 +96,7 @@ fn an_input_with_other_channels() {
 }
 
 #[test]
-fn an_input_with_nothing_in_it() {
+fn an_empty_input_is_refused() {
     let lab = lab();
     for dims in [[0, 3, 16, 24], [1, 0, 16, 24], [1, 3, 0, 24], [1, 3, 16, 0]] {
         lab.input("in", &Tensor::uniform(&dims));
@@ -107,7 +107,7 @@ fn an_input_with_nothing_in_it() {
 }
 
 #[test]
-fn several_tensors_and_none_called_input() {
+fn several_tensors_without_one_named_input_are_refused() {
     let lab = lab();
     let clip = Tensor::uniform(&[1, 3, 16, 24]);
     lab.write("in", &[("a", &clip), ("b", &clip)], &[]);
@@ -115,13 +115,13 @@ fn several_tensors_and_none_called_input() {
 }
 
 #[test]
-fn missing_weights() {
+fn missing_weights_are_refused() {
     refused(&lab(), "vae encode in out --weights vae.safetensors", MODEL, &["vae.safetensors: "]);
-    misunderstood(&lab(), "vae encode in out", &["--weights"]);
+    usage_error(&lab(), "vae encode in out", &["--weights"]);
 }
 
 #[test]
-fn weights_of_another_model() {
+fn weights_of_another_model_are_refused() {
     let lab = lab();
     lab.write("dit.safetensors", &[("blocks.0.weight", &Tensor::uniform(&[4]))], &[]);
     refused(
@@ -132,7 +132,7 @@ fn weights_of_another_model() {
     );
 }
 
-/// The tiny model as a file, with tensors that `change` may change.
+/// Writes the tiny model to a file, after `change` has modified its tensors.
 fn weights(lab: &Lab, change: impl Fn(&mut Vec<(String, Tensor)>)) {
     let zeros = |dims: &[usize]| Tensor { dims: dims.into(), values: vec![0.0; dims.iter().product()] };
     let tensor = |(name, shape): (String, reseed_ops::Shape)| (name, zeros(shape.dims()));
@@ -143,20 +143,20 @@ fn weights(lab: &Lab, change: impl Fn(&mut Vec<(String, Tensor)>)) {
 }
 
 #[test]
-fn weights_with_a_tensor_too_many_or_of_another_shape() {
+fn weights_with_extra_missing_or_misshapen_tensors_are_refused() {
     let lab = lab();
     let command = "vae encode in out --weights vae.safetensors";
     weights(&lab, |tensors| tensors.push(("decoder.stray".into(), Tensor::uniform(&[2]))));
     refused(&lab, command, MODEL, &["vae.safetensors: 1 tensors are not part of this model, first `decoder.stray`"]);
     weights(&lab, |tensors| tensors[5].1 = Tensor::uniform(&[9]));
     refused(&lab, command, MODEL, &["vae.safetensors: `encoder.", "is [9], this model needs"]);
-    // What the encoder does not use is checked all the same.
+    // Tensors of the decoder are checked too.
     weights(&lab, |tensors| drop(tensors.pop()));
     refused(&lab, command, MODEL, &["vae.safetensors: `decoder.conv_out.bias` is missing"]);
 }
 
 #[test]
-fn truncated_weights() {
+fn truncated_weights_are_refused() {
     let lab = lab();
     weights(&lab, |_| ());
     let bytes = fs::read(lab.path("vae.safetensors")).unwrap();
@@ -165,20 +165,20 @@ fn truncated_weights() {
 }
 
 #[test]
-fn a_formula_of_no_known_size() {
+fn an_unknown_formula_size_is_refused() {
     refused(&lab(), "vae encode in out --weights formula:huge", MODEL, &["formula:huge", "tiny and full"]);
 }
 
 #[test]
-fn tiles_too_small() {
+fn tiles_under_eight_pixels_are_refused() {
     for tile in ["0x0", "4x4", "64x7"] {
         refused(&lab(), &format!("{ENCODE} --tile {tile}"), USAGE, &[&format!("--tile {tile}"), "at least 8 pixels"]);
     }
-    misunderstood(&lab(), &format!("{ENCODE} --tile 64"), &["HEIGHTxWIDTH", "such as 512x512"]);
+    usage_error(&lab(), &format!("{ENCODE} --tile 64"), &["HEIGHTxWIDTH", "such as 512x512"]);
 }
 
 #[test]
-fn overlap_as_large_as_the_tile() {
+fn an_overlap_as_large_as_the_tile_is_refused() {
     for overlap in ["16x8", "8x16", "1000x1000"] {
         let command = format!("{ENCODE} --tile 16x16 --overlap {overlap}");
         refused(&lab(), &command, USAGE, &[&format!("overlap {overlap}"), "smaller than --tile 16x16"]);
@@ -186,28 +186,28 @@ fn overlap_as_large_as_the_tile() {
 }
 
 #[test]
-fn overlap_without_tiles() {
-    misunderstood(&lab(), &format!("{ENCODE} --overlap 8x8"), &["--tile"]);
+fn an_overlap_without_tiles_is_refused() {
+    usage_error(&lab(), &format!("{ENCODE} --overlap 8x8"), &["--tile"]);
 }
 
 #[test]
-fn numbers_and_types_that_make_no_sense() {
-    misunderstood(&lab(), &format!("{ENCODE} --slice 0"), &["--slice", "'0'"]);
-    misunderstood(&lab(), &format!("{ENCODE} --threads 0"), &["--threads", "'0'"]);
-    misunderstood(&lab(), &format!("{ENCODE} --dtype f64"), &["--dtype", "f32, tf32, f16 or bf16"]);
+fn invalid_numbers_and_dtypes_are_refused() {
+    usage_error(&lab(), &format!("{ENCODE} --slice 0"), &["--slice", "'0'"]);
+    usage_error(&lab(), &format!("{ENCODE} --threads 0"), &["--threads", "'0'"]);
+    usage_error(&lab(), &format!("{ENCODE} --dtype f64"), &["--dtype", "f32, tf32, f16 or bf16"]);
     let needs = "--dtype tf32 needs tensor cores; use --device cuda";
     refused(&lab(), &format!("{ENCODE} --dtype tf32"), USAGE, &[needs]);
 }
 
 #[test]
-fn a_device_this_machine_does_not_have() {
-    // With no driver the line says so and names the cpu; with one it counts the cards.
+fn an_unavailable_or_unknown_device_is_refused() {
+    // The text depends on the machine: driver not found, or the number of GPUs.
     refused(&lab(), &format!("{ENCODE} --device cuda:99"), DEVICE, &["cuda"]);
     refused(&lab(), &format!("{ENCODE} --device tpu"), USAGE, &["--device tpu", "cpu, cuda and cuda:N"]);
 }
 
 #[test]
-fn a_level_this_cpu_does_not_have() {
+fn an_unknown_cpu_level_is_refused() {
     let lab = lab();
     let mut command = lab.command(ENCODE);
     command.env("RESEED_CPU", "nonsense");
@@ -216,7 +216,7 @@ fn a_level_this_cpu_does_not_have() {
 }
 
 #[test]
-fn a_check_that_is_neither_on_nor_off() {
+fn an_invalid_reseed_check_value_is_refused() {
     let lab = lab();
     let mut command = lab.command(ENCODE);
     command.env("RESEED_CHECK", "perhaps");
@@ -224,32 +224,32 @@ fn a_check_that_is_neither_on_nor_off() {
 }
 
 #[test]
-fn an_output_where_there_is_no_folder() {
+fn an_output_in_a_missing_folder_is_refused() {
     let lab = lab();
     let needed = ["the folder nowhere does not exist", "create it"];
     refused(&lab, "vae encode in nowhere/out --weights formula:tiny", FAILED, &needed);
-    lab.film("in.y4m", SIZE, 1);
+    lab.write_frames("in.y4m", SIZE, 1);
     refused(&lab, "vae roundtrip in.y4m nowhere/out.y4m --weights formula:tiny", FAILED, &needed);
 }
 
 #[test]
-fn an_output_that_is_the_input() {
+fn an_output_that_is_the_input_is_refused() {
     let lab = lab();
     refused(&lab, "vae encode in in --weights formula:tiny", USAGE, &["in is both input and output"]);
     refused(&lab, "vae decode in ./in --weights formula:tiny", USAGE, &["in is both input and output"]);
-    lab.film("in.y4m", SIZE, 1);
+    lab.write_frames("in.y4m", SIZE, 1);
     let before = fs::read(lab.path("in.y4m")).unwrap();
     refused(&lab, "vae roundtrip in.y4m in.y4m --weights formula:tiny", USAGE, &["in.y4m is both input and output"]);
     assert!(fs::read(lab.path("in.y4m")).unwrap() == before);
 }
 
 #[test]
-fn an_output_that_is_a_folder() {
+fn an_output_that_is_a_folder_is_refused() {
     let lab = lab();
     fs::create_dir(lab.path("out")).unwrap();
     refused(&lab, ENCODE, FAILED, &["out: is a folder; give the name of a file"]);
     refused(&lab, "vae encode in / --weights formula:tiny", FAILED, &["/: is a folder"]);
-    lab.film("in.y4m", SIZE, 1);
+    lab.write_frames("in.y4m", SIZE, 1);
     fs::create_dir(lab.path("out.y4m")).unwrap();
     refused(&lab, "vae roundtrip in.y4m out.y4m --weights formula:tiny", FAILED, &["out.y4m: is a folder"]);
 }
@@ -257,7 +257,7 @@ fn an_output_that_is_a_folder() {
 const SIZE: Size = Size { h: 16, w: 24 };
 
 #[test]
-fn a_text_that_calls_itself_a_picture() {
+fn a_text_file_named_png_is_refused() {
     let lab = lab();
     fs::write(lab.path("letter.png"), "Dear friend,").unwrap();
     let command = "vae roundtrip letter.png out.png --weights formula:tiny";
@@ -265,16 +265,16 @@ fn a_text_that_calls_itself_a_picture() {
 }
 
 #[test]
-fn a_folder_without_pictures() {
+fn a_folder_without_images_is_refused() {
     let lab = lab();
     fs::create_dir(lab.path("album")).unwrap();
     refused(&lab, "vae roundtrip album out --weights formula:tiny", INPUT, &["album: no images in this folder"]);
 }
 
 #[test]
-fn a_folder_of_pictures_that_differ_in_size() {
+fn a_folder_of_images_with_different_sizes_is_refused() {
     let lab = lab();
-    lab.film("album", SIZE, 6);
+    lab.write_frames("album", SIZE, 6);
     let (size, kind) = (Size { h: 16, w: 25 }, Kind::Image);
     let info = Info {
         size,
@@ -287,16 +287,16 @@ fn a_folder_of_pictures_that_differ_in_size() {
         icc: None,
     };
     let mut sink = reseed_media::create(&lab.path("album/99.png"), &info).unwrap();
-    sink.write(&picture(size, 0)).unwrap();
+    sink.write(&smooth_frame(size, 0)).unwrap();
     sink.finish().unwrap();
     let needed = ["9.png is 24x16", "99.png is 25x16", "must have the same size"];
     refused(&lab, "vae roundtrip album out --weights formula:tiny", INPUT, &needed);
 }
 
 #[test]
-fn a_video_without_frames_or_with_half_a_frame() {
+fn a_video_without_frames_or_with_a_partial_frame_is_refused() {
     let lab = lab();
-    lab.film("in.y4m", SIZE, 6);
+    lab.write_frames("in.y4m", SIZE, 6);
     let bytes = fs::read(lab.path("in.y4m")).unwrap();
     let command = "vae roundtrip in.y4m out.y4m --weights formula:tiny";
     fs::write(lab.path("in.y4m"), &bytes[..bytes.len() - 10]).unwrap();
@@ -307,11 +307,11 @@ fn a_video_without_frames_or_with_half_a_frame() {
 }
 
 #[test]
-fn a_round_trip_to_a_name_of_no_known_kind() {
+fn a_roundtrip_output_of_an_unsupported_kind_is_refused() {
     let lab = lab();
-    lab.film("in.y4m", SIZE, 1);
-    lab.film("in.png", SIZE, 1);
-    lab.film("album", SIZE, 1);
+    lab.write_frames("in.y4m", SIZE, 1);
+    lab.write_frames("in.png", SIZE, 1);
+    lab.write_frames("album", SIZE, 1);
     let run = |from, to| format!("vae roundtrip {from} {to} --weights formula:tiny");
     refused(&lab, &run("in.y4m", "out.avi"), USAGE, &["out.avi", ".y4m"]);
     refused(&lab, &run("in.png", "out.gif"), USAGE, &["out.gif", ".png"]);
@@ -319,7 +319,7 @@ fn a_round_trip_to_a_name_of_no_known_kind() {
 }
 
 #[test]
-fn an_older_result_survives_a_failed_run() {
+fn a_failed_run_keeps_the_existing_output() {
     let lab = lab();
     fs::write(lab.path("out"), "older").unwrap();
     refused(&lab, &format!("{ENCODE} --tile 0x0"), USAGE, &["--tile"]);
@@ -327,8 +327,8 @@ fn an_older_result_survives_a_failed_run() {
 }
 
 #[test]
-fn no_command_at_all() {
-    for words in ["", "vae", "estimate", "nonsense"] {
-        misunderstood(&lab(), words, &["Usage: reseed"]);
+fn a_missing_or_unknown_command_prints_the_usage() {
+    for args in ["", "vae", "estimate", "nonsense"] {
+        usage_error(&lab(), args, &["Usage: reseed"]);
     }
 }

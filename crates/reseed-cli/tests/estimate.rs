@@ -1,4 +1,4 @@
-//! `reseed estimate`: what a run will need, said before it starts and true when it ends.
+//! `reseed estimate`: the estimated memory, arithmetic and disk space agree with the run.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -6,8 +6,8 @@ mod common;
 use common::Lab;
 use serde_json::Value;
 
-fn estimate(words: &str) -> Value {
-    let events = Lab::new().succeed(&format!("estimate vae {words} --json")).events();
+fn estimate(args: &str) -> Value {
+    let events = Lab::new().succeed(&format!("estimate vae {args} --json")).events();
     let [event] = &events[..] else { panic!("{events:?}") };
     assert_eq!(event["event"], "estimate");
     event.clone()
@@ -19,21 +19,24 @@ fn number(event: &Value, key: &str) -> u64 {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn the_full_decoder_takes_the_memory_that_was_foretold() {
+fn the_full_decoder_allocates_the_estimated_memory() {
     let lab = Lab::new();
     lab.input("in", &common::Tensor::uniform(&[1, 16, 32, 32]));
     for dtype in ["f32", "bf16"] {
         let options = format!("--weights formula:full --threads 2 --dtype {dtype}");
         let events = lab.succeed(&format!("vae decode in out {options} --json")).events();
-        let taken = number(events.last().unwrap(), "peak_above_weights_bytes") as f64;
+        let allocated = number(events.last().unwrap(), "peak_above_weights_bytes") as f64;
         let estimated = estimate(&format!("decode --size 256x256 --frames 1 {options}"));
         let estimated = number(&estimated, "peak_above_weights_bytes") as f64;
-        assert!((taken / estimated - 1.0).abs() < 0.1, "{dtype}: {taken} bytes taken, {estimated} estimated");
+        assert!(
+            (allocated / estimated - 1.0).abs() < 0.1,
+            "{dtype}: {allocated} bytes allocated, {estimated} estimated"
+        );
     }
 }
 
 #[test]
-fn the_public_checkpoint_is_the_default_and_is_never_made() {
+fn the_full_model_is_the_default() {
     for direction in ["encode", "decode"] {
         let clip = format!("{direction} --size 1920x1080 --frames 81 --dtype f32");
         let large = estimate(&clip);
@@ -44,7 +47,7 @@ fn the_public_checkpoint_is_the_default_and_is_never_made() {
 }
 
 #[test]
-fn arithmetic_grows_linearly_with_slices() {
+fn flops_grow_linearly_with_slices() {
     for direction in ["encode", "decode"] {
         let flops = |frames: usize| {
             let event = estimate(&format!("{direction} --size 64x48 --frames {frames}"));
@@ -59,14 +62,14 @@ fn arithmetic_grows_linearly_with_slices() {
 }
 
 #[test]
-fn a_clip_costs_what_it_is_extended_to() {
-    let cost = |words: &str| number(&estimate(words), "flops");
+fn flops_are_those_of_the_padded_clip() {
+    let cost = |args: &str| number(&estimate(args), "flops");
     assert_eq!(cost("encode --size 41x30 --frames 6"), cost("encode --size 48x32 --frames 9"));
     assert_eq!(cost("decode --size 41x30 --frames 6"), cost("decode --size 48x32 --frames 9"));
 }
 
 #[test]
-fn bf16_takes_less_and_long_slices_take_more() {
+fn bf16_needs_less_memory_and_long_slices_need_more() {
     let peak = |options: &str| {
         number(&estimate(&format!("decode --size 128x128 --frames 17 {options}")), "peak_above_weights_bytes")
     };
@@ -78,7 +81,7 @@ fn bf16_takes_less_and_long_slices_take_more() {
 fn tiles_are_counted() {
     let plan = "decode --size 224x160 --frames 5 --tile 96x96 --overlap 32x32 --threads 2";
     let event = estimate(plan);
-    // 28 x 20 latents in tiles of 12 that share 4; what would be all overlap is left out.
+    // 28 x 20 latents in tiles of 12 with an overlap of 4; a tile that is all overlap is omitted.
     assert_eq!(number(&event, "tiles"), 6);
     assert_eq!(number(&event, "tiles_at_once"), 2);
     let text = Lab::new().succeed(&format!("estimate vae {plan}")).text();
@@ -89,7 +92,7 @@ fn tiles_are_counted() {
 }
 
 #[test]
-fn what_no_machine_holds_is_said_not_tried() {
+fn a_decode_that_exceeds_any_memory_is_refused() {
     let outcome = Lab::new().run("estimate vae decode --size 65536x65536 --frames 2001 --slice 500");
     assert_eq!(outcome.code, Some(5), "{}", outcome.stderr);
     assert!(outcome.stderr.starts_with("reseed: ") && outcome.stderr.lines().count() == 1, "{}", outcome.stderr);
@@ -97,12 +100,12 @@ fn what_no_machine_holds_is_said_not_tried() {
 }
 
 #[test]
-fn whole_jobs_are_foretold_from_their_input() {
+fn upscale_jobs_are_estimated_from_their_input() {
     let lab = Lab::new();
-    lab.film("in.y4m", reseed_media::Size { h: 18, w: 26 }, 7);
+    lab.write_frames("in.y4m", reseed_media::Size { h: 18, w: 26 }, 7);
     let estimate = |options: &str| {
-        let words = format!("estimate upscale in.y4m --model formula:tiny --scale 2 --json {options}");
-        lab.succeed(&words).events().pop().unwrap()
+        let args = format!("estimate upscale in.y4m --model formula:tiny --scale 2 --json {options}");
+        lab.succeed(&args).events().pop().unwrap()
     };
     let job = estimate("");
     assert_eq!([number(&job, "frames"), number(&job, "batches")], [7, 2]);
@@ -113,15 +116,15 @@ fn whole_jobs_are_foretold_from_their_input() {
     assert_eq!(number(&longer, "host_bytes"), number(&job, "host_bytes"), "memory does not grow with the clip");
     assert_eq!(number(&estimate("--frames 13 --overlap 1"), "batches"), 3);
     assert!(number(&estimate("--batch-size 9"), "host_bytes") > number(&job, "host_bytes"));
-    // Three planes of 52x36, and a line for each frame.
+    // Three planes of 52x36 and a header line per frame.
     assert_eq!(number(&job, "output_bytes"), 7 * (52 * 36 * 3 + 6));
     let [fine, coarse] = [18, 24].map(|crf| number(&estimate(&format!("--codec h264 --crf {crf}")), "output_bytes"));
     assert_eq!((fine as f64 / coarse as f64).round(), 2.0, "{fine} {coarse}");
     let [short, long] = [700, 7000].map(|n| estimate(&format!("--codec ffv1 --frames {n}")));
     assert_eq!(number(&long, "output_bytes") / number(&short, "output_bytes"), 10);
-    // All segments lie there until they are joined; what waits for them does not grow with the clip.
-    let beside = |event: &Value| number(event, "work_bytes") - number(event, "output_bytes");
-    assert!(beside(&short) > 0 && beside(&short) == beside(&long), "{short} {long}");
+    // All segments exist until they are joined. The other temporary files do not grow with the clip.
+    let temporary = |event: &Value| number(event, "work_bytes") - number(event, "output_bytes");
+    assert!(temporary(&short) > 0 && temporary(&short) == temporary(&long), "{short} {long}");
     let text = lab.succeed("estimate upscale in.y4m --model formula:tiny --scale 2").text();
     assert!(["time", "host", "disk", "arithmetic", "4 of 4 layers"].iter().all(|part| text.contains(part)), "{text}");
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each crate of the workspace and the crates that it may depend on, build scripts included.
-const ARROWS: &[(&str, &[&str])] = &[
+const ALLOWED: &[(&str, &[&str])] = &[
     ("reseed", &["reseed-cpu", "reseed-cuda", "reseed-media", "reseed-model", "reseed-ops"]),
     ("reseed-check", &["reseed-cpu", "reseed-cuda", "reseed-model", "reseed-ops", "reseed-testing"]),
     ("reseed-cli", &["reseed"]),
@@ -29,7 +29,7 @@ fn root() -> PathBuf {
 }
 
 #[test]
-fn arrows_point_downwards() {
+fn crates_depend_only_on_lower_layers() {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(root())
@@ -41,18 +41,20 @@ fn arrows_point_downwards() {
     let names: Vec<&str> = packages.iter().map(|package| package["name"].as_str().unwrap()).collect();
     assert!(["reseed-cli", "reseed-media", "reseed-model", "reseed-ops"].iter().all(|name| names.contains(name)));
     for (package, name) in packages.iter().zip(&names) {
-        let allowed = ARROWS.iter().find(|(known, _)| known == name);
-        let (_, allowed) = allowed.unwrap_or_else(|| panic!("{name} is new: say in ARROWS what it may know"));
+        let allowed = ALLOWED.iter().find(|(known, _)| known == name);
+        let (_, allowed) = allowed.unwrap_or_else(|| panic!("{name} is new: list its allowed dependencies in ALLOWED"));
         let dependencies = package["dependencies"].as_array().unwrap();
         for dependency in dependencies {
-            let below = dependency["name"].as_str().unwrap();
-            let in_tests = dependency["kind"] == "dev" && TESTS.contains(&below);
-            assert!(!names.contains(&below) || allowed.contains(&below) || in_tests, "{name} must not know {below}");
+            let dependency_name = dependency["name"].as_str().unwrap();
+            let in_tests = dependency["kind"] == "dev" && TESTS.contains(&dependency_name);
+            let external = !names.contains(&dependency_name);
+            let allowed = external || allowed.contains(&dependency_name) || in_tests;
+            assert!(allowed, "{name} must not depend on {dependency_name}");
         }
     }
 }
 
-/// Every line of code below a folder, with its place: no comments, no unit tests.
+/// Every line of code in a folder tree, with its location. Comments and unit tests are left out.
 fn code(folder: &Path) -> Vec<(String, String)> {
     let mut lines = Vec::new();
     for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
@@ -69,28 +71,29 @@ fn code(folder: &Path) -> Vec<(String, String)> {
     lines
 }
 
-fn assert_silent(krate: &str, about: &[&str]) {
+/// Asserts that the code of a crate contains none of these words.
+fn assert_free_of(krate: &str, words: &[&str]) {
     let lines = code(&root().join("crates").join(krate).join("src"));
-    assert!(lines.len() > 100, "{krate} has sources");
+    assert!(lines.len() > 100, "{krate} has too few lines of source");
     for (place, line) in lines {
         let line = line.to_lowercase();
-        assert!(!about.iter().any(|word| line.contains(word)), "{place}: {krate} must not know of {about:?}: {line}");
+        assert!(!words.iter().any(|word| line.contains(word)), "{place}: {krate} must not contain {words:?}: {line}");
     }
 }
 
 #[test]
-fn the_model_names_no_device() {
-    assert_silent("reseed-model", &["cuda", "cpuops"]);
+fn the_model_crate_names_no_device() {
+    assert_free_of("reseed-model", &["cuda", "cpuops"]);
 }
 
 #[test]
-fn media_knows_no_tensors() {
-    assert_silent("reseed-media", &["tensor", "reseed_ops", "reseed_model", "reseed_cuda", "reseed"]);
+fn the_media_crate_names_no_tensors() {
+    assert_free_of("reseed-media", &["tensor", "reseed_ops", "reseed_model", "reseed_cuda", "reseed"]);
 }
 
 #[test]
 fn the_library_neither_parses_arguments_nor_prints() {
-    assert_silent(
+    assert_free_of(
         "reseed",
         &["clap", "println!", "print!", "--resume", "--overwrite", "--max-vram", "--model", "--tile"],
     );
@@ -112,7 +115,7 @@ impl Modules {
         Modules(texts.iter().map(edges).collect())
     }
 
-    /// Everything that a module reaches.
+    /// All modules that a module uses, directly or not.
     fn reached(&self, from: &str) -> BTreeSet<&str> {
         let mut reached = BTreeSet::new();
         let mut open: Vec<&str> = self.0[from].iter().map(String::as_str).collect();
@@ -131,7 +134,7 @@ impl Modules {
         if has_children { top } else { "" }
     }
 
-    /// Modules that reach each other and lie in several folders.
+    /// Groups of modules that reach each other and span several folders.
     fn cycles(&self) -> Vec<Vec<&str>> {
         let reached: BTreeMap<&str, BTreeSet<&str>> =
             self.0.keys().map(|name| (name.as_str(), self.reached(name))).collect();
@@ -144,8 +147,7 @@ impl Modules {
     }
 }
 
-/// The source of every module below a folder, without unit tests. The root of a crate re-exports everything and is left
-/// out.
+/// The source of every module in a folder tree, without unit tests. Crate roots re-export everything and are left out.
 fn read_modules(folder: &Path, parent: &str, texts: &mut BTreeMap<String, String>) {
     for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let path = entry.path();
@@ -198,7 +200,7 @@ fn expand(prefix: &str, tree: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The module that a path names or lies in, if it is one of this crate.
+/// The module of this crate that a path names or points into.
 fn resolve(module: &str, path: &str, names: &BTreeSet<String>) -> Option<String> {
     let mut at: Vec<&str> = module.split("::").collect();
     let mut parts = path.split("::").peekable();
@@ -236,7 +238,7 @@ fn no_module_cycle_spans_several_folders() {
 }
 
 #[test]
-fn cycles_are_found_in_use_lines() {
+fn cycles_are_detected_in_use_declarations() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = folder.path().join(name);

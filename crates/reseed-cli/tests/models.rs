@@ -1,4 +1,4 @@
-//! `reseed models`: what is where, and one clear line where it is not.
+//! `reseed models`: locations of model files, and one error line for missing files.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -17,9 +17,9 @@ const DIT: (&str, u64) = ("seedvr2_ema_3b_fp16.safetensors", 6_783_018_808);
 const VAE: (&str, u64) = ("ema_vae_fp16.safetensors", 501_324_814);
 const TEXT: (&str, u64) = ("pos_emb.pt", 595_100);
 
-/// A command that sees no models but those of the lab.
-fn command(lab: &Lab, words: &str) -> Command {
-    let mut command = lab.command(words);
+/// A command that finds only the models in the temporary folder.
+fn command(lab: &Lab, args: &str) -> Command {
+    let mut command = lab.command(args);
     command.env("HOME", lab.path("home")).env("RESEED_MODELS", lab.path("own")).env("HF_HOME", lab.path("hf"));
     for name in ["HF_HUB_CACHE", "HF_ENDPOINT", "HF_HUB_OFFLINE", "COMFYUI_PATH"] {
         command.env_remove(name);
@@ -27,105 +27,105 @@ fn command(lab: &Lab, words: &str) -> Command {
     command
 }
 
-fn run(lab: &Lab, words: &str) -> Outcome {
-    outcome(command(lab, words))
+fn run(lab: &Lab, args: &str) -> Outcome {
+    outcome(command(lab, args))
 }
 
-/// A file of the right length that takes no room.
+/// Creates a sparse file of the right length.
 fn put(lab: &Lab, path: &str, (name, bytes): (&str, u64)) {
     fs::create_dir_all(lab.path(path)).unwrap();
     File::create(lab.path(path).join(name)).unwrap().set_len(bytes).unwrap();
 }
 
 #[test]
-fn models_are_listed_with_their_places() {
+fn models_are_listed_with_their_paths() {
     let lab = Lab::new();
     put(&lab, "home/ComfyUI/models/SEEDVR2", DIT);
-    let said = run(&lab, "models list");
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
-    let place = lab.path("home/ComfyUI/models/SEEDVR2").join(DIT.0);
-    assert!(said.text().contains(&format!("6.32 GiB  {}, 3B, 16 bits: {}", DIT.0, place.display())));
+    let outcome = run(&lab, "models list");
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let path = lab.path("home/ComfyUI/models/SEEDVR2").join(DIT.0);
+    assert!(outcome.text().contains(&format!("6.32 GiB  {}, 3B, 16 bits: {}", DIT.0, path.display())));
     assert!(
-        said.text().lines().filter(|line| line.ends_with(": not on this machine")).count() >= 11,
+        outcome.text().lines().filter(|line| line.ends_with(": not on this machine")).count() >= 11,
         "{}",
-        said.text()
+        outcome.text()
     );
 
     let events = run(&lab, "models list --json").events();
     let dit = events.iter().find(|event| event["name"] == "3b").unwrap();
-    assert_eq!((dit["bytes"].as_u64(), dit["path"].as_str()), (Some(DIT.1), place.to_str()));
+    assert_eq!((dit["bytes"].as_u64(), dit["path"].as_str()), (Some(DIT.1), path.to_str()));
     let (embedded, public): (Vec<&Value>, Vec<&Value>) = events.iter().partition(|event| event["embedded"] == true);
     assert!(public.iter().all(|event| event["sha256"].as_str().unwrap().len() == 64));
     assert_eq!((embedded.len(), embedded[0]["name"].as_str()), (1, Some("nano")));
-    let said = run(&lab, "models pull nano");
-    assert_eq!(said.code, Some(4));
-    assert!(said.stderr.contains("nano: this model is embedded and has no files"), "{}", said.stderr);
+    let outcome = run(&lab, "models pull nano");
+    assert_eq!(outcome.code, Some(4));
+    assert!(outcome.stderr.contains("nano: this model is embedded and has no files"), "{}", outcome.stderr);
 }
 
 #[test]
-fn paths_are_printed_once_all_files_are_here() {
+fn paths_are_printed_only_when_all_files_exist() {
     let lab = Lab::new();
     put(&lab, "own", DIT);
-    let said = run(&lab, "models path 3b");
-    assert_eq!((said.code, said.stderr.lines().count()), (Some(4), 1));
+    let outcome = run(&lab, "models path 3b");
+    assert_eq!((outcome.code, outcome.stderr.lines().count()), (Some(4), 1));
     assert!(
-        said.stderr.contains(
+        outcome.stderr.contains(
             "ema_vae_fp16.safetensors: not on this machine; run `reseed models pull 3b`, or put the file into"
         )
     );
     put(&lab, "hf/hub/models--numz--SeedVR2_comfyUI/snapshots/any", VAE);
     put(&lab, "home/ComfyUI/custom_nodes/seedvr2_videoupscaler", TEXT);
-    let said = run(&lab, "models path seedvr2_ema_3b_fp16");
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
-    let names: Vec<String> = said.text().lines().map(|line| line.rsplit('/').next().unwrap().into()).collect();
+    let outcome = run(&lab, "models path seedvr2_ema_3b_fp16");
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let names: Vec<String> = outcome.text().lines().map(|line| line.rsplit('/').next().unwrap().into()).collect();
     assert_eq!(names, [DIT.0, VAE.0, TEXT.0]);
 }
 
 #[test]
-fn a_job_finds_the_files_of_a_model() {
+fn a_job_searches_the_files_of_its_model() {
     let lab = Lab::new();
-    lab.film("in.png", Size { h: 16, w: 16 }, 1);
-    let said = run(&lab, "image in.png out.png --model 3b");
-    assert_eq!(said.code, Some(4));
-    assert!(said.stderr.contains("seedvr2_ema_3b_fp16.safetensors: not on this machine"), "{}", said.stderr);
+    lab.write_frames("in.png", Size { h: 16, w: 16 }, 1);
+    let outcome = run(&lab, "image in.png out.png --model 3b");
+    assert_eq!(outcome.code, Some(4));
+    assert!(outcome.stderr.contains("seedvr2_ema_3b_fp16.safetensors: not on this machine"), "{}", outcome.stderr);
     [DIT, VAE, TEXT].into_iter().for_each(|file| put(&lab, "own", file));
-    // They are found, and found to be empty.
-    let said = run(&lab, "image in.png out.png --model 3b");
-    assert_eq!(said.code, Some(4));
-    assert!(said.stderr.contains("own/") && said.stderr.contains("not a safetensors file"), "{}", said.stderr);
-    let said = run(&lab, "image in.png out.png --model 5b");
+    // The files exist, and their content is not safetensors.
+    let outcome = run(&lab, "image in.png out.png --model 3b");
+    assert_eq!(outcome.code, Some(4));
+    assert!(outcome.stderr.contains("own/") && outcome.stderr.contains("not a safetensors file"), "{}", outcome.stderr);
+    let outcome = run(&lab, "image in.png out.png --model 5b");
     assert!(
-        said.stderr.contains("5b: no such folder and no such model; the models are 3b, 3b-fp8,"),
+        outcome.stderr.contains("5b: no such folder and no such model; the models are 3b, 3b-fp8,"),
         "{}",
-        said.stderr
+        outcome.stderr
     );
 }
 
 #[test]
-fn a_wrong_file_does_not_verify() {
+fn verify_rejects_a_file_with_a_wrong_hash() {
     let lab = Lab::new();
     assert_eq!(run(&lab, "models verify").code, Some(0));
     put(&lab, "own", TEXT);
-    let said = run(&lab, "models verify");
-    assert_eq!((said.code, said.stderr.lines().count()), (Some(4), 1));
-    assert!(said.stderr.contains("pos_emb.pt: its SHA-256 is not the published one"), "{}", said.stderr);
+    let outcome = run(&lab, "models verify");
+    assert_eq!((outcome.code, outcome.stderr.lines().count()), (Some(4), 1));
+    assert!(outcome.stderr.contains("pos_emb.pt: its SHA-256 is not the published one"), "{}", outcome.stderr);
     assert!(run(&lab, "models verify 3b").stderr.contains("seedvr2_ema_3b_fp16.safetensors: not on this machine"));
 }
 
 #[test]
-fn pulling_without_a_network_says_what_to_put_where() {
+fn pull_offline_reports_which_file_to_put_where() {
     let lab = Lab::new();
     let mut offline = command(&lab, "models pull 3b");
     offline.env("HF_HUB_OFFLINE", "1");
-    let said = outcome(offline);
-    assert_eq!((said.code, said.stderr.lines().count()), (Some(4), 1));
+    let outcome = outcome(offline);
+    assert_eq!((outcome.code, outcome.stderr.lines().count()), (Some(4), 1));
     let put = format!("put {} (6.32 GiB) into {}", DIT.0, lab.path("own").display());
-    assert!(said.stderr.contains("HF_HUB_OFFLINE is set") && said.stderr.contains(&put), "{}", said.stderr);
+    assert!(outcome.stderr.contains("HF_HUB_OFFLINE is set") && outcome.stderr.contains(&put), "{}", outcome.stderr);
     assert!(!lab.path("hf").exists() && !lab.path("own").exists());
 }
 
 #[test]
-fn pulling_asks_the_endpoint_that_is_set_and_checks_what_comes() {
+fn pull_downloads_from_hf_endpoint_and_checks_the_hash() {
     let lab = Lab::new();
     [DIT, VAE].into_iter().for_each(|file| put(&lab, "own", file));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -133,20 +133,20 @@ fn pulling_asks_the_endpoint_that_is_set_and_checks_what_comes() {
     let server = thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
         let lines = BufReader::new(stream.try_clone().unwrap()).lines().map(Result::unwrap);
-        let asked: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+        let request: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
         write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", TEXT.1).unwrap();
         stream.write_all(&vec![7; TEXT.1 as usize]).unwrap();
-        asked[0].clone()
+        request[0].clone()
     });
     let mut pull = command(&lab, "models pull 3b --json");
     pull.env("HF_ENDPOINT", &endpoint);
-    let said = outcome(pull);
-    let asked = server.join().unwrap();
+    let outcome = outcome(pull);
+    let request_line = server.join().unwrap();
     let path = "/ByteDance-Seed/SeedVR2-3B/resolve/37255ff8cccfb01071b87f635a5948ca8d53117c/pos_emb.pt";
-    assert_eq!(asked, format!("GET {path} HTTP/1.1"));
-    assert_eq!(said.code, Some(4));
-    assert!(said.stderr.contains("its SHA-256 is ") && said.stderr.lines().count() == 1, "{}", said.stderr);
-    let events = said.events();
+    assert_eq!(request_line, format!("GET {path} HTTP/1.1"));
+    assert_eq!(outcome.code, Some(4));
+    assert!(outcome.stderr.contains("its SHA-256 is ") && outcome.stderr.lines().count() == 1, "{}", outcome.stderr);
+    let events = outcome.events();
     let pulled: Vec<&str> =
         events.iter().filter(|e| e["event"] == "pulled").map(|e| e["file"].as_str().unwrap()).collect();
     assert_eq!(pulled, [DIT.0, VAE.0]);

@@ -1,4 +1,4 @@
-//! The model inside the program: what is used when nobody chooses, and what shows that it works.
+//! The embedded model nano: the default model, the demo, and the quality benchmark.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -6,37 +6,41 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{Lab, frames, picture};
+use common::{Lab, frames, smooth_frame};
 use reseed_media::{Frame, Info, Kind, Size, metrics};
 use serde_json::Value;
 
 const SMALL: Size = Size { h: 12, w: 20 };
 
 #[test]
-fn whoever_chooses_no_model_gets_it_and_is_told() {
+fn nano_is_the_default_model_and_its_use_is_reported() {
     let lab = Lab::new();
-    lab.film("in.png", SMALL, 1);
-    let said = lab.succeed("image in.png out.png --scale 2");
-    assert!(said.stderr.contains("using nano") && said.stderr.contains("reseed models pull 3b"), "{}", said.stderr);
-    let said = lab.succeed("image in.png same.png --scale 2 --model nano");
-    assert_eq!(said.stderr, "");
+    lab.write_frames("in.png", SMALL, 1);
+    let outcome = lab.succeed("image in.png out.png --scale 2");
+    assert!(
+        outcome.stderr.contains("using nano") && outcome.stderr.contains("reseed models pull 3b"),
+        "{}",
+        outcome.stderr
+    );
+    let outcome = lab.succeed("image in.png same.png --scale 2 --model nano");
+    assert_eq!(outcome.stderr, "");
     assert_eq!(frames(&lab.path("out.png")).1, frames(&lab.path("same.png")).1);
 
-    lab.film("in.y4m", SMALL, 2);
-    let said = lab.succeed("upscale in.y4m out.y4m --scale 2");
-    assert!(said.stderr.contains("using nano"), "{}", said.stderr);
+    lab.write_frames("in.y4m", SMALL, 2);
+    let outcome = lab.succeed("upscale in.y4m out.y4m --scale 2");
+    assert!(outcome.stderr.contains("using nano"), "{}", outcome.stderr);
 }
 
 #[test]
-fn a_low_band_can_be_asked_for() {
+fn low_band_brings_the_result_closer_to_the_input() {
     let lab = Lab::new();
-    let (_, before) = lab.film("in.png", SMALL, 1);
+    let (_, before) = lab.write_frames("in.png", SMALL, 1);
     let size = Size { h: 2 * SMALL.h, w: 2 * SMALL.w };
     let distance = |strength: &str| {
         lab.succeed(&format!("image in.png out.png --scale 2 --model nano --overwrite --low-band {strength}"));
         let after = &frames(&lab.path("out.png")).1[0];
         assert_eq!(after.size, size);
-        // What is left of the result in the input's size, by means of four pixels.
+        // The result at the input's size: the mean of each block of four pixels.
         let (large, mean) = (after.to_unit(), |v: [f32; 4]| v.iter().sum::<f32>() / 4.0);
         let at = |y: usize, x: usize, c: usize| large[3 * (y * size.w + x) + c];
         let small = |i: usize| {
@@ -46,14 +50,14 @@ fn a_low_band_can_be_asked_for() {
         let small: Vec<f32> = (0..3 * SMALL.pixels()).map(small).collect();
         metrics::psnr(&before[0], &Frame::from_unit(SMALL, &small, before[0].depth()))
     };
-    assert!(distance("1") > distance("0"), "the result is nearer to the input where all of it is given back");
+    assert!(distance("1") > distance("0"), "--low-band 1 is not closer to the input than --low-band 0");
     let refused = lab.run("image in.png no.png --low-band 1.5");
     assert_eq!(refused.code, Some(2));
     assert!(refused.stderr.contains("--low-band 1.5: must be between 0 and 1"), "{}", refused.stderr);
 }
 
 #[test]
-fn the_demo_shows_real_pictures_and_tells_the_truth_about_them() {
+fn the_demo_writes_its_results_and_reports_their_metrics() {
     let lab = Lab::new();
     let events = lab.succeed("demo OUT --device cpu --json").events();
     let shows: Vec<&Value> = events.iter().filter(|event| event["event"] == "demo").collect();
@@ -63,14 +67,14 @@ fn the_demo_shows_real_pictures_and_tells_the_truth_about_them() {
     let original = reseed_media::demo::photo().next().unwrap().unwrap();
     let (info, photo) = frames(&lab.path("OUT/photo.png"));
     assert_eq!(info.size, original.size);
-    let told = |figure: &str| shows[0]["nano"][figure].as_f64().unwrap();
-    assert!((metrics::psnr(&photo[0], &original) - told("psnr")).abs() < 1e-6);
-    assert!((metrics::ssim(&photo[0], &original) - told("ssim")).abs() < 1e-6);
-    assert!((metrics::gmsd(&photo[0], &original) - told("gmsd")).abs() < 1e-6);
+    let reported = |figure: &str| shows[0]["nano"][figure].as_f64().unwrap();
+    assert!((metrics::psnr(&photo[0], &original) - reported("psnr")).abs() < 1e-6);
+    assert!((metrics::ssim(&photo[0], &original) - reported("ssim")).abs() < 1e-6);
+    assert!((metrics::gmsd(&photo[0], &original) - reported("gmsd")).abs() < 1e-6);
 
     let (info, compared) = frames(&lab.path("OUT/photo-compare.png"));
     assert_eq!(info.size, Size { h: 448, w: 3 * 448 + 2 * 8 });
-    let third = |i: usize| part(&compared[0], i * (448 + 8), 448);
+    let third = |i: usize| crop_columns(&compared[0], i * (448 + 8), 448);
     assert!(third(1) == photo[0] && third(2) == original, "bicubic, result, original");
     let bicubic = shows[0]["bicubic"]["psnr"].as_f64().unwrap();
     assert!((metrics::psnr(&third(0), &original) - bicubic).abs() < 1e-6);
@@ -82,30 +86,30 @@ fn the_demo_shows_real_pictures_and_tells_the_truth_about_them() {
     assert!(shows[1]["nano"]["flicker"].is_number() && shows[0]["nano"]["flicker"].is_null());
 }
 
-/// Columns of a picture.
-fn part(frame: &Frame, first: usize, width: usize) -> Frame {
+/// The columns `first..first + width` of a frame.
+fn crop_columns(frame: &Frame, first: usize, width: usize) -> Frame {
     let unit = frame.to_unit();
     let rows = unit.chunks_exact(3 * frame.size.w).flat_map(|row| &row[3 * first..3 * (first + width)]);
     Frame::from_unit(Size { w: width, ..frame.size }, &rows.copied().collect::<Vec<f32>>(), frame.depth())
 }
 
-/// A photograph and a clip of three frames, as a set.
-fn set(lab: &Lab) -> Vec<(String, Vec<u8>)> {
+/// Writes a dataset of a photograph and a clip of three frames. Returns the names and bytes of its files.
+fn dataset(lab: &Lab) -> Vec<(String, Vec<u8>)> {
     let put = |name: String, size: Size, i: usize| {
         let path = lab.path(&format!("set/{name}"));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let info = Info { size, kind: Kind::Image, ..reseed_media::sample().info().clone() };
         let mut sink = reseed_media::create(&path, &info).unwrap();
-        sink.write(&picture(size, i)).unwrap();
+        sink.write(&smooth_frame(size, i)).unwrap();
         sink.finish().unwrap();
         (name, fs::read(path).unwrap())
     };
     let clip = (0..3).map(|i| put(format!("vid/clip/{i}.png"), Size { h: 16, w: 24 }, 5 * i));
-    // Sides that are multiples of nothing lose what is over.
+    // Sides that are no multiple of the scale are cropped.
     clip.chain([put("img/photo.png".into(), Size { h: 35, w: 26 }, 0)]).collect()
 }
 
-/// The same files as a tar file.
+/// Writes files to a tar file.
 fn tar(path: &Path, files: &[(String, Vec<u8>)]) {
     let mut bytes = Vec::new();
     for (name, content) in files {
@@ -122,9 +126,9 @@ fn tar(path: &Path, files: &[(String, Vec<u8>)]) {
 }
 
 #[test]
-fn quality_is_measured_on_a_folder_and_on_a_tar_file() {
+fn bench_quality_measures_a_folder_and_a_tar_file_alike() {
     let lab = Lab::new();
-    let files = set(&lab);
+    let files = dataset(&lab);
     tar(&lab.path("set.tar"), &files);
     let events = lab.succeed("bench quality --data set --json").events();
     let rows: Vec<Value> = events.into_iter().filter(|event| event["event"] == "quality").collect();
@@ -147,12 +151,12 @@ fn quality_is_measured_on_a_folder_and_on_a_tar_file() {
 }
 
 #[test]
-fn a_set_that_is_none_is_named() {
+fn an_unusable_dataset_is_refused_by_name() {
     let lab = Lab::new();
     fs::create_dir(lab.path("empty")).unwrap();
     fs::write(lab.path("text.tar"), "x".repeat(2000)).unwrap();
     fs::create_dir_all(lab.path("small/img")).unwrap();
-    lab.film("small/img/a.png", SMALL, 1);
+    lab.write_frames("small/img/a.png", SMALL, 1);
     for (data, line) in [
         ("nothing.tar", "nothing.tar: "),
         ("empty", "empty: no images in it; use a tar file or a folder"),

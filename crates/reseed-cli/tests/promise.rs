@@ -1,4 +1,4 @@
-//! `--max-vram`: what a run takes of a card, seen by a driver that counts memory and computes nothing.
+//! `--max-vram`: GPU memory of a run, measured by a fake driver that counts allocations and computes nothing.
 #![allow(clippy::unwrap_used)]
 #![cfg(target_os = "linux")]
 
@@ -7,24 +7,24 @@ mod common;
 use std::fs;
 
 use common::Tensor;
-use common::card::Card;
+use common::fake_gpu::FakeGpu;
 use reseed_media::Size;
 
-/// What the driver takes for itself.
+/// Memory of the driver's context.
 const CONTEXT: u64 = 560 << 20;
 
 #[test]
-fn a_card_is_used_where_there_is_one() {
-    let (card, words) = (Card::new(), "estimate vae decode --weights formula:tiny --size 64x64 --frames 5");
-    let taken = |outcome: common::Outcome| outcome.events()[0]["gpu_peak_bytes"].as_u64();
-    assert!(taken(common::outcome(card.beside(words))).is_some_and(|bytes| bytes > CONTEXT));
-    assert_eq!(taken(common::outcome(card.beside(&format!("{words} --device cpu")))), None);
-    assert_eq!(taken(card.0.succeed(&format!("{words} --json"))), None);
+fn an_available_gpu_is_the_default_device() {
+    let (gpu, args) = (FakeGpu::new(), "estimate vae decode --weights formula:tiny --size 64x64 --frames 5");
+    let peak = |outcome: common::Outcome| outcome.events()[0]["gpu_peak_bytes"].as_u64();
+    assert!(peak(common::outcome(gpu.command_default_device(args))).is_some_and(|bytes| bytes > CONTEXT));
+    assert_eq!(peak(common::outcome(gpu.command_default_device(&format!("{args} --device cpu")))), None);
+    assert_eq!(peak(gpu.lab.succeed(&format!("{args} --json"))), None);
 }
 
 #[test]
-fn no_run_takes_more_than_it_may() {
-    let card = Card::new();
+fn vae_runs_stay_within_max_vram() {
+    let gpu = FakeGpu::new();
     for (direction, size, frames, limit, exact) in [
         ("decode", "1280x720", 17, 6, true),
         ("decode", "1280x720", 17, 4, true),
@@ -34,35 +34,35 @@ fn no_run_takes_more_than_it_may() {
         ("encode", "1920x1080", 17, 5, true),
         ("encode", "1920x1080", 17, 4, false),
     ] {
-        let words = format!("bench vae {direction} --size {size} --frames {frames} --max-vram {limit}G --repeat 1");
-        let (outcome, most) = card.run(&words);
-        assert!(most <= limit << 30, "{words}: {most} bytes");
-        assert_eq!(!outcome.stderr.contains("which is not exact"), exact, "{words}: {}", outcome.stderr);
+        let args = format!("bench vae {direction} --size {size} --frames {frames} --max-vram {limit}G --repeat 1");
+        let (outcome, peak) = gpu.run(&args);
+        assert!(peak <= limit << 30, "{args}: {peak} bytes");
+        assert_eq!(!outcome.stderr.contains("which is not exact"), exact, "{args}: {}", outcome.stderr);
     }
 }
 
 #[test]
-fn a_run_takes_what_was_foretold() {
-    let card = Card::new();
-    card.0.input("in", &Tensor::uniform(&[3, 16, 30, 40]));
-    let (estimated, _) = card.run("estimate vae decode --size 320x240 --frames 9");
+fn vae_runs_allocate_the_estimated_memory() {
+    let gpu = FakeGpu::new();
+    gpu.lab.input("in", &Tensor::uniform(&[3, 16, 30, 40]));
+    let (estimated, _) = gpu.run("estimate vae decode --size 320x240 --frames 9");
     let event = &estimated.events()[0];
     let number = |key: &str| event[key].as_u64().unwrap();
     let estimated = CONTEXT + number("weights_bytes") + number("peak_above_weights_bytes");
-    // A bench too has the half that it times alone on the card.
-    for words in ["vae decode in out --weights formula:full", "bench vae decode --size 320x240 --frames 9 --repeat 1"] {
-        let (_, taken) = card.run(words);
-        let ratio = taken as f64 / estimated as f64;
-        assert!((ratio - 1.0).abs() < 0.05, "{words}: {taken} bytes taken, {estimated} estimated");
+    // A benchmark also loads only the coder that it times.
+    for args in ["vae decode in out --weights formula:full", "bench vae decode --size 320x240 --frames 9 --repeat 1"] {
+        let (_, peak) = gpu.run(args);
+        let ratio = peak as f64 / estimated as f64;
+        assert!((ratio - 1.0).abs() < 0.05, "{args}: {peak} bytes allocated, {estimated} estimated");
     }
 }
 
 #[test]
-fn what_waits_outside_a_card_is_pinned_or_that_is_said() {
-    let card = Card::new();
+fn offloading_needs_pinned_host_memory() {
+    let gpu = FakeGpu::new();
     let run = |pins: &str| {
         let mut command =
-            card.command("bench vae decode --weights formula:tiny --dtype bf16 --size 64x64 --frames 5 --repeat 1");
+            gpu.command("bench vae decode --weights formula:tiny --dtype bf16 --size 64x64 --frames 5 --repeat 1");
         command.env("RESEED_STUB_PINS", pins);
         common::outcome(command)
     };
@@ -75,66 +75,66 @@ fn what_waits_outside_a_card_is_pinned_or_that_is_said() {
     assert!(none.stderr.contains("the host has not"), "{}", none.stderr);
 }
 
-/// The whole model at full size, in windows where that is faster: what is taken is what was estimated, and no more.
+/// The complete model at full size, in windows if these are faster, allocates what was estimated and no more.
 #[test]
-fn jobs_take_what_they_may_and_what_was_foretold() {
-    let card = Card::new();
-    card.0.film("in.y4m", Size { h: 180, w: 320 }, 17);
-    let mut in_turns = 0;
+fn jobs_stay_within_max_vram_and_allocate_the_estimated_memory() {
+    let gpu = FakeGpu::new();
+    gpu.lab.write_frames("in.y4m", Size { h: 180, w: 320 }, 17);
+    let mut offloaded = 0;
     for (model, limit) in [("3b", 6), ("3b", 8), ("7b", 8)] {
         let job = format!("--model formula:{model} --size 1280x720 --batch-size 17 --color none --max-vram {limit}G");
-        let (estimated, _) = card.run(&format!("estimate upscale in.y4m {job}"));
+        let (estimated, _) = gpu.run(&format!("estimate upscale in.y4m {job}"));
         let estimated = &estimated.events()[0];
-        in_turns += usize::from(estimated["networks_offloaded"] == true);
-        let (outcome, most) = card.run(&format!("bench upscale --from 320x180 --batches 2 {job}"));
-        assert!(most <= limit << 30, "{job}: {most} bytes");
+        offloaded += usize::from(estimated["networks_offloaded"] == true);
+        let (outcome, peak) = gpu.run(&format!("bench upscale --from 320x180 --batches 2 {job}"));
+        assert!(peak <= limit << 30, "{job}: {peak} bytes");
         assert!(!outcome.stderr.contains("which is not exact"), "{job}: {}", outcome.stderr);
         let done = outcome.events().pop().unwrap();
         for same in ["networks_offloaded", "window", "layers", "resident_layers"] {
             assert_eq!(done[same], estimated[same], "{job}: {same}");
         }
-        let ratio = most as f64 / estimated["device_bytes"].as_f64().unwrap();
-        assert!((ratio - 1.0).abs() < 0.05, "{job}: {most} bytes taken, {estimated}");
+        let ratio = peak as f64 / estimated["device_bytes"].as_f64().unwrap();
+        assert!((ratio - 1.0).abs() < 0.05, "{job}: {peak} bytes allocated, {estimated}");
     }
-    assert!(in_turns > 0, "no budget is so small that networks take turns");
+    assert!(offloaded > 0, "no budget is small enough to offload a network");
 }
 
-/// Memory that the first step asks for beside what was reserved: what depends on the size of the latent.
-const IN_STEP: u64 = 12;
+/// Allocations of the first step that are not reserved in advance: they depend on the size of the latent.
+const STEP_ALLOCATIONS: u64 = 12;
 
 #[test]
-fn a_job_goes_on_when_others_take_the_memory() {
-    let card = Card::new();
-    card.0.film("in.y4m", Size { h: 90, w: 160 }, 7);
-    // While weights are loaded and when tensors get their memory there must be some left; a job has its own.
+fn a_job_continues_when_another_process_allocates_gpu_memory() {
+    let gpu = FakeGpu::new();
+    gpu.lab.write_frames("in.y4m", Size { h: 90, w: 160 }, 7);
+    // Loading weights and allocating tensors needs some free memory; a running job has reserved its memory.
     for (vram, left, in_job) in [("--max-vram 1G", 350, false), ("--max-vram 1G", 0, true), ("", 0, true)] {
         let job =
             format!("upscale in.y4m out.y4m --overwrite --model formula:tiny --size 1280x720 --color none {vram}");
-        let (whole, _, asked) = card.run_beside(&job, (0, 0));
-        assert_eq!(whole.code, Some(0), "{}", whole.stderr);
-        let bytes = || fs::metadata(card.0.path("out.y4m")).unwrap().len();
+        let (undisturbed, _, total) = gpu.run_with_contention(&job, (0, 0));
+        assert_eq!(undisturbed.code, Some(0), "{}", undisturbed.stderr);
+        let bytes = || fs::metadata(gpu.lab.path("out.y4m")).unwrap().len();
         let length = bytes();
-        let (loading, step) = (asked - IN_STEP, asked - IN_STEP + 1);
-        for when in if in_job { [step, step + 5, asked] } else { [loading / 3, loading - 1, loading] } {
-            let (outcome, ..) = card.run_beside(&job, (when, left));
-            assert_eq!(outcome.code, Some(0), "thief at {when} of {asked}: {}", outcome.stderr);
-            assert_eq!(bytes(), length, "thief at {when} of {asked}");
-            let told = outcome.stderr.contains("another process allocated memory");
-            assert_eq!(told, in_job, "thief at {when} of {asked}: {}", outcome.stderr);
+        let (loading, step) = (total - STEP_ALLOCATIONS, total - STEP_ALLOCATIONS + 1);
+        for when in if in_job { [step, step + 5, total] } else { [loading / 3, loading - 1, loading] } {
+            let (outcome, ..) = gpu.run_with_contention(&job, (when, left));
+            assert_eq!(outcome.code, Some(0), "contention at allocation {when} of {total}: {}", outcome.stderr);
+            assert_eq!(bytes(), length, "contention at allocation {when} of {total}");
+            let reported = outcome.stderr.contains("another process allocated memory");
+            assert_eq!(reported, in_job, "contention at allocation {when} of {total}: {}", outcome.stderr);
         }
     }
 }
 
 #[test]
-fn few_bits_take_the_room_of_few_bits() {
-    let card = Card::new();
-    let run = |model: &str| card.run(&format!("bench dit --model {model} --layers 2 --latent 1x16x16 --repeat 1"));
-    let ((_, wide), (few, taken)) = (run("formula:7b"), run("formula:7b-q4"));
-    // A 7B network's first layer and its last, whose text ends at attention.
+fn quantized_weights_allocate_their_quantized_size() {
+    let gpu = FakeGpu::new();
+    let run = |model: &str| gpu.run(&format!("bench dit --model {model} --layers 2 --latent 1x16x16 --repeat 1"));
+    let ((_, float_peak), (quantized, peak)) = (run("formula:7b"), run("formula:7b-q4"));
+    // The first and the last layer of the 7B network; the text stream of the last one ends at attention.
     let values = 3 * 113_246_208 + 9216 * 3072;
-    let (floats, bits) = (2 * values, values / 256 * 144);
-    // The largest matrix is there in floats while it is used.
-    let most = wide - floats + bits + 2 * 12288 * 3072;
-    assert!(taken <= most + (64 << 20), "{taken} bytes for few bits, {wide} for floats, {most} expected");
-    assert_eq!(few.events()[0]["gpu_peak_bytes"].as_u64(), Some(taken));
+    let (float_bytes, quantized_bytes) = (2 * values, values / 256 * 144);
+    // The largest matrix is dequantized while it is used.
+    let expected = float_peak - float_bytes + quantized_bytes + 2 * 12288 * 3072;
+    assert!(peak <= expected + (64 << 20), "{peak} bytes quantized, {float_peak} as floats, {expected} expected");
+    assert_eq!(quantized.events()[0]["gpu_peak_bytes"].as_u64(), Some(peak));
 }

@@ -1,4 +1,4 @@
-//! A job that was interrupted goes on, computes nothing again, and ends in the same bytes.
+//! `--resume` continues an interrupted job, recomputes no finished batch and produces the same bytes.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
@@ -14,12 +14,12 @@ use reseed_media::Size;
 use serde_json::Value;
 
 const SIZE: Size = Size { h: 32, w: 48 };
-/// Of y4m and folders.
+/// Frames of a y4m video or a folder.
 const FRAMES: usize = 60;
-/// Of videos: more than a segment when they are interrupted.
-const LONG: usize = 190;
+/// Frames of an encoded video: it is interrupted after its first segment.
+const VIDEO_FRAMES: usize = 190;
 
-/// Everything in a file or folder.
+/// Names and bytes of a file or of all files in a folder.
 fn content(path: &Path) -> Vec<(String, Vec<u8>)> {
     if path.is_file() {
         return vec![(String::new(), fs::read(path).unwrap())];
@@ -37,28 +37,28 @@ fn last_line(lab: &Lab, output: &str) -> Value {
     serde_json::from_str(text.lines().last().unwrap()).unwrap()
 }
 
-/// A video, `in.mkv`, of so many frames.
-fn film(lab: &Lab, frames: usize) -> usize {
-    lab.film("film.y4m", SIZE, frames);
+/// Encodes the video `in.mkv`. Returns its frame count.
+fn encode_video(lab: &Lab, frames: usize) -> usize {
+    lab.write_frames("clip.y4m", SIZE, frames);
     let mut ffmpeg = Command::new("ffmpeg");
-    ffmpeg.args(["-v", "error", "-i", "film.y4m", "-c:v", "ffv1", "in.mkv"]).current_dir(lab.path(""));
+    ffmpeg.args(["-v", "error", "-i", "clip.y4m", "-c:v", "ffv1", "in.mkv"]).current_dir(lab.path(""));
     assert!(ffmpeg.status().unwrap().success());
     frames
 }
 
-/// Four hundred frames that come when they like, in groups that refer to the groups before them.
-fn restless_film(lab: &Lab) -> usize {
-    let film = "-f lavfi -i testsrc2=size=64x48:rate=25 -frames:v 400 -fps_mode passthrough -enc_time_base 1/1000";
+/// Encodes `vfr.mkv`: 400 frames at a variable frame rate in open GOPs. Returns its frame count.
+fn encode_vfr_video(lab: &Lab) -> usize {
+    let source = "-f lavfi -i testsrc2=size=64x48:rate=25 -frames:v 400 -fps_mode passthrough -enc_time_base 1/1000";
     let codec = "-c:v libx264 -preset fast -bf 3 -x264-params keyint=40:open-gop=1:scenecut=0";
     let mut ffmpeg = Command::new("ffmpeg");
-    ffmpeg.args(["-v", "error"]).args(film.split(' ')).args(["-vf", "settb=1/1000,setpts=40*N+7*mod(N\\,3)"]);
-    ffmpeg.args(codec.split(' ')).arg("restless.mkv").current_dir(lab.path(""));
+    ffmpeg.args(["-v", "error"]).args(source.split(' ')).args(["-vf", "settb=1/1000,setpts=40*N+7*mod(N\\,3)"]);
+    ffmpeg.args(codec.split(' ')).arg("vfr.mkv").current_dir(lab.path(""));
     assert!(ffmpeg.status().unwrap().success());
     400
 }
 
-/// Programs that write down what they are asked for.
-fn tell_tale(lab: &Lab) -> (std::path::PathBuf, std::path::PathBuf) {
+/// Wrappers of ffmpeg and ffprobe that log their arguments. Returns their folder and the log file.
+fn logging_ffmpeg(lab: &Lab) -> (std::path::PathBuf, std::path::PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let (folder, log) = (lab.path("tools"), lab.path("log"));
     fs::create_dir(&folder).unwrap();
@@ -70,13 +70,13 @@ fn tell_tale(lab: &Lab) -> (std::path::PathBuf, std::path::PathBuf) {
     (folder, log)
 }
 
-/// A job, and what it makes when nothing happens to it.
+/// A job, with the output and the number of batches of an uninterrupted run.
 struct Job {
     lab: Lab,
-    words: String,
+    args: String,
     output: &'static str,
     frames: usize,
-    whole: Vec<(String, Vec<u8>)>,
+    expected: Vec<(String, Vec<u8>)>,
     batches: u64,
 }
 
@@ -84,83 +84,83 @@ impl Job {
     fn new(input: &str, output: &'static str, options: &str) -> Job {
         let lab = Lab::new();
         let frames = match input {
-            "in.mkv" => film(&lab, LONG),
-            "restless.mkv" => restless_film(&lab),
-            _ => lab.film(input, SIZE, FRAMES).1.len(),
+            "in.mkv" => encode_video(&lab, VIDEO_FRAMES),
+            "vfr.mkv" => encode_vfr_video(&lab),
+            _ => lab.write_frames(input, SIZE, FRAMES).1.len(),
         };
-        let words = format!("upscale {input} {output} --model formula:tiny --scale 1 --json {options}");
-        let said = lab.succeed(&words);
-        let whole = content(&lab.path(output));
-        let batches = said.events().last().unwrap()["batches"].as_u64().unwrap();
-        let job = Job { lab, words, output, frames, whole, batches };
-        job.clear();
+        let args = format!("upscale {input} {output} --model formula:tiny --scale 1 --json {options}");
+        let outcome = lab.succeed(&args);
+        let expected = content(&lab.path(output));
+        let batches = outcome.events().last().unwrap()["batches"].as_u64().unwrap();
+        let job = Job { lab, args, output, frames, expected, batches };
+        job.remove_output();
         job
     }
 
-    fn clear(&self) {
+    fn remove_output(&self) {
         let path = self.lab.path(self.output);
         if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
     }
 
-    /// Ends a run by a signal once two thirds of the frames are written.
+    /// Sends a signal to a run when two thirds of its frames are written. Returns exit code and standard error.
     fn interrupt(&self, signal: &str) -> (Option<i32>, String) {
-        let mut command = self.lab.command(&self.words);
+        let mut command = self.lab.command(&self.args);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         loop {
             let event: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
-            assert_ne!(event["event"], "done", "the job is over before it can be interrupted");
+            assert_ne!(event["event"], "done", "the job finished before it could be interrupted");
             if event["frame"].as_u64().unwrap() >= self.frames as u64 * 2 / 3 {
                 break;
             }
         }
         assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
-        let mut said = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        // The rest of its events, so that it never waits for us.
+        let mut stderr = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        // Drain the remaining events so that the job never blocks on a full pipe.
         lines.for_each(drop);
-        (child.wait().unwrap().code(), said)
+        (child.wait().unwrap().code(), stderr)
     }
 
-    /// Batches behind the first `done` that were computed and not yet written.
-    fn made(&self, done: u64) -> u64 {
+    /// Number of batches after the first `done` that are computed and not yet written.
+    fn computed_batches(&self, done: u64) -> u64 {
         let folder = self.lab.path(&format!(".{}.reseed", self.output));
         (done..).take_while(|batch| folder.join(format!("made-{batch}")).exists()).count() as u64
     }
 
-    /// Goes on: the same bytes, and only batches that are neither in the journal nor made.
+    /// Resumes and asserts the same bytes, and that only batches run that are neither written nor computed.
     fn resume(&self) {
-        self.resume_with(self.lab.command(&format!("{} --resume", self.words)));
+        self.resume_with(self.lab.command(&format!("{} --resume", self.args)));
     }
 
     fn resume_with(&self, command: Command) {
         let line = last_line(&self.lab, self.output);
         let (done, frames) = (line["batches"].as_u64().unwrap(), line["frames"].as_u64().unwrap());
         assert!(done > 0 && done < self.batches, "{done} of {} batches", self.batches);
-        let left = self.batches - done - self.made(done);
-        let said = common::outcome(command);
-        assert_eq!(said.code, Some(0), "{}", said.stderr);
-        let events = said.events();
+        let left = self.batches - done - self.computed_batches(done);
+        let outcome = common::outcome(command);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        let events = outcome.events();
         assert_eq!(events.last().unwrap()["batches"].as_u64(), Some(left), "batches computed again");
         assert_eq!(events[0]["frame"].as_u64(), Some(frames + 1));
-        assert!(content(&self.lab.path(self.output)) == self.whole, "other bytes than without interruption");
+        assert!(content(&self.lab.path(self.output)) == self.expected, "the output differs from the uninterrupted run");
         assert!(!self.lab.names().iter().any(|name| name.contains(".reseed") || name.contains("partial")));
-        self.clear();
+        self.remove_output();
     }
 }
 
 #[test]
-fn after_ctrl_c() {
+fn a_job_resumes_after_ctrl_c() {
     let job = Job::new("in.y4m", "out.y4m", "--overlap 2");
-    let (code, said) = job.interrupt("-INT");
-    assert_eq!(code, Some(130), "{said}");
+    let (code, stderr) = job.interrupt("-INT");
+    assert_eq!(code, Some(130), "{stderr}");
     let frames = last_line(&job.lab, "out.y4m")["frames"].as_u64().unwrap();
-    assert_eq!(said, format!("reseed: cancelled; {frames} finished frames are kept: --resume continues\n"));
+    assert_eq!(stderr, format!("reseed: cancelled; {frames} finished frames are kept: --resume continues\n"));
     job.resume();
 }
 
 #[test]
-fn after_kill() {
+fn a_job_resumes_after_sigkill() {
     for (input, output, options) in [("in.y4m", "out.y4m", "--overlap 1 --prepend-frames 3"), ("in", "out", "")] {
         let job = Job::new(input, output, options);
         assert_eq!(job.interrupt("-KILL").0, None);
@@ -169,28 +169,28 @@ fn after_kill() {
 }
 
 #[test]
-fn after_a_kill_behind_the_first_segment_of_a_video() {
+fn a_video_resumes_after_sigkill_in_its_second_segment() {
     let job = Job::new("in.mkv", "out.mp4", "--overlap 1");
     assert_eq!(job.interrupt("-KILL").0, None);
     job.resume();
 }
 
 #[test]
-fn after_a_kill_a_film_is_read_from_shortly_before_its_place() {
-    let job = Job::new("restless.mkv", "out.mkv", "--no-shot-detection");
+fn a_resumed_video_is_decoded_from_a_seek_position() {
+    let job = Job::new("vfr.mkv", "out.mkv", "--no-shot-detection");
     assert_eq!(job.interrupt("-KILL").0, None);
-    let (tools, log) = tell_tale(&job.lab);
-    let mut command = job.lab.command(&format!("{} --resume", job.words));
+    let (tools, log) = logging_ffmpeg(&job.lab);
+    let mut command = job.lab.command(&format!("{} --resume", job.args));
     command.env("RESEED_FFMPEG", tools);
     job.resume_with(command);
     let log = fs::read_to_string(log).unwrap();
     let decoders: Vec<&str> = log.lines().filter(|line| line.contains("pipe:1")).collect();
     let sought: Vec<bool> = decoders.iter().map(|line| line.contains("-noaccurate_seek")).collect();
-    assert_eq!(sought, [false, true], "one decoder to begin with, one that seeks, none from the start again");
+    assert_eq!(sought, [false, true], "expected one decoder from the start and then one that seeks");
 }
 
 #[test]
-fn after_a_kill_in_the_middle_of_a_write() {
+fn a_job_resumes_after_torn_writes() {
     let job = Job::new("in.y4m", "out.y4m", "");
     assert_eq!(job.interrupt("-KILL").0, None);
     for (name, torn) in [(".out.y4m.reseed/job.json", "{\"batches\":9"), (".out.y4m.partial", "FRAME\nhalf a fra")] {
@@ -200,100 +200,108 @@ fn after_a_kill_in_the_middle_of_a_write() {
     }
     let journal = job.lab.path(".out.y4m.reseed/job.json");
     let text = fs::read_to_string(&journal).unwrap();
-    let whole = text.rsplit_once('\n').unwrap().0;
-    let line: Value = serde_json::from_str(whole.lines().last().unwrap()).unwrap();
+    let complete = text.rsplit_once('\n').unwrap().0;
+    let line: Value = serde_json::from_str(complete.lines().last().unwrap()).unwrap();
     let done = line["batches"].as_u64().unwrap();
-    let left = job.batches - done - job.made(done);
-    let said = job.lab.succeed(&format!("{} --resume", job.words));
-    assert_eq!(said.events().last().unwrap()["batches"].as_u64(), Some(left));
-    assert!(content(&job.lab.path("out.y4m")) == job.whole);
+    let left = job.batches - done - job.computed_batches(done);
+    let outcome = job.lab.succeed(&format!("{} --resume", job.args));
+    assert_eq!(outcome.events().last().unwrap()["batches"].as_u64(), Some(left));
+    assert!(content(&job.lab.path("out.y4m")) == job.expected);
 }
 
 #[test]
-fn after_a_full_disk() {
+fn a_job_resumes_after_a_full_disk() {
     let job = Job::new("in.y4m", "out.y4m", "--overlap 1");
-    // A limit on the length of files, in blocks of 512 bytes: half of the output does not fit.
-    let blocks = job.whole[0].1.len() / 2 / 512;
+    // Limit the file size, in blocks of 512 bytes, to half of the output.
+    let blocks = job.expected[0].1.len() / 2 / 512;
     let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
     let mut command = Command::new("sh");
-    command.arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_reseed")).args(job.words.split_whitespace());
+    command.arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_reseed")).args(job.args.split_whitespace());
     command.current_dir(job.lab.path(""));
-    let said = common::outcome(command);
-    assert_eq!(said.code, Some(1), "{}", said.stderr);
-    assert!(said.stderr.contains("out.y4m: cannot write: ") && said.stderr.lines().count() == 1, "{}", said.stderr);
-    assert!(said.stderr.contains("finished frames are kept: --resume continues"), "{}", said.stderr);
+    let outcome = common::outcome(command);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("out.y4m: cannot write: ") && outcome.stderr.lines().count() == 1,
+        "{}",
+        outcome.stderr
+    );
+    assert!(outcome.stderr.contains("finished frames are kept: --resume continues"), "{}", outcome.stderr);
     job.resume();
 }
 
-/// Encoders are refused the end of their segment, whatever its length; frames that they had are safe.
+/// The file size limit fails the encoder in the middle of a segment. Frames that it received before are kept.
 #[test]
-fn after_a_disk_that_is_full_for_encoders() {
+fn a_video_resumes_after_an_encoder_meets_a_full_disk() {
     let job = Job::new("in.mkv", "out.mkv", "--codec ffv1");
     let script = "trap '' XFSZ; ulimit -f 80; exec \"$0\" \"$@\"";
     let mut command = Command::new("sh");
-    command.arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_reseed")).args(job.words.split_whitespace());
+    command.arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_reseed")).args(job.args.split_whitespace());
     command.current_dir(job.lab.path(""));
-    let said = common::outcome(command);
-    assert_eq!(said.code, Some(1), "{}", said.stderr);
-    assert!(said.stderr.contains("out.mkv: ffmpeg failed while writing it: "), "{}", said.stderr);
-    assert!(said.stderr.contains("finished frames are kept: --resume continues"), "{}", said.stderr);
-    assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
+    let outcome = common::outcome(command);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("out.mkv: ffmpeg failed while writing it: "), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("finished frames are kept: --resume continues"), "{}", outcome.stderr);
+    assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
     job.resume();
 }
 
 #[test]
-fn only_the_same_job_goes_on() {
+fn resume_refuses_changed_settings() {
     let job = Job::new("in.y4m", "out.y4m", "");
     job.interrupt("-KILL");
     let before = fs::read(job.lab.path(".out.y4m.reseed/job.json")).unwrap();
-    let refused = |words: &str, line: &str| {
-        let said = job.lab.run(words);
-        assert_eq!(said.code, Some(2), "reseed {words}: {}", said.stderr);
-        assert!(said.stderr.contains(line) && said.stderr.lines().count() == 1, "reseed {words}: {}", said.stderr);
-        assert!(fs::read(job.lab.path(".out.y4m.reseed/job.json")).unwrap() == before, "reseed {words}");
-        assert!(job.lab.path(".out.y4m.partial").exists(), "reseed {words}");
+    let refused = |args: &str, line: &str| {
+        let outcome = job.lab.run(args);
+        assert_eq!(outcome.code, Some(2), "reseed {args}: {}", outcome.stderr);
+        assert!(
+            outcome.stderr.contains(line) && outcome.stderr.lines().count() == 1,
+            "reseed {args}: {}",
+            outcome.stderr
+        );
+        assert!(fs::read(job.lab.path(".out.y4m.reseed/job.json")).unwrap() == before, "reseed {args}");
+        assert!(job.lab.path(".out.y4m.partial").exists(), "reseed {args}");
     };
-    let words = &job.words;
-    refused(words, "frames of it; --resume continues, --overwrite starts again");
-    refused(&format!("{words} --resume --batch-size 9"), "cannot be resumed: batch size was 5 and is now 9;");
-    refused(&words.replace("--scale 1", "--scale 1.5 --resume"), "target was scale 1 and is now scale 1.5;");
-    refused(&words.replace("--scale 1", "--size 48x32 --resume"), "target was scale 1 and is now 48x32;");
-    refused(&format!("{words} --resume --dtype f16"), " and is now f16;");
+    let args = &job.args;
+    refused(args, "frames of it; --resume continues, --overwrite starts again");
+    refused(&format!("{args} --resume --batch-size 9"), "cannot be resumed: batch size was 5 and is now 9;");
+    refused(&args.replace("--scale 1", "--scale 1.5 --resume"), "target was scale 1 and is now scale 1.5;");
+    refused(&args.replace("--scale 1", "--size 48x32 --resume"), "target was scale 1 and is now 48x32;");
+    refused(&format!("{args} --resume --dtype f16"), " and is now f16;");
     fs::write(job.lab.path("other.y4m"), fs::read(job.lab.path("in.y4m")).unwrap()).unwrap();
-    refused(&words.replace("in.y4m", "other.y4m --resume"), "input was in.y4m (");
+    refused(&args.replace("in.y4m", "other.y4m --resume"), "input was in.y4m (");
     refused("upscale in.y4m - --model formula:tiny --resume", "a pipe cannot be resumed");
-    // Options that change nothing are no reason to refuse, and those that want it start anew.
-    job.lab.succeed(&format!("{words} --overwrite --threads 1"));
-    assert!(content(&job.lab.path("out.y4m")) == job.whole);
+    // `--threads` does not change the result and is accepted; `--overwrite` restarts the job.
+    job.lab.succeed(&format!("{args} --overwrite --threads 1"));
+    assert!(content(&job.lab.path("out.y4m")) == job.expected);
     assert!(!job.lab.path(".out.y4m.reseed").exists());
 }
 
 #[test]
-fn a_lost_output_is_not_gone_on_with() {
+fn resume_refuses_a_damaged_partial_output() {
     let job = Job::new("in.y4m", "out.y4m", "");
     job.interrupt("-KILL");
     fs::write(job.lab.path(".out.y4m.partial"), "YUV4MPEG2").unwrap();
-    let said = job.lab.run(&format!("{} --resume", job.words));
-    assert_eq!(said.code, Some(1));
-    assert!(said.stderr.contains(".out.y4m.partial: cannot resume, saved frame 1 is missing"), "{}", said.stderr);
+    let outcome = job.lab.run(&format!("{} --resume", job.args));
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.stderr.contains(".out.y4m.partial: cannot resume, saved frame 1 is missing"), "{}", outcome.stderr);
 }
 
-/// The level of the CPU changes bytes; its threads and the amount of output do not.
+/// The CPU level changes the result; the thread count and `--quiet` do not.
 #[test]
 fn a_refused_resume_keeps_the_finished_work() {
     let job = Job::new("in.mkv", "out.mp4", "");
     assert_eq!(job.interrupt("-KILL").0, None);
     let folder = job.lab.path(".out.mp4.reseed");
     let before = content(&folder);
-    let mut command = job.lab.command(&format!("{} --resume", job.words));
+    let mut command = job.lab.command(&format!("{} --resume", job.args));
     command.env("RESEED_CPU", "reference");
-    let said = common::outcome(command);
-    assert_eq!(said.code, Some(2), "{}", said.stderr);
+    let outcome = common::outcome(command);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(
-        said.stderr.contains("device was cpu ") && said.stderr.contains(" and is now cpu reference;"),
+        outcome.stderr.contains("device was cpu ") && outcome.stderr.contains(" and is now cpu reference;"),
         "{}",
-        said.stderr
+        outcome.stderr
     );
-    assert!(content(&folder) == before, "finished work is gone");
-    job.resume_with(job.lab.command(&format!("{} --resume --threads 1 --quiet", job.words)));
+    assert!(content(&folder) == before, "finished work was deleted");
+    job.resume_with(job.lab.command(&format!("{} --resume --threads 1 --quiet", job.args)));
 }

@@ -1,4 +1,4 @@
-//! `reseed upscale` and `reseed image`: pictures in, restored pictures of the same kind out.
+//! `reseed upscale` and `reseed image`: the output has the kind of the input.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 use std::process::Stdio;
 
-use common::{Lab, Tensor, frames, outcome, picture};
+use common::{Lab, Tensor, frames, outcome, smooth_frame};
 use reseed_media::{Frame, Info, Kind, Samples, Size};
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
@@ -16,8 +16,8 @@ use serde_json::Value;
 
 const SMALL: Size = Size { h: 18, w: 26 };
 
-/// Writes a model folder for a golden case.
-fn model(lab: &Lab, golden: &PipelineGolden) {
+/// Writes a model folder for a golden test.
+fn write_model(lab: &Lab, golden: &PipelineGolden) {
     fs::create_dir(lab.path("model")).unwrap();
     let write = |file: &str, source: &dyn Source, metadata: &[(&str, &str)]| {
         let tensor = |name: &String| {
@@ -37,15 +37,15 @@ fn model(lab: &Lab, golden: &PipelineGolden) {
     lab.write("model/pos_emb.safetensors", &[("positive_conditioning", &text)], &[]);
 }
 
-/// Runs a golden case from a folder of pictures and counts the codes that differ.
-fn replay(name: &str, options: &str) -> usize {
+/// Runs a golden test from a folder of images and counts the sample values that differ.
+fn golden_differences(name: &str, options: &str) -> usize {
     let lab = Lab::new();
     let golden = PipelineGolden::open(name);
-    model(&lab, &golden);
+    write_model(&lab, &golden);
     let inputs = golden.frames("frames");
     let names = (0..inputs.len()).map(|i| format!("{i}.png").into()).collect();
     let alpha = inputs[0].alpha.is_some();
-    let (info, _) = lab.film("film.y4m", inputs[0].size, 1);
+    let (info, _) = lab.write_frames("clip.y4m", inputs[0].size, 1);
     let info = Info { kind: Kind::Folder, names, alpha, ..info };
     let mut sink = reseed_media::create(&lab.path("in"), &info).unwrap();
     inputs.iter().for_each(|frame| sink.write(frame).unwrap());
@@ -64,9 +64,9 @@ fn replay(name: &str, options: &str) -> usize {
     pairs.filter(|(got, want)| got != want).count()
 }
 
-// Some values lie on the border of two codes to within rounding: fewer than one in a thousand of some 40,000 and more.
+// Rounding moves a few values to the neighbouring code: fewer than one in a thousand of at least 40,000.
 #[test]
-fn stored_jobs_are_repeated_code_for_code() {
+fn golden_jobs_are_reproduced() {
     for (name, options) in [
         ("pipeline_3b_clip", "--resolution 40 --overlap 2 --no-shot-detection"),
         ("pipeline_7b_image", "--resolution 96"),
@@ -76,13 +76,13 @@ fn stored_jobs_are_repeated_code_for_code() {
              --uniform-batch-size --color wavelet --no-shot-detection",
         ),
     ] {
-        let differ = replay(name, options);
+        let differ = golden_differences(name, options);
         assert!(differ < 40, "{name}: {differ} codes differ");
     }
 }
 
 #[test]
-fn pictures_videos_and_folders_stay_what_they_are() {
+fn the_output_keeps_kind_rate_and_names_of_the_input() {
     let lab = Lab::new();
     for (input, output, count, command) in [
         ("in.y4m", "out.y4m", 7, "upscale"),
@@ -90,14 +90,14 @@ fn pictures_videos_and_folders_stay_what_they_are() {
         ("in.png", "out.png", 1, "image"),
         ("in.png", "again.tiff", 1, "upscale"),
     ] {
-        let (want, _) = lab.film(input, SMALL, count);
-        let said = lab.succeed(&format!("{command} {input} {output} --model formula:tiny --scale 2"));
-        assert_eq!(said.stderr, "");
+        let (want, _) = lab.write_frames(input, SMALL, count);
+        let outcome = lab.succeed(&format!("{command} {input} {output} --model formula:tiny --scale 2"));
+        assert_eq!(outcome.stderr, "");
         let (info, after) = frames(&lab.path(output));
         assert_eq!((info.size, after.len()), (Size { h: 36, w: 52 }, count), "{output}");
         assert_eq!((info.rate == want.rate, info.kind, info.names), (input == "in.y4m", want.kind, want.names));
         for phase in ["encode", "upscale", "decode", "post-process", "total"] {
-            assert!(said.text().lines().any(|line| line.starts_with(phase)), "{phase}: {}", said.text());
+            assert!(outcome.text().lines().any(|line| line.starts_with(phase)), "{phase}: {}", outcome.text());
         }
         if input == "in" {
             fs::remove_dir_all(lab.path("in")).unwrap();
@@ -107,9 +107,9 @@ fn pictures_videos_and_folders_stay_what_they_are() {
 }
 
 #[test]
-fn sizes_are_asked_for_in_four_ways() {
+fn scale_resolution_and_size_set_the_output_size() {
     let lab = Lab::new();
-    lab.film("in.png", SMALL, 1);
+    lab.write_frames("in.png", SMALL, 1);
     for (options, size) in [
         ("--scale 1.5", Size { h: 26, w: 38 }),
         ("--resolution 40", Size { h: 40, w: 56 }),
@@ -122,49 +122,49 @@ fn sizes_are_asked_for_in_four_ways() {
 }
 
 #[test]
-fn a_pipe_carries_pictures_and_nothing_else() {
+fn a_pipe_carries_only_frames() {
     let lab = Lab::new();
-    lab.film("in.y4m", SMALL, 6);
+    lab.write_frames("in.y4m", SMALL, 6);
     lab.succeed("upscale in.y4m out.y4m --model formula:tiny --scale 2");
     let want = fs::read(lab.path("out.y4m")).unwrap();
     for options in ["", "--json", "--profile"] {
         let mut command = lab.command(&format!("upscale - - --model formula:tiny --scale 2 {options}"));
         command.stdin(Stdio::from(fs::File::open(lab.path("in.y4m")).unwrap()));
-        let said = outcome(command);
-        assert_eq!(said.code, Some(0), "{}", said.stderr);
-        assert!(said.stdout == want, "{options}: not the video that a file gets");
-        assert!(said.stderr.contains(if options == "--json" { "\"event\":\"done\"" } else { "post-process" }));
+        let outcome = outcome(command);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        assert!(outcome.stdout == want, "{options}: not the video that a file gets");
+        assert!(outcome.stderr.contains(if options == "--json" { "\"event\":\"done\"" } else { "post-process" }));
     }
 }
 
 #[test]
-fn a_folder_of_videos_is_made_as_each_by_itself_with_networks_that_stay() {
+fn a_folder_of_videos_equals_separate_runs_and_keeps_the_networks_loaded() {
     let lab = Lab::new();
     fs::create_dir(lab.path("in")).unwrap();
-    let films = [("a.y4m", SMALL, 6), ("b.y4m", SMALL, 3), ("c.y4m", Size { h: 34, w: 20 }, 4)];
-    films.iter().for_each(|(name, size, frames)| drop(lab.film(&format!("in/{name}"), *size, *frames)));
-    let said = lab.succeed("upscale in out --model formula:tiny --scale 2 --json");
+    let clips = [("a.y4m", SMALL, 6), ("b.y4m", SMALL, 3), ("c.y4m", Size { h: 34, w: 20 }, 4)];
+    clips.iter().for_each(|(name, size, frames)| drop(lab.write_frames(&format!("in/{name}"), *size, *frames)));
+    let outcome = lab.succeed("upscale in out --model formula:tiny --scale 2 --json");
     let kept: Vec<Value> =
-        said.events().iter().filter(|e| e["event"] == "done").map(|e| e["networks_kept"].clone()).collect();
+        outcome.events().iter().filter(|e| e["event"] == "done").map(|e| e["networks_kept"].clone()).collect();
     assert_eq!(kept, [false, true, true]);
-    for (name, ..) in films {
+    for (name, ..) in clips {
         lab.succeed(&format!("upscale in/{name} {name} --model formula:tiny --scale 2"));
         let (together, alone) = (fs::read(lab.path(&format!("out/{name}"))), fs::read(lab.path(name)));
-        assert!(together.unwrap() == alone.unwrap(), "{name}: other frames than by itself");
+        assert!(together.unwrap() == alone.unwrap(), "{name}: differs from a separate run");
     }
 }
 
 #[test]
-fn json_tells_frames_phases_and_memory() {
+fn json_reports_frames_and_phases() {
     let lab = Lab::new();
-    let film: Vec<Frame> = (0..4).map(|i| picture(SMALL, i)).collect();
-    let (info, _) = lab.film("in.y4m", SMALL, 1);
+    let clip: Vec<Frame> = (0..4).map(|i| smooth_frame(SMALL, i)).collect();
+    let (info, _) = lab.write_frames("in.y4m", SMALL, 1);
     let mut sink = reseed_media::create(&lab.path("in.y4m"), &info).unwrap();
-    film.iter().for_each(|frame| sink.write(frame).unwrap());
+    clip.iter().for_each(|frame| sink.write(frame).unwrap());
     sink.finish().unwrap();
 
-    let said = lab.succeed("upscale in.y4m out.y4m --model formula:tiny --scale 2 --batch-size 3 --json");
-    let events = said.events();
+    let outcome = lab.succeed("upscale in.y4m out.y4m --model formula:tiny --scale 2 --batch-size 3 --json");
+    let events = outcome.events();
     let progress: Vec<&Value> = events.iter().filter(|e| e["event"] == "progress").map(|e| &e["frame"]).collect();
     assert_eq!(progress, [1, 2, 3, 4]);
     let done = events.last().unwrap();
@@ -178,9 +178,9 @@ fn json_tells_frames_phases_and_memory() {
 }
 
 #[test]
-fn a_seed_is_kept_and_makes_a_difference() {
+fn seed_color_and_latent_noise_change_the_result() {
     let lab = Lab::new();
-    lab.film("in.png", SMALL, 1);
+    lab.write_frames("in.png", SMALL, 1);
     let run = |options: &str| {
         lab.succeed(&format!("image in.png out.png --overwrite --model formula:tiny --scale 2 {options}"));
         frames(&lab.path("out.png")).1
@@ -190,7 +190,7 @@ fn a_seed_is_kept_and_makes_a_difference() {
     assert!(first != run("--color none") && first != run("--latent-noise 0.5"));
 }
 
-/// A GGUF file with one tensor of one number.
+/// A GGUF file with one tensor of one value.
 fn gguf_of(architecture: &str) -> Vec<u8> {
     let word = |word: &str| [&(word.len() as u64).to_le_bytes()[..], word.as_bytes()].concat();
     let mut file = [&b"GGUF"[..], &3u32.to_le_bytes(), &1u64.to_le_bytes(), &1u64.to_le_bytes()].concat();
@@ -202,31 +202,31 @@ fn gguf_of(architecture: &str) -> Vec<u8> {
 }
 
 #[test]
-fn mistakes_get_one_line_and_leave_nothing_behind() {
+fn user_errors_print_one_line_and_leave_no_files() {
     let lab = Lab::new();
-    lab.film("in.y4m", SMALL, 2);
-    lab.film("in.png", SMALL, 1);
-    lab.film("small.png", Size { h: 2, w: 2 }, 1);
-    let (empty, _) = lab.film("empty.y4m", SMALL, 0);
+    lab.write_frames("in.y4m", SMALL, 2);
+    lab.write_frames("in.png", SMALL, 1);
+    lab.write_frames("small.png", Size { h: 2, w: 2 }, 1);
+    let (empty, _) = lab.write_frames("empty.y4m", SMALL, 0);
     assert_eq!(empty.frames, Some(0));
     fs::create_dir(lab.path("mixed")).unwrap();
     fs::copy(lab.path("in.png"), lab.path("mixed/1.png")).unwrap();
     fs::copy(lab.path("small.png"), lab.path("mixed/2.png")).unwrap();
     fs::create_dir(lab.path("nothing")).unwrap();
     let golden = PipelineGolden::open("pipeline_3b_clip");
-    model(&lab, &golden);
+    write_model(&lab, &golden);
     fs::rename(lab.path("model/pos_emb.safetensors"), lab.path("text")).unwrap();
     lab.write("noise", &[("noise0", &Tensor::uniform(&[1, 16, 4, 4]))], &[]);
     fs::rename(lab.path("model"), lab.path("speechless")).unwrap();
-    model(&lab, &PipelineGolden::open("pipeline_7b_clip"));
+    write_model(&lab, &PipelineGolden::open("pipeline_7b_clip"));
     let whole = fs::read(lab.path("model/dit.safetensors")).unwrap();
     fs::write(lab.path("model/dit.safetensors"), &whole[..whole.len() * 2 / 3]).unwrap();
     fs::rename(lab.path("model"), lab.path("cut")).unwrap();
-    model(&lab, &golden);
+    write_model(&lab, &golden);
     fs::remove_file(lab.path("model/dit.safetensors")).unwrap();
     fs::write(lab.path("model/dit.gguf"), gguf_of("llama")).unwrap();
     let before = lab.names();
-    for (words, code, line) in [
+    for (args, code, line) in [
         ("upscale in.y4m out.y4m --model formula:tiny --scale 0.01", 2, "26x18 frames would become 0x0"),
         (
             "upscale in.y4m out.y4m --model formula:tiny --scale 9999",
@@ -260,10 +260,14 @@ fn mistakes_get_one_line_and_leave_nothing_behind() {
         ("upscale in.y4m out.y4m --model formula:tiny --max-vram 6G", 2, "--max-vram is for --device cuda"),
         ("upscale in.y4m out.y4m --model formula:tiny --device tpu", 2, "the devices are auto, cpu, cuda and cuda:N"),
     ] {
-        let said = lab.run(words);
-        assert_eq!(said.code, Some(code), "reseed {words}: {}", said.stderr);
-        assert!(said.stderr.starts_with("reseed: ") && said.stderr.lines().count() == 1, "{words}: {}", said.stderr);
-        assert!(said.stderr.contains(line), "{words}: {}", said.stderr);
-        assert_eq!(lab.names(), before, "reseed {words}");
+        let outcome = lab.run(args);
+        assert_eq!(outcome.code, Some(code), "reseed {args}: {}", outcome.stderr);
+        assert!(
+            outcome.stderr.starts_with("reseed: ") && outcome.stderr.lines().count() == 1,
+            "{args}: {}",
+            outcome.stderr
+        );
+        assert!(outcome.stderr.contains(line), "{args}: {}", outcome.stderr);
+        assert_eq!(lab.names(), before, "reseed {args}");
     }
 }

@@ -1,4 +1,4 @@
-//! `reseed vae encode` and `reseed vae decode`: tensors in, tensors out.
+//! `reseed vae encode` and `reseed vae decode` read and write tensors.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -11,8 +11,8 @@ use reseed_model::weights::formula;
 use reseed_ops::relative_error;
 use serde_json::Value;
 
-/// How near a golden result is near enough: f32 sums in another order.
-const CLOSE: f64 = 1e-5;
+/// Relative error allowed against a golden result: f32 sums in another order.
+const TOLERANCE: f64 = 1e-5;
 
 fn direction(golden: &str) -> &str {
     golden.split('_').nth(1).unwrap()
@@ -24,11 +24,11 @@ fn assert_golden(name: &str) {
     let got = lab.tensor_of(&format!("vae {} in out {options} --dtype f32", direction(name)));
     assert_eq!(got.dims, want.dims, "{name}");
     let error = relative_error(&want.values, &got.values);
-    assert!(error < CLOSE, "{name}: {error:e}");
+    assert!(error < TOLERANCE, "{name}: {error:e}");
 }
 
 #[test]
-fn pictures_and_clips_come_out_as_the_published_model_gives_them() {
+fn images_and_clips_match_the_golden_results() {
     for clip in ["image", "5", "17"] {
         assert_golden(&format!("tiny_encode_{clip}"));
         assert_golden(&format!("tiny_decode_{clip}"));
@@ -36,14 +36,14 @@ fn pictures_and_clips_come_out_as_the_published_model_gives_them() {
 }
 
 #[test]
-fn tiles_come_out_as_the_public_implementations_blend_them() {
+fn tiled_results_match_the_golden_results() {
     for name in ["encode_tiled", "decode_tiled", "decode_tiled_no_overlap", "decode_tiled_uneven"] {
         assert_golden(&format!("tiny_{name}"));
     }
 }
 
 #[test]
-fn the_length_of_a_slice_changes_nothing_but_rounding() {
+fn the_slice_length_changes_only_rounding() {
     for name in ["tiny_encode_17", "tiny_decode_17", "tiny_decode_tiled_uneven"] {
         let lab = Lab::new();
         let (options, _) = lab.golden(name);
@@ -60,7 +60,7 @@ fn the_length_of_a_slice_changes_nothing_but_rounding() {
 }
 
 #[test]
-fn the_number_of_threads_changes_no_byte() {
+fn the_thread_count_changes_no_byte() {
     for name in ["tiny_encode_17", "tiny_decode_5", "tiny_decode_tiled_no_overlap"] {
         let lab = Lab::new();
         let (options, _) = lab.golden(name);
@@ -73,7 +73,7 @@ fn the_number_of_threads_changes_no_byte() {
 }
 
 #[test]
-fn bf16_rounds_and_stays_near() {
+fn bf16_stays_close_to_the_golden_results() {
     for name in ["tiny_encode_5", "tiny_decode_5"] {
         let lab = Lab::new();
         let (options, want) = lab.golden(name);
@@ -84,12 +84,12 @@ fn bf16_rounds_and_stays_near() {
 }
 
 #[test]
-fn the_result_is_one_f32_tensor_called_output() {
+fn the_result_is_one_f32_tensor_named_output() {
     let lab = Lab::new();
     let (options, want) = lab.golden("tiny_encode_5");
-    let told = lab.succeed(&format!("vae encode in out {options}"));
-    assert!(told.text().contains("out: output [2, 32, 4, 6]"), "{}", told.text());
-    assert_eq!(told.stderr, "");
+    let outcome = lab.succeed(&format!("vae encode in out {options}"));
+    assert!(outcome.text().contains("out: output [2, 32, 4, 6]"), "{}", outcome.text());
+    assert_eq!(outcome.stderr, "");
 
     let bytes = fs::read(lab.path("out")).unwrap();
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
@@ -102,7 +102,7 @@ fn the_result_is_one_f32_tensor_called_output() {
 }
 
 #[test]
-fn an_older_result_is_replaced() {
+fn an_existing_output_is_replaced() {
     let lab = Lab::new();
     let (options, want) = lab.golden("tiny_encode_image");
     fs::write(lab.path("out"), "older").unwrap();
@@ -110,17 +110,17 @@ fn an_older_result_is_replaced() {
 }
 
 #[test]
-fn the_input_is_the_tensor_of_that_name_or_the_only_one() {
+fn the_input_is_the_tensor_named_input_or_the_only_tensor() {
     let lab = Lab::new();
-    let (clip, stranger) = (Tensor::uniform(&[1, 16, 2, 3]), Tensor::uniform(&[7]));
-    lab.write("several", &[("a", &stranger), ("input", &clip), ("z", &stranger)], &[]);
+    let (clip, other) = (Tensor::uniform(&[1, 16, 2, 3]), Tensor::uniform(&[7]));
+    lab.write("several", &[("a", &other), ("input", &clip), ("z", &other)], &[]);
     lab.write("only", &[("latent of a clip", &clip)], &[]);
     let run = |file: &str| lab.tensor_of(&format!("vae decode {file} out --weights formula:tiny"));
     assert_eq!(run("several"), run("only"));
 }
 
 #[test]
-fn odd_sizes_and_lengths_come_back() {
+fn decode_restores_odd_sizes_and_lengths() {
     let lab = Lab::new();
     lab.input("in", &Tensor::uniform(&[6, 3, 30, 41]));
     lab.succeed("vae encode in moments --weights formula:tiny");
@@ -128,7 +128,7 @@ fn odd_sizes_and_lengths_come_back() {
     let cropped = lab.tensor_of("vae decode moments out --weights formula:tiny");
     assert_eq!(cropped.dims, [6, 3, 30, 41]);
 
-    // Without the encoder's notes, or with notes of another clip, everything is kept.
+    // Without the encoder's metadata, or with metadata of another clip, nothing is cropped.
     let moments = lab.read("moments", "output");
     lab.input("plain", &moments);
     let whole = lab.tensor_of("vae decode plain out --weights formula:tiny");
@@ -139,7 +139,7 @@ fn odd_sizes_and_lengths_come_back() {
 }
 
 #[test]
-fn clips_are_padded_with_black_and_extended_backwards() {
+fn clips_are_padded_with_black_and_extended_by_mirrored_frames() {
     let lab = Lab::new();
     for (frames, order) in [(6, &[0, 1, 2, 3, 4, 5, 4, 3, 2][..]), (2, &[0, 1, 1, 1, 1])] {
         let clip = Tensor::uniform(&[frames, 3, 30, 41]);
@@ -157,7 +157,7 @@ fn clips_are_padded_with_black_and_extended_backwards() {
 }
 
 #[test]
-fn moments_are_decoded_by_their_mean() {
+fn moments_are_decoded_from_their_mean() {
     let lab = Lab::new();
     let (_, moments) = lab.golden("tiny_encode_5");
     let mean = Tensor::new(&[2, 16, 4, 6], |place| moments.at(place));
@@ -168,7 +168,7 @@ fn moments_are_decoded_by_their_mean() {
 }
 
 #[test]
-fn a_file_of_weights_does_what_its_formula_does() {
+fn a_weight_file_gives_the_same_result_as_its_formula() {
     let lab = Lab::new();
     let tensor = |(name, shape): (String, reseed_ops::Shape)| {
         let values = formula::tensor(&name, shape, 1);
@@ -185,7 +185,7 @@ fn a_file_of_weights_does_what_its_formula_does() {
 }
 
 #[test]
-fn json_is_all_that_is_said_and_done_comes_last() {
+fn json_output_is_events_only_and_ends_with_done() {
     for name in ["tiny_encode_17", "tiny_decode_17"] {
         let lab = Lab::new();
         let (options, _) = lab.golden(name);
@@ -201,14 +201,14 @@ fn json_is_all_that_is_said_and_done_comes_last() {
 }
 
 #[test]
-fn every_op_is_held_against_the_reference_on_request() {
+fn reseed_check_compares_every_op_with_the_reference() {
     let lab = Lab::new();
     let (options, want) = lab.golden("tiny_decode_5");
     let mut command = lab.command(&format!("vae decode in out {options} --dtype f32"));
     command.env("RESEED_CHECK", "1");
-    let said = outcome(command);
-    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
-    assert!(said.text().contains(" against cpu reference"), "{}", said.text());
+    let outcome = outcome(command);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+    assert!(outcome.text().contains(" against cpu reference"), "{}", outcome.text());
     let error = relative_error(&want.values, &lab.read("out", "output").values);
     assert!(error <= 1e-5, "{error}");
 }

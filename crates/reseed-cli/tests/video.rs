@@ -1,5 +1,4 @@
-//! Real videos through `reseed upscale`, with a model that gives back what it is given: what goes in comes out, to the
-//! frame, to the code and to the tag.
+//! Videos through `reseed upscale` with the identity model keep frames, sample values, timestamps, streams and tags.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -12,10 +11,10 @@ use common::{Lab, outcome};
 use serde_json::Value;
 
 const PLAIN: &str = "--model identity --scale 1 --color none";
-/// Coded fast, and well enough for what is asked of it here.
+/// Fast encoder settings, with enough quality for these tests.
 const FAST: &str = "-c:v libx264 -preset ultrafast -pix_fmt yuv420p";
 
-fn film(rate: &str, seconds: &str, size: &str) -> String {
+fn test_video(rate: &str, seconds: &str, size: &str) -> String {
     format!("-f lavfi -i testsrc2=size={size}:rate={rate}:duration={seconds}")
 }
 
@@ -32,17 +31,18 @@ fn text<'v>(value: &'v Value, key: &str) -> &'v str {
 }
 
 #[test]
-fn a_film_keeps_its_sound_its_words_and_its_length() {
+fn audio_subtitles_chapters_and_length_are_kept() {
     let lab = Lab::new();
     fs::write(lab.path("words.srt"), "1\n00:00:00,500 --> 00:00:02,000\nHello\n").unwrap();
     let chapters = ";FFMETADATA1\ntitle=A film\n[CHAPTER]\nTIMEBASE=1/1000\nSTART=0\nEND=2000\ntitle=One\n";
     fs::write(lab.path("facts.txt"), chapters).unwrap();
-    let words = format!(
-        "{} -f lavfi -i sine=frequency=440:sample_rate=48000:duration=5.2 -i words.srt -i facts.txt -map 0 -map 1 -map 2 \
-         -map_metadata 3 -map_chapters 3 {FAST} -c:a aac -c:s srt -metadata:s:a:0 language=eng -metadata:s:s:0 language=fra",
-        film("24000/1001", "5.1", "128x72")
+    let args = format!(
+        "{} -f lavfi -i sine=frequency=440:sample_rate=48000:duration=5.2 -i words.srt -i facts.txt \
+         -map 0 -map 1 -map 2 -map_metadata 3 -map_chapters 3 {FAST} -c:a aac -c:s srt \
+         -metadata:s:a:0 language=eng -metadata:s:s:0 language=fra",
+        test_video("24000/1001", "5.1", "128x72")
     );
-    make(&root(&lab), &words, "in.mkv");
+    make(&root(&lab), &args, "in.mkv");
     let before = times(&root(&lab), "in.mkv");
     for output in ["out.mkv", "out.mp4", "out.mov"] {
         upscale(&lab, "in.mkv", output, "");
@@ -51,18 +51,18 @@ fn a_film_keeps_its_sound_its_words_and_its_length() {
         assert_eq!((text(video, "codec_name"), text(video, "pix_fmt")), ("h264", "yuv420p"), "{output}");
         let [audio] = streams(&facts, "audio")[..] else { panic!("{facts}") };
         assert_eq!((text(audio, "codec_name"), text(&audio["tags"], "language")), ("aac", "eng"), "{output}");
-        let [words] = streams(&facts, "subtitle")[..] else { panic!("{facts}") };
+        let [subtitle] = streams(&facts, "subtitle")[..] else { panic!("{facts}") };
         let codec = if output == "out.mkv" { "subrip" } else { "mov_text" };
-        assert_eq!((text(words, "codec_name"), text(&words["tags"], "language")), (codec, "fra"), "{output}");
+        assert_eq!((text(subtitle, "codec_name"), text(&subtitle["tags"], "language")), (codec, "fra"), "{output}");
         assert_eq!(text(&facts["chapters"][0]["tags"], "title"), "One", "{output}");
         assert_eq!(text(&facts["format"]["tags"], "title"), "A film", "{output}");
-        // Containers count in milliseconds or finer.
+        // Container timestamps have a resolution of one millisecond or better.
         let after = times(&root(&lab), output);
         assert_eq!(after.len(), before.len(), "{output}");
         assert!(before.iter().zip(&after).all(|(a, b)| (a - b).abs() <= 1000), "{output}");
     }
     let packets = |name| ask(&root(&lab), "-select_streams a:0 -show_entries packet=size", name)["packets"].clone();
-    assert_eq!(packets("in.mkv"), packets("out.mkv"), "audio is copied, not coded again");
+    assert_eq!(packets("in.mkv"), packets("out.mkv"), "audio was encoded again");
     upscale(&lab, "in.mkv", "bare.mkv", "--no-audio --no-subtitles --no-chapters --no-metadata");
     let bare = probe(&root(&lab), "bare.mkv");
     assert_eq!((bare["streams"].as_array().unwrap().len(), bare["chapters"].as_array().unwrap().len()), (1, 0));
@@ -70,14 +70,14 @@ fn a_film_keeps_its_sound_its_words_and_its_length() {
     assert_eq!(lab.names(), ["bare.mkv", "facts.txt", "in.mkv", "out.mkv", "out.mov", "out.mp4", "words.srt"]);
 }
 
-/// More frames than a segment holds, at times that follow no rate.
+/// More frames than a segment holds, at a variable frame rate.
 #[test]
-fn frames_that_come_when_they_like_keep_their_times() {
+fn variable_frame_rate_timestamps_are_kept() {
     let lab = Lab::new();
     let uneven =
         "-vf settb=1/90000,setpts=N*3000+700*mod(N\\,3)+13*mod(N\\,7) -enc_time_base 1/90000 -vsync passthrough";
-    let words = format!("{} {uneven} -video_track_timescale 90000 {FAST}", film("30", "9", "64x48"));
-    make(&root(&lab), &words, "in.mp4");
+    let args = format!("{} {uneven} -video_track_timescale 90000 {FAST}", test_video("30", "9", "64x48"));
+    make(&root(&lab), &args, "in.mp4");
     let before = times(&root(&lab), "in.mp4");
     assert!(before.len() == 270 && before[1] - before[0] != before[2] - before[1], "{before:?}");
     upscale(&lab, "in.mp4", "out.mp4", "");
@@ -88,16 +88,16 @@ fn frames_that_come_when_they_like_keep_their_times() {
 }
 
 #[test]
-fn deep_colour_keeps_its_depth_and_its_tags() {
+fn hdr_video_keeps_its_bit_depth_and_metadata() {
     let lab = Lab::new();
     let hdr = "log-level=error:colorprim=bt2020:transfer=smpte2084:colormatrix=bt2020nc:max-cll=1000,400:\
                master-display=G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1)";
-    let words = format!(
-        "{} -c:v libx265 -preset ultrafast -pix_fmt yuv420p10le -x265-params {hdr} -color_range tv -color_primaries bt2020 \
-         -color_trc smpte2084 -colorspace bt2020nc",
-        film("25", "0.4", "128x72")
+    let args = format!(
+        "{} -c:v libx265 -preset ultrafast -pix_fmt yuv420p10le -x265-params {hdr} -color_range tv \
+         -color_primaries bt2020 -color_trc smpte2084 -colorspace bt2020nc",
+        test_video("25", "0.4", "128x72")
     );
-    make(&root(&lab), &words, "in.mkv");
+    make(&root(&lab), &args, "in.mkv");
     for output in ["out.mkv", "out.mp4"] {
         upscale(&lab, "in.mkv", output, "");
         let facts = probe(&root(&lab), output);
@@ -116,31 +116,30 @@ fn deep_colour_keeps_its_depth_and_its_tags() {
 }
 
 #[test]
-fn a_phone_held_upright_is_turned_once() {
+fn rotation_metadata_is_applied_to_the_frames_and_removed() {
     let lab = Lab::new();
-    make(&root(&lab), &format!("{} {FAST}", film("30", "0.5", "96x64")), "flat.mp4");
+    make(&root(&lab), &format!("{} {FAST}", test_video("30", "0.5", "96x64")), "flat.mp4");
     make(&root(&lab), "-i flat.mp4 -c copy -metadata:s:v:0 rotate=90", "in.mp4");
-    let turned = ask(&root(&lab), "-show_streams", "in.mp4");
-    assert!(turned["streams"][0]["side_data_list"][0]["rotation"].is_number(), "{turned}");
+    let rotated = ask(&root(&lab), "-show_streams", "in.mp4");
+    assert!(rotated["streams"][0]["side_data_list"][0]["rotation"].is_number(), "{rotated}");
     upscale(&lab, "in.mp4", "out.mp4", "");
     let facts = probe(&root(&lab), "out.mp4");
     let video = streams(&facts, "video")[0];
     assert_eq!((video["width"].as_u64(), video["height"].as_u64()), (Some(64), Some(96)));
     assert!(video["side_data_list"].is_null() && video["tags"]["rotate"].is_null(), "{video}");
-    // As ffmpeg shows the one, so it shows the other.
+    // ffmpeg decodes both files to the same frames.
     let (before, after) = (planes(&root(&lab), "in.mp4", "gray"), planes(&root(&lab), "out.mp4", "gray"));
-    let worst =
-        before.iter().zip(&after).map(|(a, b)| a.abs_diff(*b)).map(u64::from).sum::<u64>() / before.len() as u64;
-    assert!(before.len() == after.len() && worst < 4, "{worst}");
+    let mean = before.iter().zip(&after).map(|(a, b)| a.abs_diff(*b)).map(u64::from).sum::<u64>() / before.len() as u64;
+    assert!(before.len() == after.len() && mean < 4, "{mean}");
 }
 
 #[test]
-fn one_frame_and_odd_sides() {
+fn single_frames_and_odd_sides_are_supported() {
     let lab = Lab::new();
-    make(&root(&lab), &format!("{} -frames:v 1 {FAST}", film("25", "1", "64x48")), "in.mp4");
+    make(&root(&lab), &format!("{} -frames:v 1 {FAST}", test_video("25", "1", "64x48")), "in.mp4");
     upscale(&lab, "in.mp4", "out.mp4", "");
     assert_eq!(times(&root(&lab), "out.mp4"), [0]);
-    make(&root(&lab), &format!("{} -c:v ffv1 -pix_fmt yuv444p", film("25", "0.2", "63x49")), "odd.mkv");
+    make(&root(&lab), &format!("{} -c:v ffv1 -pix_fmt yuv444p", test_video("25", "0.2", "63x49")), "odd.mkv");
     upscale(&lab, "odd.mkv", "even.mp4", "");
     lab.succeed("upscale odd.mkv odd-out.mkv --model identity --color none --size 63x49 --codec ffv1");
     let size = |name| {
@@ -154,45 +153,46 @@ fn one_frame_and_odd_sides() {
 }
 
 #[test]
-fn pixels_that_are_not_square_stay_so() {
+fn the_sample_aspect_ratio_is_kept() {
     let lab = Lab::new();
-    make(&root(&lab), &format!("{} -vf setsar=64/45 {FAST}", film("25", "0.2", "72x58")), "in.mp4");
+    make(&root(&lab), &format!("{} -vf setsar=64/45 {FAST}", test_video("25", "0.2", "72x58")), "in.mp4");
     for output in ["out.mp4", "out.mkv"] {
         upscale(&lab, "in.mp4", output, "");
         assert_eq!(text(&probe(&root(&lab), output)["streams"][0], "sample_aspect_ratio"), "64:45", "{output}");
     }
 }
 
-/// Grey ramps and saturated bars, stored without loss, at common depths, in both ranges and the common matrices. Where
-/// chroma is coarser than luma its edges lie between pixels and cannot come back; everywhere else they must.
+/// Lossless grey ramps and saturated bars at common depths, in both ranges and with the common matrices. Edges of
+/// subsampled chroma lie between pixels and cannot be restored; all other pixels are.
 #[test]
-fn colours_come_back_within_a_code() {
+fn sample_values_are_kept_within_one_code() {
     let lab = Lab::new();
     let bars = "-f lavfi -i pal100bars=size=256x96:rate=25:duration=0.12";
     let ramp =
         "-f lavfi -i gradients=size=256x96:rate=25:duration=0.12:c0=black:c1=white:x0=0:y0=0:x1=255:y1=0:speed=0.00001";
-    for (name, picture) in [("bars", bars), ("ramp", ramp)] {
+    for (name, source) in [("bars", bars), ("ramp", ramp)] {
         for format in ["yuv420p", "yuv420p10le", "yuv422p10le", "yuv444p", "yuv420p12le"] {
-            let looks = [("tv", "bt709"), ("pc", "bt709"), ("tv", "smpte170m"), ("tv", "bt2020nc")];
-            // All looks at the depths that matter most, one at the others.
-            let looks = if ["yuv420p", "yuv420p10le"].contains(&format) { &looks[..] } else { &looks[..1] };
-            for (range, space) in looks.iter().copied() {
+            let spaces = [("tv", "bt709"), ("pc", "bt709"), ("tv", "smpte170m"), ("tv", "bt2020nc")];
+            // All colour spaces in the most common formats, one in the others.
+            let spaces = if ["yuv420p", "yuv420p10le"].contains(&format) { &spaces[..] } else { &spaces[..1] };
+            for (range, space) in spaces.iter().copied() {
                 let (input, output) = (format!("{name}-{format}-{range}-{space}.mkv"), "out.mkv");
                 let convert = format!("-vf scale=out_range={range}:out_color_matrix={space},format={format}");
                 let tags = format!("-color_range {range} -colorspace {space}");
-                make(&root(&lab), &format!("{picture} {convert} -c:v ffv1 {tags}"), &input);
+                make(&root(&lab), &format!("{source} {convert} -c:v ffv1 {tags}"), &input);
                 let _ = fs::remove_file(lab.path(output));
                 lab.succeed(&format!("upscale {input} {output} {PLAIN} --codec ffv1"));
                 let video = &probe(&root(&lab), output)["streams"][0];
                 assert_eq!([text(video, "pix_fmt"), text(video, "color_space")], [format, space], "{input}");
                 assert_eq!(text(video, "color_range"), range, "{input}");
                 let [before, after] = [&input, output].map(|name| codes(&planes(&root(&lab), name, format), format));
-                within_a_code(&before, &after, format);
+                assert_within_one_code(&before, &after, format);
             }
         }
     }
 }
 
+/// Sample values of raw frames with 8 bits, or 16 bits little-endian.
 fn codes(bytes: &[u8], format: &str) -> Vec<i32> {
     match format.ends_with("le") {
         true => bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]).into()).collect(),
@@ -200,8 +200,8 @@ fn codes(bytes: &[u8], format: &str) -> Vec<i32> {
     }
 }
 
-/// Compares the first frame, 256x96, away from edges in chroma: beside them lie colours that RGB does not have.
-fn within_a_code(before: &[i32], after: &[i32], format: &str) {
+/// Compares the first frame, 256x96, except near chroma edges, where some colours are outside of RGB.
+fn assert_within_one_code(before: &[i32], after: &[i32], format: &str) {
     assert_eq!(before.len(), after.len(), "{format}");
     let (w, h) = (256, 96);
     let (across, down) = (if format.contains("444") { 1 } else { 2 }, if format.contains("420") { 2 } else { 1 });
@@ -219,8 +219,8 @@ fn within_a_code(before: &[i32], after: &[i32], format: &str) {
         let (cx, cy) = (x / across, y / down);
         if flat(cx, cy) {
             compared += 1;
-            for place in [y * w + x, chroma(0, cx, cy), chroma(1, cx, cy)] {
-                worst = worst.max((before[place] - after[place]).abs());
+            for i in [y * w + x, chroma(0, cx, cy), chroma(1, cx, cy)] {
+                worst = worst.max((before[i] - after[i]).abs());
             }
         }
     }
@@ -229,10 +229,10 @@ fn within_a_code(before: &[i32], after: &[i32], format: &str) {
 }
 
 #[test]
-fn a_part_of_a_film_begins_and_ends_to_the_frame() {
+fn start_and_end_select_exact_frames() {
     let lab = Lab::new();
     let sound = "-f lavfi -i sine=frequency=440:duration=6";
-    make(&root(&lab), &format!("{} {sound} {FAST} -c:a aac", film("25", "6", "64x48")), "in.mp4");
+    make(&root(&lab), &format!("{} {sound} {FAST} -c:a aac", test_video("25", "6", "64x48")), "in.mp4");
     upscale(&lab, "in.mp4", "out.mp4", "--start 1.5 --end 0:00:04");
     let facts = probe(&root(&lab), "out.mp4");
     assert_eq!(streams(&facts, "video")[0]["nb_frames"], "62");
@@ -240,7 +240,7 @@ fn a_part_of_a_film_begins_and_ends_to_the_frame() {
     assert!((seconds - 2.5).abs() < 0.05, "{seconds}");
     let whole = planes(&root(&lab), "in.mp4", "gray");
     let part = planes(&root(&lab), "out.mp4", "gray");
-    // Frame 38 is the first that is shown at 1.5 s or later.
+    // Frame 38 is the first with a timestamp of 1.5 s or later.
     let off: u64 = whole[38 * 64 * 48..].iter().zip(&part[..64 * 48]).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
     assert!(off / (64 * 48) < 4, "{off}");
 }
@@ -250,12 +250,12 @@ fn a_folder_of_videos_becomes_a_folder_of_videos() {
     let lab = Lab::new();
     fs::create_dir(lab.path("in")).unwrap();
     for (name, seconds) in [("b 2.mkv", "0.2"), ("a'1.mp4", "0.4"), ("c.avi", "0.2")] {
-        make(&lab.path("in"), &format!("{} {FAST}", film("25", seconds, "64x48")), name);
+        make(&lab.path("in"), &format!("{} {FAST}", test_video("25", seconds, "64x48")), name);
     }
     fs::write(lab.path("in/d.mp4"), "a letter").unwrap();
-    let done = lab.run(&format!("upscale in out {PLAIN}"));
-    assert_eq!(done.code, Some(1));
-    let lines: Vec<&str> = done.stderr.lines().collect();
+    let outcome = lab.run(&format!("upscale in out {PLAIN}"));
+    assert_eq!(outcome.code, Some(1));
+    let lines: Vec<&str> = outcome.stderr.lines().collect();
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[0].contains("d.mp4: ffmpeg cannot read it") && lines[1].contains("1 of 4 videos"), "{lines:?}");
     let mut names: Vec<_> = fs::read_dir(lab.path("out")).unwrap().map(|e| e.unwrap().file_name()).collect();
@@ -268,7 +268,7 @@ fn a_folder_of_videos_becomes_a_folder_of_videos() {
 
 #[cfg(unix)]
 #[test]
-fn no_name_is_too_strange() {
+fn unusual_file_names_are_supported() {
     let lab = Lab::new();
     let mut names: Vec<std::ffi::OsString> =
         ["-i.mp4", "a b.mp4", "q'u\"o`te$(x);&.mp4", "new\nline.mp4", "100%d.mp4", "concat:x|y.mp4", "ünï.mp4"]
@@ -277,23 +277,23 @@ fn no_name_is_too_strange() {
     names.push(std::os::unix::ffi::OsStringExt::from_vec(b"by\xffte.mp4".to_vec()));
     fs::create_dir(lab.path("from")).unwrap();
     fs::create_dir(lab.path("to")).unwrap();
-    make(&root(&lab), &format!("{} {FAST}", film("25", "0.12", "64x48")), "in.mp4");
+    make(&root(&lab), &format!("{} {FAST}", test_video("25", "0.12", "64x48")), "in.mp4");
     for name in &names {
         fs::copy(lab.path("in.mp4"), lab.path("from").join(name)).unwrap();
         let mut command = lab.command("upscale");
         command.current_dir(lab.path("to")).args(PLAIN.split(' ')).arg("--");
         command.arg(std::path::Path::new("../from").join(name)).arg(name);
-        let done = outcome(command);
-        assert_eq!(done.code, Some(0), "{name:?}: {}", done.stderr);
+        let outcome = outcome(command);
+        assert_eq!(outcome.code, Some(0), "{name:?}: {}", outcome.stderr);
         assert_eq!(probe(&lab.path("to"), name)["streams"][0]["nb_frames"], "3", "{name:?}");
     }
     assert_eq!(fs::read_dir(lab.path("to")).unwrap().count(), names.len());
 }
 
 #[test]
-fn frames_from_a_pipe_become_a_video_and_a_video_becomes_frames() {
+fn pipes_videos_and_folders_convert_into_each_other() {
     let lab = Lab::new();
-    lab.film("in.y4m", reseed_media::Size { h: 48, w: 64 }, 9);
+    lab.write_frames("in.y4m", reseed_media::Size { h: 48, w: 64 }, 9);
     let mut command = lab.command(&format!("upscale - out.mkv {PLAIN}"));
     command.stdin(Stdio::from(fs::File::open(lab.path("in.y4m")).unwrap()));
     assert_eq!(outcome(command).code, Some(0));
@@ -307,10 +307,10 @@ fn frames_from_a_pipe_become_a_video_and_a_video_becomes_frames() {
 }
 
 #[test]
-fn every_codec_and_container_that_go_together() {
+fn codecs_and_containers_hold_video_and_audio() {
     let lab = Lab::new();
     let sound = "-f lavfi -i sine=frequency=440:duration=0.4";
-    make(&root(&lab), &format!("{} {sound} {FAST} -c:a pcm_s16le", film("25", "0.4", "128x96")), "in.mkv");
+    make(&root(&lab), &format!("{} {sound} {FAST} -c:a pcm_s16le", test_video("25", "0.4", "128x96")), "in.mkv");
     let cases = [
         ("a.mp4", "hevc", "hevc", "alac"),
         ("a.mkv", "av1", "av1", "pcm_s16le"),

@@ -1,4 +1,4 @@
-//! Videos that cannot be read or written: one clear line, the right exit code, nothing left behind and nothing lost.
+//! Videos that cannot be read or written: one error line, the documented exit code, no leftover files, no lost frames.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -13,33 +13,37 @@ const USAGE: i32 = 2;
 const INPUT: i32 = 3;
 
 const PLAIN: &str = "--model identity --scale 1 --color none";
-const FILM: &str =
+const VIDEO: &str =
     "-f lavfi -i testsrc2=size=64x48:rate=25:duration=8 -c:v libx264 -preset ultrafast -g 25 -pix_fmt yuv420p";
 
-/// A folder with a film of eight seconds.
+/// A folder with a video of eight seconds.
 fn lab() -> Lab {
     let lab = Lab::new();
-    make(&lab.path(""), &format!("{FILM} -movflags +faststart"), "in.mp4");
+    make(&lab.path(""), &format!("{VIDEO} -movflags +faststart"), "in.mp4");
     lab
 }
 
-fn one_line(done: &Outcome, words: &str, code: i32, needed: &[&str]) {
-    assert_eq!(done.code, Some(code), "reseed {words}: {}", done.stderr);
-    assert!(done.stderr.starts_with("reseed: ") && done.stderr.lines().count() == 1, "reseed {words}: {}", done.stderr);
+fn one_line(outcome: &Outcome, args: &str, code: i32, needed: &[&str]) {
+    assert_eq!(outcome.code, Some(code), "reseed {args}: {}", outcome.stderr);
+    assert!(
+        outcome.stderr.starts_with("reseed: ") && outcome.stderr.lines().count() == 1,
+        "reseed {args}: {}",
+        outcome.stderr
+    );
     for needed in needed {
-        assert!(done.stderr.contains(needed), "reseed {words}: no `{needed}` in: {}", done.stderr);
+        assert!(outcome.stderr.contains(needed), "reseed {args}: no `{needed}` in: {}", outcome.stderr);
     }
 }
 
-fn refused(lab: &Lab, words: &str, code: i32, needed: &[&str]) {
+fn refused(lab: &Lab, args: &str, code: i32, needed: &[&str]) {
     let before = lab.names();
-    let words = format!("upscale {words} {PLAIN}");
-    one_line(&lab.run(&words), &words, code, needed);
-    assert_eq!(lab.names(), before, "reseed {words} left something behind");
+    let args = format!("upscale {args} {PLAIN}");
+    one_line(&lab.run(&args), &args, code, needed);
+    assert_eq!(lab.names(), before, "reseed {args} left files");
 }
 
 #[test]
-fn what_is_not_a_video() {
+fn inputs_that_are_not_videos_are_refused() {
     let lab = Lab::new();
     fs::write(lab.path("letter.mp4"), "Dear friend, this is no film.").unwrap();
     refused(&lab, "letter.mp4 out.mp4", INPUT, &["letter.mp4: ffmpeg cannot read it", "Invalid data"]);
@@ -55,7 +59,7 @@ fn what_is_not_a_video() {
 }
 
 #[test]
-fn a_film_whose_end_is_missing() {
+fn a_truncated_video_is_refused_and_its_readable_part_is_accepted() {
     let lab = lab();
     make(&lab.path(""), "-i in.mp4 -c copy", "in.mkv");
     for name in ["in.mp4", "in.mkv"] {
@@ -70,14 +74,14 @@ fn a_film_whose_end_is_missing() {
 }
 
 #[test]
-fn a_part_in_which_there_is_nothing() {
+fn an_empty_time_range_is_refused() {
     let lab = lab();
     refused(&lab, "in.mp4 out.mp4 --start 100", INPUT, &["in.mp4: there are no frames in it"]);
     refused(&lab, "in.mp4 out.mp4 --start 3 --end 2", USAGE, &["--end must be later than --start"]);
 }
 
 #[test]
-fn an_output_that_is_there_already() {
+fn an_existing_output_is_replaced_only_with_overwrite() {
     let lab = lab();
     let before = fs::read(lab.path("in.mp4")).unwrap();
     refused(&lab, "in.mp4 in.mp4", USAGE, &["in.mp4 is both input and output"]);
@@ -90,7 +94,7 @@ fn an_output_that_is_there_already() {
 }
 
 #[test]
-fn codecs_and_containers_that_do_not_go_together() {
+fn unsupported_codecs_containers_and_encoder_options_are_refused() {
     let lab = lab();
     refused(&lab, "in.mp4 out.webm --codec h264", USAGE, &["out.webm", "does not hold h264, only av1"]);
     refused(&lab, "in.mp4 out.mp4 --codec prores", USAGE, &["out.mp4", "does not hold prores"]);
@@ -108,7 +112,7 @@ fn codecs_and_containers_that_do_not_go_together() {
 }
 
 #[test]
-fn no_ffmpeg() {
+fn a_missing_ffmpeg_is_reported() {
     let lab = lab();
     let mut command = lab.command(&format!("upscale in.mp4 out.mp4 {PLAIN}"));
     command.env("RESEED_FFMPEG", lab.path("nowhere"));
@@ -117,14 +121,14 @@ fn no_ffmpeg() {
     assert_eq!(lab.names(), ["in.mp4"]);
 }
 
-/// A program named ffmpeg that is one, until it is asked for something that matches `pattern`.
+/// Wrapper scripts around ffmpeg and ffprobe. The ffmpeg one runs `failure` when its arguments match `pattern`.
 #[cfg(unix)]
-fn mortal(lab: &Lab, pattern: &str, death: &str) -> std::path::PathBuf {
+fn failing_ffmpeg(lab: &Lab, pattern: &str, failure: &str) -> std::path::PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let folder = lab.path("tools");
     fs::create_dir(&folder).unwrap();
     let scripts = [
-        ("ffmpeg", format!("#!/bin/sh\ncase \"$*\" in {pattern}) {death};; *) exec ffmpeg \"$@\";; esac\n")),
+        ("ffmpeg", format!("#!/bin/sh\ncase \"$*\" in {pattern}) {failure};; *) exec ffmpeg \"$@\";; esac\n")),
         ("ffprobe", "#!/bin/sh\nexec ffprobe \"$@\"\n".to_owned()),
     ];
     for (name, script) in scripts {
@@ -134,34 +138,34 @@ fn mortal(lab: &Lab, pattern: &str, death: &str) -> std::path::PathBuf {
     folder
 }
 
-/// Runs a job of one batch with such a program.
+/// Runs a job of one batch with a failing ffmpeg and asserts the exit code and the error line.
 #[cfg(unix)]
-fn dies(pattern: &str, death: &str, code: i32, needed: &[&str]) -> Lab {
+fn run_with_failing_ffmpeg(pattern: &str, failure: &str, code: i32, needed: &[&str]) -> Lab {
     let lab = lab();
-    let tools = mortal(&lab, pattern, death);
-    let words = format!("upscale in.mp4 out.mp4 {PLAIN} --batch-size 300");
-    let mut command = lab.command(&words);
+    let tools = failing_ffmpeg(&lab, pattern, failure);
+    let args = format!("upscale in.mp4 out.mp4 {PLAIN} --batch-size 300");
+    let mut command = lab.command(&args);
     command.env("RESEED_FFMPEG", tools);
-    one_line(&outcome(command), &words, code, needed);
+    one_line(&outcome(command), &args, code, needed);
     lab
 }
 
 #[cfg(unix)]
 #[test]
-fn an_encoder_that_dies_half_way() {
-    let death = "head -c 100000 > /dev/null; echo 'No space left on device' >&2; exit 1";
+fn an_encoder_failure_is_reported_and_leaves_no_files() {
+    let failure = "head -c 100000 > /dev/null; echo 'No space left on device' >&2; exit 1";
     let line = "out.mp4: ffmpeg failed while writing it: No space left on device";
-    assert_eq!(dies("*pipe:0*", death, FAILED, &[line]).names(), ["in.mp4", "tools"]);
+    assert_eq!(run_with_failing_ffmpeg("*pipe:0*", failure, FAILED, &[line]).names(), ["in.mp4", "tools"]);
     let killed = ["out.mp4: ffmpeg failed while writing it: it ended with signal: 9"];
-    assert_eq!(dies("*pipe:0*", "kill -9 $$", FAILED, &killed).names(), ["in.mp4", "tools"]);
+    assert_eq!(run_with_failing_ffmpeg("*pipe:0*", "kill -9 $$", FAILED, &killed).names(), ["in.mp4", "tools"]);
 }
 
-/// All frames are done by then, and none is lost.
+/// All frames are encoded before the segments are joined, and none is lost.
 #[cfg(unix)]
 #[test]
-fn a_joiner_that_dies() {
+fn a_failure_to_join_segments_keeps_the_finished_frames() {
     let line = ["out.mp4: ffmpeg failed while writing it: Out of luck", "200 finished frames are kept: --resume"];
-    let lab = dies("*concat*", "echo 'Out of luck' >&2; exit 1", FAILED, &line);
+    let lab = run_with_failing_ffmpeg("*concat*", "echo 'Out of luck' >&2; exit 1", FAILED, &line);
     assert_eq!(lab.names(), [".out.mp4.reseed", "in.mp4", "tools"]);
     lab.succeed(&format!("upscale in.mp4 out.mp4 {PLAIN} --batch-size 300 --resume"));
     assert_eq!(lab.names(), ["in.mp4", "out.mp4", "tools"]);
@@ -169,8 +173,8 @@ fn a_joiner_that_dies() {
 
 #[cfg(unix)]
 #[test]
-fn a_decoder_that_dies_half_way() {
-    let death = "ffmpeg \"$@\" | head -c 300000; echo 'Power cut' >&2; exit 1";
+fn a_decoder_failure_is_reported_and_leaves_no_files() {
+    let failure = "ffmpeg \"$@\" | head -c 300000; echo 'Power cut' >&2; exit 1";
     let line = "in.mp4: ffmpeg failed while reading it: Power cut";
-    assert_eq!(dies("*pipe:1*", death, INPUT, &[line]).names(), ["in.mp4", "tools"]);
+    assert_eq!(run_with_failing_ffmpeg("*pipe:1*", failure, INPUT, &[line]).names(), ["in.mp4", "tools"]);
 }

@@ -1,10 +1,10 @@
-//! A folder to work in, the binary to run there, and the files that go in and come out.
+//! A temporary folder, runs of the `reseed` binary in it, and helpers that write inputs and read results.
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod video;
 
 #[cfg(target_os = "linux")]
-pub mod card;
+pub mod fake_gpu;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use reseed_model::weights::{Source, formula};
 use reseed_ops::Shape;
 use serde_json::Value;
 
-/// What a run left in the terminal.
+/// Exit code and output of a run.
 #[derive(Debug)]
 pub struct Outcome {
     pub code: Option<i32>,
@@ -31,7 +31,7 @@ impl Outcome {
         String::from_utf8(self.stdout.clone()).unwrap()
     }
 
-    /// One JSON object a line, and nothing else.
+    /// Parses standard output, which must hold one JSON object per line and nothing else.
     pub fn events(&self) -> Vec<Value> {
         let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"));
         let events: Vec<Value> = self.text().lines().map(parse).collect();
@@ -50,11 +50,11 @@ pub struct Tensor {
 impl Tensor {
     pub fn new(dims: &[usize], value: impl Fn([usize; 4]) -> f32) -> Tensor {
         let &[t, c, h, w] = dims else { panic!("{dims:?}") };
-        let place = |i: usize| [i / (c * h * w), i / (h * w) % c, i / w % h, i % w];
-        Tensor { dims: dims.into(), values: (0..t * c * h * w).map(|i| value(place(i))).collect() }
+        let index = |i: usize| [i / (c * h * w), i / (h * w) % c, i / w % h, i % w];
+        Tensor { dims: dims.into(), values: (0..t * c * h * w).map(|i| value(index(i))).collect() }
     }
 
-    /// Numbers in [-1, 1), always the same.
+    /// Deterministic uniform values in [-1, 1).
     pub fn uniform(dims: &[usize]) -> Tensor {
         let values = formula::uniform("a test", dims.iter().product(), 1);
         Tensor { dims: dims.into(), values: values.iter().map(|v| *v as f32).collect() }
@@ -78,7 +78,7 @@ impl Lab {
         self.0.path().join(name)
     }
 
-    /// Everything in the folder, hidden or not.
+    /// Sorted names of all entries of the folder, hidden ones included.
     pub fn names(&self) -> Vec<String> {
         let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
         let mut names: Vec<String> = fs::read_dir(self.0.path()).unwrap().map(name).collect();
@@ -86,29 +86,29 @@ impl Lab {
         names
     }
 
-    /// `reseed` and these words, to be started in the folder.
-    pub fn command(&self, words: &str) -> Command {
+    /// `reseed` with these arguments and the folder as its working directory.
+    pub fn command(&self, args: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_reseed"));
-        command.args(words.split_whitespace()).current_dir(self.0.path()).stdin(Stdio::null());
-        // What a test compares is computed on the processor, whatever the machine has.
+        command.args(args.split_whitespace()).current_dir(self.0.path()).stdin(Stdio::null());
+        // Tests compare results of the CPU, also on a machine with a GPU.
         command.env("CUDA_VISIBLE_DEVICES", "");
         command
     }
 
-    pub fn run(&self, words: &str) -> Outcome {
-        outcome(self.command(words))
+    pub fn run(&self, args: &str) -> Outcome {
+        outcome(self.command(args))
     }
 
-    /// A run that must succeed.
-    pub fn succeed(&self, words: &str) -> Outcome {
-        let outcome = self.run(words);
-        assert_eq!(outcome.code, Some(0), "reseed {words}: {}", outcome.stderr);
+    /// Runs and asserts success.
+    pub fn succeed(&self, args: &str) -> Outcome {
+        let outcome = self.run(args);
+        assert_eq!(outcome.code, Some(0), "reseed {args}: {}", outcome.stderr);
         outcome
     }
 
-    /// A run that must succeed, and the tensor it wrote to `out`.
-    pub fn tensor_of(&self, words: &str) -> Tensor {
-        self.succeed(words);
+    /// Runs successfully and reads the tensor from `out`.
+    pub fn tensor_of(&self, args: &str) -> Tensor {
+        self.succeed(args);
         self.read("out", "output")
     }
 
@@ -117,7 +117,7 @@ impl Lab {
         Tensor { dims: file.shapes()[name].dims().into(), values: file.read(name).unwrap() }
     }
 
-    /// A file with these tensors in this order.
+    /// Writes a safetensors file with these tensors in this order.
     pub fn write(&self, file: &str, tensors: &[(&str, &Tensor)], metadata: &[(&str, &str)]) {
         let metadata: BTreeMap<String, String> = metadata.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         let shapes: Vec<(&str, Shape)> = tensors.iter().map(|(name, t)| (*name, Shape::from(&t.dims[..]))).collect();
@@ -126,12 +126,12 @@ impl Lab {
         tensors.iter().for_each(|(_, tensor)| write_values(&mut to, &tensor.values).unwrap());
     }
 
-    /// A file with the one tensor `input`.
+    /// Writes a safetensors file with the single tensor `input`.
     pub fn input(&self, file: &str, tensor: &Tensor) {
         self.write(file, &[("input", tensor)], &[]);
     }
 
-    /// Copies a golden file here, as `in`, and gives the options that belong to it and the result it promises.
+    /// Copies a golden file to `in`. Returns its command-line options and the expected result.
     pub fn golden(&self, name: &str) -> (String, Tensor) {
         let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("../reseed-model/tests/golden");
         let golden = goldens.join(format!("{name}.safetensors"));
@@ -145,15 +145,15 @@ impl Lab {
         (format!("--weights formula:tiny{}{}", option("tile"), option("overlap")), self.read("in", "output"))
     }
 
-    /// Writes frames as what their name says, a folder where it says nothing.
-    pub fn film(&self, name: &str, size: Size, frames: usize) -> (Info, Vec<Frame>) {
+    /// Writes frames. The extension of `name` selects a y4m video or an image; no extension, a folder of images.
+    pub fn write_frames(&self, name: &str, size: Size, frames: usize) -> (Info, Vec<Frame>) {
         let extension = Path::new(name).extension().and_then(|e| e.to_str());
         let kind = match extension {
             Some("y4m") => Kind::Y4m(reseed_media::y4m::Format::for_depth(Depth::Eight)),
             Some(_) => Kind::Image,
             None => Kind::Folder,
         };
-        // One to be sorted by number, one of another format.
+        // Names that need numeric sorting, in two image formats.
         let names = match extension {
             None => (0..frames).map(|i| format!("{}.{}", 9 + i, ["png", "tiff"][i % 2]).into()).collect(),
             Some(_) => Vec::new(),
@@ -161,15 +161,15 @@ impl Lab {
         let rate = Rate { num: 24000, den: 1001 };
         let info = Info { size, frames: Some(frames), rate, depth: Depth::Eight, alpha: false, kind, names, icc: None };
         let mut sink = reseed_media::create(&self.path(name), &info).unwrap();
-        let frames: Vec<Frame> = (0..frames).map(|i| picture(size, i)).collect();
+        let frames: Vec<Frame> = (0..frames).map(|i| smooth_frame(size, i)).collect();
         frames.iter().for_each(|frame| sink.write(frame).unwrap());
         sink.finish().unwrap();
         (info, frames)
     }
 }
 
-/// A smooth picture that changes with `i`.
-pub fn picture(size: Size, i: usize) -> Frame {
+/// A smooth frame that changes with `i`.
+pub fn smooth_frame(size: Size, i: usize) -> Frame {
     let value = |k: usize| {
         let (x, y) = ((k / 3 % size.w) as f32 / size.w as f32, (k / 3 / size.w) as f32 / size.h as f32);
         0.5 + 0.5 * [x - y, y * y - x, x * y][k % 3] * (1.0 - i as f32 / 20.0)
@@ -178,7 +178,7 @@ pub fn picture(size: Size, i: usize) -> Frame {
     Frame::from_unit(size, &unit, Depth::Eight)
 }
 
-/// What can be read back from a file or folder.
+/// Reads the frames of a file or folder.
 pub fn frames(path: &Path) -> (Info, Vec<Frame>) {
     let mut source = reseed_media::open(path).unwrap();
     let frames = std::iter::from_fn(|| source.next().unwrap()).collect();

@@ -1,4 +1,4 @@
-//! Videos made by ffmpeg and looked at with ffprobe.
+//! Videos generated with ffmpeg and inspected with ffprobe.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::ffi::{OsStr, OsString};
@@ -9,34 +9,34 @@ use serde_json::Value;
 
 const INSTALL: &str = "these tests need ffmpeg; install it with `sudo apt-get install ffmpeg`";
 
-/// Runs ffmpeg or ffprobe in a folder with these words and gives what it printed.
-pub fn run(program: &str, folder: &Path, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Vec<u8> {
+/// Runs ffmpeg or ffprobe in a folder with these arguments. Returns its standard output.
+pub fn run(program: &str, folder: &Path, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Vec<u8> {
     let mut command = Command::new(program);
-    command.args(["-v", "error"]).args(words).current_dir(folder).stdin(Stdio::null());
+    command.args(["-v", "error"]).args(args).current_dir(folder).stdin(Stdio::null());
     let output = command.output().unwrap_or_else(|_| panic!("{INSTALL}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
 
-/// Makes a file: `words` are arguments of ffmpeg, the name is its last.
-pub fn make(folder: &Path, words: &str, name: impl AsRef<OsStr>) {
+/// Creates a file with ffmpeg: `args` are its arguments, and `name` is the last one.
+pub fn make(folder: &Path, args: &str, name: impl AsRef<OsStr>) {
     let mut file = OsString::from("file:");
     file.push(name);
-    let words = ["-y"].into_iter().chain(words.split_whitespace()).map(OsString::from).chain([file]);
-    run("ffmpeg", folder, words);
+    let args = ["-y"].into_iter().chain(args.split_whitespace()).map(OsString::from).chain([file]);
+    run("ffmpeg", folder, args);
 }
 
-/// Everything that ffprobe says of a file's streams, chapters and container.
+/// Streams, chapters and container of a file as ffprobe reports them.
 pub fn probe(folder: &Path, name: impl AsRef<OsStr>) -> Value {
     ask(folder, "-show_streams -show_format -show_chapters", name)
 }
 
-/// What ffprobe answers.
-pub fn ask(folder: &Path, question: &str, name: impl AsRef<OsStr>) -> Value {
+/// Output of ffprobe with these arguments.
+pub fn ask(folder: &Path, query: &str, name: impl AsRef<OsStr>) -> Value {
     let mut file = OsString::from("file:");
     file.push(name);
-    let words = question.split_whitespace().map(OsString::from).chain(["-of".into(), "json".into(), file]);
-    serde_json::from_slice(&run("ffprobe", folder, words)).unwrap()
+    let args = query.split_whitespace().map(OsString::from).chain(["-of".into(), "json".into(), file]);
+    serde_json::from_slice(&run("ffprobe", folder, args)).unwrap()
 }
 
 /// The streams of one kind: `video`, `audio`, `subtitle`, `attachment`.
@@ -44,15 +44,15 @@ pub fn streams<'v>(facts: &'v Value, kind: &str) -> Vec<&'v Value> {
     facts["streams"].as_array().unwrap().iter().filter(|stream| stream["codec_type"] == kind).collect()
 }
 
-/// When each frame of the first video stream is shown, in microseconds, as the decoder gives them out.
+/// Timestamps of the frames of the first video stream in microseconds, in decoder output order.
 pub fn times(folder: &Path, name: &str) -> Vec<i64> {
     let frames = ask(folder, "-select_streams v:0 -show_entries frame=pts_time", name);
     let micros = |frame: &Value| (frame["pts_time"].as_str().unwrap().parse::<f64>().unwrap() * 1e6).round() as i64;
     frames["frames"].as_array().unwrap().iter().map(micros).collect()
 }
 
-/// All frames of a video in a pixel format, planes one after the other.
+/// All frames of a video in a planar pixel format, as raw bytes.
 pub fn planes(folder: &Path, name: &str, format: &str) -> Vec<u8> {
-    let words = format!("-i file:{name} -map 0:v:0 -f rawvideo -pix_fmt {format} -");
-    run("ffmpeg", folder, words.split_whitespace())
+    let args = format!("-i file:{name} -map 0:v:0 -f rawvideo -pix_fmt {format} -");
+    run("ffmpeg", folder, args.split_whitespace())
 }
