@@ -160,8 +160,8 @@ pub struct ComputeArgs {
     /// Device: cpu, cuda or cuda:N; auto is a GPU if there is one, else the CPU.
     #[arg(long, alias = "cuda_device", default_value = AUTO, value_parser = device)]
     pub device: String,
-    /// Type of the activations; sums are always f32. Default: f16 on cuda, and bf16 if values leave the range of f16; bf16
-    /// on a CPU with AMX, with an f32 decoder for nano; f32 on any other CPU.
+    /// Type of the activations; sums are always f32. Default: f16 on cuda, and bf16 if values leave the range of f16;
+    /// bf16 on a CPU with AMX, with an f32 decoder for nano; f32 on any other CPU.
     #[arg(long, value_parser = precision, value_name = "f32|tf32|f16|bf16")]
     pub dtype: Option<Precision>,
     /// CPU threads. Default: one per core.

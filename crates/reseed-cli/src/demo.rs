@@ -1,5 +1,5 @@
-//! `reseed demo`: an embedded clip and an embedded photograph, downscaled by four and restored by the embedded model, beside
-//! bicubic and the originals.
+//! `reseed demo`: an embedded clip and an embedded photograph, downscaled by four and restored by the embedded model,
+//! beside bicubic and the originals.
 
 use std::path::{Path, PathBuf};
 

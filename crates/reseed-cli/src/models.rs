@@ -33,8 +33,8 @@ fn list(args: &ListArgs) -> Result<()> {
             let (repo, path) = (file.repo.name, path.as_ref().map(|path| path.to_string_lossy()));
             say!(
                 "{}",
-                json!({"event": "model", "name": name, "file": file.name, "repository": repo, "revision": file.repo.revision,
-                       "bytes": file.bytes, "sha256": file.sha256, "path": path})
+                json!({"event": "model", "name": name, "file": file.name, "repository": repo,
+                       "revision": file.repo.revision, "bytes": file.bytes, "sha256": file.sha256, "path": path})
             );
         } else {
             let place = path.map_or("not on this machine".into(), |path| path.display().to_string());

@@ -12,8 +12,8 @@ use reseed::{Error, Job};
 
 use crate::failure::Failure;
 
-/// How long a run may take to stop by itself. A device does not stop within a large product, nor a disk while it reads a
-/// model.
+/// How long a run may take to stop by itself. A device does not stop within a large product, nor a disk while it reads
+/// a model.
 const GRACE: Duration = Duration::from_millis(700);
 
 static CANCELLED: AtomicBool = AtomicBool::new(false);

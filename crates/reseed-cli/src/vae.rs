@@ -27,8 +27,8 @@ pub fn decode(args: &TensorArgs) -> Result<()> {
     in_range(args, &args.input, |args| &mut args.run.compute.dtype, decode_once)
 }
 
-/// Runs `job`. Where values leave the range of f16, no type was chosen and the input can be read again, runs it again in
-/// bf16.
+/// Runs `job`. Where values leave the range of f16, no type was chosen and the input can be read again, runs it again
+/// in bf16.
 pub fn in_range<A: Clone>(
     args: &A,
     input: &Path,

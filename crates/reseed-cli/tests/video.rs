@@ -38,8 +38,9 @@ fn a_film_keeps_its_sound_its_words_and_its_length() {
     let chapters = ";FFMETADATA1\ntitle=A film\n[CHAPTER]\nTIMEBASE=1/1000\nSTART=0\nEND=2000\ntitle=One\n";
     fs::write(lab.path("facts.txt"), chapters).unwrap();
     let words = format!(
-        "{} -f lavfi -i sine=frequency=440:sample_rate=48000:duration=5.2 -i words.srt -i facts.txt -map 0 -map 1 -map 2 \
-         -map_metadata 3 -map_chapters 3 {FAST} -c:a aac -c:s srt -metadata:s:a:0 language=eng -metadata:s:s:0 language=fra",
+        "{} -f lavfi -i sine=frequency=440:sample_rate=48000:duration=5.2 -i words.srt -i facts.txt \
+         -map 0 -map 1 -map 2 -map_metadata 3 -map_chapters 3 {FAST} -c:a aac -c:s srt \
+         -metadata:s:a:0 language=eng -metadata:s:s:0 language=fra",
         film("24000/1001", "5.1", "128x72")
     );
     make(&root(&lab), &words, "in.mkv");
@@ -93,7 +94,8 @@ fn deep_colour_keeps_its_depth_and_its_tags() {
     let hdr = "log-level=error:colorprim=bt2020:transfer=smpte2084:colormatrix=bt2020nc:max-cll=1000,400:\
                master-display=G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1)";
     let words = format!(
-        "{} -c:v libx265 -preset ultrafast -pix_fmt yuv420p10le -x265-params {hdr} -color_range tv -color_primaries bt2020 \
+        "{} -c:v libx265 -preset ultrafast -pix_fmt yuv420p10le -x265-params {hdr} -color_range tv \
+         -color_primaries bt2020 \
          -color_trc smpte2084 -colorspace bt2020nc",
         film("25", "0.4", "128x72")
     );

@@ -1,5 +1,5 @@
-//! Stores computed batches until their frames are safe: while frames are cross-faded, corrected and encoded, the networks
-//! already compute the next batch.
+//! Stores computed batches until their frames are safe: while frames are cross-faded, corrected and encoded, the
+//! networks already compute the next batch.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

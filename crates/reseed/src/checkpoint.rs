@@ -4,8 +4,8 @@ use reseed_media::Sink;
 
 use crate::batch::ShotStart;
 
-/// The state of a job between two batches. With its source and its written frames it is all that a resumed job needs. The
-/// default is the start of a job.
+/// The state of a job between two batches. With its source and its written frames it is all that a resumed job needs.
+/// The default is the start of a job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Checkpoint {
     /// Finished batches.
@@ -14,8 +14,8 @@ pub struct Checkpoint {
     pub frames: usize,
     /// Frames of the lead-in that are removed.
     pub lead_in: usize,
-    /// Frames of the last batches that later ones may still change: for each batch `[H, W, 3]` values, cross-faded so far.
-    /// Empty where batches share no frames.
+    /// Frames of the last batches that later ones may still change: for each batch `[H, W, 3]` values, cross-faded so
+    /// far. Empty where batches share no frames.
     pub held: Vec<Vec<Vec<f32>>>,
     /// The shot from which the source is read again, so that the rest is cut as before.
     pub shot: ShotStart,

@@ -115,8 +115,8 @@ impl Compute<'_> {
         }
     }
 
-    /// Does `work`, and again with a smaller plan whenever the device runs out of memory. `work` frees its device memory
-    /// when it returns.
+    /// Does `work`, and again with a smaller plan whenever the device runs out of memory. `work` frees its device
+    /// memory when it returns.
     fn within<T>(
         &mut self,
         times: &mut PhaseTimes,

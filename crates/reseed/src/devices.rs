@@ -102,8 +102,8 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// Opens the devices. A model whose decoder needs f32 has its other networks in the type that suits the CPU, unless a
-    /// type was chosen.
+    /// Opens the devices. A model whose decoder needs f32 has its other networks in the type that suits the CPU, unless
+    /// a type was chosen.
     pub fn open(options: &ComputeOptions, decodes_in_f32: bool) -> Result<Devices> {
         let options = &resolved(options);
         let mixed = options.dtype.is_none() && options.device == CPU && decodes_in_f32;
@@ -162,8 +162,8 @@ fn unknown(options: &ComputeOptions) -> Error {
     Error::UnknownDevice { name: options.device.clone() }
 }
 
-/// The transformer's device, where it differs from the VAE's: f16 costs the transformer 15 dB, so that it computes in bf16.
-/// On a GPU the two share all memory.
+/// The transformer's device, where it differs from the VAE's: f16 costs the transformer 15 dB, so that it computes in
+/// bf16. On a GPU the two share all memory.
 pub fn transformer(options: &ComputeOptions, vae: &DeviceHandle) -> Result<Option<DeviceHandle>> {
     if vae.ops.precision() != Precision::F16 {
         return Ok(None);

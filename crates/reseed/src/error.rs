@@ -190,7 +190,8 @@ pub enum Error {
     Tf32OnCpu,
     /// The budget is too small.
     #[error(
-        "{device}: {} available for {what}, at least {} needed; raise the memory budget, or use smaller frames or batches",
+        "{device}: {} available for {what}, at least {} needed; raise the memory budget, or use smaller frames or \
+         batches",
         Bytes(*available),
         Bytes(*needed)
     )]

@@ -1,5 +1,5 @@
-//! Not part of the public interface: what the benchmarks of the command line, the golden tests and the test support of this
-//! workspace need beyond it. May change in any version.
+//! Not part of the public interface: what the benchmarks of the command line, the golden tests and the test support of
+//! this workspace need beyond it. May change in any version.
 
 // The crates below, so that the command line depends on this crate alone.
 pub use reseed_cpu as cpu;

@@ -142,8 +142,8 @@ impl Job {
         self.work.earlier.as_ref().map(|earlier| earlier.origin.model.as_str())
     }
 
-    /// Runs the job to its end. Where values leave the range of f16 and the session has no chosen type, the job runs again
-    /// in bf16.
+    /// Runs the job to its end. Where values leave the range of f16 and the session has no chosen type, the job runs
+    /// again in bf16.
     pub fn run(self, session: &Session, observer: &mut dyn Observer) -> Result<Report> {
         let spec = self.spec.clone();
         let again = session.dtype().is_none() && !is_pipe(&spec.input);
@@ -176,8 +176,8 @@ impl Job {
         }
     }
 
-    /// Removes the journal that a process left at an output when it ended without dropping its job, unless frames of it are
-    /// finished.
+    /// Removes the journal that a process left at an output when it ended without dropping its job, unless frames of it
+    /// are finished.
     pub fn discard_unused(output: &Path) {
         journal::discard_unused(&journal::folder(output));
     }

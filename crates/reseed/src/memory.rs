@@ -37,7 +37,8 @@ fn field(path: &str, key: &str) -> Option<usize> {
     Some(kib << 10)
 }
 
-/// Most bytes of host memory for the frames of a job, with slices of `slice` latent frames and windows of `window` batches.
+/// Most bytes of host memory for the frames of a job, with slices of `slice` latent frames and windows of `window`
+/// batches.
 pub fn of_frames(batching: Batching, geometry: &Geometry, slice: usize, window: usize) -> usize {
     const VALUE: usize = size_of::<f32>();
     let (batch, shared) = (batching.size, batching.shared());

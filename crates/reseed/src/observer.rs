@@ -12,7 +12,8 @@ pub trait Observer {
     /// Something happened.
     fn event(&mut self, event: &Event);
 
-    /// Whether the job shall stop after the slice in hand. Finished frames are still written. Asked several times a second.
+    /// Whether the job shall stop after the slice in hand. Finished frames are still written. Asked several times a
+    /// second.
     fn cancelled(&mut self) -> bool {
         false
     }

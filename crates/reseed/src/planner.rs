@@ -3,8 +3,8 @@
 //! VAE and transformer take turns on one arena. Where all weights fit beside it, they stay on the device. Where they do
 //! not, there are two ways, and the planner takes the faster one by the speed model. *Resident*: the VAE stays and gets
 //! the memory in which it is fastest, where that fits; as many layers of the transformer as then fit stay too, and the
-//! others are streamed from host memory while the device computes. *Offloaded*: all weights are in host memory, and each
-//! network is prefetched for its turn over a window of batches and has the whole budget.
+//! others are streamed from host memory while the device computes. *Offloaded*: all weights are in host memory, and
+//! each network is prefetched for its turn over a window of batches and has the whole budget.
 
 pub mod clip;
 mod replanner;
@@ -212,8 +212,8 @@ impl JobPlanner<'_> {
         }
     }
 
-    /// Layers that can stay, with the VAE as fast as possible if that leaves room for any; `None` where not even the VAE
-    /// can stay.
+    /// Layers that can stay, with the VAE as fast as possible if that leaves room for any; `None` where not even the
+    /// VAE can stay.
     fn resident_layers(&self, room: usize) -> Result<Option<usize>> {
         let (vae, TraceReport { weights: vae_weights, .. }) = self.traced(NetworkResidency::Device(0))?;
         let fastest = clip::plan_within(&self.devices.vae, &self.vae, &self.clips(&vae), usize::MAX)?;
@@ -321,8 +321,8 @@ pub struct Loaded {
 }
 
 impl JobPlanner<'_> {
-    /// The plan of a job after another job with this model. Its networks are used again where it had the same sizes, and
-    /// wherever memory has no limit, since every plan then leaves them on the device.
+    /// The plan of a job after another job with this model. Its networks are used again where it had the same sizes,
+    /// and wherever memory has no limit, since every plan then leaves them on the device.
     pub fn plan_after(&self, last: Option<Loaded>) -> Result<(JobPlan, Option<Networks>)> {
         match last {
             Some(last) if (&last.geometry, last.batch) == (&self.geometry, self.batch) => {

@@ -57,6 +57,7 @@ pub struct Replan {
 
 /// Plans again when the device has less memory than planned.
 pub trait Replanner: Sync {
-    /// A plan with less memory than the last one, of which nothing is on the device any more; `None` where there is none.
+    /// A plan with less memory than the last one, of which nothing is on the device any more; `None` where there is
+    /// none.
     fn smaller(&self) -> Option<Replan>;
 }

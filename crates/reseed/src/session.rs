@@ -120,8 +120,8 @@ impl Session {
         Ok(self.vae_device()?.vae.warnings.iter().cloned().map(Warning::Device).collect())
     }
 
-    /// Restores and upscales every frame of `source` into `sink`, which is finished after the last one. After an error the
-    /// sink is dropped unfinished, which removes its files.
+    /// Restores and upscales every frame of `source` into `sink`, which is finished after the last one. After an error
+    /// the sink is dropped unfinished, which removes its files.
     pub fn upscale(
         &self,
         source: &mut dyn Source,

@@ -47,7 +47,8 @@ pub struct Settings {
     pub noise: NoiseSource,
     /// Strength of the noise in the condition, 0 to 1.
     pub latent_noise: f32,
-    /// Fraction of the input's low frequencies blended back into the result, 0 to 1; what the model asks for unless given.
+    /// Fraction of the input's low frequencies blended back into the result, 0 to 1; what the model asks for unless
+    /// given.
     pub low_band: Option<f32>,
     /// Colour correction; unless given [`Color::Lab`], and none for a model that asks for a low band.
     pub color: Option<Color>,

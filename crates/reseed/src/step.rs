@@ -7,8 +7,8 @@ use crate::latent::Latent;
 
 /// One step of the diffusion transformer on any device.
 pub trait Step: Send + Sync {
-    /// The restored latent of a batch: `condition` is its encoded frames, `noise` is what the step starts from. All three
-    /// have one shape.
+    /// The restored latent of a batch: `condition` is its encoded frames, `noise` is what the step starts from. All
+    /// three have one shape.
     fn run(&self, condition: &Latent, noise: &Latent) -> reseed_model::Result<Latent>;
 
     /// The same step with `layers` layers prefetched from host memory for as long as it lives, for several batches.

@@ -1,5 +1,5 @@
-//! The pipeline: stages on threads of their own, joined by short channels. Reading, computing, post-processing and writing
-//! overlap in memory that does not grow with the clip.
+//! The pipeline: stages on threads of their own, joined by short channels. Reading, computing, post-processing and
+//! writing overlap in memory that does not grow with the clip.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -78,9 +78,9 @@ impl<'a> Upscaler<'a> {
         self.resume(Checkpoint::default(), source, sink, (observer, None))
     }
 
-    /// Continues a job with the same settings, networks and source from a checkpoint. `source` starts from its first frame.
-    /// `sink` has the frames up to the checkpoint, and receives the frames that an uninterrupted run would write. The
-    /// report counts this run only. The recorder receives a checkpoint after every batch.
+    /// Continues a job with the same settings, networks and source from a checkpoint. `source` starts from its first
+    /// frame. `sink` has the frames up to the checkpoint, and receives the frames that an uninterrupted run would
+    /// write. The report counts this run only. The recorder receives a checkpoint after every batch.
     pub fn resume(
         &self,
         from: Checkpoint,

@@ -44,7 +44,8 @@ pub struct UpscaleEstimateArgs {
     #[command(flatten)]
     pub job: JobArgs,
     /// Frames that go through the model together.
-    #[arg(long, alias = "batch_size", value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, alias = "batch_size", value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub batch_size: u16,
     /// Frames that neighbouring batches share.
     #[arg(long, alias = "temporal_overlap", value_name = "N", default_value_t = 0)]

@@ -20,7 +20,8 @@ pub struct UpscaleArgs {
     #[command(flatten)]
     pub video: VideoArgs,
     /// Frames that go through the model together; best 4n+1. More are steadier and need more memory.
-    #[arg(long, alias = "batch_size", value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, alias = "batch_size", value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub batch_size: u16,
     /// Pad the last batch of a shot to the full number of frames.
     #[arg(long, alias = "uniform_batch_size")]
@@ -81,8 +82,8 @@ pub struct ImageArgs {
 #[derive(Args, Clone)]
 pub struct JobArgs {
     /// A public model such as 3b or 7b-q4 (see `reseed models list`); a folder with vae.safetensors, dit.safetensors or
-    /// dit.gguf, and pos_emb.pt, or with the public file names; or formula:tiny, formula:3b, formula:7b. Default: nano, a
-    /// small embedded model.
+    /// dit.gguf, and pos_emb.pt, or with the public file names; or formula:tiny, formula:3b, formula:7b. Default: nano,
+    /// a small embedded model.
     #[arg(long, alias = "dit_model", value_name = "NAME|DIR")]
     pub model: Option<String>,
     /// Multiply both sides by this factor.
@@ -118,11 +119,12 @@ pub struct JobArgs {
     /// Overlap of tiles in pixels. Default: an eighth of the tile.
     #[arg(long, value_parser = plane, value_name = "HxW", requires = "tile")]
     pub tile_overlap: Option<Hw>,
-    /// Latent frames per slice of the VAE; the result is the same, more need more memory. Default: chosen by the budget.
+    /// Latent frames per slice of the VAE; the result is the same, more need more memory. Default: chosen by the
+    /// budget.
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
     pub slice: Option<u16>,
-    /// GPU memory budget, such as 6G. Default: what is free, less a margin. A model that does not fit is streamed from host
-    /// memory; the result is the same.
+    /// GPU memory budget, such as 6G. Default: what is free, less a margin. A model that does not fit is streamed from
+    /// host memory; the result is the same.
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub max_vram: Option<usize>,
     #[command(flatten)]

@@ -16,8 +16,8 @@ pub struct VideoArgs {
     /// End of the part to process: seconds, or h:m:s.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub end: Option<Duration>,
-    /// h264, hevc, av1, ffv1 or prores, or in hardware such as hevc-nvenc (also -qsv, -amf, -videotoolbox). Default: h264,
-    /// hevc for more than 8 bits, av1 in webm.
+    /// h264, hevc, av1, ffv1 or prores, or in hardware such as hevc-nvenc (also -qsv, -amf, -videotoolbox). Default:
+    /// h264, hevc for more than 8 bits, av1 in webm.
     #[arg(long, value_name = "CODEC")]
     pub codec: Option<Codec>,
     /// Constant quality: lower is better and larger. Default: 18 for h264, 20 for hevc, 28 for av1.
@@ -72,8 +72,8 @@ impl VideoArgs {
     }
 }
 
-/// Options of the public command line that the engine decides by itself: accepted without effect, so that a command can be
-/// pasted.
+/// Options of the public command line that the engine decides by itself: accepted without effect, so that a command can
+/// be pasted.
 #[derive(Args, Clone)]
 pub struct PublicArgs {
     #[arg(long = "vae_encode_tiled", hide = true)]

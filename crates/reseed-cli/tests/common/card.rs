@@ -42,8 +42,8 @@ impl Card {
         (outcome, most)
     }
 
-    /// The same, and how often it asked for memory, beside someone who takes all that is free but `left` MiB just before it
-    /// asks for the `when`-th time.
+    /// The same, and how often it asked for memory, beside someone who takes all that is free but `left` MiB just
+    /// before it asks for the `when`-th time.
     pub fn run_beside(&self, words: &str, (when, left): (u64, u64)) -> (Outcome, u64, u64) {
         let mut command = self.command(words);
         command.env("RESEED_STUB_THIEF", format!("{when}:{left}"));

@@ -1,8 +1,8 @@
 //! The journal of a job on disk, from which it is resumed after a cancellation, a crash or a power cut.
 //!
 //! A hidden folder beside the output holds `job.json`: a line of settings, then a line after every batch. A line counts
-//! once it is complete, and it is written when all that it describes is safe. Frames that later batches may still change
-//! are in files beside it.
+//! once it is complete, and it is written when all that it describes is safe. Frames that later batches may still
+//! change are in files beside it.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};

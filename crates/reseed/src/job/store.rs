@@ -1,6 +1,6 @@
 //! Computed batches in the work folder until their frames are safe in the output: frames, and latents that wait for the
-//! turn of the next network. Nothing is synced: a killed process loses no file, and a file that a power cut tore is found
-//! out by its digest.
+//! turn of the next network. Nothing is synced: a killed process loses no file, and a file that a power cut tore is
+//! found out by its digest.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -140,8 +140,8 @@ pub fn contended(device: &DeviceHandle) -> Error {
     Error::Contended { device: device.ops.name(), attempts: ATTEMPTS }
 }
 
-/// Replaces a plan by one with the same slices and less memory, and reserves that; `None` where there is no such plan. The
-/// device holds no tensor.
+/// Replaces a plan by one with the same slices and less memory, and reserves that; `None` where there is no such plan.
+/// The device holds no tensor.
 pub fn shrink(
     device: &DeviceHandle,
     settings: &VaeSettings,

@@ -1,5 +1,5 @@
-//! The degradation of the quality benchmark: a blur of 0.3 pixels of the small frame, a smaller size, noise of 5 steps of
-//! 255, and a block codec of quality 65. The same as `training/degrade.py`, except for the numbers of the noise.
+//! The degradation of the quality benchmark: a blur of 0.3 pixels of the small frame, a smaller size, noise of 5 steps
+//! of 255, and a block codec of quality 65. The same as `training/degrade.py`, except for the numbers of the noise.
 
 use std::f64::consts::PI;
 

@@ -34,8 +34,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The model: the name of a public model such as `3b`, a folder with model files, `nano` for the embedded model, or a
-    /// formula model such as `formula:tiny`. `nano` unless given.
+    /// The model: the name of a public model such as `3b`, a folder with model files, `nano` for the embedded model, or
+    /// a formula model such as `formula:tiny`. `nano` unless given.
     pub fn model(mut self, name: impl Into<String>) -> Builder {
         self.model = Some(name.into());
         self

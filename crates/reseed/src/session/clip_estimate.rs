@@ -75,7 +75,8 @@ fn trace_clip(device: &DeviceHandle, clip: CoderClip, settings: &VaeSettings, we
     Ok(ClipEstimate { report, weights, peak, gpu, slices: parts.len(), plan })
 }
 
-/// An error where the host cannot hold the frames of the first slice, which is the longest: a traced run allocates them.
+/// An error where the host cannot hold the frames of the first slice, which is the longest: a traced run allocates
+/// them.
 fn check_host_memory(coder: &dyn Coder, plane: Hw, frames: usize) -> Result<()> {
     let values = frames * plane.count() * coder.channels_in();
     let result = coder.frames_out(frames, true) * coder.plane_out(plane).count() * coder.channels_out();
