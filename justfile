@@ -24,7 +24,7 @@ deny:
 
 # Correctness and targets on the GPU of this machine; writes target/gpu-check.md.
 gpu device="cuda:0":
-    cargo build --release --locked
+    cargo build --release --locked -p reseed-cli -p reseed-check
     tools/gpu-check --reseed target/release/reseed --device {{device}} --table target/gpu-check.md
 
 # Times this machine.
@@ -59,6 +59,6 @@ goldens:
 
 # Hashes of CPU outputs, to show that a change leaves every byte as it was: `just same-bytes record`, then `check`.
 same-bytes verb:
-    cargo build --release --locked
+    cargo build --release --locked -p reseed-cli -p reseed-check
     tools/same-bytes {{verb}} --reseed target/release/reseed \
         {{ if verb == "record" { "--out" } else { "--against" } }} target/same-bytes.json

@@ -146,7 +146,8 @@ def main():
     torch.set_grad_enabled(False)
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[args.dtype]
     threads = torch.get_num_threads()
-    print(f"PyTorch {torch.__version__}, {threads} threads, {args.dtype}, formula weights; {args.rounds} rounds, medians\n")
+    rounds = f"{args.rounds} rounds, medians"
+    print(f"PyTorch {torch.__version__}, {threads} threads, {args.dtype}, formula weights; {rounds}\n")
     table = Table()
     for rows in args.only.split(","):
         {"conv": conv_rows, "dit": dit_rows, "vae": vae_rows}[rows](args, table, torch, dtype)

@@ -6,18 +6,17 @@ import subprocess
 import threading
 
 MEDIAN = "median"
-DEVICE_SECONDS = "card_seconds"
+DEVICE_SECONDS = "gpu_seconds"
 COPY_SECONDS = "copy_seconds"
 COPY_WAIT_SECONDS = "copy_waiting_seconds"
-DEVICE_PEAK_BYTES = "card_peak_bytes"
+DEVICE_PEAK_BYTES = "gpu_peak_bytes"
 RELATIVE_ERROR = "relative_error"
 EVENT, PROGRESS, FRAME, FPS = "event", "progress", "frame", "fps"
 
-# Lines of `reseed self-check`.
+# Lines of `reseed-check`.
 DISAGREEMENTS = re.compile(r"^(\d+) disagreements$", re.M)
 GOLDEN = re.compile(r"^golden (\w+) (\w+) (\w+): (\S+), allowed (\S+)$", re.M)
-KERNELS = re.compile(r"^f16 on .*, (sm_\w+)( portable)?$", re.M)
-RATE = re.compile(r"^f16 +(\d+ > \d+) +3x3x3 / 1x1x1 at (\d+x\d+): (\d+) TFLOP/s", re.M)
+RATE = re.compile(r"^f16 +(\d+ > \d+) +3x3x3 / 1x1x1 at (\d+x\d+): (\d+) TFLOP/s effective, (\d+) TFLOP/s executed", re.M)
 
 
 class Failed(ValueError):

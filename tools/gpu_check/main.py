@@ -2,7 +2,7 @@
 
     tools/gpu-check --reseed BIN [--table FILE.md] [--device cuda:0] [--only PARTS] [--goldens DIR]... [--check BIN]
 
-BIN is a copied `reseed`. --check names a separate program instead of its subcommand `self-check`. Golden files are
+BIN is a copied `reseed`. --check names the program `reseed-check`; unless given it is next to BIN. Golden files are
 taken from this repository or from --goldens. PARTS are some of correctness, accuracy, rates, speed, restricted and
 jobs, with commas. --table writes the result as Markdown: hardware, driver, date, commit, weights and command, then one
 row per check. The exit code is 1 when a row fails or is missing, and 2 when --only names a part that does not exist.
@@ -101,7 +101,7 @@ def arguments():
     parser.add_argument("--commit", help="of the binary; that of this repository unless given")
     parser.add_argument("--only", default=",".join(ROWS), metavar="PARTS", help=f"some of {', '.join(ROWS)}")
     args = parser.parse_args()
-    args.check = args.check or [args.reseed, "self-check"]
+    args.check = args.check or [args.reseed.with_name("reseed-check")]
     args.parts = [part for part in args.only.split(",") if part]
     unknown = [part for part in args.parts if part not in ROWS]
     if unknown or not args.parts:

@@ -8,9 +8,6 @@ from .inputs import clip, decibels, decode, error_of, latents
 LAYERS = {("128 > 128", "1280x720"): 609, ("256 > 128", "1280x720"): 636, ("256 > 256", "1280x720"): 683,
           ("256 > 256", "640x360"): 680, ("512 > 512", "320x180"): 704}
 PORTABLE = 400  # TFLOP/s of the portable kernels on the same GPU
-# Winograd F(2,3) computes two outputs with four products; the direct algorithm needs six.
-WINOGRAD = 4 / 6
-WINOGRAD_KERNELS = "sm_90a"
 SPEED = {("decode", "1280x720", 17): 500, ("encode", "1280x720", 17): 250,  # milliseconds
          ("decode", "1920x1080", 1): 35, ("encode", "1920x1080", 1): 20}
 PEAK_OF, PEAK = ("decode", "1280x720", 17), 12.0  # GiB
@@ -69,15 +66,13 @@ def jobs_rows():
 def rates(args, name, variables, table):
     """Effective rates count the products of the direct algorithm, executed rates those that the GPU computes."""
     out = command.output([*args.check, "main", "f16"], **variables)
-    kernels = command.KERNELS.search(out)
-    factor = WINOGRAD if kernels and kernels[1] == WINOGRAD_KERNELS and not kernels[2] else 1
-    for shape, size, rate in command.RATE.findall(out):
+    for shape, size, effective, executed in command.RATE.findall(out):
         if (shape, size) in LAYERS:
             target = PORTABLE if variables else LAYERS[shape, size]
             stated = f"effective >= {target}" + ("" if variables else " (cuDNN 9)")
-            algorithm = "direct" if factor == 1 else "Winograd F(2,3)"
-            table.add(layer_row(name, shape, size), algorithm, stated, int(rate) >= target,
-                      effective=rate, executed=f"{factor * int(rate):.0f}")
+            algorithm = "direct" if effective == executed else "Winograd F(2,3)"
+            table.add(layer_row(name, shape, size), algorithm, stated, int(effective) >= target,
+                      effective=effective, executed=executed)
 
 
 def bench(args, direction, size, frames, repeat, *more):

@@ -117,7 +117,7 @@ impl DeviceMemory {
         let mut pool = self.pool();
         let found = match pool.place(bytes) {
             Some(found) => Some(found),
-            None if pool.grow(self, Arena::around(bytes).next_multiple_of(CHUNK))? => pool.place(bytes),
+            None if pool.grow(self, Arena::size_for(bytes).next_multiple_of(CHUNK))? => pool.place(bytes),
             None => None,
         };
         let Some((chunk, start)) = found else { return Ok(None) };
@@ -176,7 +176,7 @@ impl BufferPool {
 
     fn place(&mut self, bytes: usize) -> Option<(usize, usize)> {
         let chunks = self.chunks.iter_mut().enumerate();
-        chunks.into_iter().find_map(|(i, chunk)| Some((i, chunk.arena.take(bytes)?)))
+        chunks.into_iter().find_map(|(i, chunk)| Some((i, chunk.arena.allocate(bytes)?)))
     }
 
     fn grow(&mut self, memory: &DeviceMemory, bytes: usize) -> Result<bool> {
@@ -232,13 +232,16 @@ impl Drop for ArenaBuffer {
         let copies = ready.into_iter().chain(self.readers.take());
         let mut pool = self.memory.pool();
         let chunk = pool.chunks.iter_mut().find(|chunk| chunk.at == self.base).expect("a chunk outlives its buffers");
-        chunk.arena.give(start, self.bytes);
+        chunk.arena.free(start, self.bytes);
         let busy = copies.filter(|copy| !copy.is_reached());
         chunk.busy.extend(busy.map(|copy| (start..start + self.bytes, copy)));
     }
 }
 
 impl Storage for ArenaBuffer {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -10,13 +10,17 @@ use reseed_cuda::CudaOps;
 use reseed_ops::{DType, Ops, Shape, Tensor, Transfer, offload};
 use reseed_testing::fake_driver;
 
-/// Runs one of the ignored tests below on the fake driver; returns races and copies.
+/// Names the scenario that a child process runs.
+const SCENARIO: &str = "RESEED_TEST_SCENARIO";
+
+/// Runs a scenario in a child process on the fake driver; returns races and copies.
 fn races_in(scenario: &str) -> (usize, usize) {
     let folder = tempfile::tempdir().unwrap();
     fake_driver::build_driver(folder.path());
     let report = folder.path().join("races");
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", scenario])
+        .args(["--exact", "the_scenario_of_a_child_process"])
+        .env(SCENARIO, scenario)
         .env("LD_LIBRARY_PATH", folder.path())
         .env("RESEED_STUB_RACES", &report)
         .output()
@@ -52,8 +56,18 @@ fn a_tensor_is_overwritten_after_every_copy_that_reads_it() {
     ordered("offload_then_overwrite");
 }
 
+/// The driver is loaded once per process, so each scenario has a process of its own.
 #[test]
-#[ignore = "runs on the fake driver, started by another test"]
+fn the_scenario_of_a_child_process() {
+    match std::env::var(SCENARIO).as_deref() {
+        Ok("offload_then_download") => offload_then_download(),
+        Ok("download_then_offload") => download_then_offload(),
+        Ok("offload_then_overwrite") => offload_then_overwrite(),
+        Ok(other) => panic!("{SCENARIO}: {other} is unknown"),
+        Err(_) => {}
+    }
+}
+
 fn offload_then_download() {
     let cuda = fake_gpu();
     let x = clip(&cuda, 2);
@@ -63,8 +77,6 @@ fn offload_then_download() {
     clip(&cuda, 2);
 }
 
-#[test]
-#[ignore = "runs on the fake driver, started by another test"]
 fn download_then_offload() {
     let cuda = fake_gpu();
     let x = clip(&cuda, 2);
@@ -74,8 +86,6 @@ fn download_then_offload() {
     clip(&cuda, 2);
 }
 
-#[test]
-#[ignore = "runs on the fake driver, started by another test"]
 fn offload_then_overwrite() {
     let cuda = fake_gpu();
     let (cache, x) = (clip(&cuda, 2), clip(&cuda, 1));

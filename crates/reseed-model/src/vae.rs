@@ -32,8 +32,8 @@ pub trait Coder: Send + Sync {
     fn slots(&self) -> usize;
     /// Runs one slice and updates the clip's state.
     fn run(&self, ops: &dyn Device, slice: Tensor, state: &mut State) -> Result<Tensor>;
-    /// A copy whose weights are prefetched, or `None` if the weights are on the device already. The prefetched weights use
-    /// the memory of tensors until the copy is dropped.
+    /// A copy whose weights are prefetched, or `None` if the weights are on the device already. The prefetched weights
+    /// use the memory of tensors until the copy is dropped.
     fn prefetch(&self, ops: &dyn Device) -> Result<Option<Box<dyn Coder>>>;
 }
 

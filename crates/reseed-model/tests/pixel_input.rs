@@ -11,7 +11,7 @@ const PLANE: Hw = Hw::new(40, 56);
 
 /// The same values with 8 and 16 bits.
 fn depths(count: usize) -> [Pixels; 2] {
-    let values = Clip::uniform("pictures", 1, Hw::new(1, count), 1).values;
+    let values = Clip::uniform("pixels", 1, Hw::new(1, count), 1).values;
     [Depth::Eight, Depth::Sixteen].map(|depth| Pixels::nearest(&values, depth))
 }
 

@@ -28,8 +28,8 @@ fn reduced() -> Config {
 ///
 /// A sum of n terms of equal magnitude in f32 rounds partial sums that grow like √k, each with a relative error of
 /// ε/√12. The relative error of the sum is ε·√(n/24). The errors of consecutive sums and of the two runs are
-/// independent. The bound is one standard deviation for all sums in sequence. Residual connections keep the actual error
-/// far below it.
+/// independent. The bound is one standard deviation for all sums in sequence. Residual connections keep the actual
+/// error far below it.
 fn allowed(config: &Config) -> f64 {
     let widest = *config.channels.iter().max().unwrap();
     let sum = f64::from(f32::EPSILON) * (27.0 * widest as f64 / 24.0).sqrt();

@@ -200,7 +200,8 @@ fn arbitrary_header_values_do_not_panic() {
     let field = prop::sample::select(vec!["dtype", "shape", "data_offsets", "groups", "scaling_factor"]);
     let edit = (prop::sample::select(names), field, any_json());
     proptest!(cases(500), |(edits in prop::collection::vec(edit, 1..3))| {
-        let set = |draft: SafetensorsBuilder, (name, field, value): (String, &str, Value)| draft.set(&name, field, value);
+        let set =
+            |file: SafetensorsBuilder, (name, field, value): (String, &str, Value)| file.set(&name, field, value);
         let draft = edits.into_iter().fold(SafetensorsBuilder::new(&smallest()), set);
         load_without_panic(draft.write().path(), &ops);
     });

@@ -1,4 +1,4 @@
-//! What a device can do at best, measured through its own ops.
+//! The best rates of a device, measured with its own ops.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::weights::{ConvData, LinearSpec};
 /// The best rates of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Ceiling {
-    /// Multiplications and additions a second, in a large matrix product.
+    /// Multiplications and additions per second, in a large matrix product.
     pub flops: f64,
-    /// Bytes a second, read and written by a sum of long vectors.
+    /// Bytes per second, read and written by a sum of long vectors.
     pub bytes: f64,
 }
 
-/// A measurement that takes less than this is too short, and a larger one follows if there is one.
+/// A shorter measurement is repeated with a larger size.
 const ENOUGH: Duration = Duration::from_millis(4);
-/// The best of this many counts.
+/// The best of this many runs counts.
 const REPEAT: usize = 5;
 
 /// Rows of a product, and its channels in and out.
@@ -30,20 +30,20 @@ const ROWS: [usize; 3] = [1 << 7, 1 << 10, 1 << 13];
 const ROW: usize = 1 << 14;
 
 impl Ceiling {
-    /// Takes a few milliseconds, and memory that is given back.
+    /// Measures for a few milliseconds; all memory is freed.
     pub fn measure(ops: &dyn Device) -> Result<Ceiling> {
         let (product, sum) = (grown(&PRODUCTS, |&size| product(ops, size))?, grown(&ROWS, |&rows| sum(ops, rows))?);
         let seconds = |time: Duration| time.as_secs_f64().max(1e-9);
         Ok(Ceiling { flops: product.0.flops as f64 / seconds(product.1), bytes: sum.0.bytes as f64 / seconds(sum.1) })
     }
 
-    /// The part of what the device can do that was done, in arithmetic or traffic, whichever is more.
+    /// The fraction of the best rate that a run reached, in arithmetic or traffic, whichever is larger.
     pub fn share(&self, cost: Cost, time: Duration) -> f64 {
         (cost.flops as f64 / self.flops).max(cost.bytes as f64 / self.bytes) / time.as_secs_f64().max(1e-9)
     }
 }
 
-/// Measures larger and larger sizes until one takes long enough.
+/// Measures increasing sizes until one takes long enough.
 fn grown<T>(sizes: &[T], measure: impl Fn(&T) -> Result<(Cost, Duration)>) -> Result<(Cost, Duration)> {
     let mut best = measure(&sizes[0])?;
     for size in &sizes[1..] {
@@ -66,7 +66,7 @@ fn best(ops: &dyn Device, mut run: impl FnMut() -> Result<Cost>) -> Result<(Cost
     Ok(least)
 }
 
-/// Rows that are all alike but not constant, made on the device.
+/// Equal rows that are not constant, computed on the device.
 fn rows(ops: &dyn Device, count: usize, width: usize) -> Result<Tensor> {
     let row: Vec<f32> = (0..width).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
     let first = ops.upload(Shape::from([1, 1, 1, width]), &row)?;

@@ -1,8 +1,10 @@
-//! Two devices side by side. Both compute every op from the same inputs, so that the first op that disagrees is the wrong one
-//! and not a later one.
+//! Two devices side by side. Both compute every op from the same inputs, so that the first op that disagrees is the
+//! wrong one and not a later one.
 
+mod bound;
 mod compare;
 mod disagreement;
+mod magnitude;
 mod ops;
 mod pair;
 
@@ -19,8 +21,9 @@ use crate::timing::{CopyTime, DeviceTimer, Timing};
 use crate::transfer::{PendingDownload, Transfer};
 use crate::weights::{Conv, Linear, Packed, Upsample};
 
-pub use disagreement::{Disagreement, relative_error};
-use pair::{Pair, Side, on_both, pack};
+pub use bound::allowed;
+pub use disagreement::{Disagreement, Element, relative_error};
+use pair::{Pair, Side, on_both, repack};
 
 #[derive(Default)]
 struct Log {
@@ -112,10 +115,11 @@ type Move = fn(&dyn Device, Payload) -> Result<Payload>;
 
 impl CheckOps<'_> {
     fn move_packed<T: Movable + Send + Sync + 'static>(&self, packed: &Packed, run: Move) -> Result<Packed> {
-        Ok(pack(self.both(|side| {
+        let sides = self.both(|side| {
             let weights: &T = side.weights(packed);
             Ok(T::from_payload(run(side.device, weights.clone().into_payload())?))
-        })?))
+        })?;
+        Ok(repack(packed, sides))
     }
 
     /// Moves a payload on both devices. Offloaded tensors are compared when they are prefetched.
@@ -179,7 +183,7 @@ impl Transfer for CheckOps<'_> {
             side.device.start_download_pixels(&side.tensor(x), depth)?.wait(&mut codes)?;
             Ok(codes)
         })?;
-        self.judge("start_download_pixels", x.shape(), relative_error(&codes.values(), &theirs.values()), 0.0);
+        self.judge("start_download_pixels", x.shape(), [&codes.values(), &theirs.values()], 0.0, |_, _| 0.0);
         Ok(Box::new(codes))
     }
 }

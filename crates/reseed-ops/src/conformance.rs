@@ -1,4 +1,4 @@
-//! Every op on awkward shapes, on two devices at once. A device conforms when [`run`] finds no disagreement.
+//! Every op on awkward shapes, on two devices. A device conforms when [`run`] finds no disagreement.
 
 mod pixels;
 mod quant;
@@ -14,11 +14,11 @@ use crate::tensor::Tensor;
 use crate::timing::Timing;
 use crate::weights::{Conv, ConvData, ConvSpec, LinearSpec, UpsampleData, UpsampleSpec};
 
-/// Numbers in [-1, 1) that differ from call site to call site.
+/// Pseudo-random numbers from -1 to 1.
 pub struct Values(u64);
 
 impl Values {
-    /// A stream of its own for every `seed`.
+    /// The sequence of a seed.
     pub fn new(seed: u64) -> Values {
         Values(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03)
     }
@@ -35,7 +35,7 @@ impl Values {
     }
 }
 
-/// Runs every case with `device` held against `reference`.
+/// Compares `device` with `reference` in every case.
 pub fn run(reference: &dyn Device, device: &dyn Device) -> Result<Vec<Disagreement>> {
     let ops = CheckOps::new(reference, device);
     for (i, case) in CONV.iter().enumerate() {
@@ -117,16 +117,16 @@ const fn down(input: (usize, usize, usize), channels: usize, kt: usize, groups: 
 
 const CONV: &[ConvCase] = &[
     //    t  h  w    in   out   taps  groups
-    same((1, 1, 1), (1, 1), (3, 3), 1),       // everything is padding
+    same((1, 1, 1), (1, 1), (3, 3), 1),       // only padding around one pixel
     same((1, 2, 3), (3, 8), (3, 3), 4),       // the image layer
     same((2, 5, 7), (8, 3), (3, 3), 3),       // fewer channels than a register
-    same((3, 9, 17), (16, 24), (3, 3), 8),    // a panel that is half empty
+    same((3, 9, 17), (16, 24), (3, 3), 8),    // a half-empty panel
     same((4, 11, 59), (12, 33), (3, 3), 11),  // wider than a region, one channel beyond a panel
     same((5, 17, 13), (40, 96), (3, 3), 32),  // groups of three channels
     same((2, 6, 5), (96, 64), (1, 1), 32),    // a shortcut
     same((1, 33, 114), (32, 64), (3, 3), 32), // many regions
-    same((3, 7, 35), (64, 96), (3, 3), 32),   // rows in pairs, the last one alone
-    same((2, 21, 35), (64, 128), (3, 3), 32), // columns in pairs, the last one alone; few rows left over
+    same((3, 7, 35), (64, 96), (3, 3), 32),   // Winograd over rows, an odd number of them
+    same((2, 21, 35), (64, 128), (3, 3), 32), // Winograd over columns, an odd number of them; a partial tile of rows
     same((1, 9, 18), (128, 512), (3, 3), 32), // groups of sixteen channels
     down((1, 7, 9), 16, 1, 4),
     down((3, 8, 6), 24, 3, 8),
@@ -141,7 +141,7 @@ fn kernels(ops: &dyn Device, spec: &ConvSpec, values: &mut Values) -> Result<Con
     ops.conv_weights(*spec, &|| Ok(ConvData { weight: weight.clone(), bias: bias.clone() }))
 }
 
-/// At a clip's start, then with the tail of that, with and without residual and statistics.
+/// At the start of a clip, then with its cache, with and without residual and statistics.
 fn conv(ops: &dyn Device, case: &ConvCase, seed: u64) -> Result<()> {
     let (spec, values) = (&case.spec, &mut Values::new(seed));
     let conv = kernels(ops, spec, values)?;
@@ -151,7 +151,7 @@ fn conv(ops: &dyn Device, case: &ConvCase, seed: u64) -> Result<()> {
     if spec.cached_frames() == 0 {
         return Ok(());
     }
-    // From here on by way of the host.
+    // From here on with prefetched weights.
     let conv = prefetch(ops, &offload(ops, &conv)?)?;
     let tail = ops.tail(None, x, spec.cached_frames())?;
     let next = clip(ops, Thw { t: 2 * spec.stride.t, ..case.input }, spec.c_in, values)?;
@@ -200,7 +200,7 @@ fn upsample(ops: &dyn Device, case: &UpsampleCase, seed: u64) -> Result<()> {
     ops.upsample(TemporalCache::Start, &x, &upsample, Some(case.groups))?;
     let first = ops.tail(None, x.frames(0, 1), spec.cached_frames())?;
     ops.upsample(TemporalCache::AfterFirst(&first), &x, &upsample, Some(case.groups))?;
-    // By way of the host.
+    // With prefetched weights.
     let upsample = prefetch(ops, &offload(ops, &upsample)?)?;
     ops.upsample(TemporalCache::AfterFirst(&first), &x, &upsample, None)?;
     let tail = ops.tail(Some(first), x.clone(), spec.cached_frames())?;
@@ -232,11 +232,11 @@ fn group_norm(ops: &dyn Device, &(thw, channels, groups): &(Thw, usize, usize), 
 
 const NORM_CONV: &[ConvCase] = &[
     //    t  h  w    in   out   taps  groups
-    same((1, 1, 1), (8, 8), (3, 3), 4),      // nothing but border
-    same((1, 17, 33), (32, 64), (3, 3), 32), // one row and one column beyond tiles
-    same((1, 21, 50), (72, 16), (3, 3), 8),  // a slab that is one eighth full
+    same((1, 1, 1), (8, 8), (3, 3), 4),      // only border
+    same((1, 17, 33), (32, 64), (3, 3), 32), // tiles, one row and one column
+    same((1, 21, 50), (72, 16), (3, 3), 8),  // a slab with one eighth of its channels
     same((1, 39, 45), (128, 128), (3, 3), 32),
-    same((1, 24, 19), (128, 3), (3, 3), 3), // the way out
+    same((1, 24, 19), (128, 3), (3, 3), 3), // the last layer
 ];
 
 /// With and without residual and statistics of the result.
@@ -246,11 +246,11 @@ fn norm_conv(ops: &dyn Device, case: &ConvCase, seed: u64) -> Result<()> {
     let (gain, shift) = (values.take(spec.c_in), values.take(spec.c_in));
     let read = || Ok(ConvData { weight: gain.clone(), bias: shift.clone() });
     let norm = ops.norm_weights(if spec.c_in == 72 { 9 } else { 8 }, 1e-6, spec.c_in, &read)?;
-    let picture = |values: &mut Values, channels| clip(ops, case.input, channels, values);
-    let x = ConvOutput { tensor: picture(values, spec.c_in)?, stats: None };
+    let image = |values: &mut Values, channels| clip(ops, case.input, channels, values);
+    let x = ConvOutput { tensor: image(values, spec.c_in)?, stats: None };
     ops.norm_conv(x, &norm, &conv, Epilogue { residual: None, groups: Some(case.groups) })?;
-    let epilogue = Epilogue { residual: Some(picture(values, spec.c_out)?), groups: None };
-    ops.norm_conv(ConvOutput { tensor: picture(values, spec.c_in)?, stats: None }, &norm, &conv, epilogue)?;
+    let epilogue = Epilogue { residual: Some(image(values, spec.c_out)?), groups: None };
+    ops.norm_conv(ConvOutput { tensor: image(values, spec.c_in)?, stats: None }, &norm, &conv, epilogue)?;
     Ok(())
 }
 
@@ -260,7 +260,7 @@ const LINEAR: &[(usize, usize, usize)] = &[
     (7, 5, 33),
     (130, 64, 192),
     (57, 96, 16),
-    (300, 328, 520), // tiles of rows and columns, none of them whole
+    (300, 328, 520), // partial tiles of rows and columns
     (1, 64, 256),
 ];
 
@@ -271,7 +271,7 @@ fn linear(ops: &dyn Device, &(rows, d_in, d_out): &(usize, usize, usize), seed: 
     let linear = ops.linear_weights(LinearSpec::floats(d_in, d_out), &|| Ok(data().into()))?;
     let x = ops.upload(Shape::from([rows, d_in]), &values.take(rows * d_in))?;
     ops.linear(&x, &linear, None)?;
-    // By way of the host, and back twice.
+    // With prefetched weights, twice.
     let offloaded = offload(ops, &linear)?;
     for _ in 0..2 {
         ops.linear(&x, &prefetch(ops, &offloaded)?, None)?;
@@ -287,14 +287,14 @@ const ATTENTION: &[(usize, usize, &[usize])] = &[
     (1, 32, &[35, 35]),
     (2, 48, &[3, 57, 1]),
     (1, 96, &[600]),                              // more keys than a block
-    (3, 384, &[59, 63, 60, 61, 58, 64, 120, 59]), // windows of a transformer: many, short, uneven
+    (3, 384, &[59, 63, 60, 61, 58, 64, 120, 59]), // windows of a transformer: many, short, of different lengths
     (1, 128, &[530, 2, 1]),
-    (2, 256, &[129, 64, 300]), // blocks of queries and keys, whole and not
+    (2, 256, &[129, 64, 300]), // whole and partial blocks of queries and keys
 ];
 
 fn attention(ops: &dyn Device, &(heads, width, lengths): &(usize, usize, &[usize]), seed: u64) -> Result<()> {
     let tokens: usize = lengths.iter().sum();
-    // Large scores: the softmax must not overflow, and one key must be able to win.
+    // Large scores: the softmax must not overflow, and one key may get all the weight.
     let qkv: Vec<f32> = Values::new(400 + seed).take(tokens * 3 * width).iter().map(|v| 6.0 * v).collect();
     let qkv = ops.upload(Shape::from([tokens, 3 * width]), &qkv)?;
     ops.attention(&qkv, heads, lengths)?;

@@ -7,11 +7,11 @@ use crate::shape::DType;
 use crate::timing::Timing;
 use crate::transfer::Transfer;
 
-/// A device: it computes ([`Ops`]), moves memory ([`Residency`]), copies from and to the caller ([`Transfer`]) and measures
-/// ([`Timing`]). Networks are written against `&dyn Device`.
+/// A device: it computes ([`Ops`]), moves memory ([`Residency`]), copies from and to the caller ([`Transfer`]) and
+/// measures ([`Timing`]). Networks are written against `&dyn Device`.
 ///
-/// No method of the five traits has a default body. A device that wraps another forwards with [`crate::forward!`], and a
-/// method that is neither forwarded nor written does not compile.
+/// No method of the five traits has a default body. A device that wraps another forwards with [`crate::forward!`], and
+/// a method that is neither forwarded nor written does not compile.
 pub trait Device: Ops + Residency + Transfer + Timing {
     /// Name for reports, such as `cpu avx512, 8 threads`.
     fn name(&self) -> String;

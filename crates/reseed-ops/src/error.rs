@@ -1,70 +1,70 @@
 use crate::precision::Precision;
 use crate::shape::{DType, Shape};
 
-/// What can go wrong on a device that is not a bug of ours.
+/// A failure of a device that is not a bug.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The device has no memory left for a tensor.
     #[error(
-        "{device}: {op} needs {} MiB for {shape} and could not get them; use shorter slices (--slice) or tiles (--tile)",
+        "{device}: out of memory: {op} needs {} MiB for {shape}; use shorter slices or tiles",
         bytes.div_ceil(1 << 20)
     )]
     OutOfMemory {
-        /// The op that asked.
+        /// The op that allocates.
         op: &'static str,
         /// Name of the device.
         device: String,
-        /// What was to be allocated.
+        /// Shape of the tensor.
         shape: Shape,
-        /// Its size.
+        /// Bytes of the tensor.
         bytes: usize,
     },
-    /// The host has no memory left for what waits outside a device.
+    /// The host has no pinned memory left for offloaded tensors and weights.
     #[error(
-        "{device}: the host has not {} MiB more for what waits outside the card; give the card more (--max-vram) or use tiles (--tile)",
+        "{device}: out of pinned host memory: {} MiB needed; allow the device more memory, or use tiles",
         bytes.div_ceil(1 << 20)
     )]
     HostMemory {
         /// Name of the device.
         device: String,
-        /// What was to be allocated.
+        /// Bytes of the allocation.
         bytes: usize,
     },
-    /// `RESEED_CPU` holds a word that is not a level.
-    #[error("RESEED_CPU={found}: the levels are {known}")]
+    /// `RESEED_CPU` does not name a level.
+    #[error("RESEED_CPU={found} is not a level; use one of {known}")]
     UnknownLevel {
-        /// What it holds.
+        /// Its value.
         found: String,
-        /// What it may hold.
+        /// The names of all levels.
         known: String,
     },
-    /// The thread pool could not be made.
+    /// The thread pool did not start.
     #[error("could not start {threads} threads: {reason}")]
     Threads {
-        /// How many were asked for.
+        /// Number of threads.
         threads: usize,
-        /// The system's words.
+        /// The message of the system.
         reason: String,
     },
-    /// There is no device of the kind that was asked for.
+    /// No device of the requested kind is available.
     #[error("{reason}")]
     NoDevice {
-        /// What was found instead, and what to do.
+        /// Why not, and what to do.
         reason: String,
     },
-    /// The driver of a device refused.
+    /// A call of the driver failed.
     #[error("{device}: {what} failed: {code}")]
     Device {
         /// Name of the device.
         device: String,
-        /// What was asked of it.
+        /// The call.
         what: String,
-        /// The driver's words.
+        /// The message of the driver.
         code: String,
     },
-    /// Values left the range of the device's type: statistics of them are not finite.
-    #[error("values left the range of {dtype}; use --dtype bf16")]
+    /// Values overflowed the device's type: their statistics are not finite.
+    #[error("values overflow {dtype}; use bf16")]
     OutOfRange {
         /// The type.
         dtype: DType,

@@ -1,8 +1,9 @@
-//! Tensors, the op vocabulary of the Reseed engine ([`Ops`]), and the device that is always there ([`CpuOps`]).
+//! Tensors, the device contract of the Reseed engine ([`Device`]), and the definition of every op
+//! ([`reference`](mod@reference)).
 //!
-//! Models are written against [`Ops`] and run on whatever implements it. Beside the CPU there are devices that compute
-//! nothing of their own: [`TraceOps`] counts memory and arithmetic, [`CheckOps`] runs two devices and names the first
-//! op that disagrees, [`ProfileOps`] times another device. This crate knows no model, no video and no CUDA.
+//! Networks are written against [`Device`]. Three devices of this crate compute nothing themselves: [`TraceOps`] counts
+//! memory and arithmetic, [`CheckOps`] runs two devices and reports every op whose results disagree, [`ProfileOps`]
+//! times another device. [`conformance`] tests a device. This crate knows no model, no video and no concrete device.
 //!
 //! ```
 //! use reseed_cpu::CpuOps;
@@ -45,7 +46,7 @@ mod weights;
 
 pub use arena::Arena;
 pub use ceiling::Ceiling;
-pub use check::{CheckOps, Disagreement, Report, relative_error};
+pub use check::{CheckOps, Disagreement, Element, Report, allowed, relative_error};
 pub use cost::Cost;
 pub use device::Device;
 pub use error::{Error, Result};

@@ -1,20 +1,21 @@
-//! `upscale_conv` (1x1x1), the shuffle and `conv` (3x3x3) are linear in a row, so each output phase is one small
-//! convolution on the low-resolution grid. Along a doubled axis the three high-resolution taps of a phase fall on two
-//! low-resolution positions; the products of kernels that meet at one position are summed, once, at load.
+//! Merges the convolutions of an upsampler. `upscale_conv` (1x1x1), the shuffle and `conv` (3x3x3) are linear, so that
+//! each output phase is one small convolution on the low-resolution grid. Along a doubled axis the three
+//! high-resolution taps of a phase read two low-resolution positions; the kernels of taps that read the same position
+//! are summed once, at load.
 
 use rayon::prelude::*;
 
 use crate::weights::{BORDER_CLASSES, ConvData, Merged, UpsampleData, UpsampleSpec};
 
-/// Where a high-resolution tap of an output phase reads: low-resolution tap and sub-position within that pixel.
+/// The low-resolution tap and the sub-position within that pixel that a high-resolution tap of an output phase reads.
 /// `tap` counts from -1 in space; `phase + tap` is the high-resolution position, in pixels of the doubled axis.
-fn fall(phase: usize, tap: isize) -> (usize, usize) {
+fn low_tap(phase: usize, tap: isize) -> (usize, usize) {
     let high = phase as isize + tap;
     ((high.div_euclid(2) + 1) as usize - phase, high.rem_euclid(2) as usize)
 }
 
-/// The same in time, where a kernel ends at the current frame: taps 0, 1, 2 stand at -2, -1, 0.
-fn fall_in_time(spec: &UpsampleSpec, phase: usize, tap: usize) -> (usize, usize) {
+/// The same in time, where a kernel ends at the current frame: taps 0, 1, 2 read frames -2, -1, 0.
+fn low_frame_tap(spec: &UpsampleSpec, phase: usize, tap: usize) -> (usize, usize) {
     if !spec.time {
         return (tap, 0);
     }
@@ -28,9 +29,9 @@ pub struct Term {
     pub phase: usize,
     /// Tap of the 3x3x3 kernel.
     pub tap: usize,
-    /// Output of `upscale_conv`: (row, column, time), as the checkpoint packs it.
+    /// Sub-position in the output of `upscale_conv`: (row, column, time), in the order of the checkpoint.
     pub sub: usize,
-    /// The same when the previous frame is the clip's first, of which only one high-resolution frame exists.
+    /// The sub-position if the previous frame is the clip's first, which has only one high-resolution frame.
     pub sub_after_first: usize,
     /// Low-resolution tap.
     pub to: usize,
@@ -44,9 +45,9 @@ pub fn terms(spec: &UpsampleSpec) -> Vec<Term> {
         let (pz, py, px) = (phase / 4, phase / 2 % 2, phase % 2);
         for tap in 0..27 {
             let (dt, dy, dx) = (tap / 9, tap / 3 % 3, tap % 3);
-            let (tt, sz) = fall_in_time(spec, pz, dt);
-            let (ty, sy) = fall(py, dy as isize - 1);
-            let (tx, sx) = fall(px, dx as isize - 1);
+            let (tt, sz) = low_frame_tap(spec, pz, dt);
+            let (ty, sy) = low_tap(py, dy as isize - 1);
+            let (tx, sx) = low_tap(px, dx as isize - 1);
             let sub = |sz| (sy * 2 + sx) * z_count + sz;
             let first = if spec.time && tt == 0 { 0 } else { sz };
             let to = (tt * 2 + ty) * 2 + tx;
@@ -59,7 +60,7 @@ pub fn terms(spec: &UpsampleSpec) -> Vec<Term> {
 /// A `[m, k]` times B `[k, n]` in f32 on the host; the last argument is n.
 pub type HostMatmul = fn(&[f32], &[f32], usize) -> Vec<f32>;
 
-/// Merges an upsampler's two convolutions, in f32.
+/// Merges the two convolutions of an upsampler, in f32.
 pub fn merge(spec: &UpsampleSpec, data: &UpsampleData, matmul: HostMatmul) -> Merged {
     check(spec, data);
     let (c, subs, taps) = (spec.channels, spec.phases(), spec.taps_t() * 4);
@@ -83,7 +84,7 @@ pub fn merge(spec: &UpsampleSpec, data: &UpsampleData, matmul: HostMatmul) -> Me
     Merged { kernels, after_first, bias: bias(spec, data, matmul) }
 }
 
-/// The merged bias alone.
+/// Only the merged bias.
 pub fn bias(spec: &UpsampleSpec, data: &UpsampleData, matmul: HostMatmul) -> Vec<f32> {
     let mut bias = Bias::new(spec, &data.conv);
     for tap in 0..27 {
@@ -95,7 +96,7 @@ pub fn bias(spec: &UpsampleSpec, data: &UpsampleData, matmul: HostMatmul) -> Vec
     bias.values
 }
 
-/// Stops where sizes are not those of the layer.
+/// Panics if the sizes of the data do not match the layer.
 pub fn check(spec: &UpsampleSpec, data: &UpsampleData) {
     let (c, subs) = (spec.channels, spec.phases());
     let sizes = |data: &ConvData| (data.weight.len(), data.bias.len());
@@ -113,8 +114,8 @@ fn add_strided(to: &mut [f32], step: usize, at: usize, from: &[f32]) {
     to.par_chunks_exact_mut(step).zip(from).for_each(|(to, from)| to[at] += from);
 }
 
-/// The bias of each kind of output pixel. `upscale_conv`'s bias is absent from the zero padding, so that pixels on the
-/// border, whose kernel sticks out, miss some of it.
+/// The bias of each kind of output pixel. The zero padding has no bias of `upscale_conv`, so that pixels at the border,
+/// whose kernels reach the padding, have a smaller sum.
 struct Bias<'a> {
     spec: &'a UpsampleSpec,
     values: Vec<f32>,
@@ -127,7 +128,7 @@ impl<'a> Bias<'a> {
         Bias { spec, values: conv.bias.repeat(kinds) }
     }
 
-    /// Adds what kernel tap `tap` makes of each sub-position's bias.
+    /// Adds the product of kernel tap `tap` and the bias of each sub-position.
     fn add(&mut self, tap: usize, shifts: &[Vec<f32>]) {
         let (spec, c) = (self.spec, self.spec.channels);
         let (dt, dy, dx) = (tap / 9, tap / 3 % 3, tap % 3);
@@ -138,7 +139,7 @@ impl<'a> Bias<'a> {
                 kind / (BORDER_CLASSES * BORDER_CLASSES) / spec.frames(),
             );
             let (Some(sy), Some(sx)) = (sub_of_class(row, dy), sub_of_class(column, dx)) else { continue };
-            let (tt, sz) = fall_in_time(spec, z, dt);
+            let (tt, sz) = low_frame_tap(spec, z, dt);
             let sz = if moment > 0 && tt == 0 { 0 } else { sz };
             let shift = &shifts[(sy * 2 + sx) * spec.frames() + sz];
             to.iter_mut().zip(shift).for_each(|(to, shift)| *to += shift);
@@ -146,11 +147,11 @@ impl<'a> Bias<'a> {
     }
 }
 
-/// Sub-position that tap 0, 1 or 2 of a border class reads, or nothing outside the plane.
+/// Sub-position that tap 0, 1 or 2 of a border class reads, or `None` outside the plane.
 fn sub_of_class(class: usize, tap: usize) -> Option<usize> {
     let phase = class / 2;
     let outside = (class == 0 && tap == 0) || (class == 3 && tap == 2);
-    (!outside).then(|| fall(phase, tap as isize - 1).1)
+    (!outside).then(|| low_tap(phase, tap as isize - 1).1)
 }
 
 #[cfg(test)]
@@ -218,7 +219,7 @@ mod tests {
                 let (z, moment) = (frame % spec.frames(), frame / spec.frames());
                 let shift = |tap: usize, o: usize| {
                     let (sy, sx) = (sub_of_class(row, tap / 3 % 3)?, sub_of_class(column, tap % 3)?);
-                    let (tt, sz) = fall_in_time(spec, z, tap / 9);
+                    let (tt, sz) = low_frame_tap(spec, z, tap / 9);
                     let sub = (sy * 2 + sx) * spec.frames() + if moment > 0 && tt == 0 { 0 } else { sz };
                     Some(
                         (0..c).map(|m| kernel(tap, o, m) * f64::from(self.data.upscale.bias[sub * c + m])).sum::<f64>(),

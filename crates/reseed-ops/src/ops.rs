@@ -15,15 +15,16 @@ use crate::weights::{
 /// * Tensors are dense `[T, H, W, C]`, or tokens `[N, D]`, of the device's type. Statistics are f32.
 /// * The formula defines the result. A device may sum in any order and may fuse, fold and transform; it conforms when
 ///   [`crate::conformance`] finds no element outside the derived bound.
-/// * The result is a new tensor, or uses the memory of an operand that is passed by value and that nothing else refers to.
+/// * The result is a new tensor, or uses the memory of an operand that is passed by value and that nothing else refers
+///   to.
 /// * Ops may return before the result is computed. Ops of one device run in the order of the calls.
 /// * A wrong shape is a bug of the caller and panics. An error is a failure of the device, such as exhausted memory.
 pub trait Ops: Send + Sync {
     /// Packs the kernels of a convolution.
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv>;
 
-    /// Packs a linear layer. A device may keep a quantized matrix as it is stored, or convert it to floats; the result of
-    /// [`Ops::linear`] is the same. [`Linear::spec`] of the result says which.
+    /// Packs a linear layer. A device may keep a quantized matrix as it is stored, or convert it to floats; the result
+    /// of [`Ops::linear`] is the same. [`Linear::spec`] of the result says which.
     fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear>;
 
     /// Packs the gain (`weight`) and shift (`bias`) of a norm.
@@ -41,10 +42,12 @@ pub trait Ops: Send + Sync {
     /// Packs rotary positions.
     fn rotary(&self, data: &RotaryData) -> Result<Rotary>;
 
-    /// y\[t\] = Σ w\[dt,dy,dx\] · x\[t·s+dt-(kt-1), …\] + b (+ residual), zero outside the plane, `cache` before the slice.
+    /// y\[t\] = Σ w\[dt,dy,dx\] · x\[t·s+dt-(kt-1), …\] + b (+ residual), zero outside the plane, `cache` before the
+    /// slice.
     fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput>;
 
-    /// [`Ops::conv`] of [`Ops::group_norm`] with SiLU, for an image: one frame that starts its clip and leaves no cache.
+    /// [`Ops::conv`] of [`Ops::group_norm`] with SiLU, for an image: one frame that starts its clip and leaves no
+    /// cache.
     fn norm_conv(&self, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput>;
 
     /// Doubles the plane (and the frames) by one convolution on the low-resolution grid; see [`crate::Merged`].
@@ -56,8 +59,8 @@ pub trait Ops: Send + Sync {
         groups: Option<usize>,
     ) -> Result<ConvOutput>;
 
-    /// The last `frames` frames of `cache` followed by `x`. Without a cache the first frame of `x` is repeated in front.
-    /// Where `x` is offloaded, so are `cache` and the result, and nothing is copied between host and device.
+    /// The last `frames` frames of `cache` followed by `x`. Without a cache the first frame of `x` is repeated in
+    /// front. Where `x` is offloaded, so are `cache` and the result, and nothing is copied between host and device.
     fn tail(&self, cache: Option<Tensor>, x: Tensor, frames: usize) -> Result<Tensor>;
 
     /// y = act((x - mean) / sqrt(var + eps) · gain + shift), mean and variance per frame and group.
@@ -66,7 +69,8 @@ pub trait Ops: Send + Sync {
     /// y = x Wᵀ + b (+ residual) over the last dimension.
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor>;
 
-    /// softmax(q kᵀ / √d) v within each of the consecutive sequences of `lengths` tokens; `qkv` is `[N, 3 · heads · d]`.
+    /// softmax(q kᵀ / √d) v within each of the consecutive sequences of `lengths` tokens; `qkv` is `[N, 3 · heads ·
+    /// d]`.
     fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor>;
 
     /// y = x / sqrt(mean(x²) + eps) · gain + shift over the last dimension.
@@ -82,8 +86,8 @@ pub trait Ops: Send + Sync {
     fn gelu(&self, x: Tensor) -> Result<Tensor>;
 
     /// The tokens of both streams, numbered consecutively, in the order of `rows`. q and k of every head are divided by
-    /// sqrt(mean(x²) + eps), multiplied by their gain and rotated by `rotary`, which numbers the tokens of the result; v is
-    /// copied.
+    /// sqrt(mean(x²) + eps), multiplied by their gain and rotated by `rotary`, which numbers the tokens of the result;
+    /// v is copied.
     fn qk_norm_rope(&self, streams: [Qkv; 2], rows: &Rows, rotary: &Rotary, eps: f32) -> Result<Tensor>;
 
     /// Row i of the result is the mean of the i-th `rows.per` rows; a single row is copied.

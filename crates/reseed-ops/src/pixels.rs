@@ -1,4 +1,4 @@
-//! Pictures as they are stored: codes of 8 or 16 bits, of which zero is black and the largest white.
+//! Frames as stored: codes of 8 or 16 bits; zero is black and the largest code is white.
 
 /// Bits of a code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub trait Code: bytemuck::Pod + Into<f32> + Send + Sync {
     /// White.
     const MAX: f32;
 
-    /// Drops what is behind the point of a number that the type holds.
+    /// The integer part of a value in the range of the type.
     fn truncate(value: f32) -> Self;
 
     /// 2c / max - 1: the quotient is rounded to f32, and so is the difference.
@@ -33,8 +33,8 @@ pub trait Code: bytemuck::Pod + Into<f32> + Send + Sync {
         2.0 * self.into() / Self::MAX - 1.0
     }
 
-    /// The code nearest to (y + 1) / 2 · max, where y is kept from -1 to 1 and what is no number is -1. The sum and the
-    /// product are rounded to f32; half a code is rounded up.
+    /// The code nearest to (y + 1) / 2 · max, with y clamped from -1 to 1 and NaN as -1. The sum and the product are
+    /// rounded to f32; half a code is rounded up.
     #[inline(always)]
     fn nearest(y: f32) -> Self {
         let y = if y > -1.0 { y.min(1.0) } else { -1.0 };
@@ -60,7 +60,7 @@ impl Code for u16 {
     }
 }
 
-/// Codes of pictures `[T, H, W, C]`, in the order of a tensor's values.
+/// Codes of frames `[T, H, W, C]`, in the order of a tensor's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pixels {
     /// Of 8 bits.
@@ -84,7 +84,7 @@ impl Pixels {
         }
     }
 
-    /// How many codes there are.
+    /// Number of codes.
     pub fn len(&self) -> usize {
         match self {
             Pixels::U8(codes) => codes.len(),
@@ -92,12 +92,12 @@ impl Pixels {
         }
     }
 
-    /// Whether there are none.
+    /// Whether it holds no codes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Makes `len` codes of `depth` of them, with anything in them; memory is used again where it can be.
+    /// Resizes to `len` codes of `depth` with unspecified contents; reuses the memory where possible.
     pub fn reset(&mut self, depth: Depth, len: usize) {
         match (&mut *self, depth) {
             (Pixels::U8(codes), Depth::Eight) => codes.resize(len, 0),
@@ -107,7 +107,7 @@ impl Pixels {
         }
     }
 
-    /// The codes as they lie in memory.
+    /// The codes as bytes in memory order.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Pixels::U8(codes) => codes,
@@ -115,7 +115,7 @@ impl Pixels {
         }
     }
 
-    /// The same for writing.
+    /// The codes as writable bytes.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Pixels::U8(codes) => codes,
@@ -123,7 +123,7 @@ impl Pixels {
         }
     }
 
-    /// What the codes stand for, from -1 to 1.
+    /// The values of the codes, from -1 to 1.
     pub fn values(&self) -> Vec<f32> {
         match self {
             Pixels::U8(codes) => codes.iter().map(|code| code.value()).collect(),
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_comes_back() {
+    fn every_code_survives_a_round_trip() {
         let all = [Pixels::U8((0..=u8::MAX).collect()), Pixels::U16((0..=u16::MAX).collect())];
         for codes in all {
             let values = codes.values();
@@ -155,14 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_is_black_or_white_and_halves_go_up() {
+    fn values_out_of_range_are_black_or_white_and_halves_round_up() {
         let values = [f32::NEG_INFINITY, -1.5, f32::NAN, -0.0, 1.0 + f32::EPSILON, f32::INFINITY];
         assert_eq!(Pixels::nearest(&values, Depth::Eight), Pixels::U8(vec![0, 0, 0, 128, 255, 255]));
         assert_eq!(Pixels::nearest(&values, Depth::Sixteen), Pixels::U16(vec![0, 0, 0, 32768, 65535, 65535]));
     }
 
     #[test]
-    fn memory_is_used_again() {
+    fn memory_is_reused() {
         let mut pixels = Pixels::U16(vec![7; 100]);
         let before = pixels.bytes().as_ptr();
         pixels.reset(Depth::Sixteen, 99);

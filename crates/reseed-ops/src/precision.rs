@@ -1,15 +1,15 @@
-//! How a device multiplies: the type of its activations, and what products round their operands to.
+//! The type of activations, and the type of the operands of products.
 
 use std::fmt;
 
 use crate::shape::DType;
 
-/// How a device multiplies. Sums are f32 in all of them.
+/// The arithmetic of a device. Sums are f32 in all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Precision {
     /// f32 throughout.
     F32,
-    /// Activations and weights are f32; products of large sums see 11 significant bits of them.
+    /// Activations and weights are f32; large matrix products round them to 11 significant bits.
     Tf32,
     /// f16 throughout.
     F16,

@@ -1,9 +1,9 @@
-//! Matrices in fewer bits than anything computes with. What they stand for is defined here; devices that keep them so
-//! widen them next to their use and round to their own type once.
+//! Quantized matrices. The formats are defined here. A device that keeps a matrix quantized dequantizes it next to its
+//! use and rounds to its own type once.
 
 use half::f16;
 
-/// How the numbers of a matrix are stored.
+/// Format of a quantized matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quant {
     /// Blocks of 32: a scale in f16, 32 signed bytes.
@@ -15,7 +15,7 @@ pub enum Quant {
 }
 
 impl Quant {
-    /// Every one.
+    /// All formats.
     pub const ALL: [Quant; 3] = [Quant::Q8_0, Quant::Q4K, Quant::E4m3];
 
     /// Values of a block and its bytes.
@@ -53,17 +53,17 @@ impl Quant {
 pub enum Numbers {
     /// As floats.
     Floats(Vec<f32>),
-    /// As they are stored.
+    /// Quantized.
     Quant(Quant, Vec<u8>),
 }
 
 impl Numbers {
-    /// Nothing yet, to be stored like this.
+    /// No numbers, in this format.
     pub fn empty(quant: Option<Quant>) -> Numbers {
         quant.map_or(Numbers::Floats(Vec::new()), |quant| Numbers::Quant(quant, Vec::new()))
     }
 
-    /// How they are stored, if not as floats.
+    /// Their quantization, if any.
     pub fn quant(&self) -> Option<Quant> {
         match self {
             Numbers::Floats(_) => None,
@@ -71,12 +71,12 @@ impl Numbers {
         }
     }
 
-    /// Puts rows below its own, stored as those are.
-    pub fn append(&mut self, below: Numbers) {
-        match (self, below) {
+    /// Appends rows of the same format.
+    pub fn append(&mut self, rows: Numbers) {
+        match (self, rows) {
             (Numbers::Floats(all), Numbers::Floats(more)) => all.extend(more),
             (Numbers::Quant(quant, all), Numbers::Quant(other, more)) if *quant == other => all.extend(more),
-            (all, below) => panic!("rows of {:?} below rows of {:?}", below.quant(), all.quant()),
+            (all, rows) => panic!("rows of {:?} appended to rows of {:?}", rows.quant(), all.quant()),
         }
     }
 
@@ -111,8 +111,7 @@ fn q4_k(block: &[u8], values: &mut Vec<f32>) {
     }
 }
 
-/// Scale and minimum of sub-block `j`: the first four stand in bytes of their own, the top bits of which belong to the
-/// last four.
+/// Scale and minimum of sub-block `j`: the first four have their own bytes, whose top bits belong to the last four.
 fn six_bits(b: &[u8], j: usize) -> (u8, u8) {
     match j {
         0..4 => (b[j] & 63, b[j + 4] & 63),
@@ -120,7 +119,7 @@ fn six_bits(b: &[u8], j: usize) -> (u8, u8) {
     }
 }
 
-/// The value of an e4m3 byte; 0x7F and 0xFF are no numbers.
+/// The value of an e4m3 byte; 0x7F and 0xFF are NaN.
 fn e4m3(byte: u8) -> f32 {
     let sign = if byte & 0x80 == 0 { 1.0 } else { -1.0 };
     let (exponent, mantissa) = (i32::from(byte >> 3 & 15), f32::from(byte & 7));
@@ -136,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_is_the_number_it_should_be() {
+    fn e4m3_bytes_have_the_values_of_the_format() {
         let known =
             [(0x00, 0.0), (0x01, 0.001953125), (0x07, 0.013671875), (0x08, 0.015625), (0x38, 1.0), (0x3F, 1.875)];
         let more = [(0x40, 2.0), (0x7E, 448.0), (0xB8, -1.0), (0xFE, -448.0), (0x31, 0.5625), (0x5B, 22.0)];
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_below_are_those_that_were_there() {
+    fn appended_rows_follow() {
         let block = |scale: f32, q: u8| [&f16::from_f32(scale).to_le_bytes()[..], &[q; 32]].concat();
         let mut all = Numbers::empty(Some(Quant::Q8_0));
         all.append(Numbers::Quant(Quant::Q8_0, block(0.5, 3)));

@@ -1,7 +1,6 @@
 //! The definition of every op: plain loops in double precision, written to be read.
 //!
-//! The CPU device runs these at its reference level and rounds each result once, so their own error is no part of
-//! any tolerance.
+//! The CPU device runs these at its reference level and rounds each result once.
 
 mod tokens;
 
@@ -39,9 +38,9 @@ impl Clip {
         Some(&self.data[at..at + self.channels])
     }
 
-    /// Frame `t` of the cache followed by this clip, `t` counted from this clip's first frame. Before all that, the
-    /// clip's first frame.
-    fn frame_or_past<'a>(&'a self, cache: Option<&'a Clip>, t: isize) -> (&'a Clip, usize) {
+    /// Frame `t` of this clip, counted from its first frame. Frames before it come from the cache; without a cache they
+    /// are copies of the first frame.
+    fn frame_or_cached<'a>(&'a self, cache: Option<&'a Clip>, t: isize) -> (&'a Clip, usize) {
         match cache {
             Some(cache) if t < 0 => (cache, (cache.thw.t as isize + t) as usize),
             _ => (self, t.max(0) as usize),
@@ -72,7 +71,7 @@ fn product(a: usize, b: usize, c: usize) -> impl Iterator<Item = (usize, usize, 
     (0..a).flat_map(move |i| (0..b).flat_map(move |j| (0..c).map(move |k| (i, j, k))))
 }
 
-/// Causal convolution; `weight` as [`taps_first`] makes it.
+/// Causal convolution; `weight` in the order of [`taps_first`].
 pub fn conv(cache: Option<&Clip>, x: &Clip, spec: &ConvSpec, weight: &[f64], bias: &[f64]) -> Clip {
     let ConvSpec { taps, stride, c_in, c_out, .. } = *spec;
     let head = if cache.is_none() { taps.t - 1 } else { spec.cached_frames() } as isize;
@@ -84,7 +83,7 @@ pub fn conv(cache: Option<&Clip>, x: &Clip, spec: &ConvSpec, weight: &[f64], bia
         for (column, acc) in out.chunks_exact_mut(c_out).enumerate() {
             acc.copy_from_slice(bias);
             for (dt, dy, dx) in product(taps.t, taps.h, taps.w) {
-                let (clip, frame) = x.frame_or_past(cache, (t * stride.t + dt) as isize - head);
+                let (clip, frame) = x.frame_or_cached(cache, (t * stride.t + dt) as isize - head);
                 let (py, px) = ((row * stride.h + dy) as isize - pad, (column * stride.w + dx) as isize - pad);
                 if let Some(pixel) = clip.pixel(frame, py, px) {
                     let tap = (dt * taps.h + dy) * taps.w + dx;
@@ -96,7 +95,7 @@ pub fn conv(cache: Option<&Clip>, x: &Clip, spec: &ConvSpec, weight: &[f64], bia
     y
 }
 
-/// Merged upsampler weights, each phase as [`taps_first`] makes it.
+/// Merged upsampler weights, each phase in the order of [`taps_first`].
 pub struct UpsampleWeights {
     /// Per phase: `[t, 2, 2, c, c]`.
     pub kernels: Vec<Vec<f64>>,
@@ -106,7 +105,7 @@ pub struct UpsampleWeights {
     pub bias: Vec<f64>,
 }
 
-/// Composite upsampling; `after_first` says that the cache holds the clip's first frame alone.
+/// Merged upsampling; with `after_first` the cache holds only the clip's first frame.
 pub fn upsample(
     cache: Option<&Clip>,
     after_first: bool,
@@ -119,17 +118,17 @@ pub fn upsample(
     let Thw { h, w, .. } = y.thw;
     y.data.par_chunks_mut(w * c).enumerate().for_each(|(line, out)| {
         let (t, row) = (line / h, line % h);
-        let (k, z, moment) = low_frame(spec, t, starts, after_first);
+        let (k, z, position) = low_frame(spec, t, starts, after_first);
         for (column, acc) in out.chunks_exact_mut(c).enumerate() {
             let phase = (z * 2 + row % 2) * 2 + column % 2;
             let class = border_class(row, h) * BORDER_CLASSES + border_class(column, w);
-            let bias = (moment as usize * spec.frames() + z) * BORDER_CLASSES * BORDER_CLASSES + class;
+            let bias = (position as usize * spec.frames() + z) * BORDER_CLASSES * BORDER_CLASSES + class;
             acc.copy_from_slice(&weights.bias[bias * c..][..c]);
             for (dt, dy, dx) in product(taps_t, 2, 2) {
-                let (clip, frame) = x.frame_or_past(cache, k as isize + dt as isize + 1 - taps_t as isize);
+                let (clip, frame) = x.frame_or_cached(cache, k as isize + dt as isize + 1 - taps_t as isize);
                 let (i, j) = (row / 2 + dy + row % 2, column / 2 + dx + column % 2);
                 if let Some(pixel) = clip.pixel(frame, i as isize - 1, j as isize - 1) {
-                    let previous = spec.time && dt == 0 && moment != ClipPosition::Later;
+                    let previous = spec.time && dt == 0 && position != ClipPosition::Later;
                     let kernel = if previous { &weights.after_first[phase] } else { &weights.kernels[phase] };
                     let tap = (dt * 2 + dy) * 2 + dx;
                     accumulate(acc, pixel, &kernel[tap * c * c..][..c * c]);
@@ -140,7 +139,7 @@ pub fn upsample(
     y
 }
 
-/// Low-resolution frame, time phase and moment of output frame `t` of a slice.
+/// Low-resolution frame, time phase and clip position of output frame `t` of a slice.
 pub fn low_frame(spec: &UpsampleSpec, t: usize, starts: bool, after_first: bool) -> (usize, usize, ClipPosition) {
     if !spec.time {
         return (t, 0, ClipPosition::Later);

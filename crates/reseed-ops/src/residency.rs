@@ -8,17 +8,18 @@ use crate::weights::{Conv, Linear, Upsample};
 ///
 /// Copies run beside the ops. [`offload`] and [`prefetch`] are the typed forms of the two methods.
 pub trait Residency: Send + Sync {
-    /// A copy of the payload in host memory. The source may be dropped at once: its memory is reused only when the copy has
-    /// read it, so keeping the source alive for a while spares the next owner of its memory the wait.
+    /// A copy of the payload in host memory. The source may be dropped at once: its memory is reused only when the copy
+    /// has read it, so keeping the source alive for a while spares the next owner of its memory the wait.
     ///
-    /// Offloaded tensors can be prefetched and downloaded. [`crate::Ops::tail`] accepts them, and [`crate::Ops::conv`] and
-    /// [`crate::Ops::upsample`] accept them as temporal caches. Offloaded weights can only be prefetched.
+    /// Offloaded tensors can be prefetched and downloaded. [`crate::Ops::tail`] accepts them, and [`crate::Ops::conv`]
+    /// and [`crate::Ops::upsample`] accept them as temporal caches. Offloaded weights can only be prefetched.
     ///
     /// A device that computes in host memory returns the payload unchanged.
     fn offload(&self, payload: Payload) -> Result<Payload>;
 
-    /// A copy of an offloaded payload in device memory. The first op that reads it waits for the copy. Prefetched weights
-    /// use the memory of tensors, until they are dropped. Weights that are not offloaded are returned unchanged.
+    /// A copy of an offloaded payload in device memory. The first op that reads it waits for the copy. Prefetched
+    /// weights use the memory of tensors, until they are dropped. Weights that are not offloaded are returned
+    /// unchanged.
     fn prefetch(&self, payload: Payload) -> Result<Payload>;
 
     /// Allocates that many bytes for tensors and workspace at once, where the device manages its own memory.

@@ -1,4 +1,4 @@
-//! Sizes with names. Axes have one order everywhere: time, rows, columns, channels.
+//! Sizes with names. Axes have one order: time, rows, columns, channels.
 
 use std::fmt;
 
@@ -22,7 +22,8 @@ impl DType {
         }
     }
 
-    /// Coder the distance from 1 to the next larger number: the largest relative error of one rounding.
+    /// Unit roundoff, half of the distance from 1 to the next larger number: the largest relative error of one
+    /// rounding.
     pub fn rounding(self) -> f32 {
         match self {
             DType::F32 => f32::EPSILON / 2.0,

@@ -1,4 +1,4 @@
-//! A tensor is a shape over a piece of device memory. It never holds strides; cloning shares the memory.
+//! A tensor is a shape over device memory. It has no strides. Cloning shares the memory.
 
 use std::any::Any;
 use std::fmt;
@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use crate::shape::{DType, Shape, Thw};
 
-/// Memory that a device gave out. Only that device knows what is inside.
+/// Memory of a device. Only that device knows what it holds.
 pub trait Storage: Any + Send + Sync {
+    /// Bytes of the memory; tensors and views must fit.
+    fn bytes(&self) -> usize;
     /// For the device's downcast.
     fn as_any(&self) -> &dyn Any;
     /// For the device's downcast when it is the only owner.
@@ -24,9 +26,16 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor over the whole of `storage`; called by devices.
+    /// A tensor from the start of `storage`; called by devices. Panics if the storage is too small.
     pub fn new(shape: impl Into<Shape>, dtype: DType, storage: Arc<dyn Storage>) -> Tensor {
-        Tensor { shape: shape.into(), dtype, offset: 0, storage }
+        Tensor { shape: shape.into(), dtype, offset: 0, storage }.within_storage()
+    }
+
+    fn within_storage(self) -> Tensor {
+        let (count, room) = (self.shape.count(), self.storage.bytes() / self.dtype.bytes());
+        let end = self.offset.checked_add(count);
+        assert!(end.is_some_and(|end| end <= room), "{self:?} at {} leaves a storage of {room} elements", self.offset);
+        self
     }
 
     /// Dimensions.
@@ -39,7 +48,7 @@ impl Tensor {
         self.dtype
     }
 
-    /// Elements before the first one in the storage.
+    /// Elements of the storage before the first element.
     pub fn offset(&self) -> usize {
         self.offset
     }
@@ -72,19 +81,16 @@ impl Tensor {
         self.count() / self.channels().max(1)
     }
 
-    /// Frames `start .. start + frames` of a clip, sharing its memory.
+    /// Frames `start .. start + frames` of a clip, sharing its memory. Panics if the clip has fewer.
     pub fn frames(&self, start: usize, frames: usize) -> Tensor {
         let thw = self.thw();
-        assert!(start + frames <= thw.t, "frames {start}..{} of a clip of {}", start + frames, thw.t);
+        let end = start.checked_add(frames);
+        assert!(end.is_some_and(|end| end <= thw.t), "{frames} frames from {start} of a clip of {}", thw.t);
         let c = self.channels();
-        Tensor {
-            shape: Shape::clip(Thw { t: frames, ..thw }, c),
-            offset: self.offset + start * thw.h * thw.w * c,
-            ..self.clone()
-        }
+        self.view(Shape::clip(Thw { t: frames, ..thw }, c), self.offset + start * thw.h * thw.w * c)
     }
 
-    /// The same elements under another shape.
+    /// The same elements with another shape. Panics if the number of elements differs.
     pub fn reshape(mut self, shape: impl Into<Shape>) -> Tensor {
         let shape = shape.into();
         assert_eq!(self.count(), shape.count(), "reshape {} to {shape}", self.shape);
@@ -92,9 +98,9 @@ impl Tensor {
         self
     }
 
-    /// Another piece of the same storage; called by devices that are made of other devices.
+    /// Other elements of the same storage, `offset` elements from its start. Panics if they leave the storage.
     pub fn view(&self, shape: Shape, offset: usize) -> Tensor {
-        Tensor { shape, offset, ..self.clone() }
+        Tensor { shape, offset, ..self.clone() }.within_storage()
     }
 
     /// The storage as device type `S`; a tensor of another device is a bug.
@@ -122,5 +128,59 @@ impl Tensor {
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.dtype, self.shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bytes(usize);
+
+    impl Storage for Bytes {
+        fn bytes(&self) -> usize {
+            self.0
+        }
+        fn as_any(&self) -> &dyn Any {
+            self
+        }
+        fn as_any_mut(&mut self) -> &mut dyn Any {
+            self
+        }
+    }
+
+    fn tensor(bytes: usize) -> Tensor {
+        Tensor::new([2, 3, 5, 7], DType::F16, Arc::new(Bytes(bytes)))
+    }
+
+    #[test]
+    fn a_tensor_that_fits_and_its_views_are_accepted() {
+        let x = tensor(420);
+        assert_eq!((x.frames(1, 1).offset(), x.frames(1, 1).count()), (105, 105));
+        assert_eq!(x.view(Shape::from([10]), 200).reshape([2, 5]).count(), 10);
+    }
+
+    #[test]
+    #[should_panic(expected = "leaves a storage of 209 elements")]
+    fn a_tensor_that_does_not_fit_panics() {
+        tensor(419);
+    }
+
+    #[test]
+    #[should_panic(expected = "leaves a storage of 210 elements")]
+    fn a_view_beyond_the_storage_panics() {
+        tensor(420).view(Shape::from([10]), 201);
+    }
+
+    #[test]
+    #[should_panic(expected = "2 frames from 1 of a clip of 2")]
+    fn frames_beyond_the_clip_panic() {
+        tensor(420).frames(1, 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "reshape")]
+    fn another_number_of_elements_panics() {
+        tensor(420).reshape([211]);
     }
 }

@@ -1,4 +1,4 @@
-//! Weights as devices hold them: what the layer is, in the open, and a packed form that only its device reads.
+//! Weights on devices: a public description of the layer, and a packed form that only its device reads.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub type Packed = Arc<dyn Any + Send + Sync>;
 /// Reads the host values of a layer; devices that compute nothing never call it.
 pub type Read<'a, T> = &'a dyn Fn() -> Result<T>;
 
-/// Shape of a causal convolution. Time is never padded: what comes before a slice is its cache.
+/// Shape of a causal convolution. Time is never padded: the temporal cache precedes the slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvSpec {
     /// Channels of the input.
@@ -37,17 +37,17 @@ impl ConvSpec {
         ConvSpec { c_in, c_out, taps, stride: Thw::new(1, 1, 1), pad_before: pad, pad_after: pad }
     }
 
-    /// Numbers of its kernels.
+    /// Number of weights.
     pub fn weights(&self) -> usize {
         self.taps.count() * self.c_in * self.c_out
     }
 
-    /// Frames that the next slice will want to see.
+    /// Frames that the temporal cache holds for the next slice.
     pub fn cached_frames(&self) -> usize {
         self.taps.t - self.stride.t.min(self.taps.t)
     }
 
-    /// Extent of the output for `input` frames, with the whole cache of `taps.t - stride.t` frames or at a clip's start.
+    /// Extent of the output, with a temporal cache of [`ConvSpec::cached_frames`] frames or at the start of a clip.
     pub fn output(&self, input: Thw, starts: bool) -> Thw {
         let head = if starts { self.taps.t - 1 } else { self.cached_frames() };
         let pad = self.pad_before + self.pad_after;
@@ -62,8 +62,8 @@ impl ConvSpec {
         }
     }
 
-    /// How many leading taps read the clip's first frame at output frame `t` of a clip that starts here.
-    /// They cost one tap after their kernels are summed.
+    /// Number of leading taps that read the clip's first frame at output frame `t` of a clip that starts here.
+    /// They cost as much as one tap when their kernels are summed first.
     pub fn folded(&self, t: usize) -> usize {
         self.taps.t.saturating_sub(t * self.stride.t).max(1)
     }
@@ -86,14 +86,14 @@ pub struct Conv {
     pub packed: Packed,
 }
 
-/// Shape of a linear layer, and how its matrix is stored.
+/// Shape of a linear layer, and the format of its matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinearSpec {
     /// Columns of the input.
     pub d_in: usize,
     /// Columns of the output.
     pub d_out: usize,
-    /// How the matrix is stored, if not as floats.
+    /// Quantization of the matrix, if any.
     pub quant: Option<Quant>,
 }
 
@@ -103,7 +103,7 @@ impl LinearSpec {
         LinearSpec { d_in, d_out, quant: None }
     }
 
-    /// Bytes of the matrix where floats take `float` bytes.
+    /// Bytes of the matrix if floats have `float` bytes.
     pub fn bytes(&self, float: usize) -> usize {
         let count = self.d_in * self.d_out;
         self.quant.map_or(count * float, |quant| quant.bytes(count))
@@ -112,14 +112,14 @@ impl LinearSpec {
 
 /// Matrix `[d_out, d_in]` and bias `[d_out]` of a linear layer on the host.
 pub struct LinearData {
-    /// Row-major, stored as the layer's [`LinearSpec`] says.
+    /// Row-major, in the format of the layer's [`LinearSpec`].
     pub weight: Numbers,
     /// One number per output column.
     pub bias: Vec<f32>,
 }
 
 impl LinearData {
-    /// The same with a matrix of floats.
+    /// Converts the matrix to floats.
     pub fn floats(self) -> ConvData {
         ConvData { weight: self.weight.floats(), bias: self.bias }
     }
@@ -135,16 +135,16 @@ impl From<ConvData> for LinearData {
 /// A matrix and a bias on a device: y = x Wᵀ + b.
 #[derive(Clone)]
 pub struct Linear {
-    /// Its shape, and how the device keeps the matrix.
+    /// Its shape, and the format of the matrix on the device.
     pub spec: LinearSpec,
     /// The device's own form.
     pub packed: Packed,
 }
 
-/// Numbers in f32 on a device: one for each channel, say.
+/// Numbers in f32 on a device, such as one for each channel.
 #[derive(Clone)]
 pub struct Vector {
-    /// How many.
+    /// Number of values.
     pub len: usize,
     /// The device's own form.
     pub packed: Packed,
@@ -188,7 +188,7 @@ impl UpsampleSpec {
         4 * self.frames()
     }
 
-    /// Numbers of its kernels, those behind a clip's first frame included.
+    /// Number of weights, with those for the clip's second frame.
     pub fn weights(&self) -> usize {
         let taps = self.taps_t() * if self.time { 2 } else { 1 };
         self.phases() * taps * 4 * self.channels * self.channels
@@ -199,16 +199,16 @@ impl UpsampleSpec {
         self.taps_t() - 1
     }
 
-    /// Extent of the output. A clip's first frame stands for one frame, not two.
+    /// Extent of the output. The clip's first frame becomes one frame, not two.
     pub fn output(&self, input: Thw, starts: bool) -> Thw {
         let dropped = usize::from(self.time && starts);
         Thw { t: input.t * self.frames() - dropped, h: input.h * 2, w: input.w * 2 }
     }
 }
 
-/// The two convolutions of an upsampler on the host, as the checkpoint holds them; [`crate::merge()`] makes one of them.
+/// The two convolutions of an upsampler on the host, as the checkpoint stores them; [`crate::merge()`] merges them.
 pub struct UpsampleData {
-    /// 1x1x1, `[sub, c, c]`: subs are (row, column, time) within a low-resolution pixel.
+    /// 1x1x1, `[sub, c, c]`: sub-positions are (row, column, time) within a low-resolution pixel.
     pub upscale: ConvData,
     /// 3x3x3 on the shuffled result.
     pub conv: ConvData,
@@ -223,8 +223,8 @@ pub struct Merged {
     pub kernels: Vec<f32>,
     /// `[phase, c_out, c_in, 2, 2]`: the tap of the previous frame when that is the clip's first; empty without time.
     pub after_first: Vec<f32>,
-    /// `[moment, z, row class, column class, c]`; moments are (later, second, start) with time, else (later).
-    /// Classes: first, interior of phase 0, interior of phase 1, last; the plane's border sees fewer taps.
+    /// `[position, z, row class, column class, c]`; positions are (later, second, start) with time, else (later).
+    /// Classes: first, interior of phase 0, interior of phase 1, last; fewer taps are inside the plane at its border.
     pub bias: Vec<f32>,
 }
 
@@ -240,10 +240,10 @@ pub fn border_class(i: usize, n: usize) -> usize {
     }
 }
 
-/// Where in a clip an upsampler's output frame stands; selects its bias.
+/// Position of an upsampler's output frame in its clip; selects its bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClipPosition {
-    /// Both low-resolution frames are cache the first.
+    /// Both low-resolution frames follow the clip's first.
     Later = 0,
     /// The previous low-resolution frame is the clip's first.
     Second = 1,

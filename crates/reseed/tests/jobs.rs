@@ -12,7 +12,7 @@ use reseed_testing::pipeline::job::{MemorySource, TinyVae, identity, memory_sink
 
 const SIZE: Size = Size { h: 18, w: 26 };
 
-/// A frame of a shot: another picture for every shot, a little light for every frame.
+/// A frame of a shot: its content depends on the shot, its brightness on the frame.
 fn frame(shot: usize, i: usize) -> Frame {
     let value = |k: usize| {
         let (x, y) = ((k / 3 % SIZE.w) as f32, (k / 3 / SIZE.w) as f32);
@@ -91,8 +91,8 @@ fn every_batch_of_a_shape_starts_from_the_same_noise() {
 /// Places that hold a batch.
 const STAGES: usize = 8;
 
-/// Frames that a job of any length may hold: the shot detector's one, the batcher's, those of one batch in each channel and
-/// in each stage behind it, the joiner's two, and the finished ones.
+/// Frames that a job of any length may hold: the shot detector's one, the batcher's, those of one batch in each channel
+/// and in each stage behind it, the joiner's two, and the finished ones.
 #[test]
 fn long_clips_take_no_more_memory_than_short_ones() {
     let networks = TinyVae::new();
@@ -201,8 +201,8 @@ fn slices_and_longer_ones_give_the_same_frames() {
     assert!(!far, "slices change the result");
 }
 
-/// A job without networks, sizes and colours leaves frames as they are; batches that share frames compute with them, and find
-/// the same.
+/// A job without networks, sizes and colours leaves frames as they are; batches that share frames compute with them,
+/// and find the same.
 #[test]
 fn frames_that_nothing_changes_come_out_as_they_went_in() {
     let run = |overlap: usize, depth: Depth, frames: &[Frame]| {

@@ -141,17 +141,17 @@ impl Memory {
 }
 
 impl BatchStore for Memory {
-    fn put(&self, batch: usize, pictures: &[f32], last: bool) {
+    fn put(&self, batch: usize, frames: &[f32], last: bool) {
         let mut kept = self.0.lock().unwrap();
         let (all, whole) = kept.entry(batch).or_default();
         assert!(!*whole, "batch {batch} is made once");
-        all.extend_from_slice(pictures);
+        all.extend_from_slice(frames);
         *whole = last;
     }
 
     fn get(&self, batch: usize) -> Option<Vec<f32>> {
         let kept = self.0.lock().unwrap();
-        kept.get(&batch).filter(|(_, whole)| *whole).map(|(pictures, _)| pictures.clone())
+        kept.get(&batch).filter(|(_, whole)| *whole).map(|(frames, _)| frames.clone())
     }
 
     fn put_latent(&self, turn: Turn, _: usize, _: &[f32]) {
@@ -187,7 +187,7 @@ fn what_was_made_is_kept_before_the_next_batch_begins() {
         let batches = report.unwrap().batches;
         for point in checkpoints.0 {
             for made in point.batches..=batches {
-                let kept = |(batch, pictures): (&usize, &(Vec<f32>, bool))| (*batch, pictures.clone());
+                let kept = |(batch, frames): (&usize, &(Vec<f32>, bool))| (*batch, frames.clone());
                 let left = memory.0.lock().unwrap().range(point.batches..made).map(kept).collect();
                 let left = Memory(Mutex::new(left));
                 let (written, again) = (point.frames, AtomicUsize::new(0));

@@ -61,7 +61,7 @@ fn rates(cpu: &CpuOps, args: &ConvBenchArgs) -> Result<Vec<f64>> {
     let weight: Vec<f32> = values("weight", 27 * c * c).iter().map(|v| v * scale).collect();
     let conv = cpu.conv_weights(spec, &|| Ok(ConvData { weight: weight.clone(), bias: vec![0.0; c] }))?;
     let clip = |name: &str, thw: Thw| cpu.upload(Shape::clip(thw, c), &values(name, thw.count() * c));
-    let (cache, x) = (clip("past", Thw { t: 2, ..frames })?, clip("x", frames)?);
+    let (cache, x) = (clip("cache", Thw { t: 2, ..frames })?, clip("x", frames)?);
     let groups = if c.is_multiple_of(32) { Some(32) } else { None };
     let once = |_| -> Result<f64> {
         let start = Instant::now();

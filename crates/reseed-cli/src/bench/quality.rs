@@ -70,7 +70,7 @@ impl Table {
             let (mean, moving, method) = (Figures::mean(each), *kind == "clips", method_name(*method, model));
             if as_json {
                 let line =
-                    json!({"event": "quality", "kind": kind, "case": case, "method": method, "pictures": each.len()});
+                    json!({"event": "quality", "kind": kind, "case": case, "method": method, "frames": each.len()});
                 say!("{}", merged(line, figures_json(&mean, moving)));
                 continue;
             }

@@ -122,6 +122,6 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     fn the_error_for_an_unknown_level_lists_the_known_ones() {
         let error = Level::parse("sse9").unwrap_err().to_string();
-        assert_eq!(error, "RESEED_CPU=sse9: the levels are reference, portable, avx2, avx512, amx");
+        assert_eq!(error, "RESEED_CPU=sse9 is not a level; use one of reference, portable, avx2, avx512, amx");
     }
 }

@@ -81,6 +81,9 @@ impl Drop for PooledBuffer {
 }
 
 impl Storage for PooledBuffer {
+    fn bytes(&self) -> usize {
+        self.block().size()
+    }
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -18,6 +18,9 @@ use crate::stream::Stream;
 pub struct Offloaded(Vec<Arc<Pinned>>);
 
 impl Storage for Offloaded {
+    fn bytes(&self) -> usize {
+        self.0.iter().map(|frame| frame.len()).sum()
+    }
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -55,8 +55,8 @@ impl Decoder {
         Ok(Decoder { config, stem, mid, levels, head, slots, offloaded })
     }
 
-    /// All levels and the head. The last `levels` levels run over `at_once` frames at a time. An upsampler in front of them
-    /// computes the frames of one part at a time, so that its whole output never exists.
+    /// All levels and the head. The last `levels` levels run over `at_once` frames at a time. An upsampler in front of
+    /// them computes the frames of one part at a time, so that its whole output never exists.
     fn steps(&self, at_once: usize, levels: usize) -> Vec<Step<'_>> {
         let doubled = (0..self.levels.len()).rfind(|&i| self.config.up_time(i)).unwrap_or(0);
         let whole = doubled.max(self.levels.len().saturating_sub(1 + levels));

@@ -17,8 +17,8 @@ pub struct State {
     pub(super) seen: Seen,
     ends: bool,
     pub(super) plan: CachePlan,
-    /// The input of the layer whose cache was offloaded last, if that cache is prefetched: its memory is not reused while the
-    /// copy reads it, so no op waits for the copy.
+    /// The input of the layer whose cache was offloaded last, if that cache is prefetched: its memory is not reused
+    /// while the copy reads it, so no op waits for the copy.
     leaving: Option<Tensor>,
     /// Slots of the layers that run again, over the next part of the slice, before the layers after them.
     pub(super) repeated: Range<usize>,
@@ -105,7 +105,8 @@ impl State {
         self.caches.values().map(|cache| cache.tensor().bytes()).sum()
     }
 
-    /// The cache of a layer that is about to run over `x` and caches `frames` frames. Starts the prefetches that are due.
+    /// The cache of a layer that is about to run over `x` and caches `frames` frames. Starts the prefetches that are
+    /// due.
     pub(crate) fn cache(
         &mut self,
         ops: &dyn Device,

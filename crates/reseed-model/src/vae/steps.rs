@@ -27,9 +27,9 @@ pub struct Step<'a> {
 }
 
 impl State {
-    /// Runs steps over a slice. Depth-first, a part of the slice passes all steps before the next part, which needs little
-    /// memory. Breadth-first, all parts pass a step with an offloaded cache before the next step, so that the cache is copied
-    /// once per slice.
+    /// Runs steps over a slice. Depth-first, a part of the slice passes all steps before the next part, which needs
+    /// little memory. Breadth-first, all parts pass a step with an offloaded cache before the next step, so that the
+    /// cache is copied once per slice.
     pub(crate) fn run(&mut self, ops: &dyn Device, steps: &[Step], x: ConvOutput) -> Result<ConvOutput> {
         let (mut parts, mut steps) = (vec![x], steps);
         while !steps.is_empty() {
@@ -40,8 +40,8 @@ impl State {
         parts.into_iter().map(Ok).reduce(|all, part| joined(ops, all?, part?)).expect("a slice has frames")
     }
 
-    /// The number of leading steps that each part passes before the next part. The output of a step that splits its input is
-    /// never collected: after an upsampler parts are largest.
+    /// The number of leading steps that each part passes before the next part. The output of a step that splits its
+    /// input is never collected: after an upsampler parts are largest.
     fn together(&self, steps: &[Step]) -> usize {
         let offloaded = |step: &Step| step.block.slots().any(|slot| self.plan.offloaded.contains(&slot));
         let collect =
@@ -91,8 +91,8 @@ impl State {
     }
 }
 
-/// A copy of frames that shares no memory with the others, so that layers may overwrite and free it. Statistics are few and
-/// stay shared.
+/// A copy of frames that shares no memory with the others, so that layers may overwrite and free it. Statistics are few
+/// and stay shared.
 fn copied(ops: &dyn Device, x: ConvOutput) -> Result<ConvOutput> {
     let frames = x.tensor.thw().t;
     Ok(ConvOutput { tensor: ops.tail(None, x.tensor, frames)?, stats: x.stats })

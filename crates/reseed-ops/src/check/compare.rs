@@ -1,100 +1,167 @@
-//! How far results may be apart.
+//! Compares two results, element by element and as a whole.
 
 use super::CheckOps;
-use super::disagreement::{Disagreement, relative_error, summation};
+use super::bound::{EPS, Rounding, independent};
+use super::disagreement::{Disagreement, Element, relative_error};
 use super::pair::Pair;
 use crate::error::Result;
-use crate::operands::ConvOutput;
+use crate::operands::{ConvOutput, Stats};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 impl CheckOps<'_> {
-    /// Compares the results of an op that sums `terms` products per value, and goes on with the reference's.
-    pub(super) fn compare(&self, op: &'static str, results: [Tensor; 2], terms: usize) -> Result<Tensor> {
-        let allowed = 2.0 * self.rounding(&results[0]) + summation(terms);
-        self.compare_within(op, results, allowed)
+    /// Roundings of results of the type of `y`.
+    pub(super) fn rounding(&self, y: &Tensor) -> Rounding {
+        Rounding::new(y.dtype(), self.device.precision())
+    }
+
+    /// Compares results and continues with the reference's. `bound` is the largest error of a correct device at an
+    /// element and its value. `terms` is the number of products per value.
+    pub(super) fn compare(
+        &self,
+        op: &'static str,
+        results: [Tensor; 2],
+        terms: usize,
+        bound: impl Fn(usize, f64) -> f64,
+    ) -> Result<Tensor> {
+        let rounding = f64::from(results[0].dtype().rounding().max(self.device.precision().rounding()));
+        self.compare_within(op, results, 2.0 * rounding + summation(terms), bound)
     }
 
     /// Compares results that must be equal.
     pub(super) fn exact(&self, op: &'static str, results: [Tensor; 2]) -> Result<Tensor> {
-        self.compare_within(op, results, 0.0)
+        self.compare_within(op, results, 0.0, |_, _| 0.0)
     }
 
-    /// The largest relative error of rounding a value, or an operand of it.
-    fn rounding(&self, result: &Tensor) -> f64 {
-        f64::from(result.dtype().rounding().max(self.device.precision().rounding()))
-    }
-
-    pub(super) fn compare_within(
+    fn compare_within(
         &self,
         op: &'static str,
         [reference, device]: [Tensor; 2],
-        allowed: f64,
+        whole: f64,
+        bound: impl Fn(usize, f64) -> f64,
     ) -> Result<Tensor> {
         assert_eq!(reference.shape(), device.shape(), "{op}: shapes on {}", self.device.name());
         let (a, b) = (self.reference.download(&reference)?, self.device.download(&device)?);
-        self.judge(op, reference.shape(), relative_error(&a, &b), allowed);
+        self.judge(op, reference.shape(), [&a, &b], whole, bound);
+        self.paired([reference, device], &a)
+    }
+
+    /// Both results, that of the device replaced by the reference's values.
+    fn paired(&self, [reference, device]: [Tensor; 2], values: &[f32]) -> Result<Tensor> {
         let device = match reference.dtype() == self.device.dtype() {
-            true => self.device.upload(device.shape(), &a)?,
+            true => self.device.upload(device.shape(), values)?,
+            // Statistics of a device with 16-bit activations cannot be uploaded.
             false => device,
         };
         Ok(Pair::tensor([reference, device], false))
     }
 
-    pub(super) fn judge(&self, op: &'static str, shape: Shape, error: f64, allowed: f64) {
+    /// Judges every element, and the norm of all differences: errors that are many and small do not leave the bound of
+    /// any element.
+    pub(super) fn judge(
+        &self,
+        op: &'static str,
+        shape: Shape,
+        [a, b]: [&[f32]; 2],
+        whole: f64,
+        bound: impl Fn(usize, f64) -> f64,
+    ) {
+        let mut worst: Option<(Element, f64, f64)> = None;
+        for (index, (&reference, &device)) in a.iter().zip(b).enumerate() {
+            if reference == device {
+                continue;
+            }
+            let (x, y) = (f64::from(reference), f64::from(device));
+            // Both devices may be off by the bound.
+            let (error, allowed) = ((x - y).abs(), 2.0 * bound(index, x.abs().max(y.abs())));
+            // What is not a number on one device alone is not within any bound.
+            let outside = if error.is_nan() { f64::INFINITY } else { error / allowed };
+            if outside > worst.map_or(1.0, |(_, error, allowed)| error / allowed) {
+                worst =
+                    Some((Element { index, reference, device }, if error.is_nan() { outside } else { error }, allowed));
+            }
+        }
+        let norm = relative_error(a, b);
+        match worst {
+            Some((element, error, allowed)) => self.record(op, shape, Some((Some(element), error, allowed))),
+            None if norm > whole => self.record(op, shape, Some((None, norm, whole))),
+            None => self.record(op, shape, None),
+        }
+    }
+
+    fn record(&self, op: &'static str, shape: Shape, found: Option<(Option<Element>, f64, f64)>) {
         let mut log = self.log();
         let (call, stage) = (log.calls, log.stage.clone());
         log.calls += 1;
-        let agreed = error <= allowed;
-        if !agreed {
-            let found = Disagreement { stage, op, call, shape, error, allowed };
+        if let Some((element, error, allowed)) = found {
+            let found = Disagreement { stage, op, call, shape, element, error, allowed };
             (self.report)(&found);
             log.found.push(found);
         }
     }
 
-    /// Compares a convolution's results; its kernels were rounded `apart` times on one device and not on the other.
-    pub(super) fn compare_summed(
+    /// Compares the results of a convolution.
+    pub(super) fn compare_output(
         &self,
         op: &'static str,
         [a, b]: [ConvOutput; 2],
         terms: usize,
-        apart: f64,
+        bound: impl Fn(usize, f64) -> f64,
     ) -> Result<ConvOutput> {
-        let pixels = a.tensor.count() / a.stats.as_ref().map_or(1, |s| s.count() / 2);
-        // Sums that differ in their last bits may round to neighbours; a mean of n values shows 1/√n of that.
-        let values = 4.0 * self.rounding(&a.tensor) / (pixels as f64).sqrt();
-        // With each of those roundings a weight moves by up to one, 1/√3 of that on average, and so at most does the
-        // channel's kernel; they are independent of each other. Its variance moves twice as far. All pixels of a channel
-        // move alike; only the channels of a group are independent of each other.
-        let groups = a.stats.as_ref().map_or(1, |s| s.shape().dims()[1]);
-        let channels = (a.tensor.channels() / groups) as f64;
-        let kernel = 2.0 * self.rounding(&a.tensor) * (apart / 3.0 / channels).sqrt();
-        let rounding = values + kernel;
-        let tensor = self.compare(op, [a.tensor, b.tensor], terms)?;
         let stats = match (a.stats, b.stats) {
-            (Some(a), Some(b)) => {
-                Some(self.compare_within("statistics", [a, b], rounding + summation(terms.max(pixels)))?)
-            }
+            (Some(reference), Some(device)) => Some(self.compare_stats(&b.tensor, [reference, device])?),
             (None, None) => None,
             _ => panic!("{op}: only one device returned statistics"),
         };
-        Ok(ConvOutput { tensor, stats })
+        Ok(ConvOutput { tensor: self.compare(op, [a.tensor, b.tensor], terms, bound)?, stats })
+    }
+
+    /// Judges the statistics of a device by its own values: those of the reference are statistics of other values.
+    ///
+    /// A device may take them before it rounds its values: n independent roundings of u |x| move a mean by 8 u √(Σx²) /
+    /// n at most, as [`independent`] has it, and the variance by twice as much for each unit of deviation. The squares
+    /// of these roundings add u² mean(x²). A device may sum in f32, and may subtract the square of the mean from the
+    /// mean of squares.
+    fn compare_stats(&self, y: &Tensor, [reference, device]: [Stats; 2]) -> Result<Stats> {
+        let (values, found) = (self.device.download(y)?, self.device.download(&device)?);
+        let groups = reference.shape().dims()[1];
+        let u = f64::from(y.dtype().rounding());
+        let (mut want, mut bounds) = (Vec::new(), Vec::new());
+        for group in grouped(&values, y.thw().t, y.channels(), groups) {
+            let n = group.len() as f64;
+            let mean_of = |f: &dyn Fn(f64) -> f64| group.iter().map(|&v| f(v)).sum::<f64>() / n;
+            let (mean, squares) = (mean_of(&|v| v), mean_of(&|v| v * v));
+            let variance = mean_of(&|v| (v - mean).powi(2));
+            let moved = mean_of(&|v| ((v - mean) * v).powi(2)).sqrt();
+            let (rounded, summed) = (u * 1f64.min(8.0 / n.sqrt()), independent(group.len()) * EPS);
+            want.extend([mean as f32, variance as f32]);
+            bounds.push(rounded * squares.sqrt() + summed * squares.sqrt());
+            bounds.push(2.0 * rounded * moved + u * u * squares + summed * (squares + variance));
+        }
+        self.judge("statistics", reference.shape(), [&want, &found], f64::INFINITY, |i, _| bounds[i]);
+        let values = self.reference.download(&reference)?;
+        self.paired([reference, device], &values)
     }
 }
 
-/// How often a kernel is rounded on one device and not on the other, at a clip's start or later.
-///
-/// A kernel that is summed over time is rounded once more. Rows in pairs: the device rounds U where the reference rounds g.
-/// Sums of two inputs are √2 as large as one, and U1 and U2 are √3/2 of g, so that a rounding of U counts as
-/// 2 (1 + 3/4 + 3/4) / 3 = 5/3 of g's. Inputs are rounded again as well, but differently for every pixel. In all that makes
-/// 1 + 2 · 5/3 roundings of operands at most, and 5/3 more at a clip's start, beside those of two outputs: √(8/3) < 2 of the
-/// largest, so that results agree as they do otherwise.
-pub(super) fn apart(pairs: bool, starts: bool) -> f64 {
-    match (pairs, starts) {
-        (false, false) => 0.0,
-        (false, true) => 1.0,
-        (true, false) => 1.0 + 5.0 / 3.0,
-        (true, true) => 1.0 + 2.0 * 5.0 / 3.0,
-    }
+/// The values of every frame and group of a clip.
+pub(super) fn grouped(
+    values: &[f32],
+    frames: usize,
+    channels: usize,
+    groups: usize,
+) -> impl Iterator<Item = Vec<f64>> + '_ {
+    let (frame, width) = (values.len() / frames, channels / groups);
+    values.chunks_exact(frame).flat_map(move |frame| {
+        (0..groups).map(move |group| {
+            let pixel = |pixel: &'_ [f32]| pixel[group * width..][..width].to_vec();
+            frame.chunks_exact(channels).flat_map(pixel).map(f64::from).collect()
+        })
+    })
+}
+
+/// Relative error of a sum of n terms in f32, of the norm of many such sums: it grows like √n, and four standard
+/// deviations are never reached by chance.
+fn summation(terms: usize) -> f64 {
+    4.0 * (terms as f64).sqrt() * f64::from(f32::EPSILON)
 }

@@ -1,10 +1,10 @@
-//! How far results are apart, and what is told of an op that disagrees.
+//! What is reported of an op that disagrees.
 
 use std::fmt;
 
 use crate::shape::Shape;
 
-/// An op whose results differ by more than rounding explains.
+/// An op whose results differ by more than a correct device may.
 #[derive(Clone, Debug)]
 pub struct Disagreement {
     /// Part of the network.
@@ -15,22 +15,39 @@ pub struct Disagreement {
     pub call: usize,
     /// Shape of its result.
     pub shape: Shape,
-    /// ‖a - b‖ / ‖a‖, infinite where one of them is not a number.
+    /// The element that is furthest outside the bound; none where all elements are inside and the norm is not.
+    pub element: Option<Element>,
+    /// |a - b| of the element, or ‖a - b‖ / ‖a‖.
     pub error: f64,
-    /// What rounding explains.
+    /// The bound of that.
     pub allowed: f64,
+}
+
+/// One element of a result on two devices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Element {
+    /// Its place in the result, row-major.
+    pub index: usize,
+    /// Its value on the reference.
+    pub reference: f32,
+    /// Its value on the device.
+    pub device: f32,
 }
 
 impl fmt::Display for Disagreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Disagreement { stage, op, call, shape, error, allowed } = self;
-        write!(f, "{stage}: {op} (call {call}, {shape}) differs by {error:.2e}, allowed {allowed:.2e}")
+        let Disagreement { stage, op, call, shape, element, error, allowed } = self;
+        write!(f, "{stage}: {op} (call {call}, {shape}) ")?;
+        match element {
+            Some(Element { index, reference, device }) => {
+                write!(
+                    f,
+                    "element {index} is {device:e}, not {reference:e}: differs by {error:.2e}, allowed {allowed:.2e}"
+                )
+            }
+            None => write!(f, "differs by {error:.2e} of its norm, allowed {allowed:.2e}"),
+        }
     }
-}
-
-/// Relative error of a sum of n terms in f32. It grows like √n; four standard deviations are never reached by chance.
-pub fn summation(terms: usize) -> f64 {
-    4.0 * (terms as f64).sqrt() * f64::from(f32::EPSILON)
 }
 
 /// ‖a - b‖ / ‖a‖, infinite where one of them is not finite and the other is.

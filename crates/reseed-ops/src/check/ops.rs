@@ -1,8 +1,9 @@
-//! Every op on both devices.
+//! Every op on both devices, with the bound of its elements.
 
 use super::CheckOps;
-use super::compare::apart;
-use super::pair::{Pair, pack};
+use super::bound::{EPS, exponential, independent, silu};
+use super::magnitude::{absolute, absolute_data, conv_magnitude, winograd};
+use super::pair::{Pair, magnitude, pack};
 use crate::error::Result;
 use crate::operands::{Activation, ConvOutput, Epilogue, Placement, Qkv, Stats, TemporalCache};
 use crate::ops::Ops;
@@ -12,34 +13,59 @@ use crate::weights::{
     Conv, ConvData, ConvSpec, Linear, LinearData, LinearSpec, Norm, Read, Upsample, UpsampleData, UpsampleSpec, Vector,
 };
 
+/// A linear layer without signs.
+struct LinearMagnitude {
+    linear: Linear,
+    bias: Vec<f32>,
+}
+
+/// Terms that follow a sum of products: bias, residual, and the sums of Winograd.
+const EPILOGUE: usize = 8;
+
+/// Taps of the 3x3x3 convolution in a merged upsampler.
+const MERGED_TAPS: usize = 27;
+
 impl Ops for CheckOps<'_> {
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
-        Ok(Conv { spec, packed: pack(self.both(|side| side.device.conv_weights(spec, read))?) })
+        let sides = self.both(|side| side.device.conv_weights(spec, read))?;
+        let magnitude = self.reference.conv_weights(spec, &|| Ok(conv_magnitude(&spec, read()?)))?;
+        Ok(Conv { spec, packed: pack(sides, magnitude) })
     }
 
     fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear> {
-        Ok(Linear { spec, packed: pack(self.both(|side| side.device.linear_weights(spec, read))?) })
+        let sides = self.both(|side| side.device.linear_weights(spec, read))?;
+        let data = absolute_data(read()?.floats());
+        let bias = data.bias.clone();
+        let copy = || Ok(ConvData { weight: data.weight.clone(), bias: data.bias.clone() }.into());
+        let linear = self.reference.linear_weights(LinearSpec::floats(spec.d_in, spec.d_out), &copy)?;
+        Ok(Linear { spec, packed: pack(sides, LinearMagnitude { linear, bias }) })
     }
 
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {
-        let packed = pack(self.both(|side| side.device.norm_weights(groups, eps, channels, read))?);
-        Ok(Norm { channels, groups, eps, packed })
+        let sides = self.both(|side| side.device.norm_weights(groups, eps, channels, read))?;
+        Ok(Norm { channels, groups, eps, packed: pack(sides, read()?) })
     }
 
     fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {
-        Ok(Upsample { spec, packed: pack(self.both(|side| side.device.upsample_weights(spec, read))?) })
+        let sides = self.both(|side| side.device.upsample_weights(spec, read))?;
+        let magnitude = self.reference.upsample_weights(spec, &|| {
+            let UpsampleData { upscale, conv } = read()?;
+            Ok(UpsampleData { upscale: absolute_data(upscale), conv: absolute_data(conv) })
+        })?;
+        Ok(Upsample { spec, packed: pack(sides, magnitude) })
     }
 
     fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector> {
-        Ok(Vector { len, packed: pack(self.both(|side| side.device.vector(len, read))?) })
+        let sides = self.both(|side| side.device.vector(len, read))?;
+        Ok(Vector { len, packed: pack(sides, absolute(&read()?)) })
     }
 
     fn rows(&self, per: usize, rows: &[u32]) -> Result<Rows> {
-        Ok(Rows::new(per, rows, pack(self.both(|side| side.device.rows(per, rows))?)))
+        Ok(Rows::new(per, rows, pack(self.both(|side| side.device.rows(per, rows))?, ())))
     }
 
     fn rotary(&self, data: &RotaryData) -> Result<Rotary> {
-        let packed = pack(self.both(|side| side.device.rotary(data))?);
+        let packed = pack(self.both(|side| side.device.rotary(data))?, ());
         Ok(Rotary { count: data.places.len(), frequencies: data.frequencies, packed })
     }
 
@@ -49,17 +75,35 @@ impl Ops for CheckOps<'_> {
             let cache = cache.with(frames.as_ref());
             side.device.conv(cache, &side.tensor(x), side.weights(&conv.packed), side.epilogue(&epilogue))
         })?;
-        self.compare_summed("conv", y, conv.spec.taps.count() * conv.spec.c_in, apart(true, cache.starts()))
+        let frames = cache.frames().map(|frames| self.absolute(frames)).transpose()?;
+        let sums = self.conv_sums(cache.with(frames.as_ref()), &self.absolute(x)?, conv, &epilogue)?;
+        let (rounding, terms) = (self.rounding(&y[0].tensor), conv_terms(&conv.spec));
+        let operands = operand_roundings(&conv.spec, cache.starts());
+        self.compare_output("conv", y, terms, |i, y| rounding.sum(y, terms, sums[i], operands))
     }
 
+    /// The convolution of h = silu(z), of which h may be off by dh: Σ |w| (c |h| + dh) with the factor c of the other
+    /// errors is c Σ |w| (|h| + dh / c).
     fn norm_conv(&self, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
         let y = self.both(|side| {
             let (norm, conv) = (side.weights(&norm.packed), side.weights(&conv.packed));
             side.device.norm_conv(side.output(&x), norm, conv, side.epilogue(&epilogue))
         })?;
-        self.compare_summed("norm_conv", y, conv.spec.taps.count() * conv.spec.c_in, apart(true, true))
+        let normalized = self.normalized(&x.tensor, x.stats.as_ref(), norm, magnitude(&norm.packed))?;
+        let (rounding, terms) = (self.rounding(&x.tensor), conv_terms(&conv.spec));
+        let operands = operand_roundings(&conv.spec, true);
+        let factor = rounding.sum(0.0, terms, 1.0, operands);
+        let h = |(i, &z): (usize, &f64)| {
+            let dh = rounding.silu(z, normalized.dz[i]) + rounding.result(silu(z));
+            (silu(z).abs() + dh / factor) as f32
+        };
+        let h: Vec<f32> = normalized.z.iter().enumerate().map(h).collect();
+        let h = self.reference.upload(x.tensor.shape(), &h)?;
+        let sums = self.conv_sums(TemporalCache::Start, &h, conv, &epilogue)?;
+        self.compare_output("norm_conv", y, terms, |i, y| rounding.sum(y, terms, sums[i], operands))
     }
 
+    /// Every device rounds the merged kernels itself, and those of a clip's first frames once more.
     fn upsample(
         &self,
         cache: TemporalCache,
@@ -69,10 +113,18 @@ impl Ops for CheckOps<'_> {
     ) -> Result<ConvOutput> {
         let y = self.both(|side| {
             let frames = side.optional(cache.frames());
-            side.device.upsample(cache.with(frames.as_ref()), &side.tensor(x), side.weights(&upsample.packed), groups)
+            let cache = cache.with(frames.as_ref());
+            side.device.upsample(cache, &side.tensor(x), side.weights(&upsample.packed), groups)
         })?;
-        let terms = upsample.spec.taps_t() * 4 * upsample.spec.channels;
-        self.compare_summed("upsample", y, terms, apart(false, cache.starts()))
+        let frames = cache.frames().map(|frames| self.absolute(frames)).transpose()?;
+        let (cache, x) = (cache.with(frames.as_ref()), self.absolute(x)?);
+        let sums = self.reference.upsample(cache, &x, magnitude(&upsample.packed), None)?;
+        let (sums, rounding) = (self.magnitudes(&sums.tensor)?, self.rounding(&y[0].tensor));
+        let UpsampleSpec { channels, .. } = upsample.spec;
+        let products = upsample.spec.taps_t() * 4 * channels;
+        let terms = products + MERGED_TAPS * channels + EPILOGUE;
+        let operands = if matches!(cache, TemporalCache::Frames(_)) { 1 } else { 2 };
+        self.compare_output("upsample", y, products, |i, y| rounding.sum(y, terms, sums[i], operands))
     }
 
     /// Offloaded frames are compared when they are prefetched.
@@ -82,46 +134,85 @@ impl Ops for CheckOps<'_> {
     }
 
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
-        let terms = x.count() / x.thw().t / norm.groups;
         let y = self.both(|side| {
             side.device.group_norm(side.tensor(&x), side.optional(stats.as_ref()), side.weights(&norm.packed), act)
         })?;
-        self.compare("group_norm", y, terms)
+        let normalized = self.normalized(&x, stats.as_ref(), norm, magnitude(&norm.packed))?;
+        let (rounding, terms) = (self.rounding(&x), x.count() / x.thw().t / norm.groups);
+        self.compare("group_norm", y, terms, |i, y| {
+            let error = match act {
+                Activation::None => normalized.dz[i],
+                Activation::Silu => rounding.silu(normalized.z[i], normalized.dz[i]),
+            };
+            error + rounding.result(y)
+        })
     }
 
+    /// A device may round the bias to its type.
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
         let y = self.both(|side| {
             side.device.linear(&side.tensor(x), side.weights(&linear.packed), side.optional(residual.as_ref()))
         })?;
-        self.compare("linear", y, linear.spec.d_in)
+        let weights: &LinearMagnitude = magnitude(&linear.packed);
+        let residual = residual.as_ref().map(|residual| self.absolute(residual)).transpose()?;
+        let sums = self.magnitudes(&self.reference.linear(&self.absolute(x)?, &weights.linear, residual)?)?;
+        let (rounding, terms) = (self.rounding(&y[0]), linear.spec.d_in + EPILOGUE);
+        self.compare("linear", y, linear.spec.d_in, |i, y| {
+            let bias = f64::from(weights.bias[i % weights.bias.len()]);
+            rounding.sum(y, terms, sums[i], 0) + rounding.operand * bias
+        })
     }
 
     fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {
-        let longest = lengths.iter().copied().max().unwrap_or(0);
-        let width = qkv.channels() / 3 / heads;
         let y = self.both(|side| side.device.attention(&side.tensor(qkv), heads, lengths))?;
-        self.compare("attention", y, longest + width)
+        let bounds = self.attention_bounds(qkv, heads, lengths, &y[0])?;
+        let rounding = self.rounding(&y[0]);
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let terms = longest + qkv.channels() / 3 / heads;
+        self.compare("attention", y, terms, |i, y| bounds[i] + rounding.result(y))
     }
 
+    /// The mean of squares is off by its summation, its root by half of that.
     fn rms_norm_modulate(&self, x: &Tensor, norm: &Norm) -> Result<Tensor> {
         let y = self.both(|side| side.device.rms_norm_modulate(&side.tensor(x), side.weights(&norm.packed)))?;
-        self.compare("rms_norm_modulate", y, norm.channels)
+        let (rounding, data): (_, &ConvData) = (self.rounding(x), magnitude(&norm.packed));
+        let relative = (0.5 * independent(norm.channels) + 8.0) * EPS;
+        self.compare("rms_norm_modulate", y, norm.channels, |i, y| {
+            let shift = f64::from(data.bias[i % norm.channels].abs());
+            relative * (y + 2.0 * shift) + rounding.result(y)
+        })
     }
 
     fn gated_add(&self, x: Tensor, h: &Tensor, gate: &Vector) -> Result<Tensor> {
         let y =
             self.both(|side| side.device.gated_add(side.tensor(&x), &side.tensor(h), side.weights(&gate.packed)))?;
-        self.compare("gated_add", y, 2)
+        let (rounding, gates): (_, &Vec<f32>) = (self.rounding(h), magnitude(&gate.packed));
+        let (xs, hs) = (self.values(&x)?, self.values(h)?);
+        self.compare("gated_add", y, 2, |i, y| {
+            let sum = f64::from(xs[i].abs()) + f64::from(gates[i % gates.len()]) * f64::from(hs[i].abs());
+            rounding.result(y) + 2.0 * EPS * sum
+        })
     }
 
     fn swiglu(&self, x: &Tensor) -> Result<Tensor> {
-        self.compare("swiglu", self.both(|side| side.device.swiglu(&side.tensor(x)))?, 2)
+        let y = self.both(|side| side.device.swiglu(&side.tensor(x)))?;
+        let (rounding, values, width) = (self.rounding(x), self.values(x)?, y[0].channels());
+        self.compare("swiglu", y, 2, |i, y| {
+            let gate = f64::from(values[i / width * 2 * width + i % width]);
+            y * exponential(gate) + rounding.result(y)
+        })
     }
 
+    /// y = x σ(t) with the logistic function σ. An error of t moves it by |x| |t| σ(t) σ(-t), which is at most ¼ |x|
+    /// for each unit of t's relative error, and so does one of the exponential; a device may also add one to a tangent.
     fn gelu(&self, x: Tensor) -> Result<Tensor> {
-        self.compare("gelu", self.both(|side| side.device.gelu(side.tensor(&x)))?, 2)
+        let y = self.both(|side| side.device.gelu(side.tensor(&x)))?;
+        let (rounding, values) = (self.rounding(&x), self.values(&x)?);
+        let bound = |i: usize, y: f64| 16.0 * EPS * f64::from(values[i].abs()) + rounding.result(y);
+        self.compare("gelu", y, 2, bound)
     }
 
+    /// A rotation keeps the length of a pair: both of its products are at most √2 of it together. Values are copied.
     fn qk_norm_rope(&self, streams: [Qkv; 2], rows: &Rows, rotary: &Rotary, eps: f32) -> Result<Tensor> {
         let y = self.both(|side| {
             let qkv = streams.map(|stream| side.tensor(stream.qkv));
@@ -133,21 +224,108 @@ impl Ops for CheckOps<'_> {
             let (rows, rotary) = (side.weights(&rows.packed), side.weights(&rotary.packed));
             side.device.qk_norm_rope([stream(0), stream(1)], rows, rotary, eps)
         })?;
-        self.compare("qk_norm_rope", y, streams[0].q_gain.len)
+        let (rounding, d, width) = (self.rounding(&y[0]), streams[0].q_gain.len, y[0].channels());
+        let values = self.reference.download(&y[0])?;
+        let relative = (0.5 * independent(d) + 8.0) * EPS * 2f64.sqrt();
+        self.compare("qk_norm_rope", y, d, |i, y| match i % width >= width / 3 * 2 {
+            true => 0.0,
+            false => relative * f64::from(values[i]).hypot(f64::from(values[i ^ 1])) + rounding.result(y),
+        })
     }
 
     fn gather_rows(&self, x: &Tensor, rows: &Rows) -> Result<Tensor> {
         let y = self.both(|side| side.device.gather_rows(&side.tensor(x), side.weights(&rows.packed)))?;
-        self.compare("gather_rows", y, rows.per)
+        if rows.per == 1 {
+            return self.exact("gather_rows", y);
+        }
+        let [packed, _] = self.both(|side| Ok(side.weights::<Rows>(&rows.packed).clone()))?;
+        let sums = self.magnitudes(&self.reference.gather_rows(&self.absolute(x)?, &packed)?)?;
+        let rounding = self.rounding(x);
+        self.compare("gather_rows", y, rows.per, |i, y| rounding.result(y) + (rows.per + 2) as f64 * EPS * sums[i])
     }
 
     fn axpby(&self, a: f32, x: &Tensor, b: f32, y: Tensor) -> Result<Tensor> {
         let result = self.both(|side| side.device.axpby(a, &side.tensor(x), b, side.tensor(&y)))?;
-        self.compare("axpby", result, 2)
+        let (rounding, xs, ys) = (self.rounding(x), self.values(x)?, self.values(&y)?);
+        self.compare("axpby", result, 2, |i, y| {
+            let sum = f64::from((a * xs[i]).abs()) + f64::from((b * ys[i]).abs());
+            rounding.result(y) + 2.0 * EPS * sum
+        })
     }
 
     fn blend_add(&self, canvas: Tensor, tile: &Tensor, at: &Placement) -> Result<Tensor> {
         let y = self.both(|side| side.device.blend_add(side.tensor(&canvas), &side.tensor(tile), at))?;
-        self.compare("blend_add", y, 2)
+        let sums = self.reference.blend_add(self.absolute(&canvas)?, &self.absolute(tile)?, at)?;
+        let (rounding, sums) = (self.rounding(tile), self.magnitudes(&sums)?);
+        self.compare("blend_add", y, 2, |i, y| rounding.result(y) + 3.0 * EPS * sums[i])
+    }
+}
+
+fn conv_terms(spec: &ConvSpec) -> usize {
+    spec.taps.count() * spec.c_in + EPILOGUE
+}
+
+/// Roundings of operands of a convolution that not all devices share.
+///
+/// Winograd rounds sums of inputs once and sums of weights once, and these sums are of weights that others round first:
+/// three. At a clip's start taps that read the same frame are summed: of weights that others round first, and then
+/// rounded, which is two beside none, and one beside Winograd's.
+fn operand_roundings(spec: &ConvSpec, starts: bool) -> usize {
+    match (winograd(spec), starts) {
+        (true, true) => 4,
+        (true, false) => 3,
+        (false, true) => 2,
+        (false, false) => 0,
+    }
+}
+
+impl CheckOps<'_> {
+    /// The convolution of magnitudes, on the reference.
+    fn conv_sums(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: &Epilogue) -> Result<Vec<f64>> {
+        let residual = epilogue.residual.as_ref().map(|residual| self.absolute(residual)).transpose()?;
+        let epilogue = Epilogue { residual, groups: None };
+        let sums = self.reference.conv(cache, x, magnitude(&conv.packed), epilogue)?;
+        self.magnitudes(&sums.tensor)
+    }
+
+    /// The errors of softmax(s) v before they are rounded.
+    ///
+    /// A score s = q·k / √d is off by at most ds = (d + 4) ε |q| |k| / √d, by the inequality of Cauchy and Schwarz. If
+    /// all scores of a row are off by at most ds, each weight p is off by at most (e^2ds - 1) p. An exponential of at
+    /// most 2 max|s| is off as [`exponential`] has it, in the weight and in their sum. Weights may be rounded to the
+    /// type of operands. All of these are relative to p, so that the result is off by as much of Σ p |v|.
+    fn attention_bounds(&self, qkv: &Tensor, heads: usize, lengths: &[usize], y: &Tensor) -> Result<Vec<f64>> {
+        let (mut values, width) = (self.values(qkv)?, qkv.channels() / 3);
+        let (d, rounding) = (width / heads, self.rounding(y));
+        let norm = |token: usize, part: usize, head: usize, values: &[f32]| {
+            let part = &values[(token * 3 + part) * width + head * d..][..d];
+            part.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt()
+        };
+        let (mut relative, mut start) = (Vec::with_capacity(y.count()), 0);
+        for &n in lengths {
+            let keys: Vec<f64> = (0..heads)
+                .map(|head| (start..start + n).map(|j| norm(j, 1, head, &values)).fold(0.0, f64::max))
+                .collect();
+            for token in start..start + n {
+                for (head, key) in keys.iter().enumerate() {
+                    let score = norm(token, 0, head, &values) * key / (d as f64).sqrt();
+                    let ds = (d + 4) as f64 * EPS * score;
+                    let weights = 2.0 * exponential(2.0 * score) + 2.0 * (n + 4) as f64 * EPS;
+                    let rounded = rounding.operand * if rounding.rounds_operands { 2.0 } else { 1.0 };
+                    relative.extend(std::iter::repeat_n((2.0 * ds).exp_m1() + weights + rounded, d));
+                }
+            }
+            start += n;
+        }
+        for token in values.chunks_exact_mut(3 * width) {
+            token[2 * width..].iter_mut().for_each(|v| *v = v.abs());
+        }
+        let most = values.iter().fold(0f32, |most, v| most.max(v.abs()));
+        let qkv = self.reference.upload(qkv.shape(), &values)?;
+        let sums = self.magnitudes(&self.reference.attention(&qkv, heads, lengths)?)?;
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        // Weights below the smallest normal number of the operands' type.
+        let small = longest as f64 * rounding.result(0.0) * f64::from(most);
+        Ok(sums.iter().zip(relative).map(|(sum, relative)| 1.01 * relative * sum + small).collect())
     }
 }

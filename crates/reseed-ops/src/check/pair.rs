@@ -23,6 +23,9 @@ impl Pair {
 }
 
 impl Storage for Pair {
+    fn bytes(&self) -> usize {
+        self.sides[0].bytes()
+    }
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -31,11 +34,31 @@ impl Storage for Pair {
     }
 }
 
-/// Weights on the reference and on the device.
-struct PackedPair<T>([T; 2]);
+/// Weights on the reference and on the device, and their magnitudes for the bound.
+struct PackedPair {
+    sides: [Packed; 2],
+    magnitude: Packed,
+}
 
-pub fn pack<T: Send + Sync + 'static>(sides: [T; 2]) -> Packed {
-    Arc::new(PackedPair(sides))
+pub fn pack<T: Send + Sync + 'static>(sides: [T; 2], magnitude: impl Send + Sync + 'static) -> Packed {
+    let [reference, device] = sides;
+    Arc::new(PackedPair { sides: [Arc::new(reference), Arc::new(device)], magnitude: Arc::new(magnitude) })
+}
+
+/// The same weights after `run` on both devices, with the same magnitudes.
+pub fn repack<T: Send + Sync + 'static>(packed: &Packed, sides: [T; 2]) -> Packed {
+    let [reference, device] = sides;
+    let magnitude = pair(packed).magnitude.clone();
+    Arc::new(PackedPair { sides: [Arc::new(reference), Arc::new(device)], magnitude })
+}
+
+fn pair(packed: &Packed) -> &PackedPair {
+    packed.downcast_ref().expect("weights must stay on the device that packed them")
+}
+
+/// The magnitudes of weights.
+pub fn magnitude<M: 'static>(packed: &Packed) -> &M {
+    pair(packed).magnitude.downcast_ref().expect("magnitudes keep their type")
 }
 
 /// One of the two devices, and its part of every operand.
@@ -48,7 +71,8 @@ pub struct Side<'a> {
 
 impl Side<'_> {
     pub fn tensor(self, x: &Tensor) -> Tensor {
-        x.storage::<Pair>().sides[self.index].view(x.shape(), x.offset())
+        let side = &x.storage::<Pair>().sides[self.index];
+        side.view(x.shape(), side.offset() + x.offset())
     }
 
     pub fn optional(self, x: Option<&Tensor>) -> Option<Tensor> {
@@ -64,8 +88,7 @@ impl Side<'_> {
     }
 
     pub fn weights<T: 'static>(self, packed: &Packed) -> &T {
-        let pair: &PackedPair<T> = packed.downcast_ref().expect("weights must stay on the device that packed them");
-        &pair.0[self.index]
+        pair(packed).sides[self.index].downcast_ref().expect("weights keep their type")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Pictures in and out, every code of both depths among them.
+//! Uploads and downloads of pixels, with every code of both depths.
 
 use super::Values;
 use crate::check::Disagreement;
@@ -9,22 +9,22 @@ use crate::shape::{Shape, Thw};
 
 pub const CASES: &[(Thw, usize)] = &[
     //   t  h  w  channels
-    (Thw::new(1, 1, 1), 3),      // less than one load
-    (Thw::new(2, 3, 7), 3),      // frames that start anywhere
-    (Thw::new(1, 1, 16), 3),     // whole loads alone
-    (Thw::new(3, 5, 37), 3),     // loads and a rest
+    (Thw::new(1, 1, 1), 3),      // less than one vector load
+    (Thw::new(2, 3, 7), 3),      // unaligned frames
+    (Thw::new(1, 1, 16), 3),     // only whole vector loads
+    (Thw::new(3, 5, 37), 3),     // vector loads and a remainder
     (Thw::new(1, 256, 256), 1),  // every code
     (Thw::new(1, 270, 1023), 3), // many blocks, odd width
 ];
 
-/// Codes one after the other from a random one on.
+/// Consecutive codes from a random start.
 fn codes<C: Code>(count: usize, values: &mut Values) -> Vec<C> {
     let first = 0.5 + 0.5 * values.take(1)[0];
     let next = |i: usize| C::truncate((i as f32 + (first * C::MAX).floor()) % (C::MAX + 1.0));
     (0..count).map(next).collect()
 }
 
-/// In, and out again; out from beyond the range, and from a frame in the middle.
+/// A round trip; values out of range; a frame in the middle of a clip.
 pub fn run(ops: &dyn Device, &(thw, channels): &(Thw, usize), seed: u64) -> Result<()> {
     let (values, shape) = (&mut Values::new(1000 + seed), Shape::clip(thw, channels));
     let count = shape.count();
@@ -39,7 +39,7 @@ pub fn run(ops: &dyn Device, &(thw, channels): &(Thw, usize), seed: u64) -> Resu
     Ok(())
 }
 
-/// Values that cannot be compared as others are: infinities, and what is no number.
+/// Values that have no distance: infinities and NaN.
 pub fn exact(device: &dyn Device) -> Result<Vec<Disagreement>> {
     const PATTERN: [(f32, u8, u16); 7] = [
         (f32::NAN, 0, 0),
@@ -60,12 +60,13 @@ pub fn exact(device: &dyn Device) -> Result<Vec<Disagreement>> {
         device.start_download_pixels(&x, want.depth())?.wait(&mut got)?;
         if got != want {
             let bits = if want.depth() == Depth::Eight { 8 } else { 16 };
-            let stage = format!("pixels of {bits} bits beyond the range");
+            let stage = format!("pixels of {bits} bits out of range");
             found.push(Disagreement {
                 stage,
                 op: "start_download_pixels",
                 call: 0,
                 shape,
+                element: None,
                 error: f64::INFINITY,
                 allowed: 0.0,
             });

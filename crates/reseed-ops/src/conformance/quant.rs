@@ -1,4 +1,4 @@
-//! Linear layers whose matrix is stored in few bits.
+//! Linear layers with quantized matrices.
 
 use half::f16;
 
@@ -11,7 +11,7 @@ use crate::residency::{offload, prefetch};
 use crate::shape::Shape;
 use crate::weights::{Linear, LinearData, LinearSpec};
 
-/// A layer and the rows that go through it.
+/// A layer and its number of input rows.
 pub struct Case {
     rows: usize,
     spec: LinearSpec,
@@ -25,15 +25,15 @@ pub const CASES: &[Case] = &[
     //                rows  in  out
     case(Quant::Q8_0, 1, 32, 1),
     case(Quant::Q8_0, 57, 96, 33),    // rows of three blocks
-    case(Quant::Q8_0, 130, 160, 264), // tiles of rows and columns, none of them whole
+    case(Quant::Q8_0, 130, 160, 264), // partial tiles of rows and columns
     case(Quant::Q4K, 3, 256, 5),
     case(Quant::Q4K, 130, 768, 264),
     case(Quant::E4m3, 1, 1, 1),
-    case(Quant::E4m3, 7, 5, 33), // rows that start anywhere
+    case(Quant::E4m3, 7, 5, 33), // unaligned rows
     case(Quant::E4m3, 300, 328, 520),
 ];
 
-/// Blocks of anything, with scales from large ones to those that f16 has few bits for, and no byte that is no number.
+/// Blocks of random bytes, with scales from large to subnormal in f16, and without NaN.
 fn stored(quant: Quant, count: usize, values: &mut Values) -> Vec<u8> {
     let mut bytes: Vec<u8> = values.take(quant.bytes(count)).iter().map(|v| ((v + 1.0) * 128.0) as u8).collect();
     let scales = match quant {
@@ -59,12 +59,12 @@ fn layer(ops: &dyn Device, spec: LinearSpec, weight: &Numbers, values: &mut Valu
 }
 
 fn matrix(case: &Case, seed: u64) -> (Quant, Numbers) {
-    let quant = case.spec.quant.expect("a case of few bits");
+    let quant = case.spec.quant.expect("a quantized case");
     let bytes = stored(quant, case.spec.d_in * case.spec.d_out, &mut Values::new(1000 + seed));
     (quant, Numbers::Quant(quant, bytes))
 }
 
-/// Against the definition, at once and by way of the host.
+/// Against the definition, with resident and with prefetched weights.
 pub fn linear(ops: &dyn Device, case: &Case, seed: u64) -> Result<()> {
     let values = &mut Values::new(1100 + seed);
     let Case { rows, spec } = *case;
@@ -80,7 +80,7 @@ pub fn linear(ops: &dyn Device, case: &Case, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// A device must compute the same bytes as from the floats that the matrix stands for.
+/// A device must return the same bytes as from the dequantized matrix.
 pub fn exact(device: &dyn Device, case: &Case, seed: u64) -> Result<Option<Disagreement>> {
     let Case { rows, spec: LinearSpec { d_in, d_out, .. } } = *case;
     let (quant, few) = matrix(case, seed);
@@ -98,6 +98,7 @@ pub fn exact(device: &dyn Device, case: &Case, seed: u64) -> Result<Option<Disag
         op: "linear",
         call: 0,
         shape: Shape::from([rows, d_out]),
+        element: None,
         error: relative_error(&want, &got),
         allowed: 0.0,
     }))

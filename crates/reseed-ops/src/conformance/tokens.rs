@@ -11,13 +11,13 @@ use crate::weights::{ConvData, Vector};
 
 const SIZES: &[(usize, usize)] = &[
     (1, 1),     // one value: eps decides
-    (3, 7),     // less than a register
-    (61, 33),   // one beyond two registers
+    (3, 7),     // less than a vector
+    (61, 33),   // two vectors and one value
     (5, 2560),  // a real width
     (700, 130), // many blocks of rows
 ];
 
-/// Every op; stages name the case.
+/// Every op; the stage names the case.
 pub fn run(ops: &dyn Device) -> Result<()> {
     for (i, &(rows, width)) in SIZES.iter().enumerate() {
         ops.stage(&format!("tokens case {i}"));
@@ -44,9 +44,9 @@ fn vector(ops: &dyn Device, len: usize, values: &mut Values) -> Result<Vector> {
     ops.vector(len, &|| Ok(numbers.clone()))
 }
 
-/// Ops that know rows and channels alone.
+/// Ops on rows and channels.
 fn rows_of(ops: &dyn Device, rows: usize, width: usize, values: &mut Values) -> Result<()> {
-    // Small values, so that eps is felt.
+    // Small values, for which eps matters.
     let x = matrix(ops, rows, width, values, 0.01)?;
     let (weight, bias) = (values.take(width), values.take(width));
     let read = || Ok(ConvData { weight: weight.clone(), bias: bias.clone() });
@@ -58,7 +58,7 @@ fn rows_of(ops: &dyn Device, rows: usize, width: usize, values: &mut Values) -> 
     ops.gated_add(x.clone(), &h, &gate)?;
     ops.axpby(1.0, &x, -1.0, h.clone())?;
     ops.axpby(0.25, &h, 2.0, x)?;
-    // Far into both tails.
+    // Both tails of the activations.
     ops.swiglu(&matrix(ops, rows, 2 * width, values, 30.0)?)?;
     ops.gelu(matrix(ops, rows, width, values, 12.0)?)?;
     ops.gelu(h)?;
@@ -75,9 +75,9 @@ struct QkCase {
 
 const QK_NORM_ROPE: &[QkCase] = &[
     QkCase { tokens: [1, 1], heads: 1, d: 6, frequencies: 1, places: 1 },
-    QkCase { tokens: [7, 3], heads: 2, d: 8, frequencies: 0, places: 1 }, // nothing turns
-    QkCase { tokens: [37, 5], heads: 3, d: 128, frequencies: 21, places: 40 }, // two channels left over
-    QkCase { tokens: [64, 58], heads: 2, d: 128, frequencies: 10, places: 9 }, // half of them left over
+    QkCase { tokens: [7, 3], heads: 2, d: 8, frequencies: 0, places: 1 }, // no rotation
+    QkCase { tokens: [37, 5], heads: 3, d: 128, frequencies: 21, places: 40 }, // two channels are not rotated
+    QkCase { tokens: [64, 58], heads: 2, d: 128, frequencies: 10, places: 9 }, // half of the channels are not rotated
 ];
 
 /// Every second token of the first stream, then the second stream twice.
@@ -110,8 +110,8 @@ const GATHER_ROWS: &[(usize, usize, usize)] = &[
 
 fn gather_rows(ops: &dyn Device, &(rows, width, per): &(usize, usize, usize), values: &mut Values) -> Result<()> {
     let x = matrix(ops, rows, width, values, 1.0)?;
-    let taken: Vec<u32> = (0..rows / per * per).map(|i| (i * 17 % rows) as u32).collect();
-    let taken = ops.rows(per, &taken)?;
-    ops.gather_rows(&x, &taken)?;
+    let indices: Vec<u32> = (0..rows / per * per).map(|i| (i * 17 % rows) as u32).collect();
+    let indices = ops.rows(per, &indices)?;
+    ops.gather_rows(&x, &indices)?;
     Ok(())
 }

@@ -32,8 +32,8 @@ pub fn gelu(x: f64) -> f64 {
     0.5 * x * (1.0 + inner.tanh())
 }
 
-/// One head's query or key: normalised, gained, turned. `places` are the token's.
-fn turn(x: &[f64], gain: &[f64], rotary: &RotaryData, places: [u32; 3], eps: f64) -> Vec<f64> {
+/// One head's query or key: normalised, multiplied by its gain, rotated to the token's position.
+fn rotate(x: &[f64], gain: &[f64], rotary: &RotaryData, places: [u32; 3], eps: f64) -> Vec<f64> {
     let mut y = rms_norm_modulate(x, gain, &vec![0.0; gain.len()], eps);
     for (axis, place) in places.into_iter().enumerate() {
         for frequency in 0..rotary.frequencies {
@@ -45,12 +45,12 @@ fn turn(x: &[f64], gain: &[f64], rotary: &RotaryData, places: [u32; 3], eps: f64
     y
 }
 
-/// A row `[q, k, v]`, q and k of every head turned.
+/// A row `[q, k, v]` with q and k of every head normalised and rotated.
 pub fn qk_norm_rope(row: &[f64], gains: [&[f64]; 2], rotary: &RotaryData, places: [u32; 3], eps: f64) -> Vec<f64> {
     let (d, width) = (gains[0].len(), row.len() / 3);
     let head = |(i, x): (usize, &[f64])| match i * d / width {
         2 => x.to_vec(),
-        which => turn(x, gains[which], rotary, places, eps),
+        which => rotate(x, gains[which], rotary, places, eps),
     };
     row.chunks_exact(d).enumerate().flat_map(head).collect()
 }

@@ -94,8 +94,8 @@ impl TraceOps {
         Arc::new(self.buffer(bytes, |state, free| state.copy_in(bytes, free)))
     }
 
-    /// Runs an op that reads a cache. The op waits for a prefetched cache. An offloaded cache is copied to the device for
-    /// the duration of the op, whole or in two strips of rows; the buffer of that copy is returned.
+    /// Runs an op that reads a cache. The op waits for a prefetched cache. An offloaded cache is copied to the device
+    /// for the duration of the op, whole or in two strips of rows; the buffer of that copy is returned.
     pub(super) fn run_cached(&self, cache: TemporalCache, x: &Tensor, strips: bool, cost: Cost) -> Option<Tensor> {
         let cache = cache.frames();
         let Some(cache) = cache.filter(|cache| cache.is_on::<Offloaded>()) else {

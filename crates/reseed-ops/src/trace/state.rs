@@ -100,8 +100,8 @@ impl TraceState {
         let report = &mut self.report;
         report.live += bytes;
         report.peak = report.peak.max(report.live);
-        let at = self.arena.take(bytes).expect("the arena is unbounded");
-        report.arena = self.arena.high();
+        let at = self.arena.allocate(bytes).expect("the arena is unbounded");
+        report.arena = self.arena.size();
         self.busy.retain(|&(_, done)| done > self.report.time);
         let overlaps = |range: &Range<usize>| range.start < at + bytes && at < range.end;
         let done = self.busy.iter().filter(|(range, _)| overlaps(range)).map(|&(_, done)| done).max();
@@ -111,7 +111,7 @@ impl TraceState {
     /// Frees a range that copies use until `done`.
     pub fn free(&mut self, at: usize, bytes: usize, done: u64) {
         self.report.live -= bytes;
-        self.arena.give(at, bytes);
+        self.arena.free(at, bytes);
         if done > self.report.time {
             self.busy.push((at..at + bytes, done));
         }
@@ -191,6 +191,9 @@ impl Drop for Offloaded {
 }
 
 impl Storage for Offloaded {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -200,6 +203,9 @@ impl Storage for Offloaded {
 }
 
 impl Storage for TracedBuffer {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
     fn as_any(&self) -> &dyn Any {
         self
     }
