@@ -154,8 +154,8 @@ impl Case<'_> {
         } else {
             let (first, last) = (times[0], times[times.len() - 1]);
             say!(
-                "vae {name} {frames} frames {size} 8-bit, {} on {}: median {median:.3} s ({first:.3} to {last:.3}), \
-                 {:.3} fps, {gflops:.1} effective GFLOP/s",
+                "vae {name} {frames} frames {size} of 8 bits, {} on {}: median {median:.3} s \
+                 ({first:.3} to {last:.3}), {:.3} fps, {gflops:.1} effective GFLOP/s",
                 ops.precision(),
                 ops.name(),
                 frames as f64 / median,

@@ -34,8 +34,7 @@ fn list(args: &ListArgs) -> Result<()> {
             say!(
                 "{}",
                 json!({"event": "model", "name": name, "file": file.name, "repository": repo,
-                       "revision": file.repo.revision,
-                       "bytes": file.bytes, "sha256": file.sha256, "path": path})
+                       "revision": file.repo.revision, "bytes": file.bytes, "sha256": file.sha256, "path": path})
             );
         } else {
             let place = path.map_or("not on this machine".into(), |path| path.display().to_string());

@@ -72,7 +72,7 @@ fn offloading_needs_pinned_host_memory() {
     }
     let none = run("none");
     assert_eq!(none.code, Some(5), "{}", none.stderr);
-    assert!(none.stderr.contains("the host has not"), "{}", none.stderr);
+    assert!(none.stderr.contains("out of pinned host memory"), "{}", none.stderr);
 }
 
 /// The complete model at full size, in windows if these are faster, allocates what was estimated and no more.

@@ -1,8 +1,7 @@
+use std::fmt;
 use std::path::PathBuf;
 
 use reseed_ops::Shape;
-
-use crate::weights::Network;
 
 /// Failure to load or run a model.
 #[derive(Debug, thiserror::Error)]
@@ -178,6 +177,24 @@ pub enum Error {
     /// The device failed.
     #[error(transparent)]
     Device(reseed_ops::Error),
+}
+
+/// Network that a file is expected to contain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// The causal video VAE.
+    Vae,
+    /// The diffusion transformer.
+    Dit,
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Network::Vae => "a SeedVR2 VAE, such as ema_vae_fp16.safetensors",
+            Network::Dit => "a SeedVR2 transformer, such as seedvr2_ema_3b_fp16.safetensors",
+        })
+    }
 }
 
 fn missing_file(network: Network) -> &'static str {

@@ -6,13 +6,13 @@ pub mod safetensors;
 pub(crate) mod torch;
 
 use std::collections::{BTreeMap, HashSet};
-use std::fmt;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Mutex;
 
 use reseed_ops::{Numbers, Quant, Shape};
 
+pub use crate::error::Network;
 use crate::error::{Error, Result};
 
 /// Named tensors that are read on request.
@@ -48,24 +48,6 @@ fn bytes_at(file: &Mutex<impl Read + Seek>, path: &Path, start: u64, count: usiz
     file.seek(SeekFrom::Start(start)).map_err(io)?;
     file.read_exact(&mut bytes).map_err(io)?;
     Ok(bytes)
-}
-
-/// Network that a file is expected to contain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Network {
-    /// The causal video VAE.
-    Vae,
-    /// The diffusion transformer.
-    Dit,
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Network::Vae => "a SeedVR2 VAE, such as ema_vae_fp16.safetensors",
-            Network::Dit => "a SeedVR2 transformer, such as seedvr2_ema_3b_fp16.safetensors",
-        })
-    }
 }
 
 /// Names and shapes of tensors.

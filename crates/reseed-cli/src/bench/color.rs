@@ -39,7 +39,7 @@ pub fn run(args: &ColorBenchArgs) -> Result<()> {
                    "threads": threads, "resize_ms": resize, "color_ms": correct})
         ),
         false => say!(
-            "{} frames {from} to {to}, {threads} threads, per frame: resize {resize:.1} ms, colours {correct:.1} ms",
+            "{} frames {from} to {to}, {threads} threads: resize {resize:.1} ms and colours {correct:.1} ms per frame",
             args.frames
         ),
     }

@@ -38,7 +38,8 @@ pub fn run(args: &ConvBenchArgs) -> Result<()> {
     }
     let device = cpu.name();
     say!(
-        "conv {c} > {c} 3x3x3 at {side}x{side} {dtype} on {device}: median {median:.0} effective GFLOP/s ({:.0} to {best:.0})",
+        "conv {c} > {c} 3x3x3 at {side}x{side} {dtype} on {device}: median {median:.0} effective GFLOP/s \
+         ({:.0} to {best:.0})",
         rates[0]
     );
     say!("effective: products of the direct algorithm; Winograd F(2,3) executes two thirds of them");
