@@ -97,7 +97,7 @@ fn a_file_that_is_no_state_is_called_that() {
     ];
     for file in strangers {
         let path = file.path().display();
-        assert_eq!(refused(&ops, file.path()), format!("saved state: {path} is not a clip's state"));
+        assert_eq!(refused(&ops, file.path()), format!("saved state: {path} does not hold the state of a clip"));
     }
 }
 
