@@ -16,7 +16,8 @@ EVENT, PROGRESS, FRAME, FPS = "event", "progress", "frame", "fps"
 # Lines of `reseed-check`.
 DISAGREEMENTS = re.compile(r"^(\d+) disagreements$", re.M)
 GOLDEN = re.compile(r"^golden (\w+) (\w+) (\w+): (\S+), allowed (\S+)$", re.M)
-RATE = re.compile(r"^f16 +(\d+ > \d+) +3x3x3 / 1x1x1 at (\d+x\d+): (\d+) TFLOP/s effective, (\d+) TFLOP/s executed", re.M)
+RATE = re.compile(r"^f16 +(\d+ > \d+) +3x3x3 / 1x1x1 at (\d+x\d+): "
+                  r"(\d+) TFLOP/s effective, (\d+) TFLOP/s executed", re.M)
 
 
 class Failed(ValueError):

@@ -98,7 +98,7 @@ fn files_that_are_not_states_are_errors() {
     ];
     for file in files {
         let path = file.path().display();
-        assert_eq!(restore_error(&ops, file.path()), format!("saved state: {path} is not a clip's state"));
+        assert_eq!(restore_error(&ops, file.path()), format!("saved state: {path} does not hold the state of a clip"));
     }
 }
 

@@ -35,6 +35,12 @@ impl Scarce {
     }
 }
 
+impl Default for Scarce {
+    fn default() -> Scarce {
+        Scarce::new()
+    }
+}
+
 impl Device for Scarce {
     forward!(Device to inner);
 }

@@ -15,6 +15,13 @@ impl CheckOps<'_> {
         Rounding::new(y.dtype(), self.device.precision())
     }
 
+    /// The bound of ‖a - b‖ / ‖a‖: two roundings, and the error of sums of n terms in f32. The latter grows like √n,
+    /// and four standard deviations are never reached by chance.
+    fn norm_bound(&self, y: &Tensor, terms: usize) -> f64 {
+        let rounding = f64::from(y.dtype().rounding().max(self.device.precision().rounding()));
+        2.0 * rounding + 4.0 * (terms as f64).sqrt() * f64::from(f32::EPSILON)
+    }
+
     /// Compares results and continues with the reference's. `bound` is the largest error of a correct device at an
     /// element and its value. `terms` is the number of products per value.
     pub(super) fn compare(
@@ -24,13 +31,27 @@ impl CheckOps<'_> {
         terms: usize,
         bound: impl Fn(usize, f64) -> f64,
     ) -> Result<Tensor> {
-        let rounding = f64::from(results[0].dtype().rounding().max(self.device.precision().rounding()));
-        self.compare_within(op, results, 2.0 * rounding + summation(terms), bound)
+        let norm = self.norm_bound(&results[0], terms);
+        Ok(self.compare_within(op, results, norm, bound)?.0)
     }
 
     /// Compares results that must be equal.
     pub(super) fn exact(&self, op: &'static str, results: [Tensor; 2]) -> Result<Tensor> {
-        self.compare_within(op, results, 0.0, |_, _| 0.0)
+        Ok(self.compare_within(op, results, 0.0, |_, _| 0.0)?.0)
+    }
+
+    /// Compares copies of tensors. Statistics on a device with 16-bit activations are not replaced by the reference's,
+    /// so that their copies differ as much as they do.
+    pub(super) fn compare_copies(&self, op: &'static str, from: &[&Tensor], results: [Tensor; 2]) -> Result<Tensor> {
+        if results[0].dtype() == self.device.dtype() {
+            return self.exact(op, results);
+        }
+        let mut most = 0f64;
+        for x in from {
+            let [a, b] = self.both(|side| side.device.download(&side.tensor(x)))?;
+            most = a.iter().zip(&b).map(|(a, b)| f64::from((a - b).abs())).fold(most, f64::max);
+        }
+        Ok(self.compare_within(op, results, f64::INFINITY, |_, _| most / 2.0)?.0)
     }
 
     fn compare_within(
@@ -39,11 +60,11 @@ impl CheckOps<'_> {
         [reference, device]: [Tensor; 2],
         whole: f64,
         bound: impl Fn(usize, f64) -> f64,
-    ) -> Result<Tensor> {
+    ) -> Result<(Tensor, bool)> {
         assert_eq!(reference.shape(), device.shape(), "{op}: shapes on {}", self.device.name());
         let (a, b) = (self.reference.download(&reference)?, self.device.download(&device)?);
-        self.judge(op, reference.shape(), [&a, &b], whole, bound);
-        self.paired([reference, device], &a)
+        let agrees = self.judge(op, reference.shape(), [&a, &b], whole, bound);
+        Ok((self.paired([reference, device], &a)?, agrees))
     }
 
     /// Both results, that of the device replaced by the reference's values.
@@ -65,7 +86,7 @@ impl CheckOps<'_> {
         [a, b]: [&[f32]; 2],
         whole: f64,
         bound: impl Fn(usize, f64) -> f64,
-    ) {
+    ) -> bool {
         let mut worst: Option<(Element, f64, f64)> = None;
         for (index, (&reference, &device)) in a.iter().zip(b).enumerate() {
             if reference == device {
@@ -89,15 +110,18 @@ impl CheckOps<'_> {
         }
     }
 
-    fn record(&self, op: &'static str, shape: Shape, found: Option<(Option<Element>, f64, f64)>) {
+    /// Counts a result and returns whether it agrees.
+    fn record(&self, op: &'static str, shape: Shape, found: Option<(Option<Element>, f64, f64)>) -> bool {
         let mut log = self.log();
         let (call, stage) = (log.calls, log.stage.clone());
         log.calls += 1;
+        let agrees = found.is_none();
         if let Some((element, error, allowed)) = found {
             let found = Disagreement { stage, op, call, shape, element, error, allowed };
             (self.report)(&found);
             log.found.push(found);
         }
+        agrees
     }
 
     /// Compares the results of a convolution.
@@ -108,12 +132,15 @@ impl CheckOps<'_> {
         terms: usize,
         bound: impl Fn(usize, f64) -> f64,
     ) -> Result<ConvOutput> {
+        let own = b.tensor.clone();
+        let norm = self.norm_bound(&a.tensor, terms);
+        let (tensor, agrees) = self.compare_within(op, [a.tensor, b.tensor], norm, bound)?;
         let stats = match (a.stats, b.stats) {
-            (Some(reference), Some(device)) => Some(self.compare_stats(&b.tensor, [reference, device])?),
+            (Some(reference), Some(device)) => Some(self.compare_stats(&own, [reference, device], agrees)?),
             (None, None) => None,
             _ => panic!("{op}: only one device returned statistics"),
         };
-        Ok(ConvOutput { tensor: self.compare(op, [a.tensor, b.tensor], terms, bound)?, stats })
+        Ok(ConvOutput { tensor, stats })
     }
 
     /// Judges the statistics of a device by its own values: those of the reference are statistics of other values.
@@ -122,7 +149,7 @@ impl CheckOps<'_> {
     /// n at most, as [`independent`] has it, and the variance by twice as much for each unit of deviation. The squares
     /// of these roundings add u² mean(x²). A device may sum in f32, and may subtract the square of the mean from the
     /// mean of squares.
-    fn compare_stats(&self, y: &Tensor, [reference, device]: [Stats; 2]) -> Result<Stats> {
+    fn compare_stats(&self, y: &Tensor, [reference, device]: [Stats; 2], agrees: bool) -> Result<Stats> {
         let (values, found) = (self.device.download(y)?, self.device.download(&device)?);
         let groups = reference.shape().dims()[1];
         let u = f64::from(y.dtype().rounding());
@@ -138,7 +165,10 @@ impl CheckOps<'_> {
             bounds.push(rounded * squares.sqrt() + summed * squares.sqrt());
             bounds.push(2.0 * rounded * moved + u * u * squares + summed * (squares + variance));
         }
-        self.judge("statistics", reference.shape(), [&want, &found], f64::INFINITY, |i, _| bounds[i]);
+        // Statistics of wrong values say nothing more.
+        if agrees {
+            self.judge("statistics", reference.shape(), [&want, &found], f64::INFINITY, |i, _| bounds[i]);
+        }
         let values = self.reference.download(&reference)?;
         self.paired([reference, device], &values)
     }
@@ -158,10 +188,4 @@ pub(super) fn grouped(
             frame.chunks_exact(channels).flat_map(pixel).map(f64::from).collect()
         })
     })
-}
-
-/// Relative error of a sum of n terms in f32, of the norm of many such sums: it grows like √n, and four standard
-/// deviations are never reached by chance.
-fn summation(terms: usize) -> f64 {
-    4.0 * (terms as f64).sqrt() * f64::from(f32::EPSILON)
 }
