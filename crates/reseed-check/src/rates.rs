@@ -93,8 +93,8 @@ fn rate(cuda: &CudaOps, spec: ConvSpec, thw: Thw) -> Result<Rate> {
     let run = || cuda.conv(cache, &x, &conv, Epilogue::default()).map(|y| y.tensor);
     let pixels = run()?.rows();
     let seconds = seconds(cuda, || run().map(|_| ()))?;
-    let rate = |flops: usize| flops as f64 / seconds / 1e12;
-    Ok(Rate { effective: rate(2 * terms * spec.c_out * pixels), executed: rate(cuda.executed_flops(&spec, pixels)) })
+    let effective = (2 * terms * spec.c_out * pixels) as f64 / seconds / 1e12;
+    Ok(Rate { effective, executed: effective * f64::from(conv.executed) })
 }
 
 /// Mean seconds of one run, over about a third of a second.

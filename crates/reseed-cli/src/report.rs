@@ -110,21 +110,24 @@ pub fn profile(Profile { records, ceiling }: &Profile, as_json: bool) {
             say!(
                 "{}",
                 json!({"event": "profile", "stage": r.stage, "op": r.op, "calls": r.calls, "seconds": seconds,
-                       "flops": flops, "bytes": bytes, "gflops_per_second": rate(flops, r.time),
-                       "of_ceiling": ceiling.share(r.cost, r.time)})
+                       "flops": flops, "executed_flops": r.executed, "bytes": bytes,
+                       "effective_gflops_per_second": rate(flops, r.time),
+                       "executed_gflops_per_second": rate(r.executed, r.time),
+                       "of_ceiling": ceiling.share(Cost { flops: r.executed, bytes }, r.time)})
             );
         }
         return;
     }
-    let mut families: BTreeMap<&str, (usize, Duration, Cost)> = BTreeMap::new();
+    let mut families: BTreeMap<&str, (usize, Duration, Cost, u64)> = BTreeMap::new();
     for r in records {
         let family = families.entry(r.op).or_default();
         family.0 += r.calls;
         family.1 += r.time;
         family.2 += r.cost;
+        family.3 += r.executed;
     }
     let mut families: Vec<_> = families.into_iter().collect();
-    families.sort_by_key(|(_, (_, time, _))| std::cmp::Reverse(*time));
+    families.sort_by_key(|(_, (_, time, ..))| std::cmp::Reverse(*time));
     let total: Duration = records.iter().map(|r| r.time).sum();
     let Ceiling { flops, bytes } = *ceiling;
     say!(
@@ -132,23 +135,25 @@ pub fn profile(Profile { records, ceiling }: &Profile, as_json: bool) {
         flops / 1e12,
         bytes / 1e9
     );
+    say!("GFLOP/s are effective (arithmetic of the direct algorithm) and executed (compared with the ceiling)");
     say!(
-        "{:<38} {:>6} {:>10} {:>6} {:>10} {:>9} {:>8} {:>9}",
+        "{:<38} {:>6} {:>10} {:>6} {:>10} {:>9} {:>9} {:>8} {:>9}",
         "op",
         "calls",
         "ms",
         "%",
         "GFLOP",
-        "GFLOP/s",
+        "effective",
+        "executed",
         "GB/s",
         "% ceiling"
     );
-    for (op, (calls, time, cost)) in families {
-        row(op, calls, time, cost, total, ceiling);
+    for (op, (calls, time, cost, executed)) in families {
+        row(op, calls, time, (cost, executed), total, ceiling);
     }
     say!("");
     for r in records {
-        row(&format!("{} {}", r.stage, r.op), r.calls, r.time, r.cost, total, ceiling);
+        row(&format!("{} {}", r.stage, r.op), r.calls, r.time, (r.cost, r.executed), total, ceiling);
     }
 }
 
@@ -156,14 +161,15 @@ fn rate(count: u64, time: Duration) -> f64 {
     count as f64 / 1e9 / time.as_secs_f64().max(1e-9)
 }
 
-fn row(name: &str, calls: usize, time: Duration, cost: Cost, total: Duration, ceiling: &Ceiling) {
+fn row(name: &str, calls: usize, time: Duration, (cost, executed): (Cost, u64), total: Duration, ceiling: &Ceiling) {
     say!(
-        "{name:<38} {calls:>6} {:>10.1} {:>6.1} {:>10.2} {:>9.1} {:>8.1} {:>9.0}",
+        "{name:<38} {calls:>6} {:>10.1} {:>6.1} {:>10.2} {:>9.1} {:>9.1} {:>8.1} {:>9.0}",
         time.as_secs_f64() * 1e3,
         100.0 * time.as_secs_f64() / total.as_secs_f64().max(1e-9),
         cost.flops as f64 / 1e9,
         rate(cost.flops, time),
+        rate(executed, time),
         rate(cost.bytes, time),
-        100.0 * ceiling.share(cost, time),
+        100.0 * ceiling.share(Cost { flops: executed, bytes: cost.bytes }, time),
     );
 }

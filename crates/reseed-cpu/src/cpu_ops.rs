@@ -12,6 +12,7 @@ use crate::host::memory::{self, Pool};
 use crate::simd::convert::narrowest_exact;
 use crate::simd::gemm::narrow_width;
 use crate::simd::panels::{Panels, Weights};
+use crate::simd::transpose::lanes;
 use crate::{amx, peak, workspace};
 use reseed_ops::reference::{self, Clip};
 use reseed_ops::{ConvOutput, ConvSpec, DType, Error, Kernels, Packed, Result, Shape, Stats, Tensor, TraceOps};
@@ -76,6 +77,17 @@ impl CpuOps {
             false => (DType::F32, ConvSpec::weights),
         };
         TraceOps::new(self.dtype, packed, workspace::of(self.threads(), packed, kernels)).with_kernels(kernels)
+    }
+
+    /// Products that a convolution executes, relative to the direct algorithm: Winograd F(2,3) needs four for six.
+    pub(crate) fn executed(&self, spec: &ConvSpec) -> f32 {
+        let plain = (spec.taps.h, spec.taps.w, spec.stride.h, spec.stride.w) == (3, 3, 1, 1);
+        let winograd = match self.level {
+            Level::Reference => false,
+            Level::Amx => amx::winograd::supports(spec),
+            level => plain && spec.c_in >= lanes(level),
+        };
+        if winograd { 4.0 / 6.0 } else { 1.0 }
     }
 
     /// Runs `work` on the thread pool.

@@ -144,7 +144,7 @@ impl Transfer for CpuOps {
 
 impl Ops for CpuOps {
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
-        Ok(Conv { spec, packed: conv::pack(self, &spec, read()?) })
+        Ok(Conv { spec, executed: self.executed(&spec), packed: conv::pack(self, &spec, read()?) })
     }
 
     fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear> {

@@ -38,8 +38,8 @@ impl Ceiling {
     }
 
     /// The fraction of the best rate that a run reached, in arithmetic or traffic, whichever is larger.
-    pub fn share(&self, cost: Cost, time: Duration) -> f64 {
-        (cost.flops as f64 / self.flops).max(cost.bytes as f64 / self.bytes) / time.as_secs_f64().max(1e-9)
+    pub fn share(&self, executed: Cost, time: Duration) -> f64 {
+        (executed.flops as f64 / self.flops).max(executed.bytes as f64 / self.bytes) / time.as_secs_f64().max(1e-9)
     }
 }
 

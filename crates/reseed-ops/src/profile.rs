@@ -30,8 +30,11 @@ pub struct Record {
     pub calls: usize,
     /// Time in all of them.
     pub time: Duration,
-    /// Arithmetic and traffic of all of them.
+    /// Arithmetic of the direct algorithm and traffic of all of them.
     pub cost: Cost,
+    /// Multiplications and additions that the device executes: fewer than `cost.flops` where a convolution runs Winograd
+    /// F(2,3). A lower bound for `norm_conv`.
+    pub executed: u64,
 }
 
 /// Timers of one op in one stage that may be running.
@@ -42,6 +45,7 @@ struct Entry {
     calls: usize,
     time: Duration,
     cost: Cost,
+    executed: u64,
     /// Timers that are not in `time` yet: a timed device is never waited for.
     open: Vec<Box<dyn DeviceTimer>>,
 }
@@ -78,8 +82,8 @@ impl<'a> ProfileOps<'a> {
         let mut records = Vec::new();
         for ((stage, op), entry) in &mut self.log().entries {
             entry.close(entry.open.len())?;
-            let Entry { calls, time, cost, .. } = *entry;
-            records.push(Record { stage: stage.clone(), op, calls, time, cost });
+            let Entry { calls, time, cost, executed, .. } = *entry;
+            records.push(Record { stage: stage.clone(), op, calls, time, cost, executed });
         }
         records.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| (&a.stage, a.op).cmp(&(&b.stage, b.op))));
         Ok(records)
@@ -90,6 +94,17 @@ impl<'a> ProfileOps<'a> {
     }
 
     fn timed<T>(&self, op: &'static str, run: impl FnOnce() -> Result<T>, cost: impl FnOnce(&T) -> Cost) -> Result<T> {
+        self.timed_part(op, 1.0, run, cost)
+    }
+
+    /// Times an op that executes this part of the direct algorithm's products.
+    fn timed_part<T>(
+        &self,
+        op: &'static str,
+        part: f32,
+        run: impl FnOnce() -> Result<T>,
+        cost: impl FnOnce(&T) -> Cost,
+    ) -> Result<T> {
         let mut timer = self.inner.timer()?;
         let result = run()?;
         timer.end()?;
@@ -97,7 +112,9 @@ impl<'a> ProfileOps<'a> {
         let key = (log.stage.clone(), op);
         let entry = log.entries.entry(key).or_default();
         entry.calls += 1;
-        entry.cost += cost(&result);
+        let cost = cost(&result);
+        entry.cost += cost;
+        entry.executed += (cost.flops as f64 * f64::from(part)).round() as u64;
         entry.open.push(timer);
         if entry.open.len() == OPEN {
             entry.close(OPEN / 2)?;
@@ -170,8 +187,9 @@ impl Ops for ProfileOps<'_> {
 
     fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
         let residual = epilogue.residual.is_some();
-        self.timed(
+        self.timed_part(
             "conv",
+            conv.executed,
             || self.inner.conv(cache, x, conv, epilogue),
             |y| cost::conv(&conv.spec, cache, x, &y.tensor, residual),
         )
@@ -204,7 +222,7 @@ impl Ops for ProfileOps<'_> {
         // The cost needs no reference to the input, so that the device may reuse its memory.
         let (bytes, residual) = (x.tensor.bytes(), epilogue.residual.is_some());
         let cost = |y: &ConvOutput| cost::norm_conv(&conv.spec, bytes, &y.tensor, residual);
-        self.timed("norm_conv", || self.inner.norm_conv(x, norm, conv, epilogue), cost)
+        self.timed_part("norm_conv", conv.executed, || self.inner.norm_conv(x, norm, conv, epilogue), cost)
     }
 
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {

@@ -133,7 +133,7 @@ impl Lab {
 
     /// Copies a golden file to `in`. Returns its command-line options and the expected result.
     pub fn golden(&self, name: &str) -> (String, Tensor) {
-        let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("../reseed-model/tests/golden");
+        let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("../reseed-testing/golden/vae");
         let golden = goldens.join(format!("{name}.safetensors"));
         fs::copy(&golden, self.path("in")).unwrap_or_else(|e| panic!("{}: {e}", golden.display()));
         let file = Safetensors::open(&golden).unwrap();

@@ -29,7 +29,7 @@ impl Ops for CheckOps<'_> {
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
         let sides = self.both(|side| side.device.conv_weights(spec, read))?;
         let magnitude = self.reference.conv_weights(spec, &|| Ok(conv_magnitude(&spec, read()?)))?;
-        Ok(Conv { spec, packed: pack(sides, magnitude) })
+        Ok(Conv { spec, executed: 1.0, packed: pack(sides, magnitude) })
     }
 
     fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear> {

@@ -34,7 +34,7 @@ impl Ops for TraceOps {
     fn conv_weights(&self, spec: ConvSpec, _: Read<ConvData>) -> Result<Conv> {
         self.weights((self.kernels)(&spec) + spec.c_out);
         lock(&self.state).repacked((self.workspace)(&Work::Repacked(&spec)));
-        Ok(Conv { spec, packed: packed() })
+        Ok(Conv { spec, executed: 1.0, packed: packed() })
     }
 
     fn linear_weights(&self, spec: LinearSpec, _: Read<LinearData>) -> Result<Linear> {
