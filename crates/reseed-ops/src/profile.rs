@@ -32,8 +32,8 @@ pub struct Record {
     pub time: Duration,
     /// Arithmetic of the direct algorithm and traffic of all of them.
     pub cost: Cost,
-    /// Multiplications and additions that the device executes: fewer than `cost.flops` where a convolution runs Winograd
-    /// F(2,3). A lower bound for `norm_conv`.
+    /// Multiplications and additions that the device executes: fewer than `cost.flops` where a convolution runs
+    /// Winograd F(2,3). A lower bound for `norm_conv`.
     pub executed: u64,
 }
 
