@@ -4,8 +4,7 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(not(feature = "cuda"))]
-#[path = "devices/no_cuda.rs"]
-mod cuda;
+mod no_cuda;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,6 +16,8 @@ use reseed_ops::{Ceiling, CheckOps, Device, Precision, TraceOps};
 use crate::error::{Error, Result};
 pub use cpu::precision as cpu_precision;
 pub use cuda::{Gpu, GpuInfo, gpus, kernel_stamp, tuning};
+#[cfg(not(feature = "cuda"))]
+use no_cuda as cuda;
 
 /// The GPU where there is one, else the CPU.
 pub const AUTO: &str = "auto";

@@ -1,4 +1,4 @@
-//! How jobs behave, whatever the networks make: shots, memory, endings.
+//! Behaviour of jobs with any network: shots, noise, memory, cancellation, errors.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Mutex;
@@ -33,7 +33,7 @@ fn settings(size: usize, overlap: usize) -> Settings {
 }
 
 #[test]
-fn nothing_bleeds_across_a_cut() {
+fn shots_do_not_affect_each_other() {
     let networks = TinyVae::new();
     let run = |frames: &[Frame]| {
         let (report, frames) = networks.run(settings(5, 2), &identity, frames);
@@ -43,16 +43,16 @@ fn nothing_bleeds_across_a_cut() {
     let (report, whole) = run(&source.concat());
     assert_eq!((report.shots, report.frames), (3, 19));
     let alone: Vec<Frame> = source.iter().flat_map(|shot| run(shot).1).collect();
-    assert!(whole == alone, "a shot changes another");
+    assert!(whole == alone, "a shot affects another");
 
     let blind = Settings { detect_shots: false, ..settings(5, 2) };
     let (report, blind) = networks.run(blind, &identity, &source.concat());
     assert_eq!(report.unwrap().shots, 1);
-    assert!(blind != whole, "a batch across a cut looks like none");
+    assert!(blind != whole, "a batch across a cut gives the same frames");
 }
 
 #[test]
-fn a_job_gives_the_same_bytes_again() {
+fn the_same_seed_gives_the_same_bytes() {
     let networks = TinyVae::new();
     let step = |condition: &Latent, noise: &Latent| {
         let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
@@ -64,8 +64,8 @@ fn a_job_gives_the_same_bytes_again() {
     };
     let first = run(7);
     assert_eq!(first.len(), 11);
-    assert!(first == run(7), "the same seed gives other bytes");
-    assert!(first != run(8), "the seed does not matter");
+    assert!(first == run(7), "the same seed gives different bytes");
+    assert!(first != run(8), "the seed has no effect");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn every_batch_of_a_shape_starts_from_the_same_noise() {
     let noises = noises.into_inner().unwrap();
     assert_eq!(noises.iter().map(|noise| noise.thw.t).collect::<Vec<_>>(), [2, 2, 1]);
     assert_eq!(noises[0], noises[1]);
-    // The public stream fills channel by channel: the second number is the next column's.
+    // The public order is channel by channel: the second number belongs to the next column.
     let Thw { t, h, w } = noises[0].thw;
     let stream = reseed_model::noise::normal(42, 16 * t * h * w);
     let at = |t: usize, y: usize, x: usize, c: usize| noises[0].values[((t * h + y) * w + x) * 16 + c];
@@ -88,13 +88,13 @@ fn every_batch_of_a_shape_starts_from_the_same_noise() {
     assert_eq!([at(1, 0, 0, 0), at(0, 0, 0, 1)], [stream[h * w], stream[t * h * w]]);
 }
 
-/// Places that hold a batch.
+/// Stages and channels that can hold a batch.
 const STAGES: usize = 8;
 
-/// Frames that a job of any length may hold: the shot detector's one, the batcher's, those of one batch in each channel
-/// and in each stage behind it, the joiner's two, and the finished ones.
+/// A job of any length holds one frame in the shot detector, the frames of the batcher, one batch in each channel and
+/// in each stage after it, two batches in the joiner, and the finished frames.
 #[test]
-fn long_clips_take_no_more_memory_than_short_ones() {
+fn memory_does_not_grow_with_the_clip() {
     let networks = TinyVae::new();
     let most = |length: usize| {
         let source = MemorySource::from_fn(SIZE, Depth::Eight, move |i| Ok((i < length).then(|| frame(0, i))));
@@ -107,7 +107,7 @@ fn long_clips_take_no_more_memory_than_short_ones() {
     assert!(most(200) <= STAGES * batch + finished + 2, "{} frames held", most(200));
 }
 
-/// Ends the job after so many frames.
+/// Cancels the job after so many frames.
 struct CancelAfter(usize);
 
 impl Observer for CancelAfter {
@@ -123,22 +123,22 @@ impl Observer for CancelAfter {
 }
 
 #[test]
-fn a_cancelled_job_ends_soon_and_unfinished() {
+fn a_cancelled_job_stops_soon_and_does_not_finish_its_sink() {
     let source = MemorySource::from_fn(SIZE, Depth::Eight, |i| Ok(Some(frame(0, i))));
     let counts = source.counts.clone();
     let (report, _) = TinyVae::new().run_with(settings(5, 1), &identity, source, &mut CancelAfter(20));
     assert!(matches!(report, Err(Error::Cancelled)), "{report:?}");
-    // What was under way by then is still written, and no more.
+    // Frames in the stages at that time are still written, and no others.
     let written = counts.written.load(Ordering::SeqCst);
     assert!((20..20 + 5 * STAGES).contains(&written), "{written} frames written");
-    // Before its first frame, too.
+    // A job can also be cancelled before its first frame.
     let source = MemorySource::from_fn(SIZE, Depth::Eight, |i| Ok(Some(frame(0, i))));
     let (report, _) = TinyVae::new().run_with(settings(5, 1), &identity, source, &mut CancelAfter(0));
     assert!(matches!(report, Err(Error::Cancelled)), "{report:?}");
 }
 
 #[test]
-fn every_failure_keeps_its_name() {
+fn errors_keep_their_kind() {
     let networks = TinyVae::new();
     let (report, _) = networks.run(settings(5, 0), &identity, &[]);
     assert!(matches!(report, Err(Error::NoFrames { .. })), "{report:?}");
@@ -162,7 +162,7 @@ fn every_failure_keeps_its_name() {
 }
 
 #[test]
-fn the_lead_in_is_taken_off_again() {
+fn the_lead_in_is_removed_from_the_output() {
     let networks = TinyVae::new();
     for (length, lead_in) in [(9, 3), (2, 5), (1, 1)] {
         let settings = Settings { lead_in, color: Some(Color::None), ..settings(5, 0) };
@@ -187,7 +187,7 @@ fn alpha_stays_with_the_frames_that_have_it() {
 }
 
 #[test]
-fn slices_and_longer_ones_give_the_same_frames() {
+fn the_slice_length_does_not_change_the_frames() {
     let networks = TinyVae::new();
     let run = |slice| {
         let plan = RunPlan { vae: VaePlan { slice, ..VaePlan::default() }, ..RunPlan::default() };
@@ -201,16 +201,16 @@ fn slices_and_longer_ones_give_the_same_frames() {
     assert!(!far, "slices change the result");
 }
 
-/// A job without networks, sizes and colours leaves frames as they are; batches that share frames compute with them,
-/// and find the same.
+/// A job without networks, resizing and colour correction passes frames through. Overlapping batches are computed,
+/// with the same result.
 #[test]
-fn frames_that_nothing_changes_come_out_as_they_went_in() {
+fn frames_without_changes_pass_through() {
     let run = |overlap: usize, depth: Depth, frames: &[Frame]| {
         let all = frames.to_vec();
         let mut source = MemorySource::from_fn(frames[0].size, depth, move |i| Ok(all.get(i).cloned()));
         let settings = Settings { target: Target::Scale(1.0), color: Some(Color::None), ..settings(5, overlap) };
-        let (memory_sink, finished) = memory_sink(&source, settings.output(source.info()).unwrap().size);
-        Upscaler::identity(settings).run(&mut source, memory_sink, &mut ()).unwrap();
+        let (sink, finished) = memory_sink(&source, settings.output(source.info()).unwrap().size);
+        Upscaler::identity(settings).run(&mut source, sink, &mut ()).unwrap();
         finished.lock().unwrap().take().unwrap()
     };
     let codes = |size: Size, step: usize| (0..3 * size.pixels()).map(move |i| (i * step) as u16).collect();

@@ -1,4 +1,4 @@
-//! A job that goes on from a point writes what an uninterrupted one would have written, and computes nothing again.
+//! A resumed job writes the same frames as an uninterrupted one and computes no batch twice.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -13,36 +13,36 @@ use reseed_testing::pipeline::job::{MemorySource, TinyVae};
 
 const SIZE: Size = Size { h: 18, w: 26 };
 
-/// Remembers the checkpoint after every batch.
+/// Records the checkpoint of every batch.
 #[derive(Default)]
-struct Checkcheckpoints(Vec<Checkpoint>);
+struct Checkpoints(Vec<Checkpoint>);
 
-impl Recorder for Checkcheckpoints {
-    fn record(&mut self, point: &Checkpoint, _sink: &mut dyn Sink) -> reseed_media::Result<()> {
-        self.0.push(point.clone());
+impl Recorder for Checkpoints {
+    fn record(&mut self, checkpoint: &Checkpoint, _sink: &mut dyn Sink) -> reseed_media::Result<()> {
+        self.0.push(checkpoint.clone());
         Ok(())
     }
 }
 
-/// FrameCounts frames and checkcheckpoints, and cancels a job after some of the latter.
-struct FrameCounts {
+/// Counts written frames and checkpoints, and cancels the job after some checkpoints.
+struct CancelAfter {
     written: usize,
     saved: usize,
-    most: usize,
+    limit: usize,
 }
 
-impl FrameCounts {
-    fn until(most: usize) -> FrameCounts {
-        FrameCounts { written: 0, saved: 0, most }
+impl CancelAfter {
+    fn checkpoints(limit: usize) -> CancelAfter {
+        CancelAfter { written: 0, saved: 0, limit }
     }
 }
 
-impl Observer for FrameCounts {
+impl Observer for CancelAfter {
     fn event(&mut self, event: &Event) {
         match event {
             Event::Frames(frames) => self.written += frames,
             Event::Saved { frames } => {
-                assert_eq!(*frames, self.written, "a checkpoint counts the frames that are written");
+                assert_eq!(*frames, self.written, "a checkpoint counts the written frames");
                 self.saved += 1;
             }
             _ => {}
@@ -50,7 +50,7 @@ impl Observer for FrameCounts {
     }
 
     fn cancelled(&mut self) -> bool {
-        self.saved >= self.most
+        self.saved >= self.limit
     }
 }
 
@@ -81,7 +81,7 @@ fn settings(overlap: usize, mode: Overlap, lead_in: usize) -> Settings {
 }
 
 #[test]
-fn a_job_goes_on_from_every_batch() {
+fn a_job_resumes_from_the_checkpoint_of_every_batch() {
     let networks = TinyVae::new();
     let steps = AtomicUsize::new(0);
     let step = |condition: &Latent, noise: &Latent| {
@@ -93,20 +93,20 @@ fn a_job_goes_on_from_every_batch() {
         [(0, Overlap::Smooth, 0), (0, Overlap::Smooth, 3), (2, Overlap::Smooth, 2), (3, Overlap::Reference, 0)]
     {
         let settings = || settings(overlap, mode, lead_in);
-        let mut checkpoints = Checkcheckpoints::default();
-        let (mut counts, start) = (FrameCounts::until(usize::MAX), (None, Checkpoint::default()));
+        let mut checkpoints = Checkpoints::default();
+        let (mut counts, start) = (CancelAfter::checkpoints(usize::MAX), (None, Checkpoint::default()));
         let watchers = (&mut counts as &mut dyn Observer, Some(&mut checkpoints as &mut dyn Recorder));
         let (report, whole) =
             networks.resume_with_store(start, settings(), &step, MemorySource::new(&clip()), watchers);
         let batches = report.unwrap().batches;
         assert_eq!((whole.len(), checkpoints.0.len()), (22, batches), "{overlap}");
-        assert_eq!(checkpoints.0.iter().any(|point| !point.held.is_empty()), overlap > 0);
-        for point in checkpoints.0 {
-            let (done, written) = (point.batches, point.frames);
+        assert_eq!(checkpoints.0.iter().any(|checkpoint| !checkpoint.held.is_empty()), overlap > 0);
+        for checkpoint in checkpoints.0 {
+            let (done, written) = (checkpoint.batches, checkpoint.frames);
             steps.store(0, Ordering::SeqCst);
-            let (report, rest) = networks.resume(point, settings(), &step, MemorySource::new(&clip()), &mut ());
+            let (report, rest) = networks.resume(checkpoint, settings(), &step, MemorySource::new(&clip()), &mut ());
             let report = report.unwrap();
-            assert!(rest[..] == whole[written..], "overlap {overlap}, from batch {done}: other frames");
+            assert!(rest[..] == whole[written..], "overlap {overlap}, from batch {done}: frames differ");
             assert_eq!((report.batches, report.frames), (batches - done, 22 - written));
             assert_eq!(steps.load(Ordering::SeqCst), batches - done, "batches computed again");
         }
@@ -114,48 +114,53 @@ fn a_job_goes_on_from_every_batch() {
 }
 
 #[test]
-fn a_cancelled_job_writes_no_frame_that_is_not_final() {
+fn a_cancelled_job_writes_final_frames_only() {
     let networks = TinyVae::new();
     let (_, whole) = networks.run(settings(2, Overlap::Smooth, 0), &job::identity, &clip());
-    let (mut counts, mut checkpoints) = (FrameCounts::until(2), Checkcheckpoints::default());
-    let (start, film_again) = ((None, Checkpoint::default()), MemorySource::new(&clip()));
+    let (mut counts, mut checkpoints) = (CancelAfter::checkpoints(2), Checkpoints::default());
+    let (start, source) = ((None, Checkpoint::default()), MemorySource::new(&clip()));
     let watchers = (&mut counts as &mut dyn Observer, Some(&mut checkpoints as &mut dyn Recorder));
-    let settings_again = settings(2, Overlap::Smooth, 0);
-    let (report, _) = networks.resume_with_store(start, settings_again, &job::identity, film_again, watchers);
+    let again = settings(2, Overlap::Smooth, 0);
+    let (report, _) = networks.resume_with_store(start, again, &job::identity, source, watchers);
     assert!(report.is_err());
-    let (written, point) = (counts.written, checkpoints.0.pop().unwrap());
-    assert_eq!(point.frames, written, "frames behind the last point");
-    let (_, rest) =
-        networks.resume(point, settings(2, Overlap::Smooth, 0), &job::identity, MemorySource::new(&clip()), &mut ());
+    let (written, checkpoint) = (counts.written, checkpoints.0.pop().unwrap());
+    assert_eq!(checkpoint.frames, written, "frames were written after the last checkpoint");
+    let (_, rest) = networks.resume(
+        checkpoint,
+        settings(2, Overlap::Smooth, 0),
+        &job::identity,
+        MemorySource::new(&clip()),
+        &mut (),
+    );
     assert!(rest[..] == whole[written..]);
 }
 
-/// Keeps everything, and for each batch whether it is whole.
+/// Stores the frames of every batch and whether the batch is complete.
 #[derive(Default)]
-struct Memory(Mutex<BTreeMap<usize, (Vec<f32>, bool)>>);
+struct MemoryStore(Mutex<BTreeMap<usize, (Vec<f32>, bool)>>);
 
-impl Memory {
-    fn whole(&self) -> usize {
-        self.0.lock().unwrap().values().filter(|(_, whole)| *whole).count()
+impl MemoryStore {
+    fn complete(&self) -> usize {
+        self.0.lock().unwrap().values().filter(|(_, complete)| *complete).count()
     }
 }
 
-impl BatchStore for Memory {
+impl BatchStore for MemoryStore {
     fn put(&self, batch: usize, frames: &[f32], last: bool) {
-        let mut kept = self.0.lock().unwrap();
-        let (all, whole) = kept.entry(batch).or_default();
-        assert!(!*whole, "batch {batch} is made once");
+        let mut stored = self.0.lock().unwrap();
+        let (all, complete) = stored.entry(batch).or_default();
+        assert!(!*complete, "batch {batch} is stored twice");
         all.extend_from_slice(frames);
-        *whole = last;
+        *complete = last;
     }
 
     fn get(&self, batch: usize) -> Option<Vec<f32>> {
-        let kept = self.0.lock().unwrap();
-        kept.get(&batch).filter(|(_, whole)| *whole).map(|(frames, _)| frames.clone())
+        let stored = self.0.lock().unwrap();
+        stored.get(&batch).filter(|(_, complete)| *complete).map(|(frames, _)| frames.clone())
     }
 
     fn put_latent(&self, turn: Turn, _: usize, _: &[f32]) {
-        panic!("{turn:?}: no latent waits where every batch is decoded at once");
+        panic!("{turn:?}: a job with windows of one batch stores no latents");
     }
 
     fn get_latent(&self, _: Turn, _: usize) -> Option<Vec<f32>> {
@@ -163,48 +168,52 @@ impl BatchStore for Memory {
     }
 }
 
-/// Whenever a job is killed, all batches but the one in work are kept, and only that one is computed again.
+/// A job that is killed at any time loses only the batch that it computes.
 #[test]
-fn what_was_made_is_kept_before_the_next_batch_begins() {
+fn a_batch_is_stored_before_the_next_one_starts() {
     let networks = TinyVae::new();
     for (overlap, lead_in) in [(0, 0), (2, 3)] {
         let settings = || settings(overlap, Overlap::Smooth, lead_in);
-        let (memory, steps) = (Memory::default(), AtomicUsize::new(0));
+        let (store, steps) = (MemoryStore::default(), AtomicUsize::new(0));
         let step = |condition: &Latent, noise: &Latent| {
-            let begun = steps.fetch_add(1, Ordering::SeqCst);
-            assert_eq!(memory.whole(), begun, "batches kept when batch {begun} is in work");
+            let started = steps.fetch_add(1, Ordering::SeqCst);
+            assert_eq!(store.complete(), started, "batches stored when batch {started} starts");
             let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
             Ok(Latent { thw: condition.thw, values: mixed })
         };
-        let mut checkpoints = Checkcheckpoints::default();
+        let mut checkpoints = Checkpoints::default();
         let (report, whole) = networks.resume_with_store(
-            (Some(&memory), Checkpoint::default()),
+            (Some(&store), Checkpoint::default()),
             settings(),
             &step,
             MemorySource::new(&clip()),
             (&mut (), Some(&mut checkpoints)),
         );
         let batches = report.unwrap().batches;
-        for point in checkpoints.0 {
-            for made in point.batches..=batches {
-                let kept = |(batch, frames): (&usize, &(Vec<f32>, bool))| (*batch, frames.clone());
-                let left = memory.0.lock().unwrap().range(point.batches..made).map(kept).collect();
-                let left = Memory(Mutex::new(left));
-                let (written, again) = (point.frames, AtomicUsize::new(0));
+        for checkpoint in checkpoints.0 {
+            for computed in checkpoint.batches..=batches {
+                let stored = |(batch, frames): (&usize, &(Vec<f32>, bool))| (*batch, frames.clone());
+                let left = store.0.lock().unwrap().range(checkpoint.batches..computed).map(stored).collect();
+                let left = MemoryStore(Mutex::new(left));
+                let (written, repeated) = (checkpoint.frames, AtomicUsize::new(0));
                 let step = |condition: &Latent, noise: &Latent| {
-                    again.fetch_add(1, Ordering::SeqCst);
+                    repeated.fetch_add(1, Ordering::SeqCst);
                     let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
                     Ok(Latent { thw: condition.thw, values: mixed })
                 };
                 let (report, rest) = networks.resume_with_store(
-                    (Some(&left), point.clone()),
+                    (Some(&left), checkpoint.clone()),
                     settings(),
                     &step,
                     MemorySource::new(&clip()),
                     (&mut (), None),
                 );
-                assert!(rest[..] == whole[written..], "{} done, {made} made: other frames", point.batches);
-                assert_eq!((again.into_inner(), report.unwrap().batches), (batches - made, batches - made));
+                assert!(
+                    rest[..] == whole[written..],
+                    "{} done, {computed} computed: frames differ",
+                    checkpoint.batches
+                );
+                assert_eq!((repeated.into_inner(), report.unwrap().batches), (batches - computed, batches - computed));
             }
         }
     }
