@@ -175,7 +175,7 @@ mod tests {
     fn an_allocation_that_fails_is_an_error() {
         let pool = Arc::new(Pool::default());
         let error = allocate(&pool, "conv", Shape::from([1 << 45]), DType::F32).unwrap_err().to_string();
-        assert!(error.starts_with("cpu: conv needs 134217728 MiB for [35184372088832]"), "{error}");
+        assert!(error.starts_with("cpu: out of memory: conv needs 134217728 MiB for [35184372088832]"), "{error}");
         assert_eq!(pool.free_list().live, 0);
     }
 }
