@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use reseed_cpu::CpuOps;
-//! use reseed_ops::{DType, Ops, Shape};
+//! use reseed_ops::{DType, Ops, Shape, Transfer};
 //!
 //! let cpu = CpuOps::new(DType::F32, Some(2))?;
 //! let x = cpu.upload(Shape::from([1, 2]), &[1.0, 2.0])?;

@@ -12,7 +12,7 @@
 //! use reseed_cpu::CpuOps;
 //! use reseed_model::weights::formula::Formula;
 //! use reseed_model::{Coder, Config, State, Vae};
-//! use reseed_ops::{DType, Device, Shape};
+//! use reseed_ops::{DType, Shape, Transfer};
 //!
 //! let cpu = CpuOps::new(DType::F32, Some(1))?;
 //! let config = Config::tiny();
