@@ -1,5 +1,6 @@
 //! Folders of images, one per frame, in natural name order.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -7,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::frame::{Frame, Rate, Size};
-use crate::image_file::{self, ImageCodec};
+use crate::image_file::{self, Decoded, ImageCodec};
 use crate::partial::Partial;
-use crate::stream::{Info, Kind, Sink, Source};
+use crate::problem::Problem;
+use crate::stream::{ImageTags, Info, Kind, Sink, Source};
 use crate::video::is_video_name;
 
 /// A source that reads the images of a folder and ignores other files, hidden files and subfolders.
@@ -17,6 +19,7 @@ pub(crate) struct FolderSource {
     folder: PathBuf,
     info: Info,
     read: usize,
+    problems: Vec<Problem>,
 }
 
 impl FolderSource {
@@ -35,9 +38,9 @@ impl FolderSource {
             alpha: headers.alpha,
             kind: Kind::Folder,
             names,
-            icc: headers.icc,
+            tags: ImageTags { source: Some(folder.to_owned()), ..headers.tags },
         };
-        let mut source = FolderSource { folder: folder.to_owned(), info, read: 0 };
+        let mut source = FolderSource { folder: folder.to_owned(), info, read: 0, problems: Vec::new() };
         source.check_rest()?;
         Ok(source)
     }
@@ -72,10 +75,15 @@ impl Source for FolderSource {
             return Ok(None);
         };
         let path = self.folder.join(name);
-        let frame = image_file::read(&path)?;
+        let Decoded { frame, problem, .. } = image_file::read(&path)?;
+        self.problems.extend(problem.map(|damage| Problem::Image { path: path.clone(), damage }));
         self.check_size(path, frame.size)?;
         self.read += 1;
         Ok(Some(frame))
+    }
+
+    fn problems(&mut self) -> Vec<Problem> {
+        std::mem::take(&mut self.problems)
     }
 }
 
@@ -143,7 +151,7 @@ pub(crate) struct FolderSink {
     folder: PathBuf,
     names: Vec<OsString>,
     size: Size,
-    icc: Option<Vec<u8>>,
+    tags: ImageTags,
     written: usize,
     /// The number of images that are synced to the disk.
     synced: usize,
@@ -164,9 +172,36 @@ impl FolderSink {
         Ok(FolderSink { written: frames, synced: frames, ..sink })
     }
 
+    /// Writes to a temporary folder.
+    pub fn with(partial: Partial, folder: &Path, info: &Info) -> FolderSink {
+        FolderSink::new(partial, folder, info)
+    }
+
+    /// The temporary folder.
+    pub fn folder(&self) -> &Path {
+        self.partial.path()
+    }
+
+    /// The path of image `i` in the temporary folder.
+    pub fn path_of(&self, i: usize) -> PathBuf {
+        self.partial.path().join(self.name(i).0)
+    }
+
+    /// Removes the images.
+    pub fn discard(self) {
+        self.partial.discard();
+    }
+
     fn new(partial: Partial, folder: &Path, info: &Info) -> FolderSink {
-        let (names, icc) = (info.names.clone(), info.icc.clone());
-        FolderSink { partial, folder: folder.to_owned(), names, size: info.size, icc, written: 0, synced: 0 }
+        let (names, tags) = (info.names.clone(), info.tags.clone());
+        FolderSink { partial, folder: folder.to_owned(), names, size: info.size, tags, written: 0, synced: 0 }
+    }
+
+    /// The tags of image `i`, from the image of the source that has its name.
+    fn tags(&self, i: usize) -> Cow<'_, ImageTags> {
+        let name = self.tags.source.as_ref().zip(self.names.get(i));
+        let tags = name.and_then(|(folder, name)| Some(image_file::probe(&folder.join(name)).ok()?.tags));
+        tags.map_or(Cow::Borrowed(&self.tags), Cow::Owned)
     }
 
     /// The name and the format of image `i`.
@@ -175,12 +210,20 @@ impl FolderSink {
             return (PathBuf::from(format!("{:06}.png", i + 1)), ImageCodec::Png);
         }
         assert!(i < self.names.len(), "{} names for more frames", self.names.len());
-        let mut name = PathBuf::from(&self.names[i]);
-        let codec = ImageCodec::from_extension(&name).unwrap_or_else(|| {
-            name.set_extension("png");
-            ImageCodec::Png
-        });
-        (name, codec)
+        let name = PathBuf::from(&self.names[i]);
+        match ImageCodec::for_output(&name) {
+            Some(codec) => (name, codec),
+            None => (png_name(&name, &self.names), ImageCodec::Png),
+        }
+    }
+}
+
+/// The name of a PNG file for an image in a format that is not written; another one if `names` has it already.
+pub(crate) fn png_name(name: &Path, names: &[OsString]) -> PathBuf {
+    let png = name.with_extension("png");
+    match names.iter().any(|other| png.as_os_str() == other) {
+        true => PathBuf::from(format!("{}.png", name.display())),
+        false => png,
     }
 }
 
@@ -191,7 +234,7 @@ impl Sink for FolderSink {
         let path = self.folder.join(&name);
         let cannot_write = |cause| Error::Write { path: path.clone(), cause };
         let file = File::create(self.partial.path().join(&name)).map_err(cannot_write)?;
-        image_file::write(file, &path, codec, frame, self.icc.as_deref())?;
+        image_file::write(file, &path, codec, frame, &self.tags(self.written))?;
         self.written += 1;
         Ok(())
     }
