@@ -123,6 +123,12 @@ pub enum Error {
         /// An image in it.
         image: PathBuf,
     },
+    /// A rate was given for something else than a folder of images.
+    #[error("{path}: has its own times, or none; only a folder of images of one size can be given a rate")]
+    RateOfOther {
+        /// The input.
+        path: PathBuf,
+    },
     /// A part by time was requested of an image.
     #[error("{path}: an image has no start time and no end time; open it without them")]
     ClipOfImage {

@@ -12,7 +12,7 @@ use crate::image_file::{self, Decoded, ImageCodec};
 use crate::partial::Partial;
 use crate::problem::Problem;
 use crate::stream::{ImageTags, Info, Kind, Sink, Source};
-use crate::video::is_video_name;
+use crate::video::{Container, is_video_name};
 
 /// A source that reads the images of a folder and ignores other files, hidden files and subfolders.
 pub(crate) struct FolderSource {
@@ -24,7 +24,7 @@ pub(crate) struct FolderSource {
 
 impl FolderSource {
     /// Lists the folder and reads the headers of all images, so that a bad image is found before the job starts.
-    pub fn open(folder: &Path) -> Result<FolderSource> {
+    pub fn open(folder: &Path, rate: Option<Rate>) -> Result<FolderSource> {
         let names = image_names(folder)?;
         let Some(first) = names.first() else {
             return Err(Error::EmptyFolder { path: folder.to_owned() });
@@ -33,7 +33,7 @@ impl FolderSource {
         let info = Info {
             size: headers.size,
             frames: Some(names.len()),
-            rate: Rate::default(),
+            rate: rate.unwrap_or_default(),
             depth: headers.depth,
             alpha: headers.alpha,
             kind: Kind::Folder,
@@ -98,6 +98,33 @@ pub fn videos_in(folder: &Path) -> Result<Vec<OsString>> {
         (Some(video), Some(image)) => Err(Error::MixedKinds { video: folder.join(video), image: folder.join(image) }),
         _ => Ok(videos),
     }
+}
+
+/// The names of the files of a folder that are jobs of their own, in natural order: videos, or images of different
+/// sizes. Empty for a folder of images of one size, which is one job.
+pub fn jobs_in(folder: &Path) -> Result<Vec<OsString>> {
+    let videos = videos_in(folder)?;
+    if !videos.is_empty() {
+        return Ok(videos);
+    }
+    let images = image_names(folder)?;
+    let mut sizes = images.iter().map(|name| image_file::probe(&folder.join(name)).ok().map(|headers| headers.size));
+    // A file that cannot be read is an error of its own, whatever the sizes of the others.
+    let first = sizes.next().flatten();
+    match sizes.any(|size| size.is_some() && first.is_some() && size != first) {
+        true => Ok(images),
+        false => Ok(Vec::new()),
+    }
+}
+
+/// The name of the output for a file of a folder: the same if its format can be written, else PNG for an image and
+/// Matroska, which holds everything, for a video. `names` are all files of the folder.
+pub fn output_name(name: &Path, names: &[OsString]) -> PathBuf {
+    if ImageCodec::from_extension(name).is_some() {
+        return if ImageCodec::for_output(name).is_some() { name.to_owned() } else { png_name(name, names) };
+    }
+    let y4m = name.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("y4m"));
+    if Container::of(name).is_some() || y4m { name.to_owned() } else { name.with_extension("mkv") }
 }
 
 fn names(folder: &Path, wanted: impl Fn(&Path) -> bool) -> Result<Vec<OsString>> {
@@ -267,6 +294,13 @@ mod tests {
         let mut names = ["f10.png", "f9b.png", "f2.png", "f002.png", "f9.png", "e99.png", "f.png", "f1-10", "f1-9"];
         names.sort_by(|a, b| natural_order(a, b).then_with(|| a.cmp(b)));
         assert_eq!(names, ["e99.png", "f.png", "f1-9", "f1-10", "f002.png", "f2.png", "f9.png", "f9b.png", "f10.png"]);
+    }
+
+    #[test]
+    fn outputs_keep_their_names_where_they_can() {
+        let names = ["a.mp4", "b.MKV", "c.y4m", "d.avi", "e.jpg", "f.bmp", "f.png", "g.heic"].map(OsString::from);
+        let outputs = names.each_ref().map(|name| output_name(Path::new(name), &names).display().to_string());
+        assert_eq!(outputs, ["a.mp4", "b.MKV", "c.y4m", "d.mkv", "e.jpg", "f.bmp.png", "f.png", "g.png"]);
     }
 
     #[test]

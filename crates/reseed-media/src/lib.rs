@@ -52,7 +52,7 @@ use std::path::{Path, PathBuf};
 pub use animation::Animation;
 pub use disk::{Disk, disk};
 pub use error::{Error, HeaderProblem, Result};
-pub use folder::videos_in;
+pub use folder::{jobs_in, output_name, videos_in};
 pub use frame::{Depth, Frame, Rate, Samples, Size};
 pub use partial::{discard, discard_unfinished};
 pub use problem::Problem;
@@ -72,9 +72,13 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>> {
 
 /// Opens a part of a video or of a folder; see [`open`].
 pub fn open_clip(path: &Path, clip: Clip) -> Result<Box<dyn Source>> {
-    let native = open_native(path)?;
+    let native = open_native(path, clip.rate)?;
     match native {
-        Some(source) if clip == Clip::default() => Ok(source),
+        Some(source) if clip.rate.is_some() && source.info().kind != Kind::Folder => {
+            Err(Error::RateOfOther { path: path.to_owned() })
+        }
+        None if clip.rate.is_some() => Err(Error::RateOfOther { path: path.to_owned() }),
+        Some(source) if clip.start.is_none() && clip.end.is_none() => Ok(source),
         Some(source) if source.info().kind.is_still() => Err(Error::ClipOfImage { path: path.to_owned() }),
         Some(source) => Ok(Box::new(trim::Trimmed::new(source, clip)?)),
         None => open_video(path, clip),
@@ -91,15 +95,15 @@ fn open_video(path: &Path, _clip: Clip) -> Result<Box<dyn Source>> {
     Err(Error::FfmpegDisabled { path: path.to_owned() })
 }
 
-/// Opens formats that need no ffmpeg; `None` for other files.
-fn open_native(path: &Path) -> Result<Option<Box<dyn Source>>> {
+/// Opens formats that need no ffmpeg; `None` for other files. The images of a folder have the rate `rate`, if given.
+fn open_native(path: &Path, rate: Option<Rate>) -> Result<Option<Box<dyn Source>>> {
     if path == Path::new(PIPE) {
         return Ok(Some(Box::new(y4m::Reader::new(io::stdin(), "standard input")?)));
     }
     let cannot_read = |cause| Error::Read { path: path.to_owned(), cause };
     let metadata = fs::metadata(path).map_err(cannot_read)?;
     if metadata.is_dir() {
-        return Ok(Some(Box::new(folder::FolderSource::open(path)?)));
+        return Ok(Some(Box::new(folder::FolderSource::open(path, rate)?)));
     }
     let mut file = File::open(path).map_err(cannot_read)?;
     let mut head = Vec::new();

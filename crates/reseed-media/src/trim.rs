@@ -86,11 +86,11 @@ mod tests {
         let at = |frame: u32| Some(Duration::from_secs_f64(f64::from(frame * rate.den) / f64::from(rate.num)));
         let mut complete = sample();
         let all: Vec<Frame> = std::iter::from_fn(|| complete.next().unwrap()).collect();
-        let mut part = Trimmed::new(sample(), Clip { start: at(2), end: at(5) }).unwrap();
+        let mut part = Trimmed::new(sample(), Clip { start: at(2), end: at(5), ..Clip::default() }).unwrap();
         assert_eq!(part.info().frames, Some(3));
         let frames: Vec<Frame> = std::iter::from_fn(|| part.next().unwrap()).collect();
         assert!(frames == all[2..5]);
-        let rest = Trimmed::new(sample(), Clip { start: at(7), end: None }).unwrap();
+        let rest = Trimmed::new(sample(), Clip { start: at(7), ..Clip::default() }).unwrap();
         assert_eq!(rest.info().frames, Some(2));
     }
 }

@@ -14,7 +14,7 @@ const SIZE: Size = Size { h: 20, w: 30 };
 const DELAYS: [u32; 5] = [100, 250, 40, 520, 90];
 
 /// A frame with a moving square; its upper half is transparent if `alpha` is set.
-fn picture(i: usize, alpha: bool) -> RgbaImage {
+fn drawing(i: usize, alpha: bool) -> RgbaImage {
     RgbaImage::from_fn(SIZE.w as u32, SIZE.h as u32, |x, y| {
         let square = (5 * i as u32..5 * i as u32 + 6).contains(&x) && (4..16).contains(&y);
         let opacity = if alpha && y < 10 && !square { 0 } else { 255 };
@@ -29,7 +29,7 @@ fn write_gif(path: &Path, alpha: bool) {
     encoder.set_repeat(image::codecs::gif::Repeat::Infinite).unwrap();
     for (i, delay) in DELAYS.iter().enumerate() {
         let delay = Delay::from_numer_denom_ms(*delay, 1);
-        encoder.encode_frame(image::Frame::from_parts(picture(i, alpha), 0, 0, delay)).unwrap();
+        encoder.encode_frame(image::Frame::from_parts(drawing(i, alpha), 0, 0, delay)).unwrap();
     }
 }
 
@@ -168,7 +168,7 @@ fn a_truncated_animation_is_read_as_far_as_it_goes() {
 fn a_gif_with_one_frame_is_an_image() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.gif");
-    picture(1, false).save(&path).unwrap();
+    drawing(1, false).save(&path).unwrap();
     let (info, frames) = read_all(&path);
     assert_eq!((info.kind, frames.len()), (Kind::Image, 1));
     assert!(matches!(&frames[0].samples, Samples::U8(samples) if samples.len() == 3 * SIZE.pixels()));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use reseed::media::Rate;
 use reseed::media::video::{Clip, Codec, Options};
 
 use crate::failure::{Failure, Result};
@@ -16,6 +17,9 @@ pub struct VideoArgs {
     /// End of the part to process: seconds, or h:m:s.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub end: Option<Duration>,
+    /// Rate of a folder of images, such as 24 or 30000/1001. Default: 25.
+    #[arg(long, value_name = "RATE")]
+    pub fps: Option<Rate>,
     /// h264, hevc, av1, ffv1 or prores, or in hardware such as hevc-nvenc (also -qsv, -amf, -videotoolbox). Default:
     /// h264, hevc for more than 8 bits, av1 in webm.
     #[arg(long, value_name = "CODEC")]
@@ -52,7 +56,7 @@ impl VideoArgs {
             (start, Some(end)) if start.unwrap_or_default() >= end => {
                 Err(Failure::Usage("--end must be later than --start".into()))
             }
-            (start, end) => Ok(Clip { start, end }),
+            (start, end) => Ok(Clip { start, end, rate: self.fps }),
         }
     }
 

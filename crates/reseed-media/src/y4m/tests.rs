@@ -36,8 +36,8 @@ proptest! {
         let kind = Kind::Y4m(header.format.clone());
         let Header { size, rate, .. } = header;
         let depth = header.format.depth();
-        let (frames, names, tags) = (Some(frames), Vec::new(), ImageTags::default());
-        let info = Info { size, frames, rate, depth, alpha: false, kind, names, tags };
+        let (names, tags) = (Vec::new(), ImageTags::default());
+        let info = Info { size, frames: Some(frames), rate, depth, alpha: false, kind, names, tags };
         let bytes = converter(&header.format, size).frame_bytes() as u64;
         let planes = |frame: usize| -> Vec<u8> {
             (0..bytes).map(|i| (seed.wrapping_mul(2 * (i + frame as u64 * bytes) + 1) >> 40) as u8).collect()
