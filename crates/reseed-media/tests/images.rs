@@ -310,3 +310,66 @@ fn images_of_a_folder_in_other_formats_become_png() {
     names.sort();
     assert_eq!(names, ["a.png", "b.bmp.png", "b.png"]);
 }
+
+/// Makes an image with ffmpeg; `false` if this ffmpeg lacks the encoder.
+#[cfg(feature = "ffmpeg")]
+fn make(path: &Path, encoder: &str) -> bool {
+    let mut command = std::process::Command::new("ffmpeg");
+    command.args(["-v", "error", "-y", "-f", "lavfi", "-i", "testsrc2=s=34x24", "-frames:v", "1"]);
+    command.args(encoder.split_whitespace()).arg(path).status().is_ok_and(|status| status.success())
+}
+
+#[cfg(feature = "ffmpeg")]
+#[test]
+fn images_that_ffmpeg_decodes_are_images() {
+    let folder = tempfile::tempdir().unwrap();
+    let (png, output) = (folder.path().join("a.png"), folder.path().join("out.png"));
+    assert!(make(&png, "-update 1"), "these tests need ffmpeg");
+    let original = &read_all(&png).1[0];
+    let avif = "-c:v libaom-av1 -still-picture 1 -crf 5 -pix_fmt yuv444p";
+    for (name, encoder) in [("a.avif", avif), ("a.jxl", "-c:v libjxl -distance 0.1")] {
+        let path = folder.path().join(name);
+        if !make(&path, encoder) {
+            continue;
+        }
+        let (info, frames, _) = read_all(&path);
+        assert_eq!((&info.kind, info.frames, info.size), (&Kind::Image, Some(1), SIZE), "{name}");
+        let psnr = metrics::psnr(original, &frames[0]);
+        assert!(psnr > 30.0, "{name}: {psnr} dB");
+        write_all(&output, &info, &frames);
+        assert_eq!(read_all(&output).1, frames, "{name}");
+    }
+}
+
+#[cfg(feature = "ffmpeg")]
+#[test]
+fn an_image_that_ffmpeg_cannot_decode_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.heic");
+    fs::write(&path, b"\0\0\0\x18ftypheic\0\0\0\0mif1heic").unwrap();
+    let error = open(&path).err().unwrap();
+    assert!(matches!(error, Error::UnsupportedImage { format: "HEIC", .. }), "{error}");
+    assert!(error.to_string().contains("a.heic") && error.to_string().lines().count() == 1, "{error}");
+}
+
+#[test]
+fn a_folder_of_images_of_different_sizes_has_a_job_for_each() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["2.png", "10.png"] {
+        image::RgbImage::new(8, 8).save(folder.path().join(name)).unwrap();
+    }
+    assert!(reseed_media::jobs_in(folder.path()).unwrap().is_empty(), "one size is one job");
+    image::RgbImage::new(8, 9).save(folder.path().join("11.bmp")).unwrap();
+    assert_eq!(reseed_media::jobs_in(folder.path()).unwrap(), ["2.png", "10.png", "11.bmp"]);
+}
+
+#[test]
+fn a_rate_is_for_folders_of_images() {
+    let folder = tempfile::tempdir().unwrap();
+    image::RgbImage::new(8, 8).save(folder.path().join("1.png")).unwrap();
+    let clip = reseed_media::video::Clip { rate: Some(Rate { num: 12, den: 1 }), ..Default::default() };
+    let source = reseed_media::open_clip(folder.path(), clip).unwrap();
+    assert_eq!(source.info().rate, Rate { num: 12, den: 1 });
+    let error = reseed_media::open_clip(&folder.path().join("1.png"), clip).err().unwrap();
+    assert!(matches!(error, Error::RateOfOther { .. }), "{error}");
+}
