@@ -14,6 +14,46 @@ use crate::problem::Problem;
 use crate::stream::{ImageTags, Info, Kind, Sink, Source};
 use crate::video::{Container, is_video_name};
 
+/// The images of a folder that have a number at one place of their name, given as in ffmpeg: `frames/shot-%04d.png`.
+struct Sequence {
+    folder: PathBuf,
+    prefix: String,
+    suffix: String,
+}
+
+impl Sequence {
+    /// The sequence that a path names; `None` if it names a file or a folder.
+    fn of(path: &Path) -> Option<Sequence> {
+        let (prefix, rest) = path.file_name()?.to_str()?.split_once('%')?;
+        let (width, suffix) = rest.split_once('d')?;
+        let number = width.chars().all(|c| c.is_ascii_digit());
+        let parent = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+        (number && !path.exists()).then(|| Sequence {
+            folder: parent.to_owned(),
+            prefix: prefix.to_owned(),
+            suffix: suffix.to_owned(),
+        })
+    }
+
+    fn matches(&self, name: &str) -> bool {
+        let number = name.strip_prefix(&self.prefix).and_then(|rest| rest.strip_suffix(&self.suffix));
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    }
+}
+
+/// Whether a path is a pattern of names.
+pub(crate) fn is_sequence(path: &Path) -> bool {
+    Sequence::of(path).is_some()
+}
+
+/// The images that match a pattern such as `frames/%04d.png`, in natural order; `None` for other paths.
+pub fn sequence(path: &Path) -> Option<Vec<PathBuf>> {
+    let sequence = Sequence::of(path)?;
+    let names = image_names(&sequence.folder).unwrap_or_default();
+    let names = names.iter().filter(|name| sequence.matches(&name.to_string_lossy()));
+    Some(names.map(|name| sequence.folder.join(name)).collect())
+}
+
 /// A source that reads the images of a folder and ignores other files, hidden files and subfolders.
 pub(crate) struct FolderSource {
     folder: PathBuf,
@@ -24,10 +64,13 @@ pub(crate) struct FolderSource {
 
 impl FolderSource {
     /// Lists the folder and reads the headers of all images, so that a bad image is found before the job starts.
-    pub fn open(folder: &Path, rate: Option<Rate>) -> Result<FolderSource> {
-        let names = image_names(folder)?;
+    pub fn open(path: &Path, rate: Option<Rate>) -> Result<FolderSource> {
+        let sequence = Sequence::of(path);
+        let folder = sequence.as_ref().map_or(path, |sequence| &sequence.folder);
+        let mut names = image_names(folder)?;
+        names.retain(|name| sequence.as_ref().is_none_or(|sequence| sequence.matches(&name.to_string_lossy())));
         let Some(first) = names.first() else {
-            return Err(Error::EmptyFolder { path: folder.to_owned() });
+            return Err(Error::EmptyFolder { path: path.to_owned() });
         };
         let headers = image_file::probe(&folder.join(first))?;
         let info = Info {

@@ -30,9 +30,9 @@ use crate::problem::Problem;
 use crate::stream::{ImageTags, Info, Kind, Sink, Source};
 
 pub(crate) use codec::ImageCodec;
-pub(crate) use decode::{Decoded, HEAD, Headers, check, split_alpha};
+pub(crate) use decode::{Decoded, HEAD, Headers, check, limits, split_alpha};
 pub(crate) use encode::{encode_error, encode_vp8l, interleaved, losses, with_size, write};
-pub(crate) use guard::{Retry, catch};
+pub(crate) use guard::{MAX_METADATA, Retry, catch};
 pub(crate) use pages::Page;
 pub(crate) use pages_file::{PagesSink, PagesSource};
 

@@ -52,7 +52,7 @@ use std::path::{Path, PathBuf};
 pub use animation::Animation;
 pub use disk::{Disk, disk};
 pub use error::{Error, HeaderProblem, Result};
-pub use folder::{jobs_in, output_name, videos_in};
+pub use folder::{jobs_in, output_name, sequence, videos_in};
 pub use frame::{Depth, Frame, Rate, Samples, Size};
 pub use partial::{discard, discard_unfinished};
 pub use problem::Problem;
@@ -64,7 +64,8 @@ use video::{Clip, Container, Options};
 
 const PIPE: &str = "-";
 
-/// Opens an image, a video, a folder of images in natural name order (2 before 10), or Y4M on standard input for `-`.
+/// Opens an image, a video, a folder of images in natural name order (2 before 10), the images of a folder that match a
+/// pattern such as `frames/%04d.png`, or Y4M on standard input for `-`.
 /// The content determines the format of a file; ffmpeg opens every file that is neither an image nor Y4M.
 pub fn open(path: &Path) -> Result<Box<dyn Source>> {
     open_clip(path, Clip::default())
@@ -99,6 +100,9 @@ fn open_video(path: &Path, _clip: Clip) -> Result<Box<dyn Source>> {
 fn open_native(path: &Path, rate: Option<Rate>) -> Result<Option<Box<dyn Source>>> {
     if path == Path::new(PIPE) {
         return Ok(Some(Box::new(y4m::Reader::new(io::stdin(), "standard input")?)));
+    }
+    if folder::is_sequence(path) {
+        return Ok(Some(Box::new(folder::FolderSource::open(path, rate)?)));
     }
     let cannot_read = |cause| Error::Read { path: path.to_owned(), cause };
     let metadata = fs::metadata(path).map_err(cannot_read)?;

@@ -370,6 +370,9 @@ fn a_rate_is_for_folders_of_images() {
     let clip = reseed_media::video::Clip { rate: Some(Rate { num: 12, den: 1 }), ..Default::default() };
     let source = reseed_media::open_clip(folder.path(), clip).unwrap();
     assert_eq!(source.info().rate, Rate { num: 12, den: 1 });
+    image::RgbImage::new(9, 9).save(folder.path().join("cover.png")).unwrap();
+    let source = reseed_media::open_clip(&folder.path().join("%d.png"), clip).unwrap();
+    assert_eq!((source.info().frames, source.info().rate), (Some(1), Rate { num: 12, den: 1 }));
     let error = reseed_media::open_clip(&folder.path().join("1.png"), clip).err().unwrap();
     assert!(matches!(error, Error::RateOfOther { .. }), "{error}");
 }

@@ -230,7 +230,10 @@ impl Work {
             NoiseSource::Seed(_) => None,
         };
         if resumable {
-            record.set_file("input", &spec.input)?;
+            match reseed_media::sequence(&spec.input) {
+                Some(files) => record.set_files("input", &spec.input, &files)?,
+                None => record.set_file("input", &spec.input)?,
+            }
             noise_file.iter().try_for_each(|path| record.set_file("noise", path))?;
         }
         let input = std::path::absolute(&spec.input).unwrap_or(spec.input.clone());

@@ -46,9 +46,14 @@ pub(crate) fn is_animated(path: &Path, head: &[u8]) -> Result<Option<AnimationFo
     // The error of a damaged file occurs again when it is read as an image.
     let animated = image_file::catch(format.image_format(), || match format {
         AnimationFormat::WebP => Ok(WebPDecoder::new(input)?.has_animation()),
-        _ => PngDecoder::new(input)?.is_apng(),
+        _ => png_decoder(input)?.is_apng(),
     });
     Ok(animated.unwrap_or(false).then_some(format))
+}
+
+/// A decoder that allocates little before the size is known.
+fn png_decoder<R: std::io::BufRead + Seek>(input: R) -> ImageResult<PngDecoder<R>> {
+    PngDecoder::with_limits(input, image_file::limits(image_file::MAX_METADATA))
 }
 
 fn input(path: &Path) -> Result<BufReader<Retry<File>>> {
@@ -78,6 +83,9 @@ fn decode(
     ) -> ImageResult<()> {
         let (w, h) = decoder.dimensions();
         let size = Size { h: h as usize, w: w as usize };
+        // A decoder keeps up to four images of four bytes per pixel.
+        let bytes = u64::from(w).saturating_mul(u64::from(h)).saturating_mul(16);
+        decoder.set_limits(image_file::limits(bytes.saturating_add(image_file::MAX_METADATA)))?;
         let icc = decoder.icc_profile().ok().flatten().filter(|icc| icc.get(16..20) == Some(b"RGB "));
         let (exif, xmp) = (decoder.exif_metadata().ok().flatten(), decoder.xmp_metadata().ok().flatten());
         let tags = ImageTags { icc, exif, xmp, ..ImageTags::default() };
@@ -107,7 +115,7 @@ fn decode(
                 let decoder = decoder.apng()?;
                 Ok((decoder.loop_count(), decoder.into_frames()))
             };
-            run(PngDecoder::new(input)?, animate, start, &mut each)
+            run(png_decoder(input)?, animate, start, &mut each)
         }
     }
 }

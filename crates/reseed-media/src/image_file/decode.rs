@@ -295,7 +295,7 @@ pub(crate) fn split_alpha<T: Copy>(rgba: &[T]) -> (Vec<T>, Vec<T>) {
     (colour, rgba.iter().skip(3).step_by(4).copied().collect())
 }
 
-fn limits(max_alloc: u64) -> Limits {
+pub(crate) fn limits(max_alloc: u64) -> Limits {
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(max_alloc);
     limits

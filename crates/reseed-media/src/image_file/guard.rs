@@ -17,7 +17,7 @@ const FLOOR: u64 = 32 << 20;
 const MAX_RATIO: u64 = 1100;
 
 /// The most bytes of colour profiles and texts.
-pub(super) const MAX_METADATA: u64 = 16 << 20;
+pub(crate) const MAX_METADATA: u64 = 16 << 20;
 
 /// Whether a file of `file` bytes may hold an image of `decoded` bytes.
 pub(super) fn is_plausible(decoded: u64, file: u64) -> bool {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -156,6 +156,13 @@ impl JobRecord {
         Ok(())
     }
 
+    /// Adds the identity of several files; errors name `path`.
+    pub fn set_files(&mut self, name: &str, path: &Path, files: &[PathBuf]) -> Result<()> {
+        let identity = identity_of(files).map_err(|cause| Error::Read { path: path.into(), cause })?;
+        self.set(name, identity);
+        Ok(())
+    }
+
     /// The first of these values that `before` does not have: its name, its value before, and its value now.
     pub fn difference(&self, before: &JobRecord) -> Option<(String, String, String)> {
         let value = |name: &String| before.0.get(name).cloned().unwrap_or("not recorded".into());
@@ -232,6 +239,10 @@ fn identity(path: &Path) -> io::Result<String> {
     }
     let mut files = fs::read_dir(path)?.map(|entry| entry.map(|e| e.path())).collect::<io::Result<Vec<_>>>()?;
     files.sort();
+    identity_of(&files)
+}
+
+fn identity_of(files: &[PathBuf]) -> io::Result<String> {
     let mut hash = FNV_OFFSET;
     for file in files.iter().filter(|file| file.is_file()) {
         hash = digest(hash, format!("{}: {}\n", file.display(), file_identity(file)?).as_bytes());
