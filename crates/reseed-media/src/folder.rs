@@ -242,11 +242,6 @@ impl FolderSink {
         Ok(FolderSink { written: frames, synced: frames, ..sink })
     }
 
-    /// Writes to a temporary folder.
-    pub fn with(partial: Partial, folder: &Path, info: &Info) -> FolderSink {
-        FolderSink::new(partial, folder, info)
-    }
-
     /// The temporary folder.
     pub fn folder(&self) -> &Path {
         self.partial.path()
@@ -262,7 +257,8 @@ impl FolderSink {
         self.partial.discard();
     }
 
-    fn new(partial: Partial, folder: &Path, info: &Info) -> FolderSink {
+    /// Writes to a temporary folder; errors name images in `folder`.
+    pub fn new(partial: Partial, folder: &Path, info: &Info) -> FolderSink {
         let (names, tags) = (info.names.clone(), info.tags.clone());
         FolderSink { partial, folder: folder.to_owned(), names, size: info.size, tags, written: 0, synced: 0 }
     }

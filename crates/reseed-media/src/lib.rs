@@ -177,6 +177,12 @@ pub fn create_with(path: &Path, info: &Info, options: &Options) -> Result<Box<dy
     }
 }
 
+/// Whether an output is a video without transparency.
+fn is_opaque(output: &Path, options: &Options) -> bool {
+    let stores = options.codec.is_some_and(|codec| ["ffv1", "prores"].contains(&codec.name()));
+    is_y4m(output) || output == Path::new(PIPE) || (Container::of(output).is_some() && !stores)
+}
+
 /// The format of an animation that is written to `path`; `None` if the output is none.
 fn animation_format(path: &Path, info: &Info) -> Option<AnimationFormat> {
     let animated = matches!(info.kind, Kind::Animation(_));
@@ -188,7 +194,10 @@ pub fn losses(info: &Info, output: &Path, options: &Options) -> Vec<String> {
     match (&info.kind, ImageCodec::for_output(output)) {
         (Kind::Video(video), _) => video.losses(output, options),
         (Kind::Image, Some(codec)) => image_file::losses(codec, info.alpha, &info.tags),
-        (Kind::Folder, _) if info.alpha => {
+        (Kind::Folder | Kind::Animation(_), _) if info.alpha && is_opaque(output, options) => {
+            vec!["the images have transparency, which this video leaves out; write .webp or a folder to keep it".into()]
+        }
+        (Kind::Folder, None) if info.alpha && output.extension().is_none() => {
             let codecs = info.names.iter().filter_map(|name| ImageCodec::for_output(Path::new(name)));
             let lossy = codecs.filter(|codec| !codec.has_alpha()).take(1);
             lossy.flat_map(|codec| image_file::losses(codec, true, &ImageTags::default())).collect()

@@ -26,7 +26,7 @@ impl AnimationSink {
             return Err(Error::IsFolder { path: path.to_owned() });
         }
         gif::check(format, path)?;
-        let frames = FolderSink::with(Partial::frames(path)?, path, &plain(info));
+        let frames = FolderSink::new(Partial::frames(path)?, path, &plain(info));
         Ok(AnimationSink { path: path.to_owned(), format, info: info.clone(), frames, written: 0 })
     }
 
