@@ -38,7 +38,8 @@ pub(super) fn write(_: &Path, _: &Path, output: &Path, _: &Animation, _: bool) -
 
 /// A block of a GIF file.
 enum Block {
-    /// The control of the next image; its delay is at this position.
+    /// The control of the next image; its delay is at this position, which only outputs need.
+    #[cfg_attr(not(feature = "ffmpeg"), allow(dead_code, reason = "GIF is written through ffmpeg"))]
     Control(usize),
     /// The number of plays is at this position.
     Plays(usize),
