@@ -104,7 +104,7 @@ fn the_jobs_of_a_folder_are_counted() {
     assert_eq!((errors.len(), &errors[0]["input"]), (2, &json!("in/b.y4m")));
     assert_eq!(
         (&errors[1]["exit_code"], &errors[1]["message"]),
-        (&json!(1), &json!("1 of 3 videos failed; see above"))
+        (&json!(1), &json!("1 of 3 files failed; see above"))
     );
 }
 

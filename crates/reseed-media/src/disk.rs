@@ -25,7 +25,12 @@ pub fn disk(info: &Info, options: &Options, frames: usize, batch: usize) -> Disk
     let video = matches!(info.kind, Kind::Video(_)) || options.codec.is_some();
     match &info.kind {
         Kind::Y4m(format) if !video => Disk { output: (y4m::frame_bytes(format, info.size) * frames) as u64, work: 0 },
-        Kind::Image | Kind::Folder if !video => Disk { output: bytes(3.0 * depth * LOSSLESS), work: 0 },
+        Kind::Image | Kind::Pages | Kind::Folder if !video => Disk { output: bytes(3.0 * depth * LOSSLESS), work: 0 },
+        // The frames of an animation wait in a folder.
+        Kind::Animation(_) if !video => {
+            let output = bytes(3.0 * depth * LOSSLESS);
+            Disk { output, work: output }
+        }
         _ => {
             let pixels = info.pixels();
             let codec = options.codec.unwrap_or(Codec::default_for(Container::Matroska, pixels.bits));

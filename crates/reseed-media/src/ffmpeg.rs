@@ -9,6 +9,7 @@
 mod color;
 mod direct_file;
 mod encoder;
+mod gif;
 mod marks;
 mod mux;
 mod probe;
@@ -26,6 +27,7 @@ use crate::error::Result;
 use crate::stream::Source;
 use crate::video::Clip;
 
+pub(crate) use gif::join_gif;
 pub(crate) use writer::Writer;
 
 /// The path of ffmpeg.

@@ -88,6 +88,12 @@ pub enum Warning {
     /// A part of the input that the output cannot hold.
     #[error("{0}")]
     Loss(String),
+    /// The input is damaged and is restored as far as it goes.
+    #[error("{problem}")]
+    DamagedInput {
+        /// What is damaged, and where.
+        problem: reseed_media::Problem,
+    },
     /// A remark of a device.
     #[error("{0}")]
     Device(String),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use reseed::media::Rate;
 use reseed::media::video::{Clip, Codec, Options};
 
 use crate::failure::{Failure, Result};
@@ -17,6 +18,9 @@ pub struct VideoArgs {
     /// End of the part to process: seconds, or h:m:s.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub end: Option<Duration>,
+    /// Frames per second of a folder of images, such as 24 or 30000/1001 [default: 25].
+    #[arg(long, value_name = "RATE")]
+    pub fps: Option<Rate>,
     /// h264, hevc, av1, ffv1, prores, or in hardware, such as hevc-nvenc
     /// [default: h264; hevc for more than 8 bits; av1 in webm]
     #[arg(long, value_name = "CODEC", verbatim_doc_comment)]
@@ -54,7 +58,7 @@ impl VideoArgs {
             (start, Some(end)) if start.unwrap_or_default() >= end => {
                 Err(Failure::Usage("--end must be later than --start".into()))
             }
-            (start, end) => Ok(Clip { start, end }),
+            (start, end) => Ok(Clip { start, end, rate: self.fps }),
         }
     }
 

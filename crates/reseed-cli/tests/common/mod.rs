@@ -162,7 +162,8 @@ impl Lab {
             Some(_) => Vec::new(),
         };
         let rate = Rate { num: 24000, den: 1001 };
-        let info = Info { size, frames: Some(frames), rate, depth: Depth::Eight, alpha: false, kind, names, icc: None };
+        let (depth, tags) = (Depth::Eight, reseed_media::ImageTags::default());
+        let info = Info { size, frames: Some(frames), rate, depth, alpha: false, kind, names, tags };
         let mut sink = reseed_media::create(&self.path(name), &info).unwrap();
         let frames: Vec<Frame> = (0..frames).map(|i| smooth_frame(size, i)).collect();
         frames.iter().for_each(|frame| sink.write(frame).unwrap());

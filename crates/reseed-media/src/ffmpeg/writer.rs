@@ -14,7 +14,7 @@ use crate::frame::Frame;
 use crate::partial::Partial;
 use crate::planes::Planes;
 use crate::stream::{Info, Kind, Sink};
-use crate::video::{Codec, Container, Options, SEGMENT_FRAMES, Video};
+use crate::video::{Codec, Container, Options, SEGMENT_FRAMES, Timeline, Video};
 
 /// Writes frames to a video, segment by segment.
 pub(crate) struct Writer {
@@ -26,6 +26,8 @@ pub(crate) struct Writer {
     container: Container,
     codec: Codec,
     source: Option<Box<Video>>,
+    /// The times of the frames; `None` for a constant rate.
+    timeline: Option<Timeline>,
     /// The encoder of the current segment. Declared before `work`, so that the process ends before its file is removed.
     current: Option<Encoder>,
     /// The encoder of the previous segment, while it completes its file.
@@ -83,6 +85,11 @@ impl Writer {
             Kind::Video(video) => Some(video.clone()),
             _ => None,
         };
+        let timeline = match &info.kind {
+            Kind::Video(video) => Some(video.timeline.clone()),
+            Kind::Animation(animation) => Some(animation.timeline()),
+            _ => None,
+        };
         Ok(Writer {
             path: path.to_owned(),
             planes,
@@ -92,6 +99,7 @@ impl Writer {
             container,
             codec,
             source,
+            timeline,
             current: None,
             previous: None,
             next: work.segments.len(),
@@ -137,10 +145,7 @@ impl Writer {
     /// Waits for the encoder of the previous segment and renames its file.
     fn finish_previous(&mut self) -> Result<()> {
         match self.previous.take() {
-            Some(encoder) => {
-                let timeline = self.source.as_ref().map(|video| &video.timeline);
-                self.encoder.finish(encoder, &mut self.work, timeline)
-            }
+            Some(encoder) => self.encoder.finish(encoder, &mut self.work, self.timeline.as_ref()),
             None => Ok(()),
         }
     }
@@ -195,6 +200,7 @@ impl Sink for Writer {
             codec: self.codec,
             options: &self.options,
             source: self.source.as_deref(),
+            timeline: self.timeline.as_ref(),
             clock: self.encoder.clock,
             tags: &self.encoder.tags,
         };
