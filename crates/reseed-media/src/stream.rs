@@ -32,7 +32,8 @@ pub struct Info {
     pub rate: Rate,
     /// The depth that holds the input without loss.
     pub depth: Depth,
-    /// Whether frames have alpha. JPEG and Y4M outputs drop it; other image formats store it.
+    /// Whether frames have alpha. JPEG and Y4M outputs and most video codecs drop it; other image formats, ProRes and
+    /// FFV1 store it.
     pub alpha: bool,
     /// The kind of the source.
     pub kind: Kind,
@@ -47,10 +48,10 @@ impl Info {
     pub(crate) fn pixels(&self) -> Pixels {
         match &self.kind {
             Kind::Video(video) => video.pixels(),
-            Kind::Y4m(format) => Pixels { family: Family::of(format.chroma), bits: format.bits },
+            Kind::Y4m(format) => Pixels { family: Family::of(format.chroma), bits: format.bits, alpha: false },
             Kind::Image | Kind::Folder => {
                 let bits = if self.depth == Depth::Eight { 8 } else { 16 };
-                Pixels { family: Family::Gbr, bits }
+                Pixels { family: Family::Gbr, bits, alpha: self.alpha }
             }
         }
     }
