@@ -293,6 +293,28 @@ pub enum Error {
         /// The codecs that the container stores.
         holds: &'static str,
     },
+    /// The codec does not accept the quality setting.
+    #[error("a CRF of {crf} is not possible with {codec}, which takes {}; choose another value or another codec",
+        takes(.range))]
+    BadCrf {
+        /// The codec.
+        codec: String,
+        /// The setting.
+        crf: u32,
+        /// The least and the greatest value, if the codec has such a setting.
+        range: Option<(u32, u32)>,
+    },
+    /// The disk has too little free space.
+    #[error("{path}: needs about {} MiB of disk space, but {} MiB are free; free some space or write to another disk",
+        .needed >> 20, .free >> 20)]
+    DiskSpace {
+        /// The output.
+        path: PathBuf,
+        /// Bytes of the output and its temporary files, estimated.
+        needed: u64,
+        /// Free bytes.
+        free: u64,
+    },
     /// The codec cannot store the size.
     #[error("{path}: {codec} stores even sides only, not {size}; choose an even size, or the codec ffv1")]
     OddSize {
@@ -313,6 +335,11 @@ pub enum Error {
         /// The error of the encoder.
         cause: image::ImageError,
     },
+}
+
+/// The values that a quality setting takes.
+fn takes(range: &Option<(u32, u32)>) -> String {
+    range.map_or("none".to_owned(), |(least, most)| format!("{least} to {most}"))
 }
 
 /// The command that installs ffmpeg on this system.

@@ -148,6 +148,7 @@ pub fn create_with(path: &Path, info: &Info, options: &Options) -> Result<Box<dy
     if path == Path::new(PIPE) {
         return Ok(Box::new(y4m::Writer::new(io::stdout(), "standard output", info)?));
     }
+    disk::check_free(path, info, options)?;
     if is_y4m(path) {
         return Ok(Box::new(y4m::Writer::create(path, info)?));
     }

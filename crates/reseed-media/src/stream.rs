@@ -46,7 +46,8 @@ pub struct Info {
     pub rate: Rate,
     /// The depth that holds the input without loss.
     pub depth: Depth,
-    /// Whether frames have alpha. Image formats store it, except for JPEG, which composites on white. Y4M drops it.
+    /// Whether frames have alpha. Image formats, ProRes and FFV1 store it, except for JPEG, which composites on white.
+    /// Y4M and other video codecs drop it.
     pub alpha: bool,
     /// The kind of the source.
     pub kind: Kind,
@@ -78,10 +79,10 @@ impl Info {
     pub(crate) fn pixels(&self) -> Pixels {
         match &self.kind {
             Kind::Video(video) => video.pixels(),
-            Kind::Y4m(format) => Pixels { family: Family::of(format.chroma), bits: format.bits },
+            Kind::Y4m(format) => Pixels { family: Family::of(format.chroma), bits: format.bits, alpha: false },
             Kind::Image | Kind::Pages | Kind::Folder | Kind::Animation(_) => {
                 let bits = if self.depth == Depth::Eight { 8 } else { 16 };
-                Pixels { family: Family::Gbr, bits }
+                Pixels { family: Family::Gbr, bits, alpha: self.alpha }
             }
         }
     }

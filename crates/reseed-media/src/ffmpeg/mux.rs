@@ -40,8 +40,7 @@ impl Mux<'_> {
         command.args(words("-f concat -safe 0 -i")).arg(file_url(Path::new(SEGMENT_LIST)));
         command.args(self.source_input()).args(words("-map 0:v:0")).args(self.tracks());
         command.args(self.video_tags()).args(self.container_options()).arg(file_url(&to));
-        let joined = tools::output(command)?;
-        joined.map(drop).map_err(|reason| Error::EncoderFailed { path: output.to_owned(), reason })
+        tools::run(command)?.map_err(|reason| Error::EncoderFailed { path: output.to_owned(), reason })
     }
 
     /// The segments and their durations, as a script for ffmpeg's concat demuxer.

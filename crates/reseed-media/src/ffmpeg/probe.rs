@@ -56,10 +56,10 @@ pub(super) fn probe(tools: &Tools, path: &Path, clip: Clip) -> Result<Info> {
             .collect(),
         timeline: Timeline::new(rate, time_base),
     };
-    let depth = video.layout.depth();
+    let (depth, alpha) = (video.layout.depth(), video.layout.alpha);
     let frames = frame_count(stream, seconds, rate, clip);
     let kind = Kind::Video(Box::new(video));
-    Ok(Info { size, frames, rate, depth, alpha: false, kind, names: Vec::new(), tags: ImageTags::default() })
+    Ok(Info { size, frames, rate, depth, alpha, kind, names: Vec::new(), tags: ImageTags::default() })
 }
 
 struct File<'a> {
