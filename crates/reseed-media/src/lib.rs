@@ -34,6 +34,8 @@ mod folder;
 mod format;
 mod frame;
 mod image_file;
+#[doc(hidden)]
+pub mod internals;
 pub mod metrics;
 mod partial;
 mod planes;

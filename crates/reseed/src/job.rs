@@ -1,6 +1,6 @@
 //! Jobs on files, with a journal from which they are resumed.
 
-mod journal;
+pub(crate) mod journal;
 mod record;
 mod store;
 

@@ -116,10 +116,8 @@ impl<'a> Download<'a> {
     }
 
     fn too_slow(&self, received: u64, elapsed: Duration) -> String {
-        let kept = Bytes(self.have as usize);
-        format!(
-            "the transfer is too slow: {received} bytes in {:.0} s; {kept} are kept and the next download continues there",
-            elapsed.as_secs_f64()
-        )
+        let (kept, seconds) = (Bytes(self.have as usize), elapsed.as_secs_f64());
+        let slow = format!("the transfer is too slow: {received} bytes in {seconds:.0} s");
+        format!("{slow}; {kept} are kept and the next download continues there")
     }
 }
