@@ -21,13 +21,18 @@ pub fn record_panics() {
 
 fn record(info: &PanicHookInfo) {
     let message = message(info.payload());
-    let place = info.location().map_or(String::new(), |at| format!("{}:{}", at.file(), at.line()));
+    let place = info.location().map_or(String::new(), |at| format!("{}:{}", short(at.file()), at.line()));
     tracing::error!("panic: {message} ({place})\n{}", Backtrace::capture());
     let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
     if panics.len() == REMEMBERED {
         panics.remove(0);
     }
     panics.push((message, place));
+}
+
+/// The path of a source file without the place of the registry that its crate comes from.
+fn short(file: &str) -> &str {
+    file.split_once("/registry/src/").and_then(|(_, rest)| rest.split_once('/')).map_or(file, |(_, rest)| rest)
 }
 
 /// Runs a command. A panic in it, or in a thread that it waits for, is a failure.
@@ -84,6 +89,7 @@ mod tests {
             thread.join().unwrap_or_else(|payload| panic::resume_unwind(payload));
         });
         panic::set_hook(before);
+        assert_eq!(short("/home/me/.cargo/registry/src/index-1/png-0.18.1/src/a.rs"), "png-0.18.1/src/a.rs");
         assert!(asserted.starts_with("internal error: assertion `left == right` failed: sums are wrong"), "{asserted}");
         assert!(joined.starts_with("internal error: of a thread ("), "{joined}");
         for line in [asserted, joined] {
