@@ -62,3 +62,7 @@ same-bytes verb:
     cargo build --release --locked -p reseed-cli -p reseed-check
     tools/same-bytes {{verb}} --reseed target/release/reseed \
         {{ if verb == "record" { "--out" } else { "--against" } }} target/same-bytes.json
+
+# Tests that take minutes and are ignored by default.
+long-tests:
+    cargo test --workspace --release --locked -- --ignored

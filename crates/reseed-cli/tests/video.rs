@@ -261,7 +261,7 @@ fn a_folder_of_videos_becomes_a_folder_of_videos() {
     assert_eq!(outcome.code, Some(1));
     let lines: Vec<&str> = outcome.stderr.lines().collect();
     assert_eq!(lines.len(), 2, "{lines:?}");
-    assert!(lines[0].contains("d.mp4: ffmpeg cannot read it") && lines[1].contains("1 of 4 videos"), "{lines:?}");
+    assert!(lines[0].contains("d.mp4: ffmpeg cannot read it") && lines[1].contains("1 of 4 files"), "{lines:?}");
     let mut names: Vec<_> = fs::read_dir(lab.path("out")).unwrap().map(|e| e.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["a'1.mp4", "b 2.mkv", "c.mkv"]);

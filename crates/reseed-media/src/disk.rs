@@ -25,6 +25,7 @@ const LOSSLESS: f64 = 0.5;
 enum Output {
     Y4m,
     Images,
+    Animation,
     Video,
 }
 
@@ -34,7 +35,8 @@ pub fn disk(info: &Info, options: &Options, frames: usize, batch: usize) -> Disk
         _ if options.codec.is_some() => Output::Video,
         Kind::Video(_) => Output::Video,
         Kind::Y4m(_) => Output::Y4m,
-        Kind::Image | Kind::Folder => Output::Images,
+        Kind::Image | Kind::Pages | Kind::Folder => Output::Images,
+        Kind::Animation(_) => Output::Animation,
     };
     estimate(output, info, options, frames, batch)
 }
@@ -47,12 +49,17 @@ fn estimate(output: Output, info: &Info, options: &Options, frames: usize, batch
             let format = match &info.kind {
                 Kind::Y4m(format) => format.clone(),
                 Kind::Video(video) => video.y4m_format(),
-                Kind::Image | Kind::Folder => y4m::Format::for_depth(info.depth),
+                Kind::Image | Kind::Pages | Kind::Folder | Kind::Animation(_) => y4m::Format::for_depth(info.depth),
             };
             let frame = y4m::frame_bytes(&format, info.size) as u64;
             Disk { output: frame.saturating_mul(frames as u64), work: 0 }
         }
         Output::Images => Disk { output: bytes(3.0 * depth * LOSSLESS), work: 0 },
+        // The frames of an animation wait in a folder.
+        Output::Animation => {
+            let output = bytes(3.0 * depth * LOSSLESS);
+            Disk { output, work: output }
+        }
         Output::Video => {
             let pixels = info.pixels();
             let codec = options.codec.unwrap_or(Codec::default_for(Container::Matroska, pixels.bits));
@@ -69,7 +76,7 @@ fn estimate(output: Output, info: &Info, options: &Options, frames: usize, batch
 /// Passes if the number of frames or the free space is unknown.
 pub(crate) fn check_free(path: &Path, info: &Info, options: &Options) -> Result<()> {
     let output = match Container::of(path) {
-        Some(_) if info.kind != Kind::Image => Output::Video,
+        Some(_) if !info.kind.is_still() => Output::Video,
         _ if is_y4m(path) => Output::Y4m,
         _ => Output::Images,
     };

@@ -10,6 +10,7 @@ mod closing;
 mod color;
 mod direct_file;
 mod encoder;
+mod gif;
 mod marks;
 mod messages;
 mod mux;
@@ -33,6 +34,7 @@ use crate::error::Result;
 use crate::stream::Source;
 use crate::video::Clip;
 
+pub(crate) use gif::join_gif;
 pub(crate) use writer::Writer;
 
 /// The path of ffmpeg.

@@ -107,6 +107,24 @@ impl Partial {
         }
     }
 
+    /// Creates the folder `name.partial` for the frames that a file `name` is joined from.
+    pub fn frames(target: &Path) -> Result<Partial> {
+        let temporary = temporary(target, "")?;
+        match fs::create_dir(&temporary) {
+            Ok(()) => Ok(Partial::new(temporary, target, true)),
+            Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {
+                Err(Error::TemporaryExists { path: temporary })
+            }
+            Err(cause) => Err(Error::Write { path: target.to_owned(), cause }),
+        }
+    }
+
+    /// Removes the temporary path, even if it was to be kept.
+    pub fn discard(mut self) {
+        self.keep();
+        remove(&self.temporary);
+    }
+
     fn new(temporary: PathBuf, target: &Path, is_folder: bool) -> Partial {
         UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner).push(temporary.clone());
         Partial { temporary, target: target.to_owned(), is_folder, keep: false }

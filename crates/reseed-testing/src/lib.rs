@@ -11,6 +11,7 @@ pub mod gguf;
 pub mod golden;
 pub mod pipeline;
 pub mod scarce;
+pub mod torch;
 
 pub use golden::Clip;
 use reseed_model::plan::TileInput;

@@ -16,7 +16,7 @@ use crate::frame::Frame;
 use crate::partial::Partial;
 use crate::planes::Planes;
 use crate::stream::{Info, Kind, Sink};
-use crate::video::{Codec, Container, Options, SEGMENT_FRAMES, Video};
+use crate::video::{Codec, Container, Options, SEGMENT_FRAMES, Timeline, Video};
 
 /// Writes frames to a video, segment by segment.
 pub(crate) struct Writer {
@@ -28,6 +28,8 @@ pub(crate) struct Writer {
     container: Container,
     codec: Codec,
     source: Option<Box<Video>>,
+    /// The times of the frames; `None` for a constant rate.
+    timeline: Option<Timeline>,
     /// The encoder of the current segment. Declared before `work`, so that the process ends before its file is removed.
     current: Option<Encoder>,
     /// The previous segment, while its file is completed and verified.
@@ -64,6 +66,11 @@ impl Writer {
             Kind::Video(video) => Some(video.clone()),
             _ => None,
         };
+        let timeline = match &info.kind {
+            Kind::Video(video) => Some(video.timeline.clone()),
+            Kind::Animation(animation) => Some(animation.timeline()),
+            _ => None,
+        };
         Ok(Writer {
             path: path.to_owned(),
             planes,
@@ -73,6 +80,7 @@ impl Writer {
             container,
             codec,
             source,
+            timeline,
             current: None,
             previous: None,
             next: work.segments.len(),
@@ -135,10 +143,8 @@ impl Writer {
     fn close_current(&mut self) -> Result<()> {
         self.finish_previous()?;
         if let Some(encoder) = self.current.take() {
-            let times = self.source.as_ref().map(|video| {
-                let first = self.work.frames() as i64;
-                relative_times(&video.timeline, first, encoder.frames)
-            });
+            let first = self.work.frames() as i64;
+            let times = self.timeline.as_ref().map(|timeline| relative_times(timeline, first, encoder.frames));
             self.previous = Some(encoder.close(times.filter(|times| !self.encoder.is_regular(times))));
         }
         Ok(())
@@ -156,6 +162,7 @@ impl Writer {
             codec: self.codec,
             options: &self.options,
             source: self.source.as_deref(),
+            timeline: self.timeline.as_ref(),
             clock: self.encoder.clock,
             tags: &tags,
         };
@@ -168,8 +175,8 @@ impl Writer {
     /// What the joined file holds.
     fn expected(&self) -> Expected {
         let frames = self.work.frames();
-        let times = self.source.as_ref().map(|video| {
-            let time = |frame: usize| video.timeline.time(frame as i64);
+        let times = self.timeline.as_ref().map(|timeline| {
+            let time = |frame: usize| timeline.time(frame as i64);
             [time(frames.saturating_sub(1)) - time(0)]
         });
         self.encoder.expected(frames, times.as_ref().map(|times| &times[..]))
