@@ -147,9 +147,13 @@ fn single_frames_and_odd_sides_are_supported() {
         (facts["streams"][0]["width"].as_u64().unwrap(), facts["streams"][0]["height"].as_u64().unwrap())
     };
     assert_eq!((size("even.mp4"), size("odd-out.mkv")), ((62, 48), (63, 49)));
-    let refused = lab.run("upscale odd.mkv odd.mp4 --model identity --color none --size 63x49");
+    // The input is 4:4:4, which h264 stores with odd sides.
+    let odd = "--model identity --color none --size 63x49";
+    let refused = lab.run(&format!("upscale odd.mkv odd.mp4 {odd} --encoder-arg pix_fmt=yuv420p"));
     assert_eq!(refused.code, Some(2));
     assert!(refused.stderr.contains("h264 stores even sides only, not 63x49"), "{}", refused.stderr);
+    lab.succeed(&format!("upscale odd.mkv odd.mp4 {odd}"));
+    assert_eq!(size("odd.mp4"), (63, 49));
 }
 
 #[test]

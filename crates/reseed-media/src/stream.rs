@@ -46,8 +46,8 @@ pub struct Info {
     pub rate: Rate,
     /// The depth that holds the input without loss.
     pub depth: Depth,
-    /// Whether frames have alpha. Image formats, ProRes and FFV1 store it, except for JPEG, which composites on white.
-    /// Y4M and other video codecs drop it.
+    /// Whether frames have alpha. Image formats store it, except for JPEG, which composites on white. ProRes and FFV1
+    /// store it; Y4M and other video codecs drop it.
     pub alpha: bool,
     /// The kind of the source.
     pub kind: Kind,

@@ -15,9 +15,11 @@ pub(crate) fn join_gif(folder: &Path, to: &Path, output: &Path, alpha: bool) -> 
     let (folder, to) = (absolute(folder)?, absolute(to)?);
     let run = |inputs: &str, filter: &str, format: &str, to: &Path| -> Result<()> {
         let mut command = tools::command(&tools.ffmpeg);
-        command.current_dir(&folder).args(words("-nostdin -hide_banner -v error -y -framerate 10 -start_number 1"));
+        command
+            .current_dir(&folder)
+            .args(words("-nostdin -hide_banner -v error -xerror -y -framerate 10 -start_number 1"));
         command.args(words(inputs)).arg("-lavfi").arg(filter).args(words(format)).arg(file_url(to));
-        tools::output(command)?.map(drop).map_err(|reason| Error::EncoderFailed { path: output.to_owned(), reason })
+        tools::run(command)?.map_err(|reason| Error::EncoderFailed { path: output.to_owned(), reason })
     };
     let transparent = u8::from(alpha);
     // Two passes: a filter that does both keeps all frames in memory.
