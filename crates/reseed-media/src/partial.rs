@@ -110,6 +110,8 @@ impl Partial {
     /// Creates the folder `name.partial` for the frames that a file `name` is joined from.
     pub fn frames(target: &Path) -> Result<Partial> {
         let temporary = temporary(target, "")?;
+        // A run that was killed before its first frame leaves an empty folder; this call removes no other.
+        let _ = fs::remove_dir(&temporary);
         match fs::create_dir(&temporary) {
             Ok(()) => Ok(Partial::new(temporary, target, true)),
             Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {
