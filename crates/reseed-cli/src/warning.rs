@@ -20,7 +20,7 @@ fn with_flags(warning: &Warning) -> String {
 
 /// Whether a part of the input could not be read.
 pub fn is_damage(warning: &Warning) -> bool {
-    kind(warning).starts_with("damaged")
+    matches!(warning, Warning::DamagedInput { .. })
 }
 
 /// The name of a warning in JSON events: that of its variant, so that a new one needs nothing here.

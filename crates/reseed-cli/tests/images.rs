@@ -92,6 +92,25 @@ fn a_truncated_photograph_is_restored_with_a_warning() {
     let outcome = lab.succeed(&format!("image in.jpg out.png {RUN}"));
     assert!(outcome.stderr.contains("in.jpg: damaged image"), "{}", outcome.stderr);
     assert_eq!(frames(&lab.path("out.png")).0.size, Size { h: 128, w: 128 });
+
+    // The same result, and an exit code for scripts.
+    let strict = lab.run(&format!("image in.jpg strict.png --strict --json {RUN}"));
+    assert_eq!(strict.code, Some(3), "{}", strict.stderr);
+    assert_eq!(frames(&lab.path("strict.png")).1, frames(&lab.path("out.png")).1);
+    let events = strict.events();
+    let of_kind = |kind: &str| events.iter().find(|event| event["event"] == kind).unwrap();
+    assert_eq!(of_kind("warning")["kind"], "damaged_input");
+    assert_eq!((&of_kind("error")["kind"], &of_kind("error")["exit_code"]), (&"input".into(), &3.into()));
+    assert_eq!(of_kind("done")["frames"], 1);
+
+    // In a folder the others are restored too, and the exit code is the same.
+    fs::create_dir(lab.path("album")).unwrap();
+    fs::rename(lab.path("in.jpg"), lab.path("album/a.jpg")).unwrap();
+    lab.write_frames("album/b.png", Size { h: 16, w: 16 }, 1);
+    let folder = lab.run(&format!("upscale album restored --strict {RUN}"));
+    assert_eq!(folder.code, Some(3), "{}", folder.stderr);
+    assert!(folder.stderr.ends_with("reseed: 1 of 2 files are damaged; see above\n"), "{}", folder.stderr);
+    assert!(lab.path("restored/a.jpg").exists() && lab.path("restored/b.png").exists());
 }
 
 #[test]

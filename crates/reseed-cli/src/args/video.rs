@@ -18,7 +18,7 @@ pub struct VideoArgs {
     /// End of the part to process: seconds, or h:m:s.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub end: Option<Duration>,
-    /// Frames per second of a folder of images, such as 24 or 30000/1001 [default: 25].
+    /// Rate of a folder of images, such as 24 or 30000/1001 [default: 25]
     #[arg(long, value_name = "RATE")]
     pub fps: Option<Rate>,
     /// h264, hevc, av1, ffv1, prores, or in hardware, such as hevc-nvenc
