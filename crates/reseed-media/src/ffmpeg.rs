@@ -7,12 +7,18 @@
 //! frames only, so that an interrupted job can resume.
 
 mod color;
+mod cut;
+mod decoder;
 mod direct_file;
 mod encoder;
+mod fields;
 mod marks;
+mod messages;
 mod mux;
+mod opus;
 mod probe;
 mod reader;
+mod report;
 mod seek;
 mod settings;
 mod spool;
@@ -36,6 +42,6 @@ pub(crate) fn path() -> Result<PathBuf> {
 /// Opens a video of any format that ffmpeg reads.
 pub(crate) fn open(path: &Path, clip: Clip) -> Result<Box<dyn Source>> {
     let tools = tools::Tools::find()?;
-    let info = probe::probe(&tools, path, clip)?;
-    Ok(Box::new(reader::Reader::new(tools, info)?))
+    let (info, problems) = probe::probe(&tools, path, clip)?;
+    Ok(Box::new(reader::Reader::new(tools, info, problems)?))
 }

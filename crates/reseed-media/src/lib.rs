@@ -36,6 +36,7 @@ mod image_file;
 pub mod metrics;
 mod partial;
 mod planes;
+mod problem;
 mod rows;
 mod stream;
 mod trim;
@@ -52,6 +53,7 @@ pub use error::{Error, HeaderProblem, Result};
 pub use folder::videos_in;
 pub use frame::{Depth, Frame, Rate, Samples, Size};
 pub use partial::{discard, discard_unfinished};
+pub use problem::Problem;
 pub use stream::{Info, Kind, Sink, Source};
 
 use image_file::ImageCodec;
@@ -69,7 +71,7 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>> {
 pub fn open_clip(path: &Path, clip: Clip) -> Result<Box<dyn Source>> {
     let native = open_native(path)?;
     match native {
-        Some(source) if clip == Clip::default() => Ok(source),
+        Some(source) if clip.is_whole() => Ok(source),
         Some(source) if source.info().kind == Kind::Image => Err(Error::ClipOfImage { path: path.to_owned() }),
         Some(source) => Ok(Box::new(trim::Trimmed::new(source, clip)?)),
         None => open_video(path, clip),

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use crate::error::Result;
 use crate::format::Format;
 use crate::frame::{Depth, Frame, Rate, Samples, Size};
+use crate::problem::Problem;
 use crate::video::{Family, Pixels, Video};
 
 /// The kind of a source. A sink of the same kind is created from it.
@@ -73,6 +74,10 @@ pub trait Source: Send {
             }
         }
         Ok(frames)
+    }
+    /// The damage of the input that was found so far and not yet returned. The source reads on as far as it goes.
+    fn problems(&mut self) -> Vec<Problem> {
+        Vec::new()
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::frame::{Frame, Rate, Samples};
+use crate::problem::Problem;
 use crate::stream::{Info, Source};
 use crate::video::Clip;
 
@@ -52,6 +53,10 @@ impl Source for Trimmed {
     fn reuse(&mut self, done: Samples) {
         self.source.reuse(done);
     }
+
+    fn problems(&mut self) -> Vec<Problem> {
+        self.source.problems()
+    }
 }
 
 #[cfg(test)]
@@ -66,11 +71,11 @@ mod tests {
         let at = |frame: u32| Some(Duration::from_secs_f64(f64::from(frame * rate.den) / f64::from(rate.num)));
         let mut complete = sample();
         let all: Vec<Frame> = std::iter::from_fn(|| complete.next().unwrap()).collect();
-        let mut part = Trimmed::new(sample(), Clip { start: at(2), end: at(5) }).unwrap();
+        let mut part = Trimmed::new(sample(), Clip { start: at(2), end: at(5), ..Clip::default() }).unwrap();
         assert_eq!(part.info().frames, Some(3));
         let frames: Vec<Frame> = std::iter::from_fn(|| part.next().unwrap()).collect();
         assert!(frames == all[2..5]);
-        let rest = Trimmed::new(sample(), Clip { start: at(7), end: None }).unwrap();
+        let rest = Trimmed::new(sample(), Clip { start: at(7), ..Clip::default() }).unwrap();
         assert_eq!(rest.info().frames, Some(2));
     }
 }

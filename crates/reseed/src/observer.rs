@@ -83,6 +83,15 @@ pub enum Warning {
     /// A part of the input that the output cannot hold.
     #[error("{0}")]
     Loss(String),
+    /// How interlaced video is read.
+    #[error("{0}")]
+    Fields(String),
+    /// The input is damaged and is restored as far as it goes.
+    #[error("{problem}")]
+    DamagedInput {
+        /// What is damaged, and where.
+        problem: reseed_media::Problem,
+    },
     /// A remark of a device.
     #[error("{0}")]
     Device(String),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use reseed::media::video::{Clip, Codec, Options};
+use reseed::media::video::{Clip, Codec, Deinterlace, Options};
 
 use crate::failure::{Failure, Result};
 
@@ -16,6 +16,12 @@ pub struct VideoArgs {
     /// End of the part to process: seconds, or h:m:s.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub end: Option<Duration>,
+    /// How interlaced video becomes frames: auto, off, bob (one frame per field) or single (one per two fields).
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = deinterlace)]
+    pub deinterlace: Deinterlace,
+    /// Restore the frames of a film from video with 3:2 pulldown.
+    #[arg(long, conflicts_with = "deinterlace")]
+    pub ivtc: bool,
     /// h264, hevc, av1, ffv1 or prores, or in hardware such as hevc-nvenc (also -qsv, -amf, -videotoolbox). Default:
     /// h264, hevc for more than 8 bits, av1 in webm.
     #[arg(long, value_name = "CODEC")]
@@ -52,7 +58,10 @@ impl VideoArgs {
             (start, Some(end)) if start.unwrap_or_default() >= end => {
                 Err(Failure::Usage("--end must be later than --start".into()))
             }
-            (start, end) => Ok(Clip { start, end }),
+            (start, end) => {
+                let deinterlace = if self.ivtc { Deinterlace::InverseTelecine } else { self.deinterlace };
+                Ok(Clip { start, end, deinterlace })
+            }
         }
     }
 
@@ -127,6 +136,12 @@ impl PublicArgs {
         ];
         all.into_iter().filter_map(|(name, given)| given.then_some(name)).collect()
     }
+}
+
+/// auto, off, bob or single; inverse telecine has an option of its own.
+fn deinterlace(text: &str) -> std::result::Result<Deinterlace, String> {
+    let known = ["auto", "off", "bob", "single"].contains(&text);
+    text.parse().ok().filter(|_| known).ok_or_else(|| format!("`{text}` is not auto, off, bob or single"))
 }
 
 /// 90, 1:30 or 0:01:30.5.

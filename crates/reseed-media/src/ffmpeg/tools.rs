@@ -221,7 +221,7 @@ fn last_message(stderr: ChildStderr, mut on_line: impl FnMut(&str) -> bool) -> O
 }
 
 /// Removes the component from a message such as `[mov,mp4 @ 0x55d0] moov atom not found`.
-fn strip_origin(line: &str) -> &str {
+pub(super) fn strip_origin(line: &str) -> &str {
     match line.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
         Some((origin, message)) if origin.contains(" @ ") => message,
         _ => line,

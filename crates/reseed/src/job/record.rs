@@ -79,6 +79,7 @@ impl JobRecord {
     fn set_video(&mut self, clip: &Clip, video: &Options) {
         self.set("start", chosen(clip.start.map(|time| time.as_micros())));
         self.set("end", chosen(clip.end.map(|time| time.as_micros())));
+        self.set("deinterlace", clip.deinterlace);
         self.set("codec", chosen(video.codec));
         self.set("crf", chosen(video.crf));
         let arguments = video.encoder_args.iter().map(|(name, value)| format!("{name}={value}"));
@@ -140,7 +141,8 @@ impl JobRecord {
             attachments: self.get("attachments")?,
             ..Options::default()
         };
-        Some((Clip { start: time("start")?, end: time("end")? }, options))
+        let clip = Clip { start: time("start")?, end: time("end")?, deinterlace: self.get("deinterlace")? };
+        Some((clip, options))
     }
 
     /// Adds or replaces a value.
@@ -255,6 +257,8 @@ pub fn digest(before: u64, bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use reseed_media::video::Deinterlace;
+
     use super::*;
 
     #[test]
@@ -274,7 +278,7 @@ mod tests {
             alpha_range: AlphaRange::Inferred,
             vae: VaeSettings { tiling, slice: Some(2) },
         };
-        let clip = Clip { start: Some(Duration::from_micros(1_500_000)), end: None };
+        let clip = Clip { start: Some(Duration::from_micros(1_500_000)), end: None, deinterlace: Deinterlace::Bob };
         let encoder_args = vec![("x265-params".into(), "a=b c".into())];
         let video = Options { crf: Some(20), encoder_args, audio: false, ..Options::default() };
         for (settings, clip, video) in [(settings, clip, video), Default::default()] {
