@@ -80,3 +80,17 @@ fn frames_of_another_size_are_scaled_to_the_first_size() {
     assert_eq!((from, to), (SIZE, Size { h: 80, w: 96 }));
     assert!((20..=25).contains(&frame), "frame {frame}");
 }
+
+/// The header of an AVI file counts dropped frames, which have no packet.
+#[test]
+fn the_frames_of_avi_files_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "-f lavfi -i testsrc2=size=64x48:rate=25:duration=1.4";
+    let dropped = "-vf select='not(between(n,10,14))' -vsync passthrough";
+    for (name, filter, frames) in [("a.avi", "", 35), ("b.avi", dropped, 30)] {
+        ffmpeg(folder.path(), &format!("-v error {source} {filter} -c:v mpeg4 -q:v 3 {name}"));
+        let path = folder.path().join(name);
+        assert_eq!(open(&path).unwrap().info().frames, Some(frames), "{name}");
+        assert_eq!(read(&path), (frames, Vec::new()), "{name}");
+    }
+}

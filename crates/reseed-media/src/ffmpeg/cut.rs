@@ -149,7 +149,7 @@ pub(super) fn text_format(track: &Track) -> Option<&'static str> {
 
 /// Parses `1:02:03.5`, with a point or a comma, into microseconds.
 fn micros(text: &str) -> Option<i64> {
-    let text = text.trim().split_whitespace().next()?.replace(',', ".");
+    let text = text.split_whitespace().next()?.replace(',', ".");
     let mut parts = text.splitn(3, ':');
     let (h, m): (f64, f64) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let s: f64 = parts.next()?.parse().ok()?;

@@ -262,8 +262,8 @@ mod tests {
         assert!(is_combed(&frame(0, true), &frame(1, true)));
         assert!(!is_combed(&frame(0, false), &frame(1, false)));
         assert!(!is_combed(&frame(1, true), &frame(1, true)), "nothing moves");
-        let lines = |first| -> Vec<u8> {
-            (0..96 * COLUMNS).map(|i| if (i / COLUMNS + first) % 4 == 0 { 200 } else { 30 }).collect()
+        let lines = |first: usize| -> Vec<u8> {
+            (0..96 * COLUMNS).map(|i| if (i / COLUMNS + first).is_multiple_of(4) { 200 } else { 30 }).collect()
         };
         assert!(!is_combed(&lines(0), &lines(1)), "thin lines are no combing");
     }

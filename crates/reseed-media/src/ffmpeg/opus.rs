@@ -1,5 +1,5 @@
-//! The encoder delay of Opus in Matroska. A reader subtracts it from the times of the track. Older versions of ffmpeg do
-//! not add it when they write the track, so that it plays too early.
+//! The encoder delay of Opus in Matroska. A reader subtracts it from the times of the track. Older versions of ffmpeg
+//! do not add it when they write the track, so that it plays too early.
 
 use std::path::Path;
 use std::sync::OnceLock;

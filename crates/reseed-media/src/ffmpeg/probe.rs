@@ -16,13 +16,19 @@ use crate::video::{Clip, Deinterlace};
 /// Seconds that may be missing at the end of a video before it counts as incomplete.
 const TOLERANCE: f64 = 1.0;
 
+/// The largest file in bytes whose packets are counted, because all of it must be read.
+const MAX_COUNTED: u64 = 4 << 30;
+
 /// Describes the first video stream of `path` that is not a cover image.
 pub(super) fn probe(tools: &Tools, path: &Path, clip: Clip) -> Result<(Info, Vec<Problem>)> {
     let path = std::path::absolute(path).map_err(|cause| Error::Read { path: path.to_owned(), cause })?;
     let file = File { tools, path };
     let report = file.query("-show_streams -show_format -show_chapters")?;
-    let report = Report::new(report).ok_or_else(|| Error::NoVideo { path: file.path.clone() })?;
+    let mut report = Report::new(report).ok_or_else(|| Error::NoVideo { path: file.path.clone() })?;
     let (frame, fields, missing_end) = file.frames(&report, clip);
+    if let Some(count) = file.counted_frames(&report) {
+        report.set_frame_count(count);
+    }
     let frame = frame?["frames"].get(0).cloned().unwrap_or_default();
     let info = report.describe(file.path, &frame, clip, fields)?;
     Ok((info, missing_end.into_iter().collect()))
@@ -59,6 +65,17 @@ impl File<'_> {
             let fields = scope.spawn(|| self.fields(report, clip.deinterlace));
             (first(), finished(fields), finished(end))
         })
+    }
+
+    /// Counts the frames of an AVI file, whose header also counts frames that were dropped while recording.
+    fn counted_frames(&self, report: &Report) -> Option<u64> {
+        let length = std::fs::metadata(&self.path).ok()?.len();
+        if report.format() != "avi" || length > MAX_COUNTED {
+            return None;
+        }
+        let select = format!("-select_streams {} -count_packets", report.index());
+        let count = self.query(&format!("{select} -show_entries stream=nb_read_packets")).ok()?;
+        count["streams"][0]["nb_read_packets"].as_str()?.parse().ok()
     }
 
     fn fields(&self, report: &Report, choice: Deinterlace) -> Decision {

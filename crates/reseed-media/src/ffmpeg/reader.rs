@@ -60,9 +60,8 @@ impl Reader {
             return Ok(Some(Mark { timestamp, digest: digest(&self.buffer) }));
         }
         let failed = |reason| Error::DecoderFailed { path: video.path.clone(), reason };
-        match self.decoder.wait() {
-            Some(exit) => exit.map_err(|cause| cause.to_string()).and_then(Exit::check).map_err(failed)?,
-            None => {}
+        if let Some(exit) = self.decoder.wait() {
+            exit.map_err(|cause| cause.to_string()).and_then(Exit::check).map_err(failed)?;
         }
         match read {
             0 => Ok(None),
@@ -154,8 +153,8 @@ impl Source for Reader {
     }
 }
 
-/// The time from which the start of a clip is decoded, in seconds; `None` for the beginning of the file. A seek is exact
-/// only in containers with an index.
+/// The time from which the start of a clip is decoded, in seconds; `None` for the beginning of the file. A seek is
+/// exact only in containers with an index.
 fn seek_time(video: &Video) -> Option<f64> {
     let start = video.clip.start?.as_secs_f64() - SEEK_MARGIN;
     let indexed = ["mov", "matroska"].iter().any(|name| video.format.contains(name));

@@ -51,6 +51,11 @@ impl Report {
         (seconds(&format["start_time"]).unwrap_or(0.0), seconds(&format["duration"]))
     }
 
+    /// Replaces the number of frames in the header.
+    pub fn set_frame_count(&mut self, frames: u64) {
+        self.report["streams"][self.video]["nb_frames"] = frames.into();
+    }
+
     /// The frame rate of the stream.
     pub fn rate(&self) -> Rate {
         rate(self.stream())
