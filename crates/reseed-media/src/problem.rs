@@ -44,4 +44,22 @@ pub enum Problem {
         /// The number of frames before the change.
         frame: usize,
     },
+    /// The lower part of an image is missing.
+    #[error("{path}: damaged image: {damage}")]
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// The place, and what takes the place of the missing part.
+        damage: String,
+    },
+    /// The last frames of an animation are missing.
+    #[error("{path}: damaged after frame {frame}: {message}; the output ends there")]
+    Animation {
+        /// The file.
+        path: PathBuf,
+        /// The number of frames that could be read.
+        frame: usize,
+        /// The message of the decoder.
+        message: String,
+    },
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use crate::animation::Animation;
 use crate::error::Result;
 use crate::frame::{Frame, Rate, Samples};
 use crate::problem::Problem;
-use crate::stream::{Info, Source};
+use crate::stream::{Info, Kind, Source};
 use crate::video::Clip;
 
 /// The frames of a source from a start time to an end time.
@@ -19,13 +20,21 @@ pub(crate) struct Trimmed {
 impl Trimmed {
     pub fn new(mut source: Box<dyn Source>, clip: Clip) -> Result<Trimmed> {
         let mut info = source.info().clone();
-        let start = clip.start.map_or(0, |time| first_at(time, info.rate));
-        let end = clip.end.map(|time| first_at(time, info.rate));
+        let first = |time: Duration| match &info.kind {
+            Kind::Animation(animation) => first_shown_at(time, animation),
+            _ => first_at(time, info.rate),
+        };
+        let start = clip.start.map_or(0, first);
+        let end = clip.end.map(first);
         source.skip(start)?;
         let left = end.map(|end| end.saturating_sub(start));
         let all = info.frames.map(|frames| frames.saturating_sub(start));
         info.frames = all.map(|frames| left.map_or(frames, |left| frames.min(left))).or(left);
         info.names = info.names.into_iter().skip(start).take(left.unwrap_or(usize::MAX)).collect();
+        if let Kind::Animation(animation) = &mut info.kind {
+            let end = end.unwrap_or(usize::MAX).min(animation.delays.len()).max(start);
+            *animation = animation.part(start..end);
+        }
         Ok(Trimmed { source, info, left })
     }
 }
@@ -34,6 +43,12 @@ impl Trimmed {
 fn first_at(time: Duration, rate: Rate) -> usize {
     let frames = time.as_micros() * u128::from(rate.num);
     frames.div_ceil(1_000_000 * u128::from(rate.den)).try_into().unwrap_or(usize::MAX)
+}
+
+/// The index of the first frame of an animation at or after `time`.
+fn first_shown_at(time: Duration, animation: &Animation) -> usize {
+    let times = animation.shown().times(1_000_000);
+    times.iter().position(|start| u128::from(*start) >= time.as_micros()).unwrap_or(times.len())
 }
 
 impl Source for Trimmed {

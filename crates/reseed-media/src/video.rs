@@ -18,6 +18,8 @@ mod work;
 
 use std::time::Duration;
 
+use crate::frame::Rate;
+
 pub use codec::Codec;
 pub use container::Container;
 #[cfg(feature = "ffmpeg")]
@@ -51,6 +53,8 @@ pub struct Clip {
     pub end: Option<Duration>,
     /// How interlaced video is read.
     pub deinterlace: Deinterlace,
+    /// The rate of a folder of images; 25 frames per second by default.
+    pub rate: Option<Rate>,
 }
 
 impl Clip {

@@ -1,6 +1,6 @@
 //! Jobs on files, with a journal from which they are resumed.
 
-mod journal;
+pub(crate) mod journal;
 mod record;
 mod store;
 
@@ -10,6 +10,7 @@ use reseed_media::video::{Clip, Options};
 use reseed_media::{Info, Kind, Sink, Source};
 use reseed_ops::Precision;
 
+use crate::batch::Batching;
 use crate::batch_store::BatchStore;
 use crate::checkpoint::{Checkpoint, Recorder};
 use crate::error::{Error, Result};
@@ -104,12 +105,17 @@ impl Job {
     }
 
     /// Opens the input, and looks for the work of an interrupted job. Finds all errors that need no model.
-    pub fn open(spec: JobSpec) -> Result<Job> {
+    pub fn open(mut spec: JobSpec) -> Result<Job> {
         spec.settings.check()?;
         if !is_pipe(&spec.input) {
             refuse_same_file(&spec.input, &spec.output)?;
         }
         let source = reseed_media::open_clip(&spec.input, spec.clip).map_err(Error::Input)?;
+        if source.info().kind.is_still() {
+            // Pages have nothing to do with each other.
+            spec.settings.batching = Batching { size: 1, overlap: 0, uniform: false };
+            spec.settings.lead_in = 0;
+        }
         let work = Work::open(&spec, &source.info().kind)?;
         if spec.existing != Existing::Overwrite && work.earlier.is_none() && spec.output.is_file() {
             return Err(Error::OutputExists { path: spec.output });
@@ -163,9 +169,9 @@ impl Job {
         if let Kind::Video(video) = &source.info().kind {
             let fields = video.field_note().map(|note| Warning::Fields(note.to_owned()));
             fields.into_iter().for_each(|warning| observer.event(&Event::Warning(warning)));
-            let losses = video.losses(&spec.output, &spec.video).into_iter().map(Warning::Loss);
-            losses.for_each(|warning| observer.event(&Event::Warning(warning)));
         }
+        let losses = reseed_media::losses(source.info(), &spec.output, &spec.video).into_iter().map(Warning::Loss);
+        losses.for_each(|warning| observer.event(&Event::Warning(warning)));
         let done = session.execute(dtype, &mut *source, &spec.settings, &mut work, observer);
         let problems = source.problems().into_iter().map(|problem| Warning::DamagedInput { problem });
         problems.for_each(|warning| observer.event(&Event::Warning(warning)));
@@ -218,7 +224,7 @@ impl Work {
     /// Finds the work of an interrupted job, and takes it up or discards it.
     fn open(spec: &JobSpec, kind: &Kind) -> Result<Work> {
         let pipe = is_pipe(&spec.input) || is_pipe(&spec.output);
-        let resumable = !pipe && *kind != Kind::Image;
+        let resumable = !pipe && !kind.is_still();
         if pipe && spec.existing == Existing::Resume {
             return Err(Error::PipeNotResumable);
         }
@@ -231,7 +237,10 @@ impl Work {
             NoiseSource::Seed(_) => None,
         };
         if resumable {
-            record.set_file("input", &spec.input)?;
+            match reseed_media::sequence(&spec.input) {
+                Some(files) => record.set_files("input", &spec.input, &files)?,
+                None => record.set_file("input", &spec.input)?,
+            }
             noise_file.iter().try_for_each(|path| record.set_file("noise", path))?;
         }
         let input = std::path::absolute(&spec.input).unwrap_or(spec.input.clone());

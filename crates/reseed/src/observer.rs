@@ -39,6 +39,11 @@ pub enum Event {
     Phase(Phase),
     /// So many more frames are written.
     Frames(usize),
+    /// All final frames of a batch are written.
+    Batch {
+        /// Batches since the start of the output.
+        batches: usize,
+    },
     /// So many frames are safe on disk: a resumed job does not compute them again.
     Saved {
         /// Frames since the start of the output.

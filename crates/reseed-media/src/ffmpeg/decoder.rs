@@ -10,8 +10,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::messages::{Log, Messages, WIDTH_FACTOR};
-use super::tools::{self, Exit, Process, Tools, file_url, words};
+use super::decode_log::{Log, Messages, WIDTH_FACTOR};
+use super::process::Exit;
+use super::tools::{self, Process, Tools, file_url, words};
 use crate::error::Result;
 use crate::format::Range;
 use crate::frame::Size;
@@ -56,6 +57,8 @@ impl Decoder {
 
     /// Reads until `buffer` is full or the frames end, and returns the number of bytes.
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // The watchdog ends a process that is silent for too long.
+        let _waiting = self.process.as_ref().map(Process::waiting);
         let mut filled = 0;
         while filled < buffer.len() {
             match self.stdout.read(&mut buffer[filled..]) {

@@ -1,174 +1,189 @@
-//! What a decoder prints to standard error: the timestamp of each frame, the size of frames, and errors.
+//! The messages that a child process prints to standard error, in bounded memory.
 
-use std::path::Path;
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io::{self, BufRead, BufReader, Read};
 
-use super::tools::strip_origin;
-use crate::frame::Size;
-use crate::problem::Problem;
-use crate::video::Timeline;
+/// The longest line that is kept; the rest of a longer line is dropped.
+const MAX_LINE: usize = 4 << 10;
+/// The longest message that is reported.
+const MAX_MESSAGE: usize = 400;
+/// Bytes of messages after which a process counts as broken.
+const MAX_BYTES: u64 = 256 << 20;
 
-/// The second line that the `metadata` filter prints for each frame.
-pub(super) const MARK: &str = "reseed=0";
-/// The factor that packs width and height into one number.
-pub(super) const WIDTH_FACTOR: usize = 65_536;
-/// Errors of ffmpeg about parts of a file that frames do not depend on.
-const HARMLESS: [&str; 2] = ["Referenced QT chapter track not found", "Unsupported codec"];
+/// Lines that follow the line with the cause, and lines of encoder libraries that report no error.
+const GENERIC: [&str; 8] = [
+    "Conversion failed!",
+    "Error while processing the decoded data",
+    "Nothing was written",
+    "Svt[info]",
+    "Svt[warn]",
+    "x265 [info]",
+    "x265 [warning]",
+    "x264 [info]",
+];
 
-/// Parses the lines of a decoder.
+/// How ffmpeg's messages about a failed write begin. ffmpeg may exit with success after some of them.
+const WRITE_ERRORS: [&str; 8] = [
+    "Error writing trailer",
+    "Error closing file",
+    "Error muxing a packet",
+    "Error submitting a packet to the muxer",
+    "Could not write header",
+    "Unable to re-open",
+    "av_interleaved_write_frame()",
+    "av_write_frame()",
+];
+
+/// How messages about a full or broken disk end.
+const DISK_ERRORS: [&str; 4] =
+    ["No space left on device", "Disk quota exceeded", "File too large", "Read-only file system"];
+
+/// The messages of a process that are reported.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Messages {
-    pub timestamps: Sender<Option<i64>>,
-    pub log: Arc<Mutex<Log>>,
-    /// Whether decoding starts inside of the file, so that errors before the first frame are expected.
-    pub seeks: bool,
-}
-
-/// The place of an event: the number of frames before it, and the timestamp of the last of them.
-type Place = (usize, Option<i64>);
-
-/// The damage that a decoder reported.
-#[derive(Debug, Default)]
-pub(super) struct Log {
-    frames: usize,
-    last: Option<i64>,
-    size: Option<Size>,
-    change: Option<(Size, Place)>,
-    errors: usize,
-    first: Option<(String, Place)>,
-    /// Whether the last line counted as an error.
-    counted: bool,
+    /// The first message, which names the cause of a failure to write.
+    pub first: Option<String>,
+    /// The last message, which names the cause of a failure to read: messages about damage precede it.
+    pub last: Option<String>,
+    /// The first message about a failed write.
+    pub write_error: Option<String>,
 }
 
 impl Messages {
-    /// Parses a line; returns whether it is no message for people.
-    pub fn line(&mut self, line: &str) -> bool {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(timestamp) = timestamp(line) {
-            log.frames += 1;
-            log.last = timestamp.or(log.last);
-            // Sending fails only after the reader is dropped.
-            return self.timestamps.send(timestamp).is_ok();
-        }
-        if let Some(size) = frame_size(line) {
-            log.set_size(size);
-            return true;
-        }
-        if line != MARK && !(self.seeks && log.frames == 0) {
-            log.add_error(line);
-        }
-        line == MARK
-    }
-}
-
-impl Log {
-    fn place(&self) -> Place {
-        (self.frames, self.last)
-    }
-
-    fn set_size(&mut self, size: Size) {
-        let first = *self.size.get_or_insert(size);
-        if size != first && self.change.is_none() {
-            self.change = Some((size, self.place()));
-        }
-    }
-
-    fn add_error(&mut self, line: &str) {
-        if let Some(times) = repetitions(line) {
-            self.errors += if self.counted { times } else { 0 };
+    fn add(&mut self, line: &str) {
+        if line.is_empty() || GENERIC.iter().any(|prefix| line.starts_with(prefix)) {
             return;
         }
-        self.counted = !line.is_empty() && !HARMLESS.iter().any(|harmless| line.contains(harmless));
-        if self.counted {
-            self.errors += 1;
-            let place = self.place();
-            self.first.get_or_insert_with(|| (strip_origin(line).to_owned(), place));
+        let message = strip_origin(line);
+        let kept = || message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_MESSAGE).collect();
+        if self.write_error.is_none() && is_write_error(message) {
+            self.write_error = Some(kept());
+        }
+        if self.first.is_none() {
+            self.first = Some(kept());
+        }
+        self.last = Some(kept());
+    }
+}
+
+fn is_write_error(message: &str) -> bool {
+    WRITE_ERRORS.iter().any(|prefix| message.starts_with(prefix))
+        || DISK_ERRORS.iter().any(|suffix| message.ends_with(suffix))
+}
+
+/// Reads messages to the end. `on_line` returns whether it consumed a line. `on_flood` is called once if the other
+/// lines exceed all reason.
+pub(super) fn read(from: impl Read, mut on_line: impl FnMut(&str) -> bool, on_flood: impl FnOnce()) -> Messages {
+    let mut messages = Messages::default();
+    let (mut bytes, mut on_flood) = (0, Some(on_flood));
+    each_line(from, |line, length| {
+        let line = line.trim();
+        if on_line(line) {
+            return;
+        }
+        messages.add(line);
+        bytes += length;
+        if bytes > MAX_BYTES
+            && let Some(on_flood) = on_flood.take()
+        {
+            on_flood();
+        }
+    });
+    messages
+}
+
+/// Passes every line and its full length to `each`. Lines are cut at `MAX_LINE` bytes, and a long line is passed in
+/// pieces, so that a stream without line ends is noticed too.
+pub(super) fn each_line(from: impl Read, mut each: impl FnMut(&str, u64)) {
+    let mut reader = BufReader::new(from);
+    let (mut line, mut length) = (Vec::new(), 0u64);
+    loop {
+        let buffer = match reader.fill_buf() {
+            Ok([]) => break,
+            Ok(buffer) => buffer,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => break,
+        };
+        let end = buffer.iter().position(|byte| *byte == b'\n');
+        let taken = end.map_or(buffer.len(), |end| end + 1);
+        let room = MAX_LINE.saturating_sub(line.len());
+        line.extend_from_slice(&buffer[..end.unwrap_or(taken).min(room)]);
+        length += taken as u64;
+        reader.consume(taken);
+        if end.is_some() || length > 1 << 20 {
+            each(&String::from_utf8_lossy(&line), length);
+            line.clear();
+            length = 0;
         }
     }
-
-    /// The damage since the last call.
-    pub fn take_problems(&mut self, path: &Path, timeline: &Timeline) -> Vec<Problem> {
-        let seconds = |place: &Place| place.1.map_or(0.0, |timestamp| timeline.seconds(timestamp));
-        let path = || path.to_owned();
-        let change = self.change.take().zip(self.size).map(|((to, place), from)| {
-            let (seconds, frame) = (seconds(&place), place.0);
-            Problem::SizeChange { path: path(), from, to, seconds, frame }
-        });
-        let count = std::mem::take(&mut self.errors);
-        let errors = self.first.take().map(|(message, place)| {
-            let (seconds, frame) = (seconds(&place), place.0);
-            Problem::DecoderErrors { path: path(), count, seconds, frame, message }
-        });
-        change.into_iter().chain(errors).collect()
+    if length > 0 {
+        each(&String::from_utf8_lossy(&line), length);
     }
 }
 
-/// Parses `frame:12   pts:1001   pts_time:0.5`. The inner option is `None` for a frame without timestamp. A message of
-/// another thread may precede it on the line.
-fn timestamp(line: &str) -> Option<Option<i64>> {
-    let (_, line) = line.rsplit_once("frame:")?;
-    let (frame, rest) = line.split_once(char::is_whitespace)?;
-    frame.parse::<u64>().ok()?;
-    let value = rest.trim_start().strip_prefix("pts:")?.split_whitespace().next()?;
-    Some(value.parse().ok())
-}
-
-/// Parses the number that the scale filter prints when it is configured: `[Eval @ 0x7ffd] 4194368.000000`.
-fn frame_size(line: &str) -> Option<Size> {
-    let number: usize = strip_origin(line).strip_suffix(".000000")?.parse().ok()?;
-    Some(Size { h: number % WIDTH_FACTOR, w: number / WIDTH_FACTOR })
-}
-
-/// Parses `Last message repeated 3 times`.
-fn repetitions(line: &str) -> Option<usize> {
-    line.strip_prefix("Last message repeated ")?.split_once(' ')?.0.parse().ok()
+/// Removes the component from a message such as `[mov,mp4 @ 0x55d0] moov atom not found`.
+pub(super) fn strip_origin(line: &str) -> &str {
+    match line.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
+        Some((origin, message)) if origin.contains(" @ ") => message,
+        _ => line,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-    use std::sync::mpsc::channel;
-
     use super::*;
-    use crate::frame::Rate;
 
-    #[test]
-    fn timestamps_are_distinguished_from_messages() {
-        assert_eq!(timestamp("frame:12   pts:1001    pts_time:0.5"), Some(Some(1001)));
-        assert_eq!(timestamp("oops frame:3    pts:-7      pts_time:-0.1"), Some(Some(-7)));
-        assert_eq!(timestamp("frame:0    pts:NOPTS   pts_time:NOPTS"), Some(None));
-        assert_eq!(timestamp("[h264 @ 0x1] error while decoding frame: 7"), None);
+    fn messages(text: &str) -> Messages {
+        read(text.as_bytes(), |_| false, || {})
     }
 
     #[test]
-    fn errors_and_changes_of_size_are_reported_with_their_place() {
-        let (sender, receiver) = channel();
-        let mut messages = Messages { timestamps: sender, log: Arc::default(), seeks: false };
-        let lines = [
-            ("[Eval @ 0x7ffc] 4194368.000000", true),
-            ("frame:0 pts:0 pts_time:0", true),
-            (MARK, true),
-            ("frame:1 pts:40 pts_time:0.04", true),
-            ("[h264 @ 0x1] concealing 4 errors", false),
-            ("Last message repeated 2 times", false),
-            ("[mov @ 0x1] Referenced QT chapter track not found", false),
-            ("Last message repeated 9 times", false),
-            ("[Eval @ 0x7ffc] 2097184.000000", true),
-            ("frame:0 pts:80 pts_time:0.08", true),
-        ];
-        for (line, consumed) in lines {
-            assert_eq!(messages.line(line), consumed, "{line}");
-        }
-        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [Some(0), Some(40), Some(80)]);
-        let timeline = Timeline::new(Rate { num: 25, den: 1 }, Rate { num: 1, den: 1000 });
-        let problems = messages.log.lock().unwrap().take_problems(Path::new("a.ts"), &timeline);
-        let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
-        assert_eq!(
-            lines,
-            [
-                "a.ts: frames change from 64x64 to 32x32 at 0.04 s (frame 2); they are scaled to 64x64",
-                "a.ts: damaged, 3 errors while decoding, the first at 0.04 s (frame 2): concealing 4 errors",
-            ]
+    fn the_origin_of_a_message_is_removed() {
+        assert_eq!(strip_origin("[mov,mp4,m4a @ 0x5581] moov atom not found"), "moov atom not found");
+        assert_eq!(strip_origin("[1] is odd"), "[1] is odd");
+        assert_eq!(strip_origin("file:a.mp4: Invalid data"), "file:a.mp4: Invalid data");
+    }
+
+    #[test]
+    fn the_first_and_the_last_message_are_kept() {
+        let all = messages(
+            "Svt[info]: x\n\n[libx264 @ 0x1] invalid preset 'warp'\nError while opening\nConversion failed!\n",
         );
+        assert_eq!(all.first.as_deref(), Some("invalid preset 'warp'"));
+        assert_eq!(all.last.as_deref(), Some("Error while opening"));
+        assert_eq!(all.write_error, None);
+        assert_eq!(messages("[aac @ 0x1] channel element 0.0 is not allocated\n").write_error, None);
+    }
+
+    #[test]
+    fn messages_about_failed_writes_are_recognised() {
+        for line in [
+            "Error writing trailer of file:a.mp4: No space left on device",
+            "[out#0/mp4 @ 0x1] Error writing trailer: Input/output error",
+            "av_interleaved_write_frame(): File too large",
+            "file:a.mkv: No space left on device",
+        ] {
+            let all = messages(&format!("{line}\nConversion failed!\n"));
+            assert_eq!(all.write_error.as_deref(), Some(strip_origin(line)));
+        }
+    }
+
+    #[test]
+    fn consumed_lines_are_no_messages() {
+        let mut seen = Vec::new();
+        let consume = |line: &str| line.starts_with("frame:").then(|| seen.push(line.to_owned())).is_some();
+        let all = read("frame:1\nreal\nframe:2".as_bytes(), consume, || {});
+        assert_eq!(all.last.as_deref(), Some("real"));
+        assert_eq!(seen, ["frame:1", "frame:2"]);
+    }
+
+    #[test]
+    fn endless_messages_take_bounded_memory_and_are_noticed() {
+        let mut flooded = false;
+        let all = read(io::repeat(0).take(MAX_BYTES + (2 << 20)), |_| false, || flooded = true);
+        assert!(flooded);
+        assert!(all.first.is_none_or(|first| first.len() <= MAX_MESSAGE));
+        let mut lines = Vec::new();
+        each_line(&[b'x'; 3 * MAX_LINE][..], |line, length| lines.push((line.len(), length)));
+        assert_eq!(lines, [(MAX_LINE, 3 * MAX_LINE as u64)]);
     }
 }

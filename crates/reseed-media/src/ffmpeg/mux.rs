@@ -23,6 +23,8 @@ pub(super) struct Mux<'a> {
     pub codec: Codec,
     pub options: &'a Options,
     pub source: Option<&'a Video>,
+    /// The times of the frames; `None` for a constant rate.
+    pub timeline: Option<&'a Timeline>,
     pub clock: Clock,
     /// Colour tags of the stream.
     pub tags: &'a [String],
@@ -62,7 +64,7 @@ const MOVIE_TIMESCALE: u32 = 90_000;
 impl Mux<'_> {
     /// Joins the segments of `work` into the file `to`; error messages name `output`.
     pub fn run(&self, work: &WorkFolder, to: &Path, output: &Path) -> Result<()> {
-        let timeline = self.source.map(|video| &video.timeline);
+        let timeline = self.timeline;
         write(&work.path.join(SEGMENT_LIST), &self.list(work, timeline))?;
         let to = std::path::absolute(to).map_err(|cause| Error::Write { path: output.to_owned(), cause })?;
         let inputs = self.source.map(|video| self.inputs(video, work)).transpose()?;
@@ -84,8 +86,7 @@ impl Mux<'_> {
         if let Some((video, inputs)) = self.source.zip(inputs.as_ref()) {
             command.args(clock_streams(video, inputs));
         }
-        let joined = tools::output(command)?;
-        joined.map(drop).map_err(|reason| Error::EncoderFailed { path: output.to_owned(), reason })
+        tools::run(command)?.map_err(|reason| Error::EncoderFailed { path: output.to_owned(), reason })
     }
 
     /// Decides what is read from where, and writes the files of a clip.

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::decoder::Decoder;
 use super::marks::digest;
+use super::process::Exit;
 use super::seek::{SeekCheck, SeekState};
-use super::tools::{Exit, Tools};
+use super::tools::Tools;
 use crate::error::{Error, Result};
 use crate::frame::{Frame, Rate, Samples};
 use crate::planes::Planes;
@@ -61,7 +62,7 @@ impl Reader {
         }
         let failed = |reason| Error::DecoderFailed { path: video.path.clone(), reason };
         if let Some(exit) = self.decoder.wait() {
-            exit.map_err(|cause| cause.to_string()).and_then(Exit::check).map_err(failed)?;
+            exit.map_err(|cause| cause.to_string()).and_then(Exit::check_read).map_err(failed)?;
         }
         match read {
             0 => Ok(None),

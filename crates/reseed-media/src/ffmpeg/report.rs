@@ -8,7 +8,7 @@ use super::fields::{Decision, Flags};
 use crate::error::{Error, Result};
 use crate::format::{Matrix, Range};
 use crate::frame::{Rate, Size};
-use crate::stream::{Info, Kind};
+use crate::stream::{ImageTags, Info, Kind};
 use crate::video::{Chapter, Clip, Hdr, Parity, Pipe, Tags, Timeline, Track, TrackKind, Video};
 
 /// Frame rates that are believed.
@@ -112,11 +112,11 @@ impl Report {
             names: names.filter_map(|name| Some((name.to_owned(), text(&stream["tags"], name)?.to_owned()))).collect(),
             timeline: Timeline::new(rate, fields.action.base(time_base)),
         };
-        let depth = video.layout.depth();
+        let (depth, alpha) = (video.layout.depth(), video.layout.alpha);
         let stored = frame_count(stream, length(stream).or(self.span().1), self.rate(), clip);
         let frames = stored.map(|frames| fields.action.frames(frames));
         let kind = Kind::Video(Box::new(video));
-        Ok(Info { size, frames, rate, depth, alpha: false, kind, names: Vec::new(), icc: None })
+        Ok(Info { size, frames, rate, depth, alpha, kind, names: Vec::new(), tags: ImageTags::default() })
     }
 }
 
