@@ -213,3 +213,28 @@ fn temporary(target: &Path, prefix: &str) -> Result<PathBuf> {
         }
     }
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_link_under_the_temporary_name_is_replaced_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, other) = (folder.path().join("out.y4m"), folder.path().join("other"));
+        let link = folder.path().join(".out.y4m.partial");
+        fs::write(&other, "precious").unwrap();
+        symlink(&other, &link).unwrap();
+        assert!(Partial::reopen_file(&target).is_err());
+        let (file, partial) = Partial::file(&target).unwrap();
+        drop(file);
+        fs::remove_file(&link).unwrap();
+        symlink(&other, &link).unwrap();
+        partial.renew().unwrap();
+        partial.commit().unwrap();
+        assert_eq!(fs::read(&other).unwrap(), b"precious");
+        assert!(fs::symlink_metadata(&target).unwrap().is_file());
+    }
+}
