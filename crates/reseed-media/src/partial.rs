@@ -62,6 +62,7 @@ impl Partial {
     }
 
     /// Creates the temporary file again, for another process that opens it by its name.
+    #[cfg(feature = "ffmpeg")]
     pub fn renew(&self) -> Result<()> {
         let created = create_new(&self.temporary);
         created.map(drop).map_err(|cause| Error::Write { path: self.target.clone(), cause })
@@ -214,7 +215,7 @@ fn temporary(target: &Path, prefix: &str) -> Result<PathBuf> {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(all(test, unix, feature = "ffmpeg"))]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
