@@ -262,7 +262,7 @@ pub enum Error {
     EncoderFailed {
         /// The output.
         path: PathBuf,
-        /// The last message of ffmpeg.
+        /// The first message of ffmpeg, or what is wrong with the file.
         reason: String,
     },
     /// ffmpeg has no encoder for the codec.
