@@ -6,6 +6,7 @@ use std::path::Path;
 
 use reseed::media::{Info, Kind};
 use reseed::{Existing, Job, JobSpec, Report, Session};
+use serde_json::json;
 
 use crate::args::{ImageArgs, JobArgs, UpscaleArgs};
 use crate::failure::{Failure, Result};
@@ -52,6 +53,13 @@ fn run_job(name: &'static str, args: &JobArgs, spec: JobSpec, session: &mut Opti
     if name == "image" && job.info().kind != Kind::Image {
         let path = job.input().display();
         return Err(Failure::Usage(format!("{path}: not one image; use `reseed upscale` for videos and folders")));
+    }
+    if job.is_complete() {
+        match args.compute.json {
+            true => say!("{}", json!({"event": "complete", "command": name, "output": output.to_string_lossy()})),
+            false => report::note(&format!("{}: already complete", output.display())),
+        }
+        return Ok(());
     }
     shutdown::catch_ctrl_c();
     let _guard = shutdown::guard_journal(&output);

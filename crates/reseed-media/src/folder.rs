@@ -3,8 +3,10 @@
 use std::cmp::Ordering;
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::digest::{Digest, read_into};
 use crate::error::{Error, Result};
 use crate::frame::{Frame, Rate, Size};
 use crate::image_file::{self, ImageCodec};
@@ -145,8 +147,9 @@ pub(crate) struct FolderSink {
     size: Size,
     icc: Option<Vec<u8>>,
     written: usize,
-    /// The number of images that are synced to the disk.
+    /// The number of images that are synced to the disk, and the digest of their names and bytes.
     synced: usize,
+    digest: Digest,
 }
 
 impl FolderSink {
@@ -156,8 +159,8 @@ impl FolderSink {
 
     /// Continues after the first `frames` images.
     pub fn resume(folder: &Path, info: &Info, frames: usize) -> Result<FolderSink> {
-        let sink = FolderSink::new(Partial::reopen_folder(folder)?, folder, info);
-        let existing = (0..frames).take_while(|&i| sink.partial.path().join(sink.name(i).0).is_file()).count();
+        let mut sink = FolderSink::new(Partial::reopen_folder(folder)?, folder, info);
+        let existing = (0..frames).take_while(|&i| sink.add(i, File::open).is_ok()).count();
         if existing < frames {
             return Err(Error::MissingFrame { path: sink.partial.path().to_owned(), frame: existing + 1 });
         }
@@ -166,7 +169,18 @@ impl FolderSink {
 
     fn new(partial: Partial, folder: &Path, info: &Info) -> FolderSink {
         let (names, icc) = (info.names.clone(), info.icc.clone());
-        FolderSink { partial, folder: folder.to_owned(), names, size: info.size, icc, written: 0, synced: 0 }
+        let (size, digest) = (info.size, Digest::new(0));
+        FolderSink { partial, folder: folder.to_owned(), names, size, icc, written: 0, synced: 0, digest }
+    }
+
+    /// Adds image `i` to the digest; returns its file.
+    fn add(&mut self, i: usize, open: impl FnOnce(PathBuf) -> io::Result<File>) -> io::Result<File> {
+        let name = self.name(i).0;
+        let file = open(self.partial.path().join(&name))?;
+        self.digest.update(name.as_os_str().as_encoded_bytes());
+        let bytes = read_into(&mut self.digest, &file, u64::MAX)?;
+        self.digest.update(&bytes.to_le_bytes());
+        Ok(file)
     }
 
     /// The name and the format of image `i`.
@@ -198,12 +212,16 @@ impl Sink for FolderSink {
 
     fn sync(&mut self) -> Result<usize> {
         for i in self.synced..self.written {
-            let path = self.partial.path().join(self.name(i).0);
-            let result = File::options().write(true).open(&path).and_then(|file| file.sync_all());
-            result.map_err(|cause| Error::Write { path, cause })?;
+            let open = |path| File::options().read(true).write(true).open(path);
+            let synced = self.add(i, open).and_then(|file| file.sync_all());
+            synced.map_err(|cause| Error::Write { path: self.partial.path().join(self.name(i).0), cause })?;
         }
         self.synced = self.written;
         Ok(self.written)
+    }
+
+    fn digest(&self) -> u64 {
+        self.digest.value()
     }
 
     fn keep_unfinished(&mut self) {

@@ -25,6 +25,7 @@
 #![deny(missing_docs)]
 
 pub mod demo;
+mod digest;
 mod disk;
 mod error;
 #[cfg(feature = "ffmpeg")]
@@ -47,11 +48,12 @@ use std::fs::{self, File};
 use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
+pub use digest::{Digest, digest};
 pub use disk::{Disk, disk};
 pub use error::{Error, HeaderProblem, Result};
 pub use folder::videos_in;
 pub use frame::{Depth, Frame, Rate, Samples, Size};
-pub use partial::{discard, discard_unfinished};
+pub use partial::{discard, discard_unfinished, has_unfinished};
 pub use stream::{Info, Kind, Sink, Source};
 
 use image_file::ImageCodec;
@@ -163,6 +165,16 @@ pub fn resume_with(path: &Path, info: &Info, options: &Options, frames: usize) -
         return create_video(path, info, options, Some(frames));
     }
     Ok(Box::new(folder::FolderSink::resume(path, info, frames)?))
+}
+
+/// Whether the output that [`create_with`] creates at `path` needs even sides: a video of 4:2:0 or 4:2:2, unless its codec
+/// allows odd ones.
+pub fn needs_even_sides(path: &Path, info: &Info, options: &Options) -> bool {
+    let container = Container::of(path).filter(|_| info.kind != Kind::Image && !is_y4m(path));
+    container.is_some_and(|container| {
+        let pixels = info.pixels();
+        options.codec.unwrap_or(video::Codec::default_for(container, pixels.bits)).needs_even_sides(pixels)
+    })
 }
 
 #[cfg(feature = "ffmpeg")]

@@ -1,6 +1,7 @@
 //! Jobs on files, with a journal from which they are resumed.
 
 mod journal;
+mod line;
 mod record;
 mod store;
 
@@ -29,7 +30,8 @@ pub enum Existing {
     Refuse,
     /// Both are replaced.
     Overwrite,
-    /// An interrupted job with the same settings is resumed.
+    /// An interrupted job with the same settings is resumed. An output without a work folder is
+    /// [complete](Job::is_complete), and the job does nothing.
     Resume,
 }
 
@@ -59,7 +61,8 @@ impl JobSpec {
 }
 
 /// A job on files. After every batch its finished frames are safe on disk, and a journal beside the output knows how to
-/// continue. Single images and pipes have no journal.
+/// continue. Single images and pipes have no journal. An error, a panic and a process that is killed keep the finished
+/// frames. Digests find damage to them: a resumed job goes back to an undamaged checkpoint, or is an error.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;
@@ -81,6 +84,7 @@ pub struct Job {
     spec: JobSpec,
     source: Box<dyn Source>,
     work: Work,
+    complete: bool,
 }
 
 impl Job {
@@ -94,9 +98,12 @@ impl Job {
     pub fn resume(output: impl AsRef<Path>) -> Result<Job> {
         let output = output.as_ref();
         let folder = journal::folder(output);
-        let earlier = Journal::open(&folder)?.map(|(_, earlier)| earlier).filter(EarlierRun::has_work);
-        let earlier = earlier.ok_or_else(|| Error::NothingToResume { path: output.into() })?;
         let damaged = || Error::JournalDamaged { path: folder.clone() };
+        let earlier = match Journal::open(&folder)?.map(|(_, earlier)| earlier) {
+            Some(earlier) if earlier.is_damaged() => return Err(damaged()),
+            Some(earlier) if earlier.has_work() => earlier,
+            _ => return Err(Error::NothingToResume { path: output.into() }),
+        };
         let settings = earlier.record.settings(earlier.origin.noise_file.as_deref()).ok_or_else(damaged)?;
         let (clip, video) = earlier.record.video().ok_or_else(damaged)?;
         let (input, output, existing) = (earlier.origin.input, output.into(), Existing::Resume);
@@ -104,17 +111,27 @@ impl Job {
     }
 
     /// Opens the input, and looks for the work of an interrupted job. Finds all errors that need no model.
-    pub fn open(spec: JobSpec) -> Result<Job> {
+    pub fn open(mut spec: JobSpec) -> Result<Job> {
         spec.settings.check()?;
         if !is_pipe(&spec.input) {
             refuse_same_file(&spec.input, &spec.output)?;
         }
         let source = reseed_media::open_clip(&spec.input, spec.clip).map_err(Error::Input)?;
+        spec.settings.even_sides |= reseed_media::needs_even_sides(&spec.output, source.info(), &spec.video);
         let work = Work::open(&spec, &source.info().kind)?;
-        if spec.existing != Existing::Overwrite && work.earlier.is_none() && spec.output.is_file() {
+        let complete = spec.existing == Existing::Resume && work.found != Found::Work && has_content(&spec.output);
+        let replaces = spec.existing == Existing::Overwrite || work.earlier.is_some();
+        if !replaces && !complete && spec.output.is_file() {
             return Err(Error::OutputExists { path: spec.output });
         }
-        Ok(Job { spec, source, work })
+        Ok(Job { spec, source, work, complete })
+    }
+
+    /// Whether a job that was to be resumed has nothing left to do. An output gets its name when it is complete, and
+    /// then its work folder is removed: a file or a folder with content that has no work folder is complete. The
+    /// settings that it was made with are not known.
+    pub fn is_complete(&self) -> bool {
+        self.complete
     }
 
     /// What is known of the input.
@@ -142,9 +159,12 @@ impl Job {
         self.work.earlier.as_ref().map(|earlier| earlier.origin.model.as_str())
     }
 
-    /// Runs the job to its end. Where values leave the range of f16 and the session has no chosen type, the job runs
-    /// again in bf16.
+    /// Runs the job to its end. A [complete](Job::is_complete) job has an empty report. Where values leave the range of
+    /// f16 and the session has no chosen type, the job runs again in bf16.
     pub fn run(self, session: &Session, observer: &mut dyn Observer) -> Result<Report> {
+        if self.complete {
+            return Ok(Report::default());
+        }
         let spec = self.spec.clone();
         let again = session.dtype().is_none() && !is_pipe(&spec.input);
         match self.run_once(session, session.dtype(), observer) {
@@ -159,7 +179,7 @@ impl Job {
     }
 
     fn run_once(self, session: &Session, dtype: Option<Precision>, observer: &mut dyn Observer) -> Result<Report> {
-        let Job { spec, mut source, mut work } = self;
+        let Job { spec, mut source, mut work, .. } = self;
         if let Kind::Video(video) = &source.info().kind {
             let losses = video.losses(&spec.output, &spec.video).into_iter().map(Warning::Loss);
             losses.for_each(|warning| observer.event(&Event::Warning(warning)));
@@ -195,12 +215,31 @@ pub fn refuse_same_file(input: &Path, output: &Path) -> Result<()> {
     }
 }
 
+/// Whether a path is a file or a folder with content.
+fn has_content(path: &Path) -> bool {
+    match std::fs::read_dir(path) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(_) => std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0),
+    }
+}
+
+/// What an earlier run left at an output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    /// The journal of an output that has its name.
+    CompleteOutput,
+    /// The journal of an interrupted job.
+    Work,
+}
+
 /// The work at one output.
 struct Work {
     output: PathBuf,
     video: Options,
     origin: Origin,
     record: JobRecord,
+    found: Found,
     earlier: Option<EarlierRun>,
     journal: Option<Journal>,
     store: Option<DiskBatchStore>,
@@ -232,7 +271,8 @@ impl Work {
         let folder = journal::folder(&spec.output);
         let store = resumable.then(|| DiskBatchStore::new(folder.clone()));
         let (output, video) = (spec.output.clone(), Options { resumable, ..spec.video.clone() });
-        let mut work = Work { output, video, origin, record, earlier: None, journal: None, store, kept: 0, resumable };
+        let (found, earlier, journal) = (Found::Nothing, None, None);
+        let mut work = Work { output, video, origin, record, found, earlier, journal, store, kept: 0, resumable };
         if resumable && let Some((journal, earlier)) = Journal::open(&folder)? {
             work.take_up(journal, earlier, spec.existing)?;
         }
@@ -240,7 +280,17 @@ impl Work {
     }
 
     fn take_up(&mut self, mut journal: Journal, earlier: EarlierRun, existing: Existing) -> Result<()> {
+        if earlier.is_complete() && has_content(&self.output) && !reseed_media::has_unfinished(&self.output) {
+            // The run was killed between the rename of the output and the removal of the journal.
+            self.found = Found::CompleteOutput;
+            journal.forget();
+            return Ok(());
+        }
+        self.found = Found::Work;
         match existing {
+            Existing::Resume | Existing::Refuse if earlier.is_damaged() => {
+                return Err(Error::JournalDamaged { path: journal::folder(&self.output) });
+            }
             Existing::Resume if earlier.has_work() => {
                 self.compare(&earlier)?;
                 self.kept = earlier.frames();
@@ -250,11 +300,22 @@ impl Work {
                 return Err(Error::Unfinished { path: self.output.clone(), frames: earlier.frames() });
             }
             _ => {
-                journal.forget();
+                journal.start_again()?;
                 reseed_media::discard(&self.output).map_err(Error::Output)?;
             }
         }
         Ok(())
+    }
+
+    /// Continues the output of the earlier run, unless its frames are damaged.
+    fn continue_output(&self, earlier: &EarlierRun, info: &Info) -> reseed_media::Result<Box<dyn Sink>> {
+        let mut sink = reseed_media::resume_with(&self.output, info, &self.video, earlier.frames())?;
+        // A failure from here on must not remove finished frames.
+        sink.keep_unfinished();
+        match earlier.output_digest() == Some(sink.digest()) {
+            true => Ok(sink),
+            false => Err(reseed_media::Error::DamagedFrames { path: self.output.clone() }),
+        }
     }
 
     /// An error where the earlier run had other settings.
@@ -287,13 +348,7 @@ impl Output for Work {
             self.compare_again()?;
         }
         let sink = match &self.earlier {
-            // A failure from here on must not remove finished frames.
-            Some(earlier) => {
-                reseed_media::resume_with(&self.output, info, &self.video, earlier.frames()).map(|mut sink| {
-                    sink.keep_unfinished();
-                    sink
-                })
-            }
+            Some(earlier) => self.continue_output(earlier, info),
             None => reseed_media::create_with(&self.output, info, &self.video),
         };
         let sink = sink.map_err(Error::Output)?;
@@ -336,10 +391,15 @@ impl Recorder for JobRecorder<'_> {
     fn record(&mut self, point: &Checkpoint, sink: &mut dyn Sink) -> reseed_media::Result<()> {
         let safe = sink.sync()?;
         assert_eq!(safe, point.frames, "a sink keeps the frames that were written to it");
-        self.journal.add(point)?;
+        self.journal.add(point, sink.digest())?;
         self.store.inspect(|store| store.forget(point.batches));
         sink.keep_unfinished();
         *self.kept = point.frames;
         Ok(())
+    }
+
+    fn complete(&mut self, sink: &mut dyn Sink) -> reseed_media::Result<()> {
+        let frames = sink.sync()?;
+        self.journal.complete(frames)
     }
 }
