@@ -96,6 +96,12 @@ impl Codec {
         }
     }
 
+    /// Whether both sides of a frame must be even for an input format.
+    pub(crate) fn needs_even_sides(self, input: Pixels) -> bool {
+        let subsampled = matches!(self.stored_pixels(input).family, Family::Yuv420 | Family::Yuv422);
+        subsampled && self.kind != CodecKind::Ffv1
+    }
+
     /// Estimated bits per pixel of typical material. A CRF step of six halves or doubles the size of a lossy codec.
     pub(crate) fn bits_per_pixel(self, pixels: Pixels, crf: Option<u32>) -> f64 {
         let samples = match pixels.family {
