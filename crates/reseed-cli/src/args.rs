@@ -19,7 +19,7 @@ use reseed::{Budget, Builder, Hw, Precision, Session, VaeSettings};
 use crate::failure::{Failure, Result as CommandResult};
 pub use bench::{Bench, BenchArgs};
 pub use estimate::{Estimate, EstimateArgs};
-pub use upscale::{ImageArgs, JobArgs, UpscaleArgs};
+pub use upscale::{ImageArgs, JobArgs, UpscaleArgs, batching};
 
 /// Restores and upscales video with SeedVR2-family models.
 #[derive(Parser)]

@@ -26,11 +26,12 @@ pub struct UpscaleArgs {
     /// Pad the last batch of a shot to the full number of frames.
     #[arg(long, alias = "uniform_batch_size")]
     pub uniform_batch_size: bool,
-    /// Frames that neighbouring batches share, cross-faded.
-    #[arg(long, alias = "temporal_overlap", value_name = "N", default_value_t = 0)]
-    pub overlap: u16,
-    /// Weights of the cross-fade: over all shared frames, or those of the public pipeline.
-    #[arg(long, value_enum, default_value_t = OverlapMode::Smooth)]
+    /// Frames that neighbouring batches share. Default: 1, which keeps the sharpness even.
+    #[arg(long, alias = "temporal_overlap", value_name = "N")]
+    pub overlap: Option<u16>,
+    /// How shared frames are joined: auto keeps one of the earlier batch and cross-fades more, smooth cross-fades,
+    /// reference has the weights of the public pipeline.
+    #[arg(long, value_enum, default_value_t = OverlapMode::Auto)]
     pub overlap_mode: OverlapMode,
     /// Mirrored frames before the first, removed from the output.
     #[arg(long, alias = "prepend_frames", value_name = "N", default_value_t = 0)]
@@ -49,12 +50,9 @@ pub struct UpscaleArgs {
 impl UpscaleArgs {
     pub fn settings(&self) -> Settings {
         Settings {
-            batching: Batching {
-                size: self.batch_size.into(),
-                overlap: self.overlap.into(),
-                uniform: self.uniform_batch_size,
-            },
+            batching: batching(self.batch_size, self.overlap, self.uniform_batch_size),
             overlap: match self.overlap_mode {
+                OverlapMode::Auto => Overlap::Auto,
                 OverlapMode::Smooth => Overlap::Smooth,
                 OverlapMode::Reference => Overlap::Reference,
             },
@@ -86,12 +84,12 @@ pub struct JobArgs {
     /// a small embedded model.
     #[arg(long, alias = "dit_model", value_name = "NAME|DIR")]
     pub model: Option<String>,
-    /// Multiply both sides by this factor.
+    /// Multiply both sides by this factor. Default: 2, unless --resolution or --size is given.
     #[arg(long, value_name = "X", conflicts_with_all = ["resolution", "size"])]
     pub scale: Option<f64>,
-    /// Shorter side of the output in pixels. Default: 1080, unless --scale or --size is given.
-    #[arg(long, value_name = "PIXELS", conflicts_with = "size")]
-    pub resolution: Option<u32>,
+    /// Shorter side of the output in pixels, or 720p, 1080p, 4k, ...
+    #[arg(long, value_name = "PIXELS", value_parser = short_side, conflicts_with = "size")]
+    pub resolution: Option<usize>,
     /// Size of the output, whatever its proportions.
     #[arg(long, value_parser = size, value_name = "WxH", conflicts_with = "max_resolution")]
     pub size: Option<Hw>,
@@ -140,7 +138,7 @@ impl JobArgs {
     pub fn settings(&self) -> Settings {
         let target = match (self.scale, self.resolution, self.size) {
             (Some(scale), ..) => Target::Scale(scale),
-            (_, Some(short), _) => Target::ShortSide(short as usize),
+            (_, Some(short), _) => Target::ShortSide(short),
             (.., Some(Hw { h, w })) => Target::Exact(Size { h, w }),
             (None, None, None) => Settings::default().target,
         };
@@ -157,9 +155,25 @@ impl JobArgs {
     }
 }
 
+/// Batches with a chosen overlap, or the default one where it fits.
+pub fn batching(size: u16, overlap: Option<u16>, uniform: bool) -> Batching {
+    let size = usize::from(size);
+    let overlap = overlap.map_or(Settings::default().batching.overlap.min(size - 1), usize::from);
+    Batching { size, overlap, uniform }
+}
+
+/// A shorter side in pixels, or a word for one.
+fn short_side(text: &str) -> Result<usize, String> {
+    match text.parse()? {
+        Target::ShortSide(side) => Ok(side),
+        _ => Err(format!("`{text}` is no shorter side; use pixels, or a word such as 720p, 1080p or 4k")),
+    }
+}
+
 /// Weights of the cross-fade.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OverlapMode {
+    Auto,
     Smooth,
     Reference,
 }

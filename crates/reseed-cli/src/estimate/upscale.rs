@@ -1,9 +1,10 @@
 //! `reseed estimate upscale`: what a whole job would need.
 
 use reseed::media::video::Options;
-use reseed::{Batching, Error, Estimate, Settings};
+use reseed::{Error, Estimate, Settings};
 use serde_json::json;
 
+use crate::args::batching;
 use crate::args::estimate::UpscaleEstimateArgs;
 use crate::failure::{Failure, Result};
 use crate::report::bytes;
@@ -16,8 +17,7 @@ pub fn run(args: &UpscaleEstimateArgs) -> Result<()> {
         let path = args.input.display();
         return Err(Failure::Usage(format!("{path}: {}", Failure::from(Error::FrameCountUnknown))));
     }
-    let batching = Batching { size: args.batch_size.into(), overlap: args.overlap.into(), uniform: false };
-    let settings = Settings { batching, ..args.job.settings() };
+    let settings = Settings { batching: batching(args.batch_size, args.overlap, false), ..args.job.settings() };
     settings.check()?;
     settings.output(&info)?;
     let session = crate::upscale::open_session(&args.job)?;
