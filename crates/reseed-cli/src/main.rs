@@ -6,6 +6,7 @@ macro_rules! say {
     ($($what:tt)*) => { crate::report::line(format_args!($($what)*)) };
 }
 
+mod allocator;
 mod args;
 mod bench;
 mod demo;
@@ -28,6 +29,9 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use args::{Bench, Cli, Command, Estimate, VaeCommand};
+
+#[global_allocator]
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 /// The variable that turns diagnostics on, such as `reseed=debug`.
 const LOG: &str = "RESEED_LOG";

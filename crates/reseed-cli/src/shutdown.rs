@@ -52,6 +52,11 @@ pub fn set_kept(frames: usize) {
     KEPT.store(frames, Ordering::SeqCst);
 }
 
+/// Frames that are safe for a later run.
+pub fn kept() -> usize {
+    KEPT.load(Ordering::SeqCst)
+}
+
 /// A file that is removed when the run ends early, for as long as the guard lives.
 pub fn guard_file(path: &Path) -> Guard {
     Guard::new(Unfinished::File(path.into()))
@@ -94,7 +99,7 @@ fn end() {
             Unfinished::Journal(output) => Job::discard_unused(&output),
         }
     }
-    let cancelled = match KEPT.load(Ordering::SeqCst) {
+    let cancelled = match kept() {
         0 => Error::Cancelled,
         frames => Error::Kept { frames, error: Box::new(Error::Cancelled) },
     };

@@ -29,7 +29,9 @@ impl Error {
             Error::Kept { error, .. } => error.kind(),
             Error::Cancelled => Kind::Cancelled,
             Error::Model(reseed_model::Error::Device(error)) => match error {
-                reseed_ops::Error::OutOfMemory { .. } | reseed_ops::Error::HostMemory { .. } => Kind::Memory,
+                reseed_ops::Error::OutOfMemory { .. }
+                | reseed_ops::Error::HostMemory { .. }
+                | reseed_ops::Error::Threads { .. } => Kind::Memory,
                 reseed_ops::Error::UnknownLevel { .. } => Kind::Usage,
                 _ => Kind::Device,
             },
@@ -60,7 +62,10 @@ impl Error {
             | Error::ModelFile { .. }
             | Error::Download { .. }
             | Error::WrongHash { .. } => Kind::Model,
-            Error::OverBudget { .. } | Error::Contended { .. } | Error::SliceTooLarge { .. } => Kind::Memory,
+            Error::OverBudget { .. }
+            | Error::Contended { .. }
+            | Error::SliceTooLarge { .. }
+            | Error::OutOfHostMemory { .. } => Kind::Memory,
             Error::NotBuilt { .. } => Kind::Device,
             _ => Kind::Usage,
         }
