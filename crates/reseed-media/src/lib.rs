@@ -167,8 +167,8 @@ pub fn resume_with(path: &Path, info: &Info, options: &Options, frames: usize) -
     Ok(Box::new(folder::FolderSink::resume(path, info, frames)?))
 }
 
-/// Whether the output that [`create_with`] creates at `path` needs even sides: a video of 4:2:0 or 4:2:2, unless its codec
-/// allows odd ones.
+/// Whether the output that [`create_with`] creates at `path` needs even sides: a video of 4:2:0 or 4:2:2, unless its
+/// codec allows odd ones.
 pub fn needs_even_sides(path: &Path, info: &Info, options: &Options) -> bool {
     let container = Container::of(path).filter(|_| info.kind != Kind::Image && !is_y4m(path));
     container.is_some_and(|container| {

@@ -8,9 +8,9 @@ use rayon::prelude::*;
 /// Weights of the cross-fade: ½ + ½ cos(π p), a Hann ramp, with p from 0 to 1 over the shared frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overlap {
-    /// One shared frame is that of the earlier batch; more are cross-faded as by `Smooth`. The first frame of a batch is
-    /// encoded without frames before it and comes out sharper than the others, so that it is better left out, and a
-    /// result that is not mixed has no ghosts.
+    /// One shared frame is that of the earlier batch; more are cross-faded as by `Smooth`. The first frame of a batch
+    /// is encoded without frames before it and comes out sharper than the others, so that it is better left out, and
+    /// a result that is not mixed has no ghosts.
     #[default]
     Auto,
     /// A Hann ramp over all n shared frames: p = (i + 1) / (n + 1).

@@ -1,5 +1,5 @@
-//! Every file of an interrupted job is damaged in many ways. A resumed job then writes the bytes of an uninterrupted one
-//! or is an error that says what to do. It never panics and never writes other bytes.
+//! Every file of an interrupted job is damaged in many ways. A resumed job then writes the bytes of an uninterrupted
+//! one or is an error that says what to do. It never panics and never writes other bytes.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "counts are worth seeing")]
 
 mod files;

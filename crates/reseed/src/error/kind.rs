@@ -80,6 +80,12 @@ impl Error {
         }
     }
 
+    /// Whether the work of an interrupted job is damaged, so that it cannot be resumed.
+    pub fn is_damage(&self) -> bool {
+        use reseed_media::Error::{DamagedFrames, MissingFrame};
+        matches!(self, Error::JournalDamaged { .. } | Error::Output(MissingFrame { .. } | DamagedFrames { .. }))
+    }
+
     /// The error that stopped a job, without the note on kept frames.
     pub(crate) fn without_kept(&self) -> &Error {
         if let Error::Kept { error, .. } = self { error } else { self }
