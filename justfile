@@ -22,6 +22,65 @@ ci:
 deny:
     cargo deny check licenses bans sources
 
+# Known vulnerabilities of the dependencies; needs the advisory database from the network.
+deny-advisories:
+    cargo deny check advisories
+
+# Fails every I/O call of tiny jobs in turn, then resumes them. Linux.
+faults:
+    RESEED_FAULTS=every cargo test --release --locked -p reseed-cli --test faults -- --nocapture
+
+# Kills tiny jobs at random moments, then resumes them.
+kills count="100" seed="1":
+    RESEED_KILLS={{count}} RESEED_SEED={{seed}} cargo test --release --locked -p reseed-cli --test kills -- --nocapture
+
+# Many more mutated inputs for every parser than in continuous integration, with overflow checks.
+mutations times="10" seed="2":
+    RESEED_MUTATIONS={{times}} RESEED_SEED={{seed}} \
+        cargo test --profile checked --locked -p reseed-testing --test mutations
+
+# Fuzzes one parser with libFuzzer; needs a nightly toolchain and cargo-fuzz. Found inputs become unit tests.
+fuzz target seconds="60": nightly
+    @cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: cargo install cargo-fuzz --locked"; exit 1; }
+    mkdir -p target/fuzz-corpus/{{target}}
+    cargo +nightly fuzz run {{target}} target/fuzz-corpus/{{target}} fuzz/corpus/{{target}} -- \
+        -max_total_time={{seconds}} -rss_limit_mb=2048 -timeout=20 -max_len=65536
+
+# Writes the generated seeds of the fuzz targets to fuzz/corpus; commit the result.
+fuzz-seeds:
+    cargo run --release --locked -p reseed-testing --example fuzz_seeds
+
+# AddressSanitizer on the crates with unsafe code; needs a nightly toolchain.
+asan *args: nightly
+    RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR=target/asan cargo +nightly test --release --locked \
+        --target {{arch()}}-unknown-linux-gnu -p reseed-ops -p reseed-cpu -p reseed-media --lib {{args}}
+
+# ThreadSanitizer on the CPU device; needs a nightly toolchain with rust-src, because the standard library is built too.
+tsan *args: nightly
+    RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR=target/tsan cargo +nightly test --release --locked -Zbuild-std \
+        --target {{arch()}}-unknown-linux-gnu -p reseed-cpu --lib {{args}}
+
+# Miri on the unsafe code of the tensor crate; needs a nightly toolchain with miri.
+miri *args: nightly
+    cargo +nightly miri --version
+    MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=target/miri cargo +nightly miri test --locked \
+        -p reseed-ops --lib {{args}}
+
+[private]
+nightly:
+    @cargo +nightly --version || { echo "a nightly toolchain is missing: rustup toolchain install nightly"; exit 1; }
+
+# A whole tiny job under valgrind, with the portable kernels: valgrind knows no AVX-512 and no AMX.
+valgrind:
+    @command -v valgrind >/dev/null || { echo "valgrind is missing: sudo apt-get install valgrind"; exit 1; }
+    cargo build --release --locked -p reseed-cli
+    tools/valgrind-job target/release/reseed
+
+# 20,000 tiny frames: memory and open files must stay flat.
+soak frames="20000":
+    cargo build --release --locked -p reseed-cli
+    tools/soak --reseed target/release/reseed --frames {{frames}}
+
 # Correctness and targets on the GPU of this machine; writes target/gpu-check.md.
 gpu device="cuda:0":
     cargo build --release --locked -p reseed-cli -p reseed-check
@@ -62,3 +121,7 @@ same-bytes verb:
     cargo build --release --locked -p reseed-cli -p reseed-check
     tools/same-bytes {{verb}} --reseed target/release/reseed \
         {{ if verb == "record" { "--out" } else { "--against" } }} target/same-bytes.json
+
+# Tests that take minutes and are ignored by default.
+long-tests:
+    cargo test --workspace --release --locked -- --ignored

@@ -8,25 +8,51 @@ pub mod upscale;
 pub mod video;
 
 use std::fmt::Display;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
+use std::thread::available_parallelism;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use reseed::internals::{AUTO, ComputeOptions};
 use reseed::{Budget, Builder, Hw, Precision, Session, VaeSettings};
 
+use crate::console;
 use crate::failure::{Failure, Result as CommandResult};
 pub use bench::{Bench, BenchArgs};
 pub use estimate::{Estimate, EstimateArgs};
 pub use upscale::{ImageArgs, JobArgs, UpscaleArgs, batching};
 
+/// Headings of the help.
+const DEVICE: &str = "Device";
+const MEMORY: &str = "Memory";
+
+/// The most CPU threads per core.
+const THREADS_PER_CORE: usize = 4;
+
+/// Ends the help of `reseed`.
+const EXAMPLES: &str = "\
+Examples:
+  reseed upscale tape.mp4 restored.mkv               restore a video with the small built-in model
+  reseed models pull 3b                              download a large model
+  reseed upscale tape.mp4 restored.mkv --model 3b    restore the video with it
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 input, 4 model, 5 memory, 6 device, 130 cancelled";
+
+/// Ends the help of `reseed upscale`.
+const UPSCALE_EXAMPLES: &str = "\
+Examples:
+  reseed upscale tape.mp4 restored.mkv --model 3b --scale 2
+  reseed upscale tapes/ restored/ --model 3b --resume    every video of a folder that is not done
+  reseed upscale tape.mp4 restored.mkv --dry-run         sizes, time and memory, without a run";
+
 /// Restores and upscales video with SeedVR2-family models.
 #[derive(Parser)]
-#[command(name = "reseed", version = version(), max_term_width = 100)]
+#[command(name = "reseed", version = version(), max_term_width = 100, after_help = EXAMPLES)]
 pub struct Cli {
-    /// No progress, notes, warnings and summaries; errors and requested JSON still appear.
-    #[arg(long, short, global = true)]
+    /// Print errors and requested JSON only.
+    #[arg(long, short, global = true, display_order = 100)]
     pub quiet: bool,
     #[command(subcommand)]
     pub command: Command,
@@ -43,30 +69,57 @@ fn version() -> &'static str {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Run the video VAE by itself.
-    #[command(subcommand)]
-    Vae(VaeCommand),
-    /// Estimate time and memory before a run.
-    #[command(subcommand)]
-    Estimate(Estimate),
-    /// Measure this machine.
-    #[command(subcommand)]
-    Bench(Bench),
-    /// Restore and upscale a video, a folder of videos or of images, or an image.
+    /// Restore and upscale a video, an image, or a folder of either.
+    #[command(after_help = UPSCALE_EXAMPLES)]
     Upscale(Box<UpscaleArgs>),
     /// Restore and upscale one image.
     Image(Box<ImageArgs>),
-    /// Find, download and verify the public models.
+    /// List, download and verify the public models.
     #[command(subcommand)]
     Models(models::ModelsCommand),
-    /// Upscale an embedded clip and an embedded photograph with the embedded model, beside bicubic and the originals.
+    /// Estimate time and memory before a run.
+    #[command(subcommand)]
+    Estimate(Estimate),
+    /// Upscale a built-in clip and photograph, beside bicubic and the originals.
     Demo(DemoArgs),
     /// Show the devices and tools of this machine.
-    Doctor,
+    Doctor(DoctorArgs),
+    /// Run the video autoencoder (VAE) by itself.
+    #[command(subcommand)]
+    Vae(VaeCommand),
+    /// Measure this machine or a model.
+    #[command(subcommand)]
+    Bench(Bench),
     /// Print completions for a shell.
     Completions(CompletionArgs),
     /// Print the manual page.
     Man,
+}
+
+impl Command {
+    /// Whether `--json` is given.
+    pub fn prints_json(&self) -> bool {
+        match self {
+            Command::Upscale(args) => args.job.compute.json,
+            Command::Image(args) => args.job.compute.json,
+            Command::Models(command) => command.prints_json(),
+            Command::Estimate(Estimate::Upscale(args)) => args.job.compute.json,
+            Command::Estimate(Estimate::Vae(args)) => args.run.compute.json,
+            Command::Demo(args) => args.json,
+            Command::Doctor(args) => args.json,
+            Command::Vae(VaeCommand::Encode(args) | VaeCommand::Decode(args)) => args.run.compute.json,
+            Command::Vae(VaeCommand::Roundtrip(args)) => args.run.compute.json,
+            Command::Bench(bench) => bench.prints_json(),
+            Command::Completions(_) | Command::Man => false,
+        }
+    }
+}
+
+#[derive(Args)]
+pub struct DoctorArgs {
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args)]
@@ -129,7 +182,7 @@ pub struct RoundtripArgs {
 
 #[derive(Args, Clone)]
 pub struct DemoArgs {
-    /// ModelFolder for the results.
+    /// Folder for the results.
     #[arg(default_value = "reseed-demo")]
     pub output: PathBuf,
     /// Device: cpu, cuda or cuda:N; auto is a GPU if there is one, else the CPU.
@@ -157,26 +210,28 @@ pub struct RunArgs {
 
 #[derive(Args, Clone)]
 pub struct ComputeArgs {
-    /// Device: cpu, cuda or cuda:N; auto is a GPU if there is one, else the CPU.
-    #[arg(long, alias = "cuda_device", default_value = AUTO, value_parser = device)]
+    /// cpu, cuda or cuda:N; auto is a GPU if there is one.
+    #[arg(long, alias = "cuda_device", value_name = "NAME", default_value = AUTO, value_parser = device)]
+    #[arg(help_heading = DEVICE)]
     pub device: String,
-    /// Type of the activations; sums are always f32. Default: f16 on cuda, and bf16 if values leave the range of f16;
-    /// bf16 on a CPU with AMX, with an f32 decoder for nano; f32 on any other CPU.
-    #[arg(long, value_parser = precision, value_name = "f32|tf32|f16|bf16")]
+    /// Type of the activations: f32, tf32, f16 or bf16; sums are always f32
+    /// [default: f16 on a GPU, bf16 on a CPU with AMX, else f32]
+    #[arg(long, value_parser = precision, value_name = "TYPE", help_heading = DEVICE, verbatim_doc_comment)]
     pub dtype: Option<Precision>,
-    /// CPU threads. Default: one per core.
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    /// CPU threads [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = DEVICE)]
     pub threads: Option<u16>,
-    /// One JSON object per line on stdout instead of text.
+    /// Time cuBLASLt against the built-in kernels for new linear layers
+    /// and record the faster one
+    #[arg(long, action = ArgAction::Set, value_parser = switch, value_name = "off|on", default_value = "off")]
+    #[arg(help_heading = DEVICE, verbatim_doc_comment)]
+    pub tune: bool,
+    /// Print one JSON object per line on stdout instead of text.
     #[arg(long)]
     pub json: bool,
     /// Print the time per op and per stage at the end.
     #[arg(long)]
     pub profile: bool,
-    /// On a GPU with cuBLASLt: on measures it against Reseed's own kernel for every new linear layer and records the
-    /// faster one; off uses the record and measures nothing.
-    #[arg(long, action = ArgAction::Set, value_parser = switch, value_name = "off|on", default_value = "off")]
-    pub tune: bool,
 }
 
 impl ComputeArgs {
@@ -185,7 +240,7 @@ impl ComputeArgs {
         Ok(ComputeOptions {
             device: self.device.clone(),
             dtype: self.dtype,
-            threads: self.threads.map(usize::from),
+            threads: threads(self.threads),
             budget: max_vram,
             tune: self.tune,
             profile: self.profile,
@@ -196,10 +251,21 @@ impl ComputeArgs {
     /// A session with a memory budget.
     pub fn builder(&self, model: &str, max_vram: Option<usize>) -> CommandResult<Builder> {
         let builder = Session::builder().model(model).device(&self.device).dtype(self.dtype).tune(self.tune);
-        let builder = builder.threads(self.threads.map(usize::from)).profile(self.profile);
+        let builder = builder.threads(threads(self.threads)).profile(self.profile);
         let builder = builder.budget(max_vram.map(Budget::bytes));
         Ok(if checks_ops()? { builder.check(report_check) } else { builder })
     }
+}
+
+/// The number of threads: far more than cores would only take memory and time.
+pub fn threads(chosen: Option<u16>) -> Option<usize> {
+    let chosen = usize::from(chosen?);
+    let cores = available_parallelism().map_or(1, NonZeroUsize::get);
+    let most = THREADS_PER_CORE * cores;
+    if chosen > most {
+        console::warn("threads", &format_args!("--threads {chosen}: using {most}, four for each of {cores} cores"));
+    }
+    Some(chosen.min(most))
 }
 
 /// Whether `RESEED_CHECK` asks to compare every op with the reference.
@@ -212,23 +278,24 @@ fn checks_ops() -> CommandResult<bool> {
 }
 
 fn report_check(found: &dyn Display) {
-    eprintln!("reseed: check: {found}");
+    console::remark(&format_args!("reseed: check: {found}"));
 }
 
 #[derive(Args, Clone)]
+#[command(next_help_heading = MEMORY)]
 pub struct PlanArgs {
-    /// Spatial tiles in pixels, as in the public implementations; approximate. Default: none.
-    #[arg(long, value_parser = plane, value_name = "HxW")]
-    pub tile: Option<Hw>,
-    /// Overlap of tiles in pixels. Default: an eighth of the tile.
-    #[arg(long, value_parser = plane, value_name = "HxW", requires = "tile")]
-    pub overlap: Option<Hw>,
-    /// Latent frames per slice; the result is the same, long slices need more memory. Default: chosen by the budget.
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
-    pub slice: Option<u16>,
-    /// GPU memory budget, such as 6G. Default: what is free, less a margin.
+    /// GPU memory to use at most, such as 6G [default: what is free, less a margin]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub max_vram: Option<usize>,
+    /// Latent frames at a time; the result is the same [default: chosen by the planner]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
+    pub slice: Option<u16>,
+    /// Work in spatial tiles of this size in pixels; approximate.
+    #[arg(long, value_parser = plane, value_name = "HxW")]
+    pub tile: Option<Hw>,
+    /// Overlap of the tiles in pixels [default: an eighth of the tile]
+    #[arg(long, value_parser = plane, value_name = "HxW", requires = "tile")]
+    pub overlap: Option<Hw>,
 }
 
 impl PlanArgs {

@@ -22,6 +22,7 @@ use crate::args::{BenchArgs, Direction};
 use crate::failure::Result;
 use crate::report::{self, HostMemory, bytes};
 use crate::vae::open_device;
+use crate::warning;
 
 pub fn run(args: &BenchArgs) -> Result<()> {
     let device = &open_device(&args.run)?;
@@ -58,7 +59,7 @@ struct Case<'a> {
 impl Case<'_> {
     fn time(&self) -> Result<()> {
         let planned = internals::reserve(self.device, &self.args.run.plan.settings(), &[self.clip])?.swap_remove(0);
-        planned.warning().iter().for_each(|warning| report::warn(warning));
+        planned.warning().iter().for_each(|warning| warning::show(warning));
         let parts = slices(self.clip.frames, planned.step());
         if self.clip.input == TileInput::Frames {
             let input = self.draw(&parts, |drawn| Pixels::U8(drawn.iter().map(|&v| u8::nearest(v as f32)).collect()));

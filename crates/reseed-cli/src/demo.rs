@@ -14,7 +14,6 @@ use crate::bench::quality::figures_json;
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use crate::report::bytes;
-use crate::shutdown;
 use crate::vae::in_range;
 
 /// The factor of downscaling.
@@ -31,7 +30,6 @@ pub fn run(args: &DemoArgs) -> Result<()> {
 }
 
 fn run_once(args: &DemoArgs) -> Result<()> {
-    shutdown::catch_ctrl_c();
     let session = open_session(args)?;
     // Y4M is for machines without ffmpeg or without its encoder.
     let (photo, clip) = (reseed::media::demo::photo(), reseed::media::demo::clip());

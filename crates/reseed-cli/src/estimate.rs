@@ -8,15 +8,16 @@ use serde_json::json;
 
 use crate::args::{Direction, EstimateArgs};
 use crate::failure::Result;
-use crate::report::{bytes, warn};
+use crate::report::bytes;
 use crate::vae::open_device;
+use crate::warning;
 
 pub fn run(args: &EstimateArgs) -> Result<()> {
     let device = open_device(&args.run)?;
     let (dtype, source) = (device.ops.precision(), vae_weights(&args.weights)?);
     let clip = (args.size, args.frames as usize);
     let estimate = ClipEstimate::new(device, &*source, args.direction.into(), clip, &args.run.plan.settings())?;
-    estimate.plan.warning().iter().for_each(|warning| warn(warning));
+    estimate.plan.warning().iter().for_each(|warning| warning::show(warning));
     print(args, dtype, &estimate);
     Ok(())
 }

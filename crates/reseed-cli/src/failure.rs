@@ -6,6 +6,8 @@ use std::path::Path;
 use reseed::internals::Bytes;
 use reseed::{Error, Kind};
 
+use crate::shutdown;
+
 /// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
@@ -17,6 +19,8 @@ pub enum Failure {
     Usage(String),
     /// The input cannot be used.
     Input(String),
+    /// The input is damaged, and what could be read of it is restored.
+    Damaged(String),
     /// A model file is not what it should be.
     Model(String),
 }
@@ -27,8 +31,21 @@ impl Failure {
             Failure::Library(error) => error.kind(),
             Failure::Failed(_) => Kind::Failed,
             Failure::Usage(_) => Kind::Usage,
-            Failure::Input(_) => Kind::Input,
+            Failure::Input(_) | Failure::Damaged(_) => Kind::Input,
             Failure::Model(_) => Kind::Model,
+        }
+    }
+
+    /// The kind in JSON events.
+    pub fn kind_name(&self) -> &'static str {
+        match self.kind() {
+            Kind::Failed => "failed",
+            Kind::Usage => "usage",
+            Kind::Input => "input",
+            Kind::Model => "model",
+            Kind::Memory => "memory",
+            Kind::Device => "device",
+            Kind::Cancelled => "cancelled",
         }
     }
 
@@ -74,9 +91,11 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Library(error) => f.write_str(&with_flags(error)),
-            Failure::Failed(line) | Failure::Usage(line) | Failure::Input(line) | Failure::Model(line) => {
-                f.write_str(line)
-            }
+            Failure::Failed(line)
+            | Failure::Usage(line)
+            | Failure::Input(line)
+            | Failure::Damaged(line)
+            | Failure::Model(line) => f.write_str(line),
         }
     }
 }
@@ -90,7 +109,7 @@ fn with_flags(error: &Error) -> String {
         Error::Kept { frames, error } => {
             format!("{}; {frames} finished frames are kept: --resume continues", with_flags(error))
         }
-        Error::Cancelled => "cancelled; nothing was written".into(),
+        Error::Cancelled => format!("cancelled; {}", shutdown::left()),
         Error::OutputExists { .. } => format!("{error}; --overwrite replaces it"),
         Error::Unfinished { .. } => format!("{error}; --resume continues, --overwrite starts again"),
         Error::SettingChanged { .. } => {

@@ -1,14 +1,15 @@
 //! The command `reseed`.
-#![allow(clippy::print_stderr, reason = "a command line prints")]
 
 /// Prints a line of results.
 macro_rules! say {
-    ($($what:tt)*) => { crate::report::line(format_args!($($what)*)) };
+    ($($what:tt)*) => { crate::console::line(format_args!($($what)*)) };
 }
 
 mod allocator;
 mod args;
 mod bench;
+mod console;
+mod crash;
 mod demo;
 mod doctor;
 mod estimate;
@@ -16,12 +17,15 @@ mod failure;
 mod folder;
 mod manual;
 mod models;
+mod plan;
 mod progress;
 mod report;
 mod roundtrip;
 mod shutdown;
 mod upscale;
+mod usage;
 mod vae;
+mod warning;
 
 use std::process::ExitCode;
 
@@ -37,16 +41,23 @@ static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 const LOG: &str = "RESEED_LOG";
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    report::set_quiet(cli.quiet);
+    crash::record_panics();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage::report(&error),
+    };
+    console::configure(cli.quiet, cli.command.prints_json());
     if let Ok(filter) = EnvFilter::try_from_env(LOG) {
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+        let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        // It would report a failing standard error there, and panic.
+        log.log_internal_errors(false).init();
     }
-    match run(cli.command) {
+    shutdown::catch_signals();
+    match crash::caught(|| run(cli.command)).and_then(|()| console::lost()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             shutdown::claim();
-            eprintln!("reseed: {failure}");
+            console::error(&failure);
             ExitCode::from(failure.code())
         }
     }
@@ -54,22 +65,22 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> failure::Result<()> {
     match command {
+        Command::Upscale(args) => upscale::run(&args),
+        Command::Image(args) => upscale::image(&args),
+        Command::Models(command) => models::run(&command),
+        Command::Estimate(Estimate::Upscale(args)) => estimate::upscale::run(&args),
+        Command::Estimate(Estimate::Vae(args)) => estimate::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Vae(VaeCommand::Encode(args)) => vae::encode(&args),
         Command::Vae(VaeCommand::Decode(args)) => vae::decode(&args),
         Command::Vae(VaeCommand::Roundtrip(args)) => roundtrip::run(&args),
-        Command::Estimate(Estimate::Vae(args)) => estimate::run(&args),
-        Command::Estimate(Estimate::Upscale(args)) => estimate::upscale::run(&args),
         Command::Bench(Bench::Upscale(args)) => bench::upscale::run(&args),
         Command::Bench(Bench::Vae(args)) => bench::run(&args),
         Command::Bench(Bench::Color(args)) => bench::color::run(&args),
         Command::Bench(Bench::Quality(args)) => bench::quality::run(&args),
         Command::Bench(Bench::Conv(args)) => bench::conv::run(&args),
         Command::Bench(Bench::Dit(args)) => bench::dit::run(&args),
-        Command::Upscale(args) => upscale::run(&args),
-        Command::Image(args) => upscale::image(&args),
-        Command::Models(command) => models::run(&command),
-        Command::Demo(args) => demo::run(&args),
-        Command::Doctor => doctor::run(),
         Command::Completions(args) => manual::completions(args.shell),
         Command::Man => manual::page(),
     }

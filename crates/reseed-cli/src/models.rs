@@ -6,9 +6,11 @@ use reseed::models::{self, File, Model};
 use serde_json::json;
 
 use crate::args::models::{ListArgs, ModelsCommand, PathArgs, PullArgs, VerifyArgs};
+use crate::console;
 use crate::failure::{Failure, Result};
 use crate::progress::Meter;
 use crate::report::bytes;
+use crate::shutdown;
 
 pub fn run(command: &ModelsCommand) -> Result<()> {
     match command {
@@ -45,6 +47,7 @@ fn list(args: &ListArgs) -> Result<()> {
 }
 
 fn pull(args: &PullArgs) -> Result<()> {
+    shutdown::set_left("finished parts are kept: the same command continues");
     for file in files_of(&named(&args.names)?) {
         let path = match models::locate(file) {
             Some(path) => path,
@@ -62,7 +65,7 @@ fn verify(args: &VerifyArgs) -> Result<()> {
     let models = named(&args.names)?;
     let chosen = !models.is_empty();
     let models = if chosen { models } else { models::all().iter().collect() };
-    let mut wrong = Vec::new();
+    let (mut found, mut wrong) = (0, Vec::new());
     for file in files_of(&models) {
         let Some(path) = models::locate(file) else {
             if chosen {
@@ -70,6 +73,7 @@ fn verify(args: &VerifyArgs) -> Result<()> {
             }
             continue;
         };
+        found += 1;
         let mut meter = Meter::new(file.name, file.bytes, args.json);
         let intact = models::is_intact(file, &path, &mut |count| meter.at(count))?;
         drop(meter);
@@ -79,7 +83,14 @@ fn verify(args: &VerifyArgs) -> Result<()> {
         }
     }
     match &wrong[..] {
-        [] => Ok(()),
+        [] if found == 0 && !args.json => {
+            say!("no model files on this machine; `reseed models pull 3b` downloads some");
+            Ok(())
+        }
+        [] => {
+            console::event(|| json!({"event": "done", "command": "models verify", "files": found}));
+            Ok(())
+        }
         [first, ..] => {
             let (first, others) = (first.display(), wrong.len() - 1);
             let more = if others > 0 { format!(", nor those of {others} more files") } else { String::new() };

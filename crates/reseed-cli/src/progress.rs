@@ -1,65 +1,44 @@
-//! The progress of a run: a live line on a terminal, JSON lines on request, nothing otherwise.
+//! The progress of a run: a live line on a terminal, a line now and then in a log, JSON events on request.
 
-use std::io::{IsTerminal, Write};
+mod eta;
+mod meter;
+mod screen;
+
 use std::time::{Duration, Instant};
 
 use reseed::internals::memory;
+use reseed::media::Size;
 use reseed::{Event, Observer, Phase, Session};
 use serde_json::{Value, json};
 
-use crate::report::{self, bytes};
+use crate::console;
+use crate::report::{bytes, clock, merged};
 use crate::shutdown;
+use crate::warning;
+use eta::Eta;
+pub use meter::Meter;
+use screen::{Mode, Screen};
 
-/// Time between two lines on a terminal.
-const PAUSE: Duration = Duration::from_millis(100);
-
-enum Mode {
-    Terminal,
-    Json,
-    Silent,
+/// The place of a job among those of a folder, counted from one.
+#[derive(Clone, Copy)]
+pub struct Place {
+    pub number: usize,
+    pub count: usize,
 }
 
-/// Where lines go.
-struct Screen {
-    mode: Mode,
-    shown: Option<Instant>,
-}
-
-impl Screen {
-    fn new(json: bool) -> Screen {
-        let mode = match json {
-            true => Mode::Json,
-            false if std::io::stderr().is_terminal() && !report::is_quiet() => Mode::Terminal,
-            false => Mode::Silent,
-        };
-        Screen { mode, shown: None }
-    }
-
-    /// Whether it is time for another line.
-    fn due(&self) -> bool {
-        self.shown.is_none_or(|at| at.elapsed() >= PAUSE)
-    }
-
-    /// Replaces the line.
-    fn show(&mut self, line: &str) {
-        self.shown = Some(Instant::now());
-        eprint!("\r\x1b[K{line}");
-        let _ = std::io::stderr().flush();
-    }
-}
-
-/// Clears the line.
-impl Drop for Screen {
-    fn drop(&mut self) {
-        if matches!(self.mode, Mode::Terminal) && self.shown.is_some() {
-            eprint!("\r\x1b[K");
-        }
+impl Place {
+    /// `[2/5] ` before a line, nothing where there is one job.
+    pub fn prefix(place: Option<Place>) -> String {
+        place.map_or(String::new(), |Place { number, count }| format!("[{number}/{count}] "))
     }
 }
 
 /// Counts frames and shows events.
 pub struct Progress<'a> {
     command: &'static str,
+    place: Option<Place>,
+    /// Of input and output.
+    sizes: Option<[Size; 2]>,
     /// What the networks are doing, where it is known.
     step: Option<&'static str>,
     total: Option<usize>,
@@ -67,6 +46,11 @@ pub struct Progress<'a> {
     before: usize,
     done: usize,
     start: Instant,
+    eta: Eta,
+    /// Whether batches tell when a piece of work is done.
+    has_batches: bool,
+    /// Whether a part of the input could not be read.
+    damaged: bool,
     /// For its GPU memory.
     session: Option<&'a Session>,
     screen: Screen,
@@ -75,17 +59,19 @@ pub struct Progress<'a> {
 impl Observer for Progress<'_> {
     fn event(&mut self, event: &Event) {
         match event {
-            Event::Started { frames, done } => {
-                (self.total, self.before, self.start) = (*frames, *done, Instant::now());
-                shutdown::set_kept(*done);
-            }
+            Event::Started { frames, done } => self.started(*frames, *done),
             Event::Phase(phase) => self.step(phase),
             Event::Frames(frames) => self.advance(*frames),
+            Event::Batch { batches } => self.batch(*batches),
             Event::Saved { frames } => shutdown::set_kept(*frames),
-            Event::Replanned { device, bytes: count } => {
-                report::warn(&format!("{device}: another process allocated memory: continuing with {}", bytes(*count)));
+            Event::Replanned { device, bytes: count } => console::warn(
+                "replanned",
+                &format_args!("{device}: another process allocated memory: continuing with {}", bytes(*count)),
+            ),
+            Event::Warning(warning) => {
+                self.damaged |= warning::is_damage(warning);
+                warning::show(warning);
             }
-            Event::Warning(warning) => report::warn(warning),
             _ => {}
         }
     }
@@ -98,21 +84,56 @@ impl Observer for Progress<'_> {
 impl<'a> Progress<'a> {
     /// Starts counting towards `total` frames, where that is known.
     pub fn new(command: &'static str, total: Option<usize>, json: bool) -> Progress<'a> {
-        let (start, screen) = (Instant::now(), Screen::new(json));
-        Progress { command, step: None, total, before: 0, done: 0, start, session: None, screen }
+        Progress {
+            command,
+            place: None,
+            sizes: None,
+            step: None,
+            total,
+            before: 0,
+            done: 0,
+            start: Instant::now(),
+            eta: Eta::default(),
+            has_batches: false,
+            damaged: false,
+            session: None,
+            screen: Screen::new(json),
+        }
     }
 
-    /// With the GPU memory of a session.
+    /// With the GPU memory of a session, whose jobs report batches.
     pub fn of_session(self, session: &'a Session) -> Progress<'a> {
-        Progress { session: Some(session), ..self }
+        Progress { session: Some(session), has_batches: true, ..self }
+    }
+
+    /// Of a job with these sizes of input and output, at its place in a folder.
+    pub fn of_job(self, sizes: [Size; 2], place: Option<Place>) -> Progress<'a> {
+        Progress { sizes: Some(sizes), place, ..self }
     }
 
     /// `frames` more are done.
     pub fn advance(&mut self, frames: usize) {
         self.done += frames;
-        if matches!(self.screen.mode, Mode::Json) {
-            say!("{}", self.json());
+        if !self.has_batches {
+            self.eta.update(self.done, self.elapsed());
         }
+        self.print("progress", json!({"step": self.step}));
+        self.refresh();
+    }
+
+    fn started(&mut self, frames: Option<usize>, done: usize) {
+        (self.total, self.before, self.done, self.start) = (frames, done, 0, Instant::now());
+        self.eta = Eta::default();
+        shutdown::set_kept(done);
+        if let Some([from, to]) = self.sizes {
+            let sizes = json!({"input_width": from.w, "input_height": from.h, "width": to.w, "height": to.h});
+            self.print("start", sizes);
+        }
+    }
+
+    fn batch(&mut self, batches: usize) {
+        self.eta.update(self.done, self.elapsed());
+        self.print("batch", json!({"batch": batches}));
         self.refresh();
     }
 
@@ -136,16 +157,27 @@ impl<'a> Progress<'a> {
         self.done as f64 / self.elapsed().as_secs_f64().max(1e-9)
     }
 
+    /// Whether a part of the input could not be read.
+    pub fn saw_damage(&self) -> bool {
+        self.damaged
+    }
+
     /// Clears the line.
     pub fn finish(&mut self) {
-        self.screen = Screen { mode: Mode::Silent, shown: None };
+        self.screen.mode = Mode::Silent;
+        console::clear();
     }
 
     fn refresh(&mut self) {
-        if matches!(self.screen.mode, Mode::Terminal) && self.screen.due() {
+        if self.screen.wants_line(self.part()) {
             let line = self.line();
             self.screen.show(&line);
         }
+    }
+
+    /// The finished part of 1.
+    fn part(&self) -> Option<f64> {
+        self.total.map(|total| (self.before + self.done) as f64 / total.max(1) as f64)
     }
 
     fn gpu_bytes(&self) -> Option<usize> {
@@ -153,87 +185,33 @@ impl<'a> Progress<'a> {
     }
 
     fn eta(&self) -> Option<f64> {
-        let left = self.total?.saturating_sub(self.before + self.done);
-        (self.done > 0).then(|| left as f64 / self.fps())
+        self.eta.seconds(self.total?.saturating_sub(self.before), self.elapsed())
     }
 
     fn line(&self) -> String {
+        let place = Place::prefix(self.place);
+        let percent = self.part().map_or(String::new(), |part| format!(" {:.0}%", (100.0 * part).floor()));
         let step = self.step.map_or(String::new(), |step| format!(" ({step})"));
         let of = self.total.map_or(String::new(), |total| format!("/{total}"));
+        let rate = if self.done > 0 { format!(", {:.2} fps", self.fps()) } else { String::new() };
         let eta = self.eta().map_or(String::new(), |seconds| format!(", {} left", clock(seconds)));
         let memory = memory::resident().map_or(String::new(), |count| format!(", {}", bytes(count)));
         let gpu = self.gpu_bytes().map_or(String::new(), |count| format!(", GPU {}", bytes(count)));
         let frame = self.before + self.done;
-        format!("{}{step} frame {frame}{of}, {:.2} fps{eta}{memory}{gpu}", self.command, self.fps())
+        format!("{place}{}{percent}{step} frame {frame}{of}{rate}{eta}{memory}{gpu}", self.command)
     }
 
-    fn json(&self) -> Value {
-        json!({
-            "event": "progress", "phase": self.command, "step": self.step, "frame": self.before + self.done,
-            "frames": self.total, "fps": self.fps(), "eta_seconds": self.eta(),
-            "memory_bytes": memory::resident(), "gpu_bytes": self.gpu_bytes(),
-        })
-    }
-}
-
-/// Counts the bytes of a file.
-pub struct Meter<'a> {
-    name: &'a str,
-    total: u64,
-    /// Bytes that existed at the start.
-    before: Option<u64>,
-    start: Instant,
-    screen: Screen,
-}
-
-impl<'a> Meter<'a> {
-    /// Starts counting towards `total`.
-    pub fn new(name: &'a str, total: u64, json: bool) -> Meter<'a> {
-        Meter { name, total, before: None, start: Instant::now(), screen: Screen::new(json) }
-    }
-
-    /// So many bytes are done.
-    pub fn at(&mut self, have: u64) {
-        let before = *self.before.get_or_insert(have);
-        if !self.screen.due() && have < self.total {
+    /// An event with the state of the run and these fields.
+    fn print(&self, event: &str, more: Value) {
+        if self.screen.mode != Mode::Json {
             return;
         }
-        let rate = have.saturating_sub(before) as f64 / self.start.elapsed().as_secs_f64().max(1e-9);
-        let eta = (rate > 0.0).then(|| self.total.saturating_sub(have) as f64 / rate);
-        match self.screen.mode {
-            Mode::Silent => {}
-            Mode::Json => {
-                self.screen.shown = Some(Instant::now());
-                say!(
-                    "{}",
-                    json!({"event": "progress", "file": self.name, "bytes": have, "total_bytes": self.total,
-                           "bytes_per_second": rate, "eta_seconds": eta})
-                );
-            }
-            Mode::Terminal => {
-                let left = eta.map_or(String::new(), |seconds| format!(", {} left", clock(seconds)));
-                let [have, total, rate] = [have as usize, self.total as usize, rate as usize].map(bytes);
-                self.screen.show(&format!("{} {have} of {total}, {rate}/s{left}", self.name));
-            }
-        }
-    }
-}
-
-/// 75 as 1:15, 3675 as 1:01:15.
-fn clock(seconds: f64) -> String {
-    let s = seconds.round() as u64;
-    match s / 3600 {
-        0 => format!("{}:{:02}", s / 60, s % 60),
-        hours => format!("{hours}:{:02}:{:02}", s / 60 % 60, s % 60),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::clock;
-
-    #[test]
-    fn times_read_like_a_clock() {
-        assert_eq!([0.0, 59.6, 75.0, 3675.0].map(clock), ["0:00", "1:00", "1:15", "1:01:15"]);
+        let state = json!({
+            "event": event, "phase": self.command, "frame": self.before + self.done, "frames": self.total,
+            "percent": self.part().map(|part| 100.0 * part), "fps": self.fps(), "eta_seconds": self.eta(),
+            "memory_bytes": memory::resident(), "gpu_bytes": self.gpu_bytes(),
+        });
+        let place = self.place.map_or(json!({}), |place| json!({"job": place.number, "jobs": place.count}));
+        say!("{}", merged(merged(state, more), place));
     }
 }

@@ -1,59 +1,50 @@
 //! What a run prints at its end: figures, and where the time went.
 
 use std::collections::BTreeMap;
-use std::fmt::{Arguments, Display};
-use std::io::Write;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use reseed::Profile;
 use reseed::internals::memory::{self, Watch};
 use reseed::internals::ops::{Ceiling, Cost};
+use reseed::media::Size;
 use serde_json::{Value, json};
-
-static STDOUT_IS_TAKEN: AtomicBool = AtomicBool::new(false);
-static QUIET: AtomicBool = AtomicBool::new(false);
-
-/// Where frames go to standard output, results go to standard error from here on.
-pub fn make_way_for(output: &Path) {
-    STDOUT_IS_TAKEN.store(output == Path::new("-"), Ordering::SeqCst);
-}
-
-/// Whether notes, warnings, progress and summaries are left out.
-pub fn set_quiet(quiet: bool) {
-    QUIET.store(quiet, Ordering::SeqCst);
-}
-
-pub fn is_quiet() -> bool {
-    QUIET.load(Ordering::SeqCst)
-}
-
-/// A line of results. A reader who has closed the pipe is no reason to stop a run.
-pub fn line(what: Arguments) {
-    let _ = match STDOUT_IS_TAKEN.load(Ordering::SeqCst) {
-        true => writeln!(std::io::stderr(), "{what}"),
-        false => writeln!(std::io::stdout(), "{what}"),
-    };
-}
-
-/// A warning on standard error.
-pub fn warn(what: &dyn Display) {
-    if !is_quiet() {
-        let _ = writeln!(std::io::stderr(), "warning: {what}");
-    }
-}
-
-/// A note on standard error.
-pub fn note(what: &str) {
-    if !is_quiet() {
-        let _ = writeln!(std::io::stderr(), "reseed: {what}");
-    }
-}
 
 /// 1536 as 1.50 KiB.
 pub fn bytes(count: usize) -> String {
     reseed::internals::Bytes(count).to_string()
+}
+
+/// 1 batch, 2 batches.
+pub fn counted(count: usize, word: &str) -> String {
+    let ending = if count == 1 {
+        ""
+    } else if word.ends_with("ch") {
+        "es"
+    } else {
+        "s"
+    };
+    format!("{count} {word}{ending}")
+}
+
+/// The first line of a job: its input, and the sizes before and after.
+pub fn sizes(input: &Path, from: Size, to: Size, frames: Option<usize>) -> String {
+    let frames = frames.map_or(String::new(), |frames| format!(", {}", counted(frames, "frame")));
+    format!("{}: {from} -> {to}{frames}", input.display())
+}
+
+/// A time that is estimated: 75 as 1:15, short ones in seconds.
+pub fn duration(seconds: f64) -> String {
+    if seconds < 60.0 { format!("{seconds:.0} s") } else { clock(seconds) }
+}
+
+/// 75 as 1:15, 3675 as 1:01:15.
+pub fn clock(seconds: f64) -> String {
+    let s = seconds.round() as u64;
+    match s / 3600 {
+        0 => format!("{}:{:02}", s / 60, s % 60),
+        hours => format!("{hours}:{:02}:{:02}", s / 60 % 60, s % 60),
+    }
 }
 
 /// A JSON object with the fields of another.
@@ -172,4 +163,14 @@ fn row(name: &str, calls: usize, time: Duration, (cost, executed): (Cost, u64), 
         rate(cost.bytes, time),
         100.0 * ceiling.share(Cost { flops: executed, bytes: cost.bytes }, time),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::clock;
+
+    #[test]
+    fn times_read_like_a_clock() {
+        assert_eq!([0.0, 59.6, 75.0, 3675.0].map(clock), ["0:00", "1:00", "1:15", "1:01:15"]);
+    }
 }

@@ -11,10 +11,10 @@ use reseed::{Error, Profile};
 use serde_json::json;
 
 use crate::args::{RoundtripArgs, RunArgs};
+use crate::console;
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use crate::report::{self, HostMemory, merged};
-use crate::shutdown;
 use crate::vae::{in_range, open_device};
 
 pub fn run(args: &RoundtripArgs) -> Result<()> {
@@ -22,7 +22,7 @@ pub fn run(args: &RoundtripArgs) -> Result<()> {
 }
 
 fn run_once(args: &RoundtripArgs) -> Result<()> {
-    report::make_way_for(&args.output);
+    console::make_way_for(&args.output);
     if args.input != Path::new("-") {
         refuse_same_file(&args.input, &args.output)?;
     }
@@ -31,7 +31,6 @@ fn run_once(args: &RoundtripArgs) -> Result<()> {
 }
 
 fn roundtrip(mut source: Box<dyn Source>, args: &RoundtripArgs) -> Result<()> {
-    shutdown::catch_ctrl_c();
     let (output, run) = (&args.output, &args.run);
     let device = open_device(run)?;
     let vae = Vae::load(&*device.ops, &*vae_weights(&args.weights)?)?;
@@ -71,7 +70,7 @@ fn print(
             "output": output.to_string_lossy(),
         });
         say!("{}", merged(done, memory.json()));
-    } else if !report::is_quiet() {
+    } else if !console::is_quiet() {
         say!("{}: {} frames in {seconds:.2} s ({:.2} fps) on {}", output.display(), frames, progress.fps(), ops.name());
         say!("PSNR {psnr:.2} dB, SSIM {ssim:.4}");
         say!("{}", memory.line());

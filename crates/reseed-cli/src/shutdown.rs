@@ -1,6 +1,5 @@
-//! Ctrl-C: a run stops cleanly if it can do so soon, and is ended if it cannot.
+//! Ctrl-C, SIGTERM and SIGHUP: a run stops cleanly if it can do so soon, and is ended if it cannot.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,6 +9,7 @@ use std::time::Duration;
 
 use reseed::{Error, Job};
 
+use crate::console;
 use crate::failure::Failure;
 
 /// How long a run may take to stop by itself. A device does not stop within a large product, nor a disk while it reads
@@ -19,6 +19,7 @@ const GRACE: Duration = Duration::from_millis(700);
 static CANCELLED: AtomicBool = AtomicBool::new(false);
 static ENDING: AtomicBool = AtomicBool::new(false);
 static KEPT: AtomicUsize = AtomicUsize::new(0);
+static LEFT: Mutex<&'static str> = Mutex::new("nothing was written");
 static UNFINISHED: Mutex<Vec<Unfinished>> = Mutex::new(Vec::new());
 
 /// What has to be removed when the process ends early.
@@ -30,8 +31,9 @@ enum Unfinished {
     Journal(PathBuf),
 }
 
-/// From here on Ctrl-C stops the run soon; a second one ends it at once.
-pub fn catch_ctrl_c() {
+/// From here on Ctrl-C, SIGTERM and SIGHUP stop the run soon; a second one ends it at once.
+pub fn catch_signals() {
+    let hangups_are_ignored = hangups_are_ignored();
     // Without a handler the system ends the run at once.
     let _ = ctrlc::set_handler(|| match CANCELLED.swap(true, Ordering::SeqCst) {
         true => end(),
@@ -40,9 +42,36 @@ pub fn catch_ctrl_c() {
             end();
         })),
     });
+    if hangups_are_ignored {
+        ignore_hangups();
+    }
 }
 
-/// Whether Ctrl-C was pressed.
+/// Whether SIGHUP is ignored, as under `nohup`: such a run survives its terminal.
+#[cfg(unix)]
+fn hangups_are_ignored() -> bool {
+    // SAFETY: a zeroed action is a valid place for the system to write to, and a null action changes nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGHUP, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+#[cfg(unix)]
+fn ignore_hangups() {
+    // SAFETY: ignoring a signal runs no code of this program.
+    unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+}
+
+#[cfg(not(unix))]
+fn hangups_are_ignored() -> bool {
+    false
+}
+
+#[cfg(not(unix))]
+fn ignore_hangups() {}
+
+/// Whether the run was asked to stop.
 pub fn is_cancelled() -> bool {
     CANCELLED.load(Ordering::SeqCst)
 }
@@ -55,6 +84,16 @@ pub fn set_kept(frames: usize) {
 /// Frames that are safe for a later run.
 pub fn kept() -> usize {
     KEPT.load(Ordering::SeqCst)
+}
+
+/// Sets what a cancelled command leaves, in words, where it keeps no frames.
+pub fn set_left(what: &'static str) {
+    *LEFT.lock().unwrap_or_else(PoisonError::into_inner) = what;
+}
+
+/// What a cancelled command leaves.
+pub fn left() -> &'static str {
+    *LEFT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A file that is removed when the run ends early, for as long as the guard lives.
@@ -104,9 +143,14 @@ fn end() {
         frames => Error::Kept { frames, error: Box::new(Error::Cancelled) },
     };
     let failure = Failure::from(cancelled);
-    let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
-    eprintln!("{clear}reseed: {failure}");
-    exit(i32::from(failure.code()));
+    let code = i32::from(failure.code());
+    // A reader who reads no more must not keep the process alive.
+    spawn(move || {
+        sleep(GRACE);
+        exit(code);
+    });
+    console::error(&failure);
+    exit(code);
 }
 
 /// Makes the caller the one who ends the process; every other thread waits here.

@@ -4,16 +4,19 @@ mod summary;
 
 use std::path::Path;
 
-use reseed::media::{Info, Kind};
-use reseed::{Existing, Job, JobSpec, Report, Session};
+use reseed::media::{Info, Kind, Size};
+use reseed::{Error, Existing, Job, JobSpec, Session};
 use serde_json::json;
 
 use crate::args::{ImageArgs, JobArgs, UpscaleArgs};
+use crate::console;
 use crate::failure::{Failure, Result};
 use crate::folder;
-use crate::progress::Progress;
+use crate::plan::Plan;
+use crate::progress::{Place, Progress};
 use crate::report;
 use crate::shutdown;
+use crate::warning;
 pub use summary::stages;
 
 pub fn run(args: &UpscaleArgs) -> Result<()> {
@@ -22,19 +25,20 @@ pub fn run(args: &UpscaleArgs) -> Result<()> {
     settings.check()?;
     let ignored = args.video.public.given();
     if !ignored.is_empty() {
-        report::warn(&format!("{}: decided by the engine, ignored", ignored.join(", ")));
+        console::warn("ignored_options", &format_args!("{}: decided by the engine, ignored", ignored.join(", ")));
     }
     let clip = args.video.clip()?;
+    let existing = match (args.resume, args.overwrite) {
+        (true, _) => Existing::Resume,
+        (_, true) => Existing::Overwrite,
+        _ => Existing::Refuse,
+    };
     let mut session = None;
-    folder::each(&args.input, &args.output, |input, output| {
-        let existing = match (args.resume, args.overwrite) {
-            (true, _) => Existing::Resume,
-            (_, true) => Existing::Overwrite,
-            _ => Existing::Refuse,
-        };
+    folder::each(&args.input, &args.output, !args.dry_run, |input, output, place| {
         let spec = JobSpec::new(input, output, settings.clone());
         let spec = JobSpec { clip, video: args.video.options(), existing, ..spec };
-        run_job("upscale", &args.job, spec, &mut session)
+        let run = Run { name: "upscale", args: &args.job, strict: args.strict, place };
+        if args.dry_run { run.plan(&spec, &mut session) } else { run.run(spec, &mut session) }
     })
 }
 
@@ -42,50 +46,103 @@ pub fn image(args: &ImageArgs) -> Result<()> {
     note_default(&args.job);
     let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
     let spec = JobSpec { existing, ..JobSpec::new(&args.input, &args.output, args.job.settings()) };
-    run_job("image", &args.job, spec, &mut None)
+    let run = Run { name: "image", args: &args.job, strict: args.strict, place: None };
+    if args.dry_run { run.plan(&spec, &mut None) } else { run.run(spec, &mut None) }
 }
 
-/// Runs a job on the session of the job before, or on a new one.
-fn run_job(name: &'static str, args: &JobArgs, spec: JobSpec, session: &mut Option<Session>) -> Result<()> {
-    let output = spec.output.clone();
-    report::make_way_for(&output);
-    let job = Job::open(spec)?;
-    if name == "image" && job.info().kind != Kind::Image {
-        let path = job.input().display();
-        return Err(Failure::Usage(format!("{path}: not one image; use `reseed upscale` for videos and folders")));
-    }
-    if job.is_complete() {
-        match args.compute.json {
-            true => say!("{}", json!({"event": "complete", "command": name, "output": output.to_string_lossy()})),
-            false => report::note(&format!("{}: already complete", output.display())),
+/// How a job is run.
+struct Run<'a> {
+    name: &'static str,
+    args: &'a JobArgs,
+    strict: bool,
+    place: Option<Place>,
+}
+
+impl Run<'_> {
+    /// Runs a job on the session of the job before, or on a new one.
+    fn run(&self, spec: JobSpec, session: &mut Option<Session>) -> Result<()> {
+        let (input, output) = (spec.input.clone(), spec.output.clone());
+        console::make_way_for(&output);
+        let job = Job::open(spec)?;
+        self.check_kind(job.input(), job.info())?;
+        if job.is_complete() {
+            match self.args.compute.json {
+                true => {
+                    say!("{}", json!({"event": "complete", "command": self.name, "output": output.to_string_lossy()}))
+                }
+                false => console::note(&format!("{}: already complete", output.display())),
+            }
+            return Ok(());
         }
-        return Ok(());
+        let _guard = shutdown::guard_journal(&output);
+        let (before, info) = (job.info().size, job.output_info()?);
+        if !self.args.compute.json && !console::is_quiet() {
+            let place = Place::prefix(self.place);
+            say!("{place}{}", report::sizes(&input, before, info.size, info.frames));
+        }
+        let session = opened(session, self.args)?;
+        let progress = Progress::new(self.name, None, self.args.compute.json).of_session(session);
+        let mut progress = progress.of_job([before, info.size], self.place);
+        let report = job.run(session, &mut progress)?;
+        let damaged = progress.saw_damage();
+        drop(progress);
+        let done = Done { name: self.name, args: self.args, output: &output, before, info: &info, session };
+        done.summarize(&report)?;
+        match damaged && self.strict {
+            true => Err(Failure::Damaged(format!(
+                "{}: damaged, see the warnings above; {} holds what could be restored",
+                input.display(),
+                output.display()
+            ))),
+            false => Ok(()),
+        }
     }
-    shutdown::catch_ctrl_c();
-    let _guard = shutdown::guard_journal(&output);
-    let info = job.output_info()?;
-    let session = match session {
+
+    /// Prints what a job would need, and writes nothing.
+    fn plan(&self, spec: &JobSpec, session: &mut Option<Session>) -> Result<()> {
+        let source = reseed::media::open_clip(&spec.input, spec.clip).map_err(Failure::input)?;
+        self.check_kind(&spec.input, source.info())?;
+        if spec.existing == Existing::Refuse && spec.output.is_file() {
+            return Err(Error::OutputExists { path: spec.output.clone() }.into());
+        }
+        let json = self.args.compute.json;
+        let JobSpec { input, settings, video, .. } = spec;
+        Plan { input, info: source.info(), settings, video, json, place: self.place }
+            .print(|| opened(session, self.args))
+    }
+
+    fn check_kind(&self, path: &Path, info: &Info) -> Result<()> {
+        match self.name == "image" && info.kind != Kind::Image {
+            true => Err(Failure::Usage(format!(
+                "{}: not one image; use `reseed upscale` for videos and folders",
+                path.display()
+            ))),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The session of the job before, or a new one.
+fn opened<'s>(session: &'s mut Option<Session>, args: &JobArgs) -> Result<&'s Session> {
+    Ok(match session {
         Some(session) => session,
         none => none.insert(open_session(args)?),
-    };
-    let mut progress = Progress::new(name, None, args.compute.json).of_session(session);
-    let report = job.run(session, &mut progress)?;
-    drop(progress);
-    Done { name, args, output: &output, info: &info, session, report: &report }.summarize()
+    })
 }
 
 /// Opens a session and shows the remarks of its devices.
 pub fn open_session(args: &JobArgs) -> Result<Session> {
     let session = args.compute.builder(args.model(), args.max_vram)?.open()?;
-    session.warnings()?.iter().for_each(|warning| report::warn(warning));
+    session.warnings()?.iter().for_each(warning::show);
     Ok(session)
 }
 
 /// A note for users who did not choose a model.
 fn note_default(args: &JobArgs) {
     if args.model.is_none() {
-        report::note(
-            "using nano, a small embedded model; `reseed models pull 3b` downloads a large one for --model 3b",
+        console::note(
+            "using nano, a small built-in model that sharpens; `reseed models pull 3b` downloads one that restores, \
+             for --model 3b",
         );
     }
 }
@@ -95,7 +152,8 @@ struct Done<'a> {
     name: &'static str,
     args: &'a JobArgs,
     output: &'a Path,
+    /// Size of the input.
+    before: Size,
     info: &'a Info,
     session: &'a Session,
-    report: &'a Report,
 }

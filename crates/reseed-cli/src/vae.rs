@@ -14,6 +14,7 @@ use reseed::{Hw, Precision, Profile, Thw};
 use serde_json::json;
 
 use crate::args::{RunArgs, TensorArgs};
+use crate::console;
 use crate::failure::Result;
 use crate::progress::Progress;
 use crate::report::{self, HostMemory, bytes, merged};
@@ -41,7 +42,7 @@ pub fn in_range<A: Clone>(
             if dtype(&mut args).is_some() || input == Path::new("-") {
                 return Err(failure);
             }
-            report::warn(&format!("{failure}: running again in bf16"));
+            console::warn("rerun", &format_args!("{failure}: running again in bf16"));
             *dtype(&mut args) = Some(Precision::Bf16);
             job(&args)
         }
@@ -52,12 +53,11 @@ pub fn in_range<A: Clone>(
 /// Opens the device of a command, and shows its remarks.
 pub fn open_device(args: &RunArgs) -> Result<DeviceHandle> {
     let device = internals::open(&args.compute.options(args.plan.max_vram)?)?;
-    device.warnings.iter().for_each(|warning| report::warn(warning));
+    device.warnings.iter().for_each(|warning| console::warn("device", warning));
     Ok(device)
 }
 
 fn encode_once(args: &TensorArgs) -> Result<()> {
-    shutdown::catch_ctrl_c();
     let device = open_device(&args.run)?;
     refuse_same_file(&args.input, &args.output)?;
     let input = TensorInput::open(&args.input)?;
@@ -98,7 +98,6 @@ fn encode_once(args: &TensorArgs) -> Result<()> {
 }
 
 fn decode_once(args: &TensorArgs) -> Result<()> {
-    shutdown::catch_ctrl_c();
     let device = open_device(&args.run)?;
     refuse_same_file(&args.input, &args.output)?;
     let input = TensorInput::open(&args.input)?;
@@ -216,7 +215,7 @@ impl Done<'_> {
                 "gpu_peak_bytes": peak, "copy_seconds": copies.copying, "copy_hidden": copies.hidden(),
             });
             say!("{}", merged(done, memory.json()));
-        } else if !report::is_quiet() {
+        } else if !console::is_quiet() {
             say!("{total} frames in {seconds:.2} s ({fps:.2} fps) on {}", device.ops.name());
             say!("{}", memory.line());
             if let Some(peak) = peak {

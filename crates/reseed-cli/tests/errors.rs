@@ -284,7 +284,7 @@ fn a_folder_of_images_with_different_sizes_is_refused() {
         alpha: false,
         kind,
         names: vec![],
-        icc: None,
+        tags: reseed_media::ImageTags::default(),
     };
     let mut sink = reseed_media::create(&lab.path("album/99.png"), &info).unwrap();
     sink.write(&smooth_frame(size, 0)).unwrap();

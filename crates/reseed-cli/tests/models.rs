@@ -113,6 +113,16 @@ fn verify_rejects_a_file_with_a_wrong_hash() {
 }
 
 #[test]
+fn verify_reports_that_there_is_nothing() {
+    let lab = Lab::new();
+    let outcome = run(&lab, "models verify");
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+    assert_eq!(outcome.text(), "no model files on this machine; `reseed models pull 3b` downloads some\n");
+    let events = run(&lab, "models verify --json").events();
+    assert_eq!(events, [serde_json::json!({"event": "done", "command": "models verify", "files": 0})]);
+}
+
+#[test]
 fn pull_offline_reports_which_file_to_put_where() {
     let lab = Lab::new();
     let mut offline = command(&lab, "models pull 3b");

@@ -9,7 +9,7 @@ use reseed_ops::{Arena, Result, Storage};
 use crate::copies::Copies;
 use crate::driver::{Driver, Ptr};
 use crate::pinned::{Pinned, PinnedPool};
-use crate::stream::{Event, LastCopies, Stream};
+use crate::stream::{Event, LastCopies, Pending, Stream};
 
 /// Smallest chunk that is allocated where nothing was reserved.
 const CHUNK: usize = 64 << 20;
@@ -193,8 +193,8 @@ pub struct ArenaBuffer {
     base: Ptr,
     at: Ptr,
     bytes: usize,
-    /// The last copy that writes to it.
-    ready: Mutex<Option<Arc<Event>>>,
+    /// The last copy that writes to it, until kernels wait for it.
+    ready: Pending<Arc<Event>>,
     /// Copies that read it.
     readers: LastCopies,
 }
@@ -202,11 +202,8 @@ pub struct ArenaBuffer {
 impl ArenaBuffer {
     /// Its address. Kernels that are queued from now on wait for the copies that write to it.
     pub fn ptr(&self) -> Ptr {
-        let ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(copy) = ready {
-            // An error here is one of the context, which the next call that returns errors reports.
-            let _ = self.memory.copies.block_kernels(&self.memory.driver, &copy);
-        }
+        // An error here is one of the context, which the next call that returns errors reports.
+        self.ready.settle(|copy| drop(self.memory.copies.block_kernels(&self.memory.driver, &copy)));
         self.at
     }
 
@@ -221,15 +218,14 @@ impl ArenaBuffer {
     }
 
     fn written_by(&self, copy: Arc<Event>) {
-        *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = Some(copy);
+        self.ready.set(copy);
     }
 }
 
 impl Drop for ArenaBuffer {
     fn drop(&mut self) {
         let start = (self.at.0 - self.base.0) as usize;
-        let ready = self.ready.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let copies = ready.into_iter().chain(self.readers.take());
+        let copies = self.ready.take().into_iter().chain(self.readers.take());
         let mut pool = self.memory.pool();
         let chunk = pool.chunks.iter_mut().find(|chunk| chunk.at == self.base).expect("a chunk outlives its buffers");
         chunk.arena.free(start, self.bytes);

@@ -121,3 +121,62 @@ impl LastCopies {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_iter().flatten()
     }
 }
+
+/// A value that one caller must handle before any other caller goes on.
+pub struct Pending<T>(Mutex<Option<T>>);
+
+impl<T> Default for Pending<T> {
+    fn default() -> Pending<T> {
+        Pending(Mutex::new(None))
+    }
+}
+
+impl<T> Pending<T> {
+    /// Replaces the value.
+    pub fn set(&self, value: T) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+    }
+
+    /// Passes the value, if there is one, to `handle`. Other callers return when that has ended.
+    pub fn settle(&self, handle: impl FnOnce(T)) {
+        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = pending.take() {
+            handle(value);
+        }
+    }
+
+    /// Removes the value without handling it.
+    pub fn take(&mut self) -> Option<T> {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_second_caller_waits_until_the_value_is_handled() {
+        let (pending, handled) = (Pending::default(), AtomicBool::new(false));
+        pending.set(());
+        let (entered, wait_entered) = channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                pending.settle(|()| {
+                    entered.send(()).expect("the test waits for it");
+                    // Long enough for a caller that does not wait to return.
+                    thread::sleep(Duration::from_millis(100));
+                    handled.store(true, Ordering::SeqCst);
+                });
+            });
+            wait_entered.recv().expect("the value is handled");
+            pending.settle(|()| panic!("the value is handled once"));
+            assert!(handled.load(Ordering::SeqCst));
+        });
+    }
+}

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::format::Format;
 use crate::frame::{Depth, Frame, Rate};
 use crate::image_file;
-use crate::stream::{Info, Kind, Source};
+use crate::stream::{ImageTags, Info, Kind, Source};
 
 const CLIP: &[u8] = include_bytes!("../assets/demo/clip.mjpeg");
 const PHOTO: &[u8] = include_bytes!("../assets/demo/photo.jpg");
@@ -34,8 +34,8 @@ impl JpegFrames {
     fn new(name: &'static str, images: Vec<&'static [u8]>, kind: Kind, rate: Rate) -> JpegFrames {
         let name = Path::new(name);
         let size = image_file::from_bytes(images[0], name).expect("embedded images are valid").size;
-        let (frames, depth, names, icc) = (Some(images.len()), Depth::Eight, Vec::new(), None);
-        let info = Info { size, frames, rate, depth, alpha: false, kind, names, icc };
+        let (frames, depth, names, tags) = (Some(images.len()), Depth::Eight, Vec::new(), ImageTags::default());
+        let info = Info { size, frames, rate, depth, alpha: false, kind, names, tags };
         JpegFrames { name, images: images.into_iter(), info }
     }
 }

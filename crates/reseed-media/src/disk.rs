@@ -1,9 +1,12 @@
 //! Estimates of disk space.
 
+use std::path::Path;
+
+use crate::error::{Error, Result};
 use crate::frame::Depth;
 use crate::stream::{Info, Kind};
 use crate::video::{Codec, Container, Options, SEGMENT_FRAMES};
-use crate::y4m;
+use crate::{animation_format, is_y4m, y4m};
 
 /// The disk space of an output, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,16 +20,46 @@ pub struct Disk {
 /// Compressed size of a lossless image, relative to its samples.
 const LOSSLESS: f64 = 0.5;
 
+/// What is written.
+enum Output {
+    Y4m,
+    Images,
+    Animation,
+    Video,
+}
+
 /// Estimates the disk space of an output of `frames` frames that arrive in batches of `batch`.
 pub fn disk(info: &Info, options: &Options, frames: usize, batch: usize) -> Disk {
-    let pixels = info.size.pixels() as f64;
-    let bytes = |bits: f64| (pixels * frames as f64 * bits / 8.0) as u64;
+    let output = match &info.kind {
+        _ if options.codec.is_some() => Output::Video,
+        Kind::Video(_) => Output::Video,
+        Kind::Y4m(_) => Output::Y4m,
+        Kind::Image | Kind::Pages | Kind::Folder => Output::Images,
+        Kind::Animation(_) => Output::Animation,
+    };
+    estimate(output, info, options, frames, batch)
+}
+
+fn estimate(output: Output, info: &Info, options: &Options, frames: usize, batch: usize) -> Disk {
+    let bytes = |bits: f64| (info.size.pixels() as f64 * frames as f64 * bits / 8.0) as u64;
     let depth = if info.depth == Depth::Eight { 8.0 } else { 16.0 };
-    let video = matches!(info.kind, Kind::Video(_)) || options.codec.is_some();
-    match &info.kind {
-        Kind::Y4m(format) if !video => Disk { output: (y4m::frame_bytes(format, info.size) * frames) as u64, work: 0 },
-        Kind::Image | Kind::Folder if !video => Disk { output: bytes(3.0 * depth * LOSSLESS), work: 0 },
-        _ => {
+    match output {
+        Output::Y4m => {
+            let format = match &info.kind {
+                Kind::Y4m(format) => format.clone(),
+                Kind::Video(video) => video.y4m_format(),
+                Kind::Image | Kind::Pages | Kind::Folder | Kind::Animation(_) => y4m::Format::for_depth(info.depth),
+            };
+            let frame = y4m::frame_bytes(&format, info.size) as u64;
+            Disk { output: frame.saturating_mul(frames as u64), work: 0 }
+        }
+        Output::Images => Disk { output: bytes(3.0 * depth * LOSSLESS), work: 0 },
+        // The frames of an animation wait in a folder.
+        Output::Animation => {
+            let output = bytes(3.0 * depth * LOSSLESS);
+            Disk { output, work: output }
+        }
+        Output::Video => {
             let pixels = info.pixels();
             let codec = options.codec.unwrap_or(Codec::default_for(Container::Matroska, pixels.bits));
             let pixels = codec.stored_pixels(pixels);
@@ -34,6 +67,70 @@ pub fn disk(info: &Info, options: &Options, frames: usize, batch: usize) -> Disk
             // The current segment, and the previous one while its encoder completes.
             let spooled = (2 * SEGMENT_FRAMES + batch).min(frames) as u64;
             Disk { output, work: output + spooled * pixels.frame_bytes(info.size) as u64 }
+        }
+    }
+}
+
+/// Fails if the disk of `path` has less free space than a new output and its temporary files need by estimate.
+/// Passes if the number of frames or the free space is unknown.
+pub(crate) fn check_free(path: &Path, info: &Info, options: &Options) -> Result<()> {
+    let output = match Container::of(path) {
+        Some(_) if !info.kind.is_still() => Output::Video,
+        _ if is_y4m(path) => Output::Y4m,
+        _ if animation_format(path, info).is_some() => Output::Animation,
+        _ => Output::Images,
+    };
+    let folder = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+    let Some((frames, free)) = info.frames.zip(free_bytes(folder)) else { return Ok(()) };
+    let Disk { output, work } = estimate(output, info, options, frames, 0);
+    let needed = output.saturating_add(work);
+    match needed > free {
+        true => Err(Error::DiskSpace { path: path.to_owned(), needed, free }),
+        false => Ok(()),
+    }
+}
+
+/// The bytes that an unprivileged process may still write to the disk of a folder.
+#[cfg(unix)]
+fn free_bytes(folder: &Path) -> Option<u64> {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = std::ffi::CString::new(folder.as_os_str().as_bytes()).ok()?;
+    let mut space = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: the path ends with a zero byte, and the structure is writable and of the type that the call fills.
+    if unsafe { libc::statvfs(folder.as_ptr(), space.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: all bit patterns are valid for these integers, and the call succeeded.
+    let space = unsafe { space.assume_init() };
+    // The types of the fields differ between systems.
+    #[allow(clippy::unnecessary_cast)]
+    Some((space.f_bavail as u64).saturating_mul(space.f_frsize as u64))
+}
+
+/// Other systems are not asked.
+#[cfg(not(unix))]
+fn free_bytes(_folder: &Path) -> Option<u64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_output_larger_than_the_disk_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let info = crate::sample().info().clone();
+        let huge = Info { frames: Some(usize::MAX >> 20), ..info.clone() };
+        let short = Info { frames: Some(9), ..info };
+        for name in ["a.y4m", "a.mkv", "a"] {
+            let check = |info: &Info| check_free(&folder.path().join(name), info, &Options::default());
+            check(&short).unwrap();
+            if cfg!(unix) {
+                let error = check(&huge).unwrap_err();
+                assert!(matches!(error, Error::DiskSpace { needed, free, .. } if needed > free), "{error}");
+            }
         }
     }
 }

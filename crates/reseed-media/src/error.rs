@@ -31,7 +31,7 @@ pub enum Error {
         cause: io::Error,
     },
     /// The content is no image of a known format.
-    #[error("{path}: not a PNG, JPEG, WebP or TIFF image; convert it to one of these formats")]
+    #[error("{path}: not an image of a known format; convert it to PNG, JPEG, WebP or TIFF")]
     UnknownInput {
         /// The file.
         path: PathBuf,
@@ -65,6 +65,38 @@ pub enum Error {
         /// Its size.
         size: Size,
     },
+    /// ffmpeg cannot decode an image.
+    #[error("{path}: ffmpeg cannot decode {format} images here ({reason}); install a newer one, or convert it to PNG")]
+    UnsupportedImage {
+        /// The file.
+        path: PathBuf,
+        /// The format of its content.
+        format: &'static str,
+        /// The message of ffmpeg.
+        reason: String,
+    },
+    /// The pages of a TIFF file have different sizes.
+    #[error("{path}: page 1 is {first_size} but page {page} is {other_size}; split it into files of pages of one size")]
+    MixedPages {
+        /// The file.
+        path: PathBuf,
+        /// The size of its first page.
+        first_size: Size,
+        /// The first page of another size, counted from one.
+        page: usize,
+        /// Its size.
+        other_size: Size,
+    },
+    /// The header declares more pixels than a file of this length can hold.
+    #[error("{path}: declares {size} pixels in a file of {length} bytes, which cannot hold them; export it again")]
+    Implausible {
+        /// The file.
+        path: PathBuf,
+        /// The declared size.
+        size: Size,
+        /// The length of the file in bytes.
+        length: u64,
+    },
     /// A folder has no images and no videos.
     #[error("{path}: no images in this folder and no videos; put .png, .jpg, .webp or .tiff files in it")]
     EmptyFolder {
@@ -90,6 +122,12 @@ pub enum Error {
         video: PathBuf,
         /// An image in it.
         image: PathBuf,
+    },
+    /// A rate was given for something else than a folder of images.
+    #[error("{path}: has its own times, or none; only a folder of images of one size can be given a rate")]
+    RateOfOther {
+        /// The input.
+        path: PathBuf,
     },
     /// A part by time was requested of an image.
     #[error("{path}: an image has no start time and no end time; open it without them")]
@@ -261,6 +299,28 @@ pub enum Error {
         /// The codecs that the container stores.
         holds: &'static str,
     },
+    /// The codec does not accept the quality setting.
+    #[error("a CRF of {crf} is not possible with {codec}, which takes {}; choose another value or another codec",
+        takes(.range))]
+    BadCrf {
+        /// The codec.
+        codec: String,
+        /// The setting.
+        crf: u32,
+        /// The least and the greatest value, if the codec has such a setting.
+        range: Option<(u32, u32)>,
+    },
+    /// The disk has too little free space.
+    #[error("{path}: needs about {} MiB of disk space, but {} MiB are free; free some space or write to another disk",
+        .needed >> 20, .free >> 20)]
+    DiskSpace {
+        /// The output.
+        path: PathBuf,
+        /// Bytes of the output and its temporary files, estimated.
+        needed: u64,
+        /// Free bytes.
+        free: u64,
+    },
     /// The codec cannot store the size.
     #[error("{path}: {codec} stores even sides only, not {size}; choose an even size, or the codec ffv1")]
     OddSize {
@@ -281,6 +341,11 @@ pub enum Error {
         /// The error of the encoder.
         cause: image::ImageError,
     },
+}
+
+/// The values that a quality setting takes.
+fn takes(range: &Option<(u32, u32)>) -> String {
+    range.map_or("none".to_owned(), |(least, most)| format!("{least} to {most}"))
 }
 
 /// The command that installs ffmpeg on this system.

@@ -6,17 +6,25 @@
 //! chapters and metadata from the source. A segment is renamed when it is complete, and its bytes depend on its own
 //! frames only, so that an interrupted job can resume.
 
+mod closing;
 mod color;
 mod direct_file;
 mod encoder;
+mod gif;
 mod marks;
+mod messages;
 mod mux;
+mod output_format;
 mod probe;
+mod process;
 mod reader;
 mod seek;
 mod settings;
 mod spool;
+mod timecode;
 mod tools;
+mod verify;
+mod watchdog;
 mod work_folder;
 mod writer;
 
@@ -26,11 +34,17 @@ use crate::error::Result;
 use crate::stream::Source;
 use crate::video::Clip;
 
+pub(crate) use gif::join_gif;
 pub(crate) use writer::Writer;
 
 /// The path of ffmpeg.
 pub(crate) fn path() -> Result<PathBuf> {
     Ok(tools::Tools::find()?.ffmpeg)
+}
+
+/// Kills all child processes, for a process that exits without dropping its sources and sinks.
+pub(crate) fn kill_children() {
+    watchdog::kill_all();
 }
 
 /// Opens a video of any format that ffmpeg reads.

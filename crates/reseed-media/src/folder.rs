@@ -1,5 +1,6 @@
 //! Folders of images, one per frame, in natural name order.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -9,37 +10,82 @@ use std::path::{Path, PathBuf};
 use crate::digest::{Digest, read_into};
 use crate::error::{Error, Result};
 use crate::frame::{Frame, Rate, Size};
-use crate::image_file::{self, ImageCodec};
+use crate::image_file::{self, Decoded, ImageCodec};
 use crate::partial::Partial;
-use crate::stream::{Info, Kind, Sink, Source};
-use crate::video::is_video_name;
+use crate::problem::Problem;
+use crate::stream::{ImageTags, Info, Kind, Sink, Source};
+use crate::video::{Container, is_video_name};
+
+/// The images of a folder that have a number at one place of their name, given as in ffmpeg: `frames/shot-%04d.png`.
+struct Sequence {
+    folder: PathBuf,
+    prefix: String,
+    suffix: String,
+}
+
+impl Sequence {
+    /// The sequence that a path names; `None` if it names a file or a folder.
+    fn of(path: &Path) -> Option<Sequence> {
+        let (prefix, rest) = path.file_name()?.to_str()?.split_once('%')?;
+        let (width, suffix) = rest.split_once('d')?;
+        let number = width.chars().all(|c| c.is_ascii_digit());
+        let parent = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+        (number && !path.exists()).then(|| Sequence {
+            folder: parent.to_owned(),
+            prefix: prefix.to_owned(),
+            suffix: suffix.to_owned(),
+        })
+    }
+
+    fn matches(&self, name: &str) -> bool {
+        let number = name.strip_prefix(&self.prefix).and_then(|rest| rest.strip_suffix(&self.suffix));
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    }
+}
+
+/// Whether a path is a pattern of names.
+pub(crate) fn is_sequence(path: &Path) -> bool {
+    Sequence::of(path).is_some()
+}
+
+/// The images that match a pattern such as `frames/%04d.png`, in natural order; `None` for other paths.
+pub fn sequence(path: &Path) -> Option<Vec<PathBuf>> {
+    let sequence = Sequence::of(path)?;
+    let names = image_names(&sequence.folder).unwrap_or_default();
+    let names = names.iter().filter(|name| sequence.matches(&name.to_string_lossy()));
+    Some(names.map(|name| sequence.folder.join(name)).collect())
+}
 
 /// A source that reads the images of a folder and ignores other files, hidden files and subfolders.
 pub(crate) struct FolderSource {
     folder: PathBuf,
     info: Info,
     read: usize,
+    problems: Vec<Problem>,
 }
 
 impl FolderSource {
     /// Lists the folder and reads the headers of all images, so that a bad image is found before the job starts.
-    pub fn open(folder: &Path) -> Result<FolderSource> {
-        let names = image_names(folder)?;
+    pub fn open(path: &Path, rate: Option<Rate>) -> Result<FolderSource> {
+        let sequence = Sequence::of(path);
+        let folder = sequence.as_ref().map_or(path, |sequence| &sequence.folder);
+        let mut names = image_names(folder)?;
+        names.retain(|name| sequence.as_ref().is_none_or(|sequence| sequence.matches(&name.to_string_lossy())));
         let Some(first) = names.first() else {
-            return Err(Error::EmptyFolder { path: folder.to_owned() });
+            return Err(Error::EmptyFolder { path: path.to_owned() });
         };
         let headers = image_file::probe(&folder.join(first))?;
         let info = Info {
             size: headers.size,
             frames: Some(names.len()),
-            rate: Rate::default(),
+            rate: rate.unwrap_or_default(),
             depth: headers.depth,
             alpha: headers.alpha,
             kind: Kind::Folder,
             names,
-            icc: headers.icc,
+            tags: ImageTags { source: Some(folder.to_owned()), ..headers.tags },
         };
-        let mut source = FolderSource { folder: folder.to_owned(), info, read: 0 };
+        let mut source = FolderSource { folder: folder.to_owned(), info, read: 0, problems: Vec::new() };
         source.check_rest()?;
         Ok(source)
     }
@@ -74,10 +120,15 @@ impl Source for FolderSource {
             return Ok(None);
         };
         let path = self.folder.join(name);
-        let frame = image_file::read(&path)?;
+        let Decoded { frame, problem, .. } = image_file::read(&path)?;
+        self.problems.extend(problem.map(|damage| Problem::Image { path: path.clone(), damage }));
         self.check_size(path, frame.size)?;
         self.read += 1;
         Ok(Some(frame))
+    }
+
+    fn problems(&mut self) -> Vec<Problem> {
+        std::mem::take(&mut self.problems)
     }
 }
 
@@ -92,6 +143,33 @@ pub fn videos_in(folder: &Path) -> Result<Vec<OsString>> {
         (Some(video), Some(image)) => Err(Error::MixedKinds { video: folder.join(video), image: folder.join(image) }),
         _ => Ok(videos),
     }
+}
+
+/// The names of the files of a folder that are jobs of their own, in natural order: videos, or images of different
+/// sizes. Empty for a folder of images of one size, which is one job.
+pub fn jobs_in(folder: &Path) -> Result<Vec<OsString>> {
+    let videos = videos_in(folder)?;
+    if !videos.is_empty() {
+        return Ok(videos);
+    }
+    let images = image_names(folder)?;
+    let mut sizes = images.iter().map(|name| image_file::probe(&folder.join(name)).ok().map(|headers| headers.size));
+    // A file that cannot be read is an error of its own, whatever the sizes of the others.
+    let first = sizes.next().flatten();
+    match sizes.any(|size| size.is_some() && first.is_some() && size != first) {
+        true => Ok(images),
+        false => Ok(Vec::new()),
+    }
+}
+
+/// The name of the output for a file of a folder: the same if its format can be written, else PNG for an image and
+/// Matroska, which holds everything, for a video. `names` are all files of the folder.
+pub fn output_name(name: &Path, names: &[OsString]) -> PathBuf {
+    if ImageCodec::from_extension(name).is_some() {
+        return if ImageCodec::for_output(name).is_some() { name.to_owned() } else { png_name(name, names) };
+    }
+    let y4m = name.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("y4m"));
+    if Container::of(name).is_some() || y4m { name.to_owned() } else { name.with_extension("mkv") }
 }
 
 fn names(folder: &Path, wanted: impl Fn(&Path) -> bool) -> Result<Vec<OsString>> {
@@ -145,7 +223,7 @@ pub(crate) struct FolderSink {
     folder: PathBuf,
     names: Vec<OsString>,
     size: Size,
-    icc: Option<Vec<u8>>,
+    tags: ImageTags,
     written: usize,
     /// The number of images that are synced to the disk, and the digest of their names and bytes.
     synced: usize,
@@ -167,10 +245,26 @@ impl FolderSink {
         Ok(FolderSink { written: frames, synced: frames, ..sink })
     }
 
-    fn new(partial: Partial, folder: &Path, info: &Info) -> FolderSink {
-        let (names, icc) = (info.names.clone(), info.icc.clone());
+    /// The temporary folder.
+    pub fn folder(&self) -> &Path {
+        self.partial.path()
+    }
+
+    /// The path of image `i` in the temporary folder.
+    pub fn path_of(&self, i: usize) -> PathBuf {
+        self.partial.path().join(self.name(i).0)
+    }
+
+    /// Removes the images.
+    pub fn discard(self) {
+        self.partial.discard();
+    }
+
+    /// Writes to a temporary folder; errors name images in `folder`.
+    pub fn new(partial: Partial, folder: &Path, info: &Info) -> FolderSink {
+        let (names, tags) = (info.names.clone(), info.tags.clone());
         let (size, digest) = (info.size, Digest::new(0));
-        FolderSink { partial, folder: folder.to_owned(), names, size, icc, written: 0, synced: 0, digest }
+        FolderSink { partial, folder: folder.to_owned(), names, size, tags, written: 0, synced: 0, digest }
     }
 
     /// Adds image `i` to the digest; returns its file.
@@ -183,18 +277,33 @@ impl FolderSink {
         Ok(file)
     }
 
+    /// The tags of image `i`, from the image of the source that has its name.
+    fn tags(&self, i: usize) -> Cow<'_, ImageTags> {
+        let name = self.tags.source.as_ref().zip(self.names.get(i));
+        let tags = name.and_then(|(folder, name)| Some(image_file::probe(&folder.join(name)).ok()?.tags));
+        tags.map_or(Cow::Borrowed(&self.tags), Cow::Owned)
+    }
+
     /// The name and the format of image `i`.
     fn name(&self, i: usize) -> (PathBuf, ImageCodec) {
         if self.names.is_empty() {
             return (PathBuf::from(format!("{:06}.png", i + 1)), ImageCodec::Png);
         }
         assert!(i < self.names.len(), "{} names for more frames", self.names.len());
-        let mut name = PathBuf::from(&self.names[i]);
-        let codec = ImageCodec::from_extension(&name).unwrap_or_else(|| {
-            name.set_extension("png");
-            ImageCodec::Png
-        });
-        (name, codec)
+        let name = PathBuf::from(&self.names[i]);
+        match ImageCodec::for_output(&name) {
+            Some(codec) => (name, codec),
+            None => (png_name(&name, &self.names), ImageCodec::Png),
+        }
+    }
+}
+
+/// The name of a PNG file for an image in a format that is not written; another one if `names` has it already.
+pub(crate) fn png_name(name: &Path, names: &[OsString]) -> PathBuf {
+    let png = name.with_extension("png");
+    match names.iter().any(|other| png.as_os_str() == other) {
+        true => PathBuf::from(format!("{}.png", name.display())),
+        false => png,
     }
 }
 
@@ -205,7 +314,7 @@ impl Sink for FolderSink {
         let path = self.folder.join(&name);
         let cannot_write = |cause| Error::Write { path: path.clone(), cause };
         let file = File::create(self.partial.path().join(&name)).map_err(cannot_write)?;
-        image_file::write(file, &path, codec, frame, self.icc.as_deref())?;
+        image_file::write(file, &path, codec, frame, &self.tags(self.written))?;
         self.written += 1;
         Ok(())
     }
@@ -242,6 +351,13 @@ mod tests {
         let mut names = ["f10.png", "f9b.png", "f2.png", "f002.png", "f9.png", "e99.png", "f.png", "f1-10", "f1-9"];
         names.sort_by(|a, b| natural_order(a, b).then_with(|| a.cmp(b)));
         assert_eq!(names, ["e99.png", "f.png", "f1-9", "f1-10", "f002.png", "f2.png", "f9.png", "f9b.png", "f10.png"]);
+    }
+
+    #[test]
+    fn outputs_keep_their_names_where_they_can() {
+        let names = ["a.mp4", "b.MKV", "c.y4m", "d.avi", "e.jpg", "f.bmp", "f.png", "g.heic"].map(OsString::from);
+        let outputs = names.each_ref().map(|name| output_name(Path::new(name), &names).display().to_string());
+        assert_eq!(outputs, ["a.mp4", "b.MKV", "c.y4m", "d.mkv", "e.jpg", "f.bmp.png", "f.png", "g.png"]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::str::FromStr;
 
 use crate::rows;
 
@@ -67,6 +68,30 @@ pub struct Rate {
 impl Default for Rate {
     fn default() -> Rate {
         Rate { num: 25, den: 1 }
+    }
+}
+
+/// Parses `24`, `12.5`, `30000/1001` or `30000:1001`. The usual short forms of NTSC rates, such as 29.97, are the exact
+/// rates.
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Rate, String> {
+        let wrong = || format!("`{text}` is not a rate such as 24, 12.5 or 30000/1001");
+        let ntsc = [("23.976", 24_000), ("23.98", 24_000), ("29.97", 30_000), ("59.94", 60_000)];
+        if let Some((_, num)) = ntsc.iter().find(|(short, _)| *short == text) {
+            return Ok(Rate { num: *num, den: 1001 });
+        }
+        let whole = |text: &str| text.parse::<u32>().ok().filter(|value| *value > 0);
+        let rate = match (text.split_once(['/', ':']), text.split_once('.')) {
+            (Some((num, den)), _) => whole(num).zip(whole(den)),
+            (None, Some((_, decimals))) if (1..=6).contains(&decimals.len()) => {
+                whole(&text.replacen('.', "", 1)).map(|num| (num, 10u32.pow(decimals.len() as u32)))
+            }
+            (None, Some(_)) => None,
+            (None, None) => whole(text).map(|num| (num, 1)),
+        };
+        rate.map(|(num, den)| Rate { num, den }).ok_or_else(wrong)
     }
 }
 
@@ -213,6 +238,18 @@ mod tests {
     use super::*;
 
     const TWO: Size = Size { h: 1, w: 2 };
+
+    #[test]
+    fn rates_are_parsed_as_people_write_them() {
+        let rate = |text: &str| text.parse::<Rate>().map(|Rate { num, den }| (num, den)).ok();
+        assert_eq!(["24", "12.5", "29.97"].map(rate), [Some((24, 1)), Some((125, 10)), Some((30_000, 1001))]);
+        assert_eq!(rate("30000/1001"), Some((30_000, 1001)));
+        assert!(
+            ["", "0", "-1", "0/1", "1/0", "1.", "a", "1e3", "1.0000000", "99999999999"]
+                .iter()
+                .all(|t| rate(t).is_none())
+        );
+    }
 
     #[test]
     fn size_displays_width_before_height() {

@@ -1,6 +1,6 @@
 //! Reads files into frames and writes frames to files.
 //!
-//! This crate reads and writes Y4M video, images (PNG, JPEG, WebP, TIFF) and folders of images. All other videos go
+//! This crate reads and writes Y4M video, images and folders of images. All other videos go
 //! through ffmpeg, which the cargo feature `ffmpeg` (on by default) enables; without it, opening one is
 //! [`Error::FfmpegDisabled`]. A [`Source`] yields RGB [`Frame`]s one at a time in constant memory. A [`Sink`] writes
 //! them under a temporary name and renames the output when it is finished. The crate knows neither tensors nor models.
@@ -24,6 +24,7 @@
 //! ```
 #![deny(missing_docs)]
 
+mod animation;
 pub mod demo;
 mod digest;
 mod disk;
@@ -34,9 +35,12 @@ mod folder;
 mod format;
 mod frame;
 mod image_file;
+#[doc(hidden)]
+pub mod internals;
 pub mod metrics;
 mod partial;
 mod planes;
+mod problem;
 mod rows;
 mod stream;
 mod trim;
@@ -48,20 +52,24 @@ use std::fs::{self, File};
 use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
+pub use animation::Animation;
 pub use digest::{Digest, digest};
 pub use disk::{Disk, disk};
 pub use error::{Error, HeaderProblem, Result};
-pub use folder::videos_in;
+pub use folder::{jobs_in, output_name, sequence, videos_in};
 pub use frame::{Depth, Frame, Rate, Samples, Size};
 pub use partial::{discard, discard_unfinished, has_unfinished};
-pub use stream::{Info, Kind, Sink, Source};
+pub use problem::Problem;
+pub use stream::{ImageTags, Info, Kind, Sink, Source};
 
+use animation::{AnimationFormat, AnimationSink, AnimationSource};
 use image_file::ImageCodec;
 use video::{Clip, Container, Options};
 
 const PIPE: &str = "-";
 
-/// Opens an image, a video, a folder of images in natural name order (2 before 10), or Y4M on standard input for `-`.
+/// Opens an image, a video, a folder of images in natural name order (2 before 10), the images of a folder that match a
+/// pattern such as `frames/%04d.png`, or Y4M on standard input for `-`.
 /// The content determines the format of a file; ffmpeg opens every file that is neither an image nor Y4M.
 pub fn open(path: &Path) -> Result<Box<dyn Source>> {
     open_clip(path, Clip::default())
@@ -69,10 +77,14 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>> {
 
 /// Opens a part of a video or of a folder; see [`open`].
 pub fn open_clip(path: &Path, clip: Clip) -> Result<Box<dyn Source>> {
-    let native = open_native(path)?;
+    let native = open_native(path, clip.rate)?;
     match native {
-        Some(source) if clip == Clip::default() => Ok(source),
-        Some(source) if source.info().kind == Kind::Image => Err(Error::ClipOfImage { path: path.to_owned() }),
+        Some(source) if clip.rate.is_some() && source.info().kind != Kind::Folder => {
+            Err(Error::RateOfOther { path: path.to_owned() })
+        }
+        None if clip.rate.is_some() => Err(Error::RateOfOther { path: path.to_owned() }),
+        Some(source) if clip.start.is_none() && clip.end.is_none() => Ok(source),
+        Some(source) if source.info().kind.is_still() => Err(Error::ClipOfImage { path: path.to_owned() }),
         Some(source) => Ok(Box::new(trim::Trimmed::new(source, clip)?)),
         None => open_video(path, clip),
     }
@@ -88,15 +100,18 @@ fn open_video(path: &Path, _clip: Clip) -> Result<Box<dyn Source>> {
     Err(Error::FfmpegDisabled { path: path.to_owned() })
 }
 
-/// Opens formats that need no ffmpeg; `None` for other files.
-fn open_native(path: &Path) -> Result<Option<Box<dyn Source>>> {
+/// Opens formats that need no ffmpeg; `None` for other files. The images of a folder have the rate `rate`, if given.
+fn open_native(path: &Path, rate: Option<Rate>) -> Result<Option<Box<dyn Source>>> {
     if path == Path::new(PIPE) {
         return Ok(Some(Box::new(y4m::Reader::new(io::stdin(), "standard input")?)));
+    }
+    if folder::is_sequence(path) {
+        return Ok(Some(Box::new(folder::FolderSource::open(path, rate)?)));
     }
     let cannot_read = |cause| Error::Read { path: path.to_owned(), cause };
     let metadata = fs::metadata(path).map_err(cannot_read)?;
     if metadata.is_dir() {
-        return Ok(Some(Box::new(folder::FolderSource::open(path)?)));
+        return Ok(Some(Box::new(folder::FolderSource::open(path, rate)?)));
     }
     let mut file = File::open(path).map_err(cannot_read)?;
     let mut head = Vec::new();
@@ -110,8 +125,11 @@ fn open_native(path: &Path) -> Result<Option<Box<dyn Source>>> {
             Ok(Some(Box::new(y4m::Reader::new(Cursor::new(head).chain(file), path)?)))
         };
     }
-    if ImageCodec::from_content(&head).is_some() {
-        return Ok(Some(Box::new(image_file::ImageSource::open(path)?)));
+    if let Some(format) = animation::is_animated(path, &head)? {
+        return Ok(Some(Box::new(AnimationSource::open(path, format)?)));
+    }
+    if ImageCodec::detect(&head, path).is_some() {
+        return Ok(Some(image_file::open(path)?));
     }
     match extension_format(path) {
         Some(format) => Err(Error::WrongExtension { path: path.to_owned(), format }),
@@ -134,24 +152,62 @@ pub fn create_with(path: &Path, info: &Info, options: &Options) -> Result<Box<dy
     if path == Path::new(PIPE) {
         return Ok(Box::new(y4m::Writer::new(io::stdout(), "standard output", info)?));
     }
+    disk::check_free(path, info, options)?;
     if is_y4m(path) {
         return Ok(Box::new(y4m::Writer::create(path, info)?));
     }
     let unknown = |expected| Error::UnknownOutput { path: path.to_owned(), expected };
-    if info.kind != Kind::Image && Container::of(path).is_some() {
+    if !info.kind.is_still() && Container::of(path).is_some() {
         return create_video(path, info, options, None);
     }
-    match (&info.kind, ImageCodec::from_extension(path)) {
+    if let Some(format) = animation_format(path, info) {
+        return Ok(Box::new(AnimationSink::create(path, format, info)?));
+    }
+    match (&info.kind, ImageCodec::for_output(path)) {
         (Kind::Image, Some(codec)) => Ok(Box::new(image_file::ImageSink::create(path, codec, info)?)),
         (Kind::Image, None) => Err(unknown("a name ending in .png, .jpg, .webp or .tiff")),
+        (Kind::Pages, Some(ImageCodec::Tiff)) => Ok(Box::new(image_file::PagesSink::create(path, info)?)),
+        (Kind::Pages, None) if path.extension().is_none() => Ok(Box::new(folder::FolderSink::create(path, info)?)),
+        (Kind::Pages, _) => Err(unknown("a name ending in .tiff for all pages, or the name of a folder")),
         (Kind::Folder, None) => Ok(Box::new(folder::FolderSink::create(path, info)?)),
         (Kind::Folder, Some(_)) => {
-            Err(unknown("the name of a folder, or one ending in .y4m, .mp4, .mkv, .mov or .webm"))
+            Err(unknown("the name of a folder, or one ending in .mp4, .mkv, .mov, .webm, .y4m, .gif, .apng or .webp"))
         }
-        (Kind::Video(_), None) if path.extension().is_none() => Ok(Box::new(folder::FolderSink::create(path, info)?)),
-        (Kind::Y4m(_) | Kind::Video(_), _) => {
-            Err(unknown("a name ending in .mp4, .mkv, .mov, .webm or .y4m, or - for standard output"))
+        (Kind::Video(_) | Kind::Animation(_), None) if path.extension().is_none() => {
+            Ok(Box::new(folder::FolderSink::create(path, info)?))
         }
+        (Kind::Y4m(_) | Kind::Video(_) | Kind::Animation(_), _) => Err(unknown(
+            "a name ending in .mp4, .mkv, .mov, .webm, .y4m, .gif, .apng or .webp, or - for standard output",
+        )),
+    }
+}
+
+/// Whether an output is a video without transparency.
+fn is_opaque(output: &Path, options: &Options) -> bool {
+    let stores = options.codec.is_some_and(|codec| ["ffv1", "prores"].contains(&codec.name()));
+    is_y4m(output) || output == Path::new(PIPE) || (Container::of(output).is_some() && !stores)
+}
+
+/// The format of an animation that is written to `path`; `None` if the output is none.
+fn animation_format(path: &Path, info: &Info) -> Option<AnimationFormat> {
+    let animated = matches!(info.kind, Kind::Animation(_));
+    AnimationFormat::for_output(path, animated).filter(|_| !info.kind.is_still())
+}
+
+/// What `output` cannot keep of the stream that `info` describes, one line each.
+pub fn losses(info: &Info, output: &Path, options: &Options) -> Vec<String> {
+    match (&info.kind, ImageCodec::for_output(output)) {
+        (Kind::Video(video), _) => video.losses(output, options),
+        (Kind::Image, Some(codec)) => image_file::losses(codec, info.alpha, &info.tags),
+        (Kind::Folder | Kind::Animation(_), _) if info.alpha && is_opaque(output, options) => {
+            vec!["the images have transparency, which this video leaves out; write .webp or a folder to keep it".into()]
+        }
+        (Kind::Folder, None) if info.alpha && output.extension().is_none() => {
+            let codecs = info.names.iter().filter_map(|name| ImageCodec::for_output(Path::new(name)));
+            let lossy = codecs.filter(|codec| !codec.has_alpha()).take(1);
+            lossy.flat_map(|codec| image_file::losses(codec, true, &ImageTags::default())).collect()
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -163,6 +219,9 @@ pub fn resume_with(path: &Path, info: &Info, options: &Options, frames: usize) -
     }
     if Container::of(path).is_some() {
         return create_video(path, info, options, Some(frames));
+    }
+    if let Some(format) = animation_format(path, info) {
+        return Ok(Box::new(AnimationSink::resume(path, format, info, frames)?));
     }
     Ok(Box::new(folder::FolderSink::resume(path, info, frames)?))
 }
@@ -195,7 +254,7 @@ pub fn ffmpeg_path() -> Result<PathBuf> {
     Err(Error::FfmpegDisabled { path: PathBuf::from("ffmpeg") })
 }
 
-/// Decodes a PNG, JPEG, WebP or TIFF file in memory; errors name it `name`.
+/// Decodes an image file in memory, of any format that needs no ffmpeg; errors name it `name`.
 pub fn decode(bytes: &[u8], name: &Path) -> Result<Frame> {
     image_file::from_bytes(bytes, name)
 }

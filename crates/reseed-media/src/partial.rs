@@ -12,9 +12,12 @@ use crate::error::{Error, Result};
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// Removes the temporary files of all unfinished sinks of this process, except those that
-/// [keep them](crate::Sink::keep_unfinished). For a process that exits without dropping its sinks.
+/// [keep them](crate::Sink::keep_unfinished), and ends all child processes. For a process that exits without dropping
+/// its sources and sinks.
 pub fn discard_unfinished() {
     let unfinished = std::mem::take(&mut *UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner));
+    #[cfg(feature = "ffmpeg")]
+    crate::ffmpeg::kill_children();
     unfinished.iter().for_each(|path| remove(path));
 }
 
@@ -52,20 +55,31 @@ pub(crate) struct Partial {
 }
 
 impl Partial {
-    /// Creates `.name.partial` for a file `name`, and overwrites that of an interrupted run.
+    /// Creates `.name.partial` for a file `name`, and replaces that of an interrupted run. An existing link is removed,
+    /// not followed.
     pub fn file(target: &Path) -> Result<(File, Partial)> {
         if target.is_dir() {
             return Err(Error::IsFolder { path: target.to_owned() });
         }
         let temporary = temporary(target, ".")?;
-        let file = File::create(&temporary).map_err(|cause| Error::Write { path: target.to_owned(), cause })?;
+        let file = create_new(&temporary).map_err(|cause| Error::Write { path: target.to_owned(), cause })?;
         Ok((file, Partial::new(temporary, target, false)))
+    }
+
+    /// Creates the temporary file again, for another process that opens it by its name.
+    pub fn renew(&self) -> Result<()> {
+        let created = create_new(&self.temporary);
+        created.map(drop).map_err(|cause| Error::Write { path: self.target.clone(), cause })
     }
 
     /// Opens the temporary file of an interrupted run.
     pub fn reopen_file(target: &Path) -> Result<(File, Partial)> {
         let temporary = temporary(target, ".")?;
-        let file = OpenOptions::new().read(true).write(true).open(&temporary);
+        let is_file = fs::symlink_metadata(&temporary).and_then(|found| match found.is_file() {
+            true => Ok(()),
+            false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file")),
+        });
+        let file = is_file.and_then(|()| OpenOptions::new().read(true).write(true).open(&temporary));
         let file = file.map_err(|cause| Error::Read { path: temporary.clone(), cause })?;
         Ok((file, Partial { keep: true, temporary, target: target.to_owned(), is_folder: false }))
     }
@@ -100,6 +114,24 @@ impl Partial {
         }
     }
 
+    /// Creates the folder `name.partial` for the frames that a file `name` is joined from.
+    pub fn frames(target: &Path) -> Result<Partial> {
+        let temporary = temporary(target, "")?;
+        match fs::create_dir(&temporary) {
+            Ok(()) => Ok(Partial::new(temporary, target, true)),
+            Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {
+                Err(Error::TemporaryExists { path: temporary })
+            }
+            Err(cause) => Err(Error::Write { path: target.to_owned(), cause }),
+        }
+    }
+
+    /// Removes the temporary path, even if it was to be kept.
+    pub fn discard(mut self) {
+        self.keep();
+        remove(&self.temporary);
+    }
+
     fn new(temporary: PathBuf, target: &Path, is_folder: bool) -> Partial {
         UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner).push(temporary.clone());
         Partial { temporary, target: target.to_owned(), is_folder, keep: false }
@@ -116,8 +148,8 @@ impl Partial {
         &self.temporary
     }
 
-    /// Renames the output to its final name. All handles to it must be closed, because Windows cannot rename open
-    /// files.
+    /// Syncs the output to the disk and renames it to its final name, so that after a power cut the name has the
+    /// complete output or none. All handles to it must be closed, because Windows cannot rename open files.
     pub fn commit(mut self) -> Result<()> {
         let target = self.target.clone();
         let cannot_write = |cause| Error::Write { path: target.clone(), cause };
@@ -125,9 +157,11 @@ impl Partial {
             // Windows cannot rename onto a folder. This call removes empty folders only.
             fs::remove_dir(&self.target).map_err(cannot_write)?;
         }
+        sync(&self.temporary).map_err(cannot_write)?;
         fs::rename(&self.temporary, &self.target).map_err(cannot_write)?;
         self.keep();
-        Ok(())
+        let parent = self.target.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+        sync_folder(parent).map_err(cannot_write)
     }
 }
 
@@ -144,6 +178,35 @@ impl Drop for Partial {
 fn is_empty_folder(path: &Path) -> bool {
     let is_folder = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
     is_folder && fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// Creates a new file in place of an existing file or link.
+fn create_new(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::create_new(path)
+}
+
+/// Syncs a file, or a folder with its files, to the disk.
+fn sync(path: &Path) -> io::Result<()> {
+    if !path.is_dir() {
+        return OpenOptions::new().write(true).open(path)?.sync_all();
+    }
+    for entry in fs::read_dir(path)? {
+        sync(&entry?.path())?;
+    }
+    sync_folder(path)
+}
+
+/// Syncs the names in a folder to the disk, where the system can do so.
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+    match File::open(path).and_then(|folder| folder.sync_all()) {
+        Err(error) if [InvalidInput, PermissionDenied, Unsupported].contains(&error.kind()) => Ok(()),
+        synced => synced,
+    }
 }
 
 /// The temporary path of `target`.

@@ -1,10 +1,13 @@
 //! The traits for reading and writing frames, and the description of a stream that both share.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
+use crate::animation::Animation;
 use crate::error::Result;
 use crate::format::Format;
 use crate::frame::{Depth, Frame, Rate, Samples, Size};
+use crate::problem::Problem;
 use crate::video::{Family, Pixels, Video};
 
 /// The kind of a source. A sink of the same kind is created from it.
@@ -12,12 +15,23 @@ use crate::video::{Family, Pixels, Video};
 pub enum Kind {
     /// An image file.
     Image,
+    /// The pages of a TIFF file, one per frame.
+    Pages,
     /// A folder of images, one per frame.
     Folder,
+    /// An animated GIF, PNG or WebP file.
+    Animation(Animation),
     /// A Y4M stream and its pixel format.
     Y4m(Format),
     /// Any other video, read through ffmpeg.
     Video(Box<Video>),
+}
+
+impl Kind {
+    /// Whether the frames are images that have nothing to do with each other, so that no frame helps another.
+    pub fn is_still(&self) -> bool {
+        matches!(self, Kind::Image | Kind::Pages)
+    }
 }
 
 /// The description of a stream, known before its first frame is read. To describe an output, clone the description of
@@ -32,14 +46,32 @@ pub struct Info {
     pub rate: Rate,
     /// The depth that holds the input without loss.
     pub depth: Depth,
-    /// Whether frames have alpha. JPEG and Y4M outputs drop it; other image formats store it.
+    /// Whether frames have alpha. Image formats store it, except for JPEG, which composites on white. ProRes and FFV1
+    /// store it; Y4M and other video codecs drop it.
     pub alpha: bool,
     /// The kind of the source.
     pub kind: Kind,
     /// The file names of a folder's images in order, which the output reuses; empty for all other kinds.
     pub names: Vec<OsString>,
-    /// The RGB colour profile of an image, or of a folder's first image. It is copied to the output, not applied.
+    /// What an image, or the first image of a folder, holds besides its pixels.
+    pub tags: ImageTags,
+}
+
+/// What an image holds besides its pixels. An output copies what its format can store.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImageTags {
+    /// Whether the image has no colour. The output has none either, where its format can store that.
+    pub grey: bool,
+    /// The colour profile. It is copied, not applied.
     pub icc: Option<Vec<u8>>,
+    /// EXIF, without a header. Its orientation is upright, as the pixels are.
+    pub exif: Option<Vec<u8>>,
+    /// The XMP packet.
+    pub xmp: Option<Vec<u8>>,
+    /// The IPTC data set, without the resource of Photoshop around it.
+    pub iptc: Option<Vec<u8>>,
+    /// The folder of a source's images, or the file of its pages. The output reads the tags of each of them there.
+    pub source: Option<PathBuf>,
 }
 
 impl Info {
@@ -47,10 +79,10 @@ impl Info {
     pub(crate) fn pixels(&self) -> Pixels {
         match &self.kind {
             Kind::Video(video) => video.pixels(),
-            Kind::Y4m(format) => Pixels { family: Family::of(format.chroma), bits: format.bits },
-            Kind::Image | Kind::Folder => {
+            Kind::Y4m(format) => Pixels { family: Family::of(format.chroma), bits: format.bits, alpha: false },
+            Kind::Image | Kind::Pages | Kind::Folder | Kind::Animation(_) => {
                 let bits = if self.depth == Depth::Eight { 8 } else { 16 };
-                Pixels { family: Family::Gbr, bits }
+                Pixels { family: Family::Gbr, bits, alpha: self.alpha }
             }
         }
     }
@@ -73,6 +105,10 @@ pub trait Source: Send {
             }
         }
         Ok(frames)
+    }
+    /// The damage of the input that was found so far and not yet returned. The source reads on as far as it goes.
+    fn problems(&mut self) -> Vec<Problem> {
+        Vec::new()
     }
 }
 

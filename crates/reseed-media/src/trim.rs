@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use crate::animation::Animation;
 use crate::error::Result;
 use crate::frame::{Frame, Rate, Samples};
-use crate::stream::{Info, Source};
+use crate::problem::Problem;
+use crate::stream::{Info, Kind, Source};
 use crate::video::Clip;
 
 /// The frames of a source from a start time to an end time.
@@ -18,13 +20,21 @@ pub(crate) struct Trimmed {
 impl Trimmed {
     pub fn new(mut source: Box<dyn Source>, clip: Clip) -> Result<Trimmed> {
         let mut info = source.info().clone();
-        let start = clip.start.map_or(0, |time| first_at(time, info.rate));
-        let end = clip.end.map(|time| first_at(time, info.rate));
+        let first = |time: Duration| match &info.kind {
+            Kind::Animation(animation) => first_shown_at(time, animation),
+            _ => first_at(time, info.rate),
+        };
+        let start = clip.start.map_or(0, first);
+        let end = clip.end.map(first);
         source.skip(start)?;
         let left = end.map(|end| end.saturating_sub(start));
         let all = info.frames.map(|frames| frames.saturating_sub(start));
         info.frames = all.map(|frames| left.map_or(frames, |left| frames.min(left))).or(left);
         info.names = info.names.into_iter().skip(start).take(left.unwrap_or(usize::MAX)).collect();
+        if let Kind::Animation(animation) = &mut info.kind {
+            let end = end.unwrap_or(usize::MAX).min(animation.delays.len()).max(start);
+            *animation = animation.part(start..end);
+        }
         Ok(Trimmed { source, info, left })
     }
 }
@@ -33,6 +43,12 @@ impl Trimmed {
 fn first_at(time: Duration, rate: Rate) -> usize {
     let frames = time.as_micros() * u128::from(rate.num);
     frames.div_ceil(1_000_000 * u128::from(rate.den)).try_into().unwrap_or(usize::MAX)
+}
+
+/// The index of the first frame of an animation at or after `time`.
+fn first_shown_at(time: Duration, animation: &Animation) -> usize {
+    let times = animation.shown().times(1_000_000);
+    times.iter().position(|start| u128::from(*start) >= time.as_micros()).unwrap_or(times.len())
 }
 
 impl Source for Trimmed {
@@ -52,6 +68,10 @@ impl Source for Trimmed {
     fn reuse(&mut self, done: Samples) {
         self.source.reuse(done);
     }
+
+    fn problems(&mut self) -> Vec<Problem> {
+        self.source.problems()
+    }
 }
 
 #[cfg(test)]
@@ -66,11 +86,11 @@ mod tests {
         let at = |frame: u32| Some(Duration::from_secs_f64(f64::from(frame * rate.den) / f64::from(rate.num)));
         let mut complete = sample();
         let all: Vec<Frame> = std::iter::from_fn(|| complete.next().unwrap()).collect();
-        let mut part = Trimmed::new(sample(), Clip { start: at(2), end: at(5) }).unwrap();
+        let mut part = Trimmed::new(sample(), Clip { start: at(2), end: at(5), ..Clip::default() }).unwrap();
         assert_eq!(part.info().frames, Some(3));
         let frames: Vec<Frame> = std::iter::from_fn(|| part.next().unwrap()).collect();
         assert!(frames == all[2..5]);
-        let rest = Trimmed::new(sample(), Clip { start: at(7), end: None }).unwrap();
+        let rest = Trimmed::new(sample(), Clip { start: at(7), ..Clip::default() }).unwrap();
         assert_eq!(rest.info().frames, Some(2));
     }
 }

@@ -17,6 +17,8 @@ mod work;
 
 use std::time::Duration;
 
+use crate::frame::Rate;
+
 pub use codec::Codec;
 pub use container::Container;
 #[cfg(feature = "ffmpeg")]
@@ -46,6 +48,8 @@ pub struct Clip {
     pub start: Option<Duration>,
     /// The end time; the end of the video by default.
     pub end: Option<Duration>,
+    /// The rate of a folder of images; 25 frames per second by default.
+    pub rate: Option<Rate>,
 }
 
 /// How a video is written.

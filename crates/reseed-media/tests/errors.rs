@@ -4,12 +4,21 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use reseed_media::{Depth, Error, Frame, Info, Kind, Rate, Size, create, open};
+use reseed_media::{Depth, Error, Frame, ImageTags, Info, Kind, Rate, Size, create, open};
 use tempfile::TempDir;
 
 fn info(kind: Kind, size: Size) -> Info {
     let rate = Rate { num: 24, den: 1 };
-    Info { size, frames: None, rate, depth: Depth::Eight, alpha: false, kind, names: Vec::new(), icc: None }
+    Info {
+        size,
+        frames: None,
+        rate,
+        depth: Depth::Eight,
+        alpha: false,
+        kind,
+        names: Vec::new(),
+        tags: ImageTags::default(),
+    }
 }
 
 fn grey(size: Size) -> Frame {

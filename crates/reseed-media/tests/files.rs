@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use reseed_media::{Depth, Frame, Info, Kind, Rate, Samples, Size, create, metrics, open, sample, y4m};
+use reseed_media::{Depth, Frame, ImageTags, Info, Kind, Rate, Samples, Size, create, metrics, open, sample, y4m};
 
 const SIZE: Size = Size { h: 24, w: 34 };
 
@@ -17,7 +17,7 @@ fn info(kind: Kind, depth: Depth) -> Info {
         alpha: false,
         kind,
         names: Vec::new(),
-        icc: None,
+        tags: ImageTags::default(),
     }
 }
 
@@ -163,9 +163,10 @@ fn colour_profiles_are_copied_to_the_output() {
     profile[16..20].copy_from_slice(b"RGB ");
     for name in ["a.png", "a.jpg", "a.webp", "a.tiff"] {
         let path = folder.path().join(name);
-        let info = Info { icc: Some(profile.clone()), ..info(Kind::Image, Depth::Eight) };
+        let tags = ImageTags { icc: Some(profile.clone()), ..ImageTags::default() };
+        let info = Info { tags, ..info(Kind::Image, Depth::Eight) };
         write_all(&path, &info, &[gradient(Depth::Eight)]);
-        assert_eq!(read_all(&path).0.icc.as_ref(), Some(&profile), "{name}");
+        assert_eq!(read_all(&path).0.tags.icc.as_ref(), Some(&profile), "{name}");
     }
 }
 

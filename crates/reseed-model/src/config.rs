@@ -1,14 +1,22 @@
 //! Configuration of a VAE, detected from its tensors.
 
+use std::ops::Bound;
+
 use reseed_ops::Shape;
 
-use crate::error::{Error, Result};
-use crate::weights::{Network, Source};
+use crate::error::{Error, Result, excerpt};
+use crate::weights::{self, Network, Source};
 
 /// Groups per norm, unless the metadata sets `groups`.
 const GROUPS: usize = 32;
 /// `vae.scaling_factor` of the public 3B and 7B configurations, unless the metadata sets `scaling_factor`.
 const SCALING_FACTOR: f32 = 0.9152;
+/// Limit of levels. The public checkpoint has 4; a side of a frame is padded to a multiple of two to their number.
+const MAX_LEVELS: usize = 8;
+/// Limit of residual blocks per level. The public checkpoint has 2 and 3.
+const MAX_LAYERS: usize = 16;
+/// Limit of the channels of a frame and of a latent. The public checkpoint has 3 and 16.
+const MAX_CHANNELS: usize = 4096;
 
 /// Configuration of a causal video VAE.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +69,7 @@ impl Config {
 
     /// Detects the configuration from the shapes and the metadata of a source. Loading then checks every tensor.
     pub fn detect(source: &dyn Source) -> Result<Config> {
+        weights::check_count(source, Network::Vae)?;
         let dims = |name: &str| source.shapes().get(name).map(|shape| shape.dims());
         let required = |name: &str, rank: usize| match dims(name) {
             Some(dims) if dims.len() == rank && dims.iter().all(|&d| d > 0) => Ok(dims),
@@ -72,13 +81,22 @@ impl Config {
         };
         let image = required("encoder.conv_in.weight", 5)?[1];
         let latent = required("decoder.conv_in.weight", 5)?[1];
+        let limit = |what, found, limit| weights::check_limit(source, Network::Vae, what, found, limit);
         let count = |name: &dyn Fn(usize) -> String| (0..).take_while(|&i| dims(&name(i)).is_some()).count();
         let levels = count(&|i| format!("encoder.down_blocks.{i}.resnets.0.conv1.weight"));
         let layers = count(&|j| format!("encoder.down_blocks.0.resnets.{j}.conv1.weight"));
         required("encoder.down_blocks.0.resnets.0.conv1.weight", 5)?;
-        let any = |start: &str| source.shapes().keys().any(|name| name.starts_with(start));
+        // Names are sorted: the first one that is not before the prefix has it, if any has.
+        let any = |start: &str| {
+            let mut from = source.shapes().range::<str, _>((Bound::Included(start), Bound::Unbounded));
+            from.next().is_some_and(|(name, _)| name.starts_with(start))
+        };
         let decoder_layers = (0..).take_while(|j| any(&format!("decoder.up_blocks.0.resnets.{j}."))).count();
         required("decoder.up_blocks.0.resnets.0.conv1.weight", 5)?;
+        limit("levels", levels, MAX_LEVELS)?;
+        limit("residual blocks per level", layers.max(decoder_layers), MAX_LAYERS)?;
+        limit("channels per frame", image, MAX_CHANNELS)?;
+        limit("channels per latent", latent, MAX_CHANNELS)?;
         let attention = ["encoder", "decoder"].iter().any(|coder| any(&format!("{coder}.mid_block.attentions.")));
         let mut channels = Vec::new();
         let mut temporal_stages = 0;
@@ -170,7 +188,7 @@ fn metadata<T: std::str::FromStr>(
     valid: impl Fn(&T) -> bool,
 ) -> Result<T> {
     let (value, text) = match source.metadata(key) {
-        Some(text) => (text.parse().ok(), text.to_string()),
+        Some(text) => (text.parse().ok(), excerpt(text)),
         None => (Some(default), "not given".to_string()),
     };
     value.filter(valid).ok_or_else(|| Error::Metadata {

@@ -127,6 +127,20 @@ pub enum Error {
         /// The expected network.
         network: Network,
     },
+    /// A file claims a size that no network of this family has.
+    #[error("{path}: {found} {what}; at most {limit} are supported: use {network}")]
+    OverLimit {
+        /// The file.
+        path: PathBuf,
+        /// The size.
+        what: &'static str,
+        /// Its value in the file.
+        found: usize,
+        /// Its limit.
+        limit: usize,
+        /// The expected network.
+        network: Network,
+    },
     /// The matrices of a file have separate scales.
     #[error(
         "{path}: `{name}` belongs to scaled weights, which are not supported; use a plain f16, f8_e4m3fn or GGUF file"
@@ -195,6 +209,16 @@ impl fmt::Display for Network {
             Network::Dit => "a SeedVR2 transformer, such as seedvr2_ema_3b_fp16.safetensors",
         })
     }
+}
+
+/// A text of a file as part of one line of an error: without line breaks, and cut where it is long.
+pub(crate) fn excerpt(text: &str) -> String {
+    const LONGEST: usize = 80;
+    let mut line: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();
+    if text.chars().nth(LONGEST).is_some() {
+        line.push('…');
+    }
+    line
 }
 
 fn missing_file(network: Network) -> &'static str {

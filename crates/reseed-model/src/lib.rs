@@ -29,6 +29,8 @@ mod config;
 pub mod dit;
 mod error;
 mod folder;
+#[doc(hidden)]
+pub mod internals;
 mod load;
 pub mod nano;
 pub mod noise;

@@ -40,6 +40,11 @@ pub trait Source: Send + Sync {
     }
 }
 
+/// A file or bytes in memory.
+pub(crate) trait Reader: Read + Seek + Send {}
+
+impl<T: Read + Seek + Send> Reader for T {}
+
 /// Reads `count` bytes of an open file.
 fn bytes_at(file: &Mutex<impl Read + Seek>, path: &Path, start: u64, count: usize) -> Result<Vec<u8>> {
     let io = |source| Error::Io { path: path.into(), source };
@@ -48,6 +53,43 @@ fn bytes_at(file: &Mutex<impl Read + Seek>, path: &Path, start: u64, count: usiz
     file.seek(SeekFrom::Start(start)).map_err(io)?;
     file.read_exact(&mut bytes).map_err(io)?;
     Ok(bytes)
+}
+
+/// Limit of the tensors of a network. The public 7B transformer has about 1,200.
+const MAX_TENSORS: usize = 1 << 14;
+/// Limit of the bytes of a tensor name. The public names have at most 60.
+const MAX_NAME: usize = 256;
+
+/// Why a tensor name is refused, if it is. An error prints the name in one line.
+pub(crate) fn name_problem(name: &str) -> Option<String> {
+    match name {
+        name if name.len() > MAX_NAME => {
+            Some(format!("a tensor name has {} bytes; at most {MAX_NAME} are supported", name.len()))
+        }
+        name if name.contains(char::is_control) => {
+            Some(format!("the tensor name \"{}\" has control characters", name.escape_debug()))
+        }
+        _ => None,
+    }
+}
+
+/// Checks that a source has no more tensors than a network of this family can have.
+pub(crate) fn check_count(source: &dyn Source, network: Network) -> Result<()> {
+    check_limit(source, network, "tensors", source.shapes().len(), MAX_TENSORS)
+}
+
+/// Checks a size that a source claims for its network.
+pub(crate) fn check_limit(
+    source: &dyn Source,
+    network: Network,
+    what: &'static str,
+    found: usize,
+    limit: usize,
+) -> Result<()> {
+    match found <= limit {
+        true => Ok(()),
+        false => Err(Error::OverLimit { path: source.path().into(), what, found, limit, network }),
+    }
 }
 
 /// Names and shapes of tensors.

@@ -250,3 +250,52 @@ fn every_missing_or_changed_tensor_is_an_error() {
         }
     }
 }
+
+/// A file with one more tensor for each name, of one value.
+fn with_tensors(names: impl Iterator<Item = String>) -> NamedTempFile {
+    let mut more = draft();
+    for name in names {
+        let start = more.data.len();
+        more.data.extend([0; 4]);
+        let entry = json!({"dtype": "F32", "shape": [1, 1, 1, 1, 1], "data_offsets": [start, start + 4]});
+        more.header.insert(name, entry);
+    }
+    more.write()
+}
+
+#[test]
+fn more_levels_than_any_public_vae_are_an_error() {
+    for levels in [9, 20, 33, 65, 300] {
+        let names = (2..levels).map(|i| format!("encoder.down_blocks.{i}.resnets.0.conv1.weight"));
+        let message = format!("{levels} levels; at most 8 are supported: use a SeedVR2 VAE");
+        assert_error(&with_tensors(names), &[&message]);
+    }
+}
+
+#[test]
+fn more_blocks_per_level_than_any_public_vae_are_an_error() {
+    for block in ["encoder.down_blocks", "decoder.up_blocks"] {
+        let names = (3..40).map(|j| format!("{block}.0.resnets.{j}.conv1.weight"));
+        // The smallest model has one block in the encoder and three in the decoder.
+        let missing = (1..3).map(|j| format!("{block}.0.resnets.{j}.conv1.weight"));
+        let missing = missing.filter(|name| !draft().header.contains_key(name));
+        let file = with_tensors(names.chain(missing));
+        assert_error(&file, &["40 residual blocks per level; at most 16 are supported"]);
+    }
+}
+
+// The search for a block was quadratic in the number of names.
+#[test]
+fn forty_thousand_tensors_are_an_error_at_once() {
+    let file = with_tensors((3..40_000).map(|j| format!("decoder.up_blocks.0.resnets.{j}.x")));
+    assert_error(&file, &["tensors; at most 16384 are supported"]);
+}
+
+#[test]
+fn tensor_names_that_fill_the_screen_are_an_error() {
+    assert_error(&with_tensors(["x".repeat(1000)].into_iter()), &["a tensor name has 1000 bytes; at most 256"]);
+    let message = load_error(with_tensors(["two\nlines\x1b[2J".to_string()].into_iter()).path());
+    assert!(message.contains(r#""two\nlines\u{1b}[2J" has control characters"#), "{message}");
+    let message = load_error(draft().metadata("groups", &"9\n".repeat(1000)).write().path());
+    assert!(message.lines().count() == 1 && message.len() < 1000, "{message}");
+}

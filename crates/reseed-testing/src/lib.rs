@@ -6,11 +6,14 @@ pub mod device;
 pub mod distant;
 pub mod dit;
 pub mod fake_driver;
+pub mod faults;
 pub mod files;
+pub mod fuzz;
 pub mod gguf;
 pub mod golden;
 pub mod pipeline;
 pub mod scarce;
+pub mod torch;
 
 pub use golden::Clip;
 use reseed_model::plan::TileInput;

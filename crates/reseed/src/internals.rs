@@ -26,6 +26,15 @@ pub use crate::models::weights::{Weights, vae_weights};
 pub use crate::planner::clip::{ClipPlan, CoderClip, Direction, MARGIN, reserve};
 pub use crate::session::{ClipEstimate, CoderRun, Extended, Roundtrip, TensorInput, TensorOutput, crop, load_coder};
 
+/// Reads the journal in a folder as `--resume` does, with frames of so many values, for fuzzing. Returns the finished
+/// frames.
+pub fn read_journal(folder: &std::path::Path, values: usize) -> crate::Result<usize> {
+    let Some((_, earlier)) = crate::job::journal::Journal::open(folder)? else { return Ok(0) };
+    // Settings that cannot be parsed are `None`.
+    let _ = (earlier.record.settings(None), earlier.record.video(), earlier.has_work());
+    Ok(earlier.point(folder, values)?.frames)
+}
+
 // Modules of stages, by their names.
 /// The alpha channel.
 pub mod alpha {

@@ -1,6 +1,6 @@
 //! Jobs on files, with a journal from which they are resumed.
 
-mod journal;
+pub(crate) mod journal;
 mod line;
 mod record;
 mod store;
@@ -9,9 +9,10 @@ mod work;
 use std::path::{Path, PathBuf};
 
 use reseed_media::video::{Clip, Options};
-use reseed_media::{Info, Kind, Source};
+use reseed_media::{Info, Source};
 use reseed_ops::Precision;
 
+use crate::batch::Batching;
 use crate::error::{Error, Result};
 use crate::observer::{Event, Observer, Warning};
 use crate::report::Report;
@@ -116,6 +117,11 @@ impl Job {
         }
         let source = reseed_media::open_clip(&spec.input, spec.clip).map_err(Error::Input)?;
         spec.settings.even_sides |= reseed_media::needs_even_sides(&spec.output, source.info(), &spec.video);
+        if source.info().kind.is_still() {
+            // Pages have nothing to do with each other.
+            spec.settings.batching = Batching { size: 1, overlap: 0, uniform: false };
+            spec.settings.lead_in = 0;
+        }
         let work = Work::open(&spec, &source.info().kind)?;
         let complete = spec.existing == Existing::Resume && work.found != Found::Work && has_content(&spec.output);
         let replaces = spec.existing == Existing::Overwrite || work.earlier.is_some();
@@ -178,11 +184,11 @@ impl Job {
 
     fn run_once(self, session: &Session, dtype: Option<Precision>, observer: &mut dyn Observer) -> Result<Report> {
         let Job { spec, mut source, mut work, .. } = self;
-        if let Kind::Video(video) = &source.info().kind {
-            let losses = video.losses(&spec.output, &spec.video).into_iter().map(Warning::Loss);
-            losses.for_each(|warning| observer.event(&Event::Warning(warning)));
-        }
+        let losses = reseed_media::losses(source.info(), &spec.output, &spec.video).into_iter().map(Warning::Loss);
+        losses.for_each(|warning| observer.event(&Event::Warning(warning)));
         let done = session.execute(dtype, &mut *source, &spec.settings, &mut work, observer);
+        let problems = source.problems().into_iter().map(|problem| Warning::DamagedInput { problem });
+        problems.for_each(|warning| observer.event(&Event::Warning(warning)));
         let kept = work.kept;
         match done {
             Ok(report) => {

@@ -4,7 +4,11 @@
 //! and verify models.
 
 #[cfg(feature = "download")]
+mod download;
+#[cfg(feature = "download")]
 mod hash;
+#[cfg(all(test, feature = "download"))]
+mod hostile_hub_tests;
 #[cfg(feature = "download")]
 mod hub;
 mod places;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use reseed_model::dit::{DitPlan, Start};
 use reseed_model::weights::Source;
-use reseed_model::{Dit, TextEmbedding, Vae};
+use reseed_model::{Config, Dit, TextEmbedding, Vae};
 use reseed_ops::{CopyTime, Device, Shape, Thw};
 
 use crate::error::{Error, Result};
@@ -13,6 +13,16 @@ use crate::step::Step;
 
 /// The VAEs of this family: channels of a frame, pixels and frames per latent.
 const VAE_FACTORS: (usize, usize, usize) = (3, 8, 4);
+
+/// The configuration of a VAE of this family; an error before anything is planned for another one, because a frame has
+/// three channels and jobs pad to its factors.
+pub fn check_family(vae: &dyn Source) -> Result<Config> {
+    let config = Config::detect(vae)?;
+    match (config.image, config.spatial_factor(), config.temporal_factor()) == VAE_FACTORS {
+        true => Ok(config),
+        false => Err(Error::OtherVae { path: vae.path().into() }),
+    }
+}
 
 /// Where the weights of networks are between their turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +49,7 @@ impl Networks {
         residency: NetworkResidency,
         text: impl FnOnce(usize) -> reseed_model::Result<TextEmbedding>,
     ) -> Result<Networks> {
-        let config = reseed_model::Config::detect(vae)?;
-        if (config.image, config.spatial_factor(), config.temporal_factor()) != VAE_FACTORS {
-            return Err(Error::OtherVae { path: vae.path().into() });
-        }
+        let config = check_family(vae)?;
         let sizes = reseed_model::dit::Config::detect(dit)?;
         if config.latent != sizes.latent {
             let (vae, dit) = (vae.path().into(), dit.path().into());

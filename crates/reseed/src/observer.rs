@@ -40,6 +40,11 @@ pub enum Event {
     Phase(Phase),
     /// So many more frames are written.
     Frames(usize),
+    /// All final frames of a batch are written.
+    Batch {
+        /// Batches since the start of the output.
+        batches: usize,
+    },
     /// So many frames are safe on disk: a resumed job does not compute them again.
     Saved {
         /// Frames since the start of the output.
@@ -92,6 +97,12 @@ pub enum Warning {
     /// A part of the input that the output cannot hold.
     #[error("{0}")]
     Loss(String),
+    /// The input is damaged and is restored as far as it goes.
+    #[error("{problem}")]
+    DamagedInput {
+        /// What is damaged, and where.
+        problem: reseed_media::Problem,
+    },
     /// A remark of a device.
     #[error("{0}")]
     Device(String),

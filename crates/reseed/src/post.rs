@@ -41,8 +41,8 @@ pub struct Post<'a> {
     shots: VecDeque<(usize, ShotStart)>,
     /// Progress of the job; its `held` is empty.
     checkpoint: Checkpoint,
-    /// Whether a checkpoint follows every batch.
-    sends_checkpoints: bool,
+    /// Whether checkpoints hold what a resumed job needs.
+    resumable: bool,
     stop: &'a AtomicBool,
 }
 
@@ -52,14 +52,14 @@ impl<'a> Post<'a> {
         let joiner = Joiner::new(settings.overlap, settings.batching.shared());
         let (held, checkpoint) = (VecDeque::new(), Checkpoint::default());
         let shots = VecDeque::new();
-        Post { settings, view, depth, joiner, done: 0, held, shots, checkpoint, sends_checkpoints: false, stop }
+        Post { settings, view, depth, joiner, done: 0, held, shots, checkpoint, resumable: false, stop }
     }
 
-    /// Resumes from a checkpoint; `sends_checkpoints` asks for a checkpoint after every batch.
-    pub fn resume_from(self, checkpoint: Checkpoint, sends_checkpoints: bool) -> Post<'a> {
+    /// Resumes from a checkpoint; `resumable` asks for checkpoints that hold what a resumed job needs.
+    pub fn resume_from(self, checkpoint: Checkpoint, resumable: bool) -> Post<'a> {
         let Checkpoint { batches: done, held, .. } = checkpoint;
         let checkpoint = Checkpoint { held: Vec::new(), ..checkpoint };
-        Post { done, held: held.into(), checkpoint, sends_checkpoints, ..self }
+        Post { done, held: held.into(), checkpoint, resumable, ..self }
     }
 
     /// Receives decoded slices and sends frames until the input ends or the receiver hangs up. Returns the time spent.
@@ -115,11 +115,11 @@ impl<'a> Post<'a> {
         true
     }
 
-    /// Counts a complete batch and sends its checkpoint if requested; `false` when the receiver has hung up.
+    /// Counts a complete batch and sends its checkpoint; `false` when the receiver has hung up.
     fn send_checkpoint(&mut self, to: &SyncSender<PostOutput>) -> bool {
         self.checkpoint.batches += 1;
-        if !self.sends_checkpoints {
-            return true;
+        if !self.resumable {
+            return to.send(PostOutput::Checkpoint(self.checkpoint.clone())).is_ok();
         }
         let held = self.joiner.held();
         // The next batch may not have arrived yet; then reading can start at the shot of the last batch.

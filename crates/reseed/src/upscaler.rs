@@ -271,9 +271,11 @@ impl Write<'_> {
 
     /// All frames of a batch are written.
     fn record(&mut self, point: &Checkpoint, report: &mut Report) -> reseed_media::Result<()> {
-        let Some(recorder) = &mut self.recorder else { return Ok(()) };
-        timed(&mut report.times.write, || recorder.record(point, self.sink))?;
-        self.observer.event(&Event::Saved { frames: point.frames });
+        if let Some(recorder) = &mut self.recorder {
+            timed(&mut report.times.write, || recorder.record(point, self.sink))?;
+            self.observer.event(&Event::Saved { frames: point.frames });
+        }
+        self.observer.event(&Event::Batch { batches: point.batches });
         Ok(())
     }
 }

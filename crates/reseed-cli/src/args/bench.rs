@@ -24,6 +24,19 @@ pub enum Bench {
     Conv(ConvBenchArgs),
 }
 
+impl Bench {
+    pub fn prints_json(&self) -> bool {
+        match self {
+            Bench::Vae(args) => args.run.compute.json,
+            Bench::Dit(args) => args.compute.json,
+            Bench::Upscale(args) => args.job.compute.json,
+            Bench::Color(args) => args.json,
+            Bench::Quality(args) => args.compute.json,
+            Bench::Conv(args) => args.json,
+        }
+    }
+}
+
 #[derive(Args)]
 pub struct BenchArgs {
     /// Encoder or decoder. Default: both.

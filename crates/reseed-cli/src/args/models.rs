@@ -14,6 +14,17 @@ pub enum ModelsCommand {
     Path(PathArgs),
 }
 
+impl ModelsCommand {
+    pub fn prints_json(&self) -> bool {
+        match self {
+            ModelsCommand::List(args) => args.json,
+            ModelsCommand::Pull(args) => args.json,
+            ModelsCommand::Verify(args) => args.json,
+            ModelsCommand::Path(_) => false,
+        }
+    }
+}
+
 #[derive(Args)]
 pub struct ListArgs {
     /// One JSON object per line.

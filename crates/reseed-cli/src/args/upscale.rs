@@ -7,44 +7,56 @@ use reseed::media::Size;
 use reseed::{Batching, Color, Hw, NoiseSource, Overlap, Settings, Target, models};
 
 use super::video::VideoArgs;
-use super::{ComputeArgs, memory, plane, size, vae_settings};
+use super::{ComputeArgs, MEMORY, memory, plane, size, vae_settings};
+
+/// Headings of the help.
+const SIZE: &str = "Size";
+const MODEL: &str = "Model and result";
+const BATCHES: &str = "Batches";
 
 #[derive(Args, Clone)]
 pub struct UpscaleArgs {
-    /// A video of any kind (- for y4m on stdin), a folder of videos, a folder of images in name order, or an image.
+    /// A video, an image, a folder of either, or - for y4m on stdin.
     pub input: PathBuf,
-    /// Output: .mp4, .mkv, .mov, .webm or .y4m (- for stdout), a folder, or an image for an image.
+    /// .mp4, .mkv, .mov, .webm or .y4m, an image, a folder, or - for y4m on stdout.
     pub output: PathBuf,
-    #[command(flatten)]
-    pub job: JobArgs,
-    #[command(flatten)]
-    pub video: VideoArgs,
-    /// Frames that go through the model together; best 4n+1. More are steadier and need more memory.
-    #[arg(long, alias = "batch_size", value_name = "N", default_value_t = 5)]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
-    pub batch_size: u16,
-    /// Pad the last batch of a shot to the full number of frames.
-    #[arg(long, alias = "uniform_batch_size")]
-    pub uniform_batch_size: bool,
-    /// Frames that neighbouring batches share. Default: 1, which keeps the sharpness even.
-    #[arg(long, alias = "temporal_overlap", value_name = "N")]
-    pub overlap: Option<u16>,
-    /// How shared frames are joined: auto keeps one of the earlier batch and cross-fades more, smooth cross-fades,
-    /// reference has the weights of the public pipeline.
-    #[arg(long, value_enum, default_value_t = OverlapMode::Auto)]
-    pub overlap_mode: OverlapMode,
-    /// Mirrored frames before the first, removed from the output.
-    #[arg(long, alias = "prepend_frames", value_name = "N", default_value_t = 0)]
-    pub prepend_frames: u16,
-    /// Let batches extend across cuts.
+    /// Print sizes, time, memory and disk space, and write nothing.
     #[arg(long)]
-    pub no_shot_detection: bool,
+    pub dry_run: bool,
     /// Continue an interrupted run with the same settings.
     #[arg(long)]
     pub resume: bool,
     /// Replace an existing output, or the work of an interrupted run.
     #[arg(long, conflicts_with = "resume")]
     pub overwrite: bool,
+    /// Exit with code 3 if the input is damaged; what can be read is still restored.
+    #[arg(long)]
+    pub strict: bool,
+    #[command(flatten)]
+    pub job: JobArgs,
+    #[command(flatten)]
+    pub video: VideoArgs,
+    /// Frames that go through the model together; best 4n+1.
+    #[arg(long, alias = "batch_size", value_name = "N", default_value_t = 5, help_heading = BATCHES)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    pub batch_size: u16,
+    /// Pad the last batch of a shot to the full number of frames.
+    #[arg(long, alias = "uniform_batch_size", help_heading = BATCHES)]
+    pub uniform_batch_size: bool,
+    /// Frames that neighbouring batches share [default: 1]
+    #[arg(long, alias = "temporal_overlap", value_name = "N", help_heading = BATCHES)]
+    pub overlap: Option<u16>,
+    /// auto keeps one shared frame and fades over more, smooth always
+    /// fades, reference as the public pipeline does
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = OverlapMode::Auto, help_heading = BATCHES)]
+    #[arg(hide_possible_values = true, verbatim_doc_comment)]
+    pub overlap_mode: OverlapMode,
+    /// Mirrored frames before the first, removed from the output.
+    #[arg(long, alias = "prepend_frames", value_name = "N", default_value_t = 0, help_heading = BATCHES)]
+    pub prepend_frames: u16,
+    /// Let batches extend across cuts.
+    #[arg(long, help_heading = BATCHES)]
+    pub no_shot_detection: bool,
 }
 
 impl UpscaleArgs {
@@ -69,64 +81,73 @@ pub struct ImageArgs {
     pub input: PathBuf,
     /// The image to write; its extension sets the format.
     pub output: PathBuf,
-    #[command(flatten)]
-    pub job: JobArgs,
+    /// Print sizes, time and memory, and write nothing.
+    #[arg(long)]
+    pub dry_run: bool,
     /// Replace an existing output.
     #[arg(long)]
     pub overwrite: bool,
+    /// Exit with code 3 if the input is damaged; what can be read is still restored.
+    #[arg(long)]
+    pub strict: bool,
+    #[command(flatten)]
+    pub job: JobArgs,
 }
 
 /// Options of every job.
 #[derive(Args, Clone)]
 pub struct JobArgs {
-    /// A public model such as 3b or 7b-q4 (see `reseed models list`); a folder with vae.safetensors, dit.safetensors or
-    /// dit.gguf, and pos_emb.pt, or with the public file names; or formula:tiny, formula:3b, formula:7b. Default: nano,
-    /// a small embedded model.
-    #[arg(long, alias = "dit_model", value_name = "NAME|DIR")]
-    pub model: Option<String>,
-    /// Multiply both sides by this factor. Default: 2, unless --resolution or --size is given.
-    #[arg(long, value_name = "X", conflicts_with_all = ["resolution", "size"])]
+    /// Multiply both sides by this factor [default: 2]
+    #[arg(long, value_name = "X", conflicts_with_all = ["resolution", "size"], help_heading = SIZE)]
     pub scale: Option<f64>,
-    /// Shorter side of the output in pixels, or 720p, 1080p, 4k, ...
-    #[arg(long, value_name = "PIXELS", value_parser = short_side, conflicts_with = "size")]
+    /// Shorter side of the output: pixels, or 720p, 1080p, 4k, ...
+    #[arg(long, value_name = "PIXELS", value_parser = short_side, conflicts_with = "size", help_heading = SIZE)]
     pub resolution: Option<usize>,
     /// Size of the output, whatever its proportions.
-    #[arg(long, value_parser = size, value_name = "WxH", conflicts_with = "max_resolution")]
+    #[arg(long, value_parser = size, value_name = "WxH", conflicts_with = "max_resolution", help_heading = SIZE)]
     pub size: Option<Hw>,
     /// Longest side of the output in pixels.
-    #[arg(long, alias = "max_resolution", value_name = "PIXELS")]
+    #[arg(long, alias = "max_resolution", value_name = "PIXELS", help_heading = SIZE)]
     pub max_resolution: Option<u32>,
+    /// A model such as 3b (see `reseed models list`), or a folder with its files
+    /// [default: nano, which is small and built in]
+    #[arg(long, alias = "dit_model", value_name = "NAME|DIR", help_heading = MODEL, verbatim_doc_comment)]
+    pub model: Option<String>,
+    /// Match the colours of the input: lab, wavelet, wavelet-adaptive, hsv,
+    /// adain or none [default: lab; none for nano]
+    #[arg(long, alias = "color_correction", value_enum, value_name = "MODE", help_heading = MODEL)]
+    #[arg(hide_possible_values = true, verbatim_doc_comment)]
+    pub color: Option<ColorMode>,
+    /// Fraction of the input's low frequencies that is blended back, 0 to 1
+    /// [default: what the model asks for]
+    #[arg(long, value_name = "X", help_heading = MODEL, verbatim_doc_comment)]
+    pub low_band: Option<f32>,
     /// Seed of the noise that the model starts from.
-    #[arg(long, default_value_t = 42)]
+    #[arg(long, value_name = "N", default_value_t = 42, help_heading = MODEL)]
     pub seed: u64,
-    /// Safetensors file with that noise: tensors noise0, noise1, ... one per batch, [L,16,h,w].
-    #[arg(long, value_name = "FILE", conflicts_with = "seed")]
+    /// Safetensors file with that noise: noise0, noise1, ... one per batch.
+    #[arg(long, value_name = "FILE", conflicts_with = "seed", help_heading = MODEL)]
     pub noise_file: Option<PathBuf>,
     /// Strength of noise added to the encoded input, 0 to 1.
-    #[arg(long, alias = "latent_noise_scale", value_name = "S", default_value_t = 0.0)]
+    #[arg(long, alias = "latent_noise_scale", value_name = "S", default_value_t = 0.0, help_heading = MODEL)]
     pub latent_noise: f32,
-    /// Fraction of the input's low frequencies blended back into the result, 0 to 1. Default: what the model asks for.
-    #[arg(long, value_name = "X")]
-    pub low_band: Option<f32>,
-    /// Colour correction towards the input. Default: lab, and none for a model that asks for a low band.
-    #[arg(long, alias = "color_correction", value_enum)]
-    pub color: Option<ColorMode>,
-    /// Spatial tiles of the VAE in pixels, as in the public implementations; approximate.
-    #[arg(long, value_parser = plane, value_name = "HxW")]
-    pub tile: Option<Hw>,
-    /// Overlap of tiles in pixels. Default: an eighth of the tile.
-    #[arg(long, value_parser = plane, value_name = "HxW", requires = "tile")]
-    pub tile_overlap: Option<Hw>,
-    /// Latent frames per slice of the VAE; the result is the same, more need more memory. Default: chosen by the
-    /// budget.
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
-    pub slice: Option<u16>,
-    /// GPU memory budget, such as 6G. Default: what is free, less a margin. A model that does not fit is streamed from
-    /// host memory; the result is the same.
-    #[arg(long, value_name = "SIZE", value_parser = memory)]
-    pub max_vram: Option<usize>,
     #[command(flatten)]
     pub compute: ComputeArgs,
+    /// GPU memory to use at most, such as 6G; the result is the same
+    /// [default: what is free, less a margin]
+    #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = MEMORY, verbatim_doc_comment)]
+    pub max_vram: Option<usize>,
+    /// Latent frames at a time in the VAE; the result is the same
+    /// [default: chosen by the planner]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..), help_heading = MEMORY)]
+    #[arg(verbatim_doc_comment)]
+    pub slice: Option<u16>,
+    /// Run the VAE in spatial tiles of this size in pixels; approximate.
+    #[arg(long, value_parser = plane, value_name = "HxW", help_heading = MEMORY)]
+    pub tile: Option<Hw>,
+    /// Overlap of the tiles in pixels [default: an eighth of the tile]
+    #[arg(long, value_parser = plane, value_name = "HxW", requires = "tile", help_heading = MEMORY)]
+    pub tile_overlap: Option<Hw>,
 }
 
 impl JobArgs {

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use clap::Args;
+use reseed::media::Rate;
 use reseed::media::video::{Clip, Codec, Options};
 
 use crate::failure::{Failure, Result};
 
 /// Options of video files.
 #[derive(Args, Clone)]
+#[command(next_help_heading = "Video files")]
 pub struct VideoArgs {
     /// Start of the part to process: seconds, or h:m:s.
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -16,14 +18,18 @@ pub struct VideoArgs {
     /// End of the part to process: seconds, or h:m:s.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub end: Option<Duration>,
-    /// h264, hevc, av1, ffv1 or prores, or in hardware such as hevc-nvenc (also -qsv, -amf, -videotoolbox). Default:
-    /// h264, hevc for more than 8 bits, av1 in webm.
-    #[arg(long, value_name = "CODEC")]
+    /// Frames per second of a folder of images, such as 24 or 30000/1001 [default: 25].
+    #[arg(long, value_name = "RATE")]
+    pub fps: Option<Rate>,
+    /// h264, hevc, av1, ffv1, prores, or in hardware, such as hevc-nvenc
+    /// [default: h264; hevc for more than 8 bits; av1 in webm]
+    #[arg(long, value_name = "CODEC", verbatim_doc_comment)]
     pub codec: Option<Codec>,
-    /// Constant quality: lower is better and larger. Default: 18 for h264, 20 for hevc, 28 for av1.
-    #[arg(long, value_name = "N")]
+    /// Quality: lower is better and larger
+    /// [default: 18 for h264, 20 for hevc, 28 for av1]
+    #[arg(long, value_name = "N", verbatim_doc_comment)]
     pub crf: Option<u32>,
-    /// An option of ffmpeg's encoder, such as preset=slow; can be repeated.
+    /// An option of ffmpeg's encoder, such as preset=slow; repeatable.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub encoder_arg: Vec<(String, String)>,
     /// Leave out audio.
@@ -52,7 +58,7 @@ impl VideoArgs {
             (start, Some(end)) if start.unwrap_or_default() >= end => {
                 Err(Failure::Usage("--end must be later than --start".into()))
             }
-            (start, end) => Ok(Clip { start, end }),
+            (start, end) => Ok(Clip { start, end, rate: self.fps }),
         }
     }
 

@@ -9,10 +9,11 @@ use reseed::{Color, Geometry, Hw, Target};
 use serde_json::json;
 
 use crate::args::bench::ColorBenchArgs;
+use crate::args::threads;
 use crate::failure::{Failure, Result};
 
 pub fn run(args: &ColorBenchArgs) -> Result<()> {
-    let pool = ThreadPoolBuilder::new().num_threads(args.threads.map_or(0, usize::from)).build();
+    let pool = ThreadPoolBuilder::new().num_threads(threads(args.threads).unwrap_or(0)).build();
     let pool = pool.map_err(|error| Failure::Failed(format!("threads: {error}")))?;
     let [from, to] = [args.from, args.size].map(|Hw { h, w }| Size { h, w });
     let view = View::new(Geometry::new(from, Target::Exact(to), None)?);

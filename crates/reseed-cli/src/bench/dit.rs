@@ -15,13 +15,14 @@ use reseed::{Error, Profile, Thw};
 use serde_json::json;
 
 use crate::args::bench::DitBenchArgs;
+use crate::console;
 use crate::failure::Result;
 use crate::report::{self, HostMemory, bytes};
 
 pub fn run(args: &DitBenchArgs) -> Result<()> {
     let options = args.compute.options(args.max_vram)?;
     let device = internals::open(&options)?;
-    device.warnings.iter().for_each(|warning| report::warn(warning));
+    device.warnings.iter().for_each(|warning| console::warn("device", warning));
     let device = internals::transformer(&options, &device)?.unwrap_or(device);
     let weights = match args.layers {
         Some(layers) => Weights::formula(&args.model, Some(layers.into()))?,

@@ -4,28 +4,30 @@ use reseed::{JobPlan, Report};
 use serde_json::json;
 
 use super::Done;
+use crate::console;
 use crate::failure::Result;
-use crate::report::{self, HostMemory, bytes, merged};
+use crate::report::{self, HostMemory, bytes, counted, merged};
 
 impl Done<'_> {
-    pub fn summarize(&self) -> Result<()> {
-        if let Some(profile) = &self.report.profile {
+    pub fn summarize(&self, report: &Report) -> Result<()> {
+        if let Some(profile) = &report.profile {
             report::profile(profile, self.args.compute.json);
         }
         match self.args.compute.json {
-            true => self.json(),
-            false if report::is_quiet() => Ok(()),
-            false => self.text(),
+            true => self.json(report),
+            false if console::is_quiet() => Ok(()),
+            false => self.text(report),
         }
     }
 
-    fn json(&self) -> Result<()> {
-        let Done { name, output, info, session, report, .. } = self;
+    fn json(&self, report: &Report) -> Result<()> {
+        let Done { name, output, before, info, session, .. } = self;
         let times = stages(report).into_iter().map(|(name, seconds)| (name.replace('-', "_"), json!(seconds)));
         let plan = report.plan.as_ref();
         let done = json!({
             "event": "done", "command": name, "device": session.device()?, "dtype": session.precision()?.to_string(),
             "frames": report.frames, "batches": report.batches, "shots": report.shots,
+            "input_width": before.w, "input_height": before.h,
             "width": info.size.w, "height": info.size.h, "seconds": report.times.total.as_secs_f64(),
             "fps": report.fps(), "phases": times.collect::<serde_json::Map<_, _>>(),
             "output": output.to_string_lossy(), "layers": plan.map(JobPlan::layers),
@@ -38,8 +40,8 @@ impl Done<'_> {
         Ok(())
     }
 
-    fn text(&self) -> Result<()> {
-        let Done { output, info, session, report, .. } = self;
+    fn text(&self, report: &Report) -> Result<()> {
+        let Done { output, info, session, .. } = self;
         let (frames, batches) = (counted(report.frames, "frame"), counted(report.batches, "batch"));
         say!("{}: {frames} of {}, {batches}, {}", output.display(), info.size, counted(report.shots, "shot"));
         for (name, seconds) in stages(report) {
@@ -80,18 +82,6 @@ fn offloading(plan: &JobPlan, report: &Report) -> Option<String> {
         let hidden = 100.0 * copies.hidden();
         format!("{what}: {host} in host memory, {:.2} s of copies during steps, {hidden:.0}% hidden", copies.copying)
     })
-}
-
-/// 1 batch, 2 batches.
-fn counted(count: usize, word: &str) -> String {
-    let ending = if count == 1 {
-        ""
-    } else if word.ends_with("ch") {
-        "es"
-    } else {
-        "s"
-    };
-    format!("{count} {word}{ending}")
 }
 
 /// Stages in order. They overlap, so that their sum may exceed the total.

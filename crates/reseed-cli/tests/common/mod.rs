@@ -1,6 +1,8 @@
 //! A temporary folder, runs of the `reseed` binary in it, and helpers that write inputs and read results.
 #![allow(dead_code, clippy::unwrap_used)]
 
+#[cfg(unix)]
+pub mod tiny_job;
 pub mod video;
 
 #[cfg(target_os = "linux")]
@@ -23,7 +25,10 @@ use serde_json::Value;
 pub struct Outcome {
     pub code: Option<i32>,
     pub stdout: Vec<u8>,
+    /// Standard error without progress, which depends on the speed of the machine.
     pub stderr: String,
+    /// The lines of progress.
+    pub progress: Vec<String>,
 }
 
 impl Outcome {
@@ -159,7 +164,8 @@ impl Lab {
             Some(_) => Vec::new(),
         };
         let rate = Rate { num: 24000, den: 1001 };
-        let info = Info { size, frames: Some(frames), rate, depth: Depth::Eight, alpha: false, kind, names, icc: None };
+        let (depth, tags) = (Depth::Eight, reseed_media::ImageTags::default());
+        let info = Info { size, frames: Some(frames), rate, depth, alpha: false, kind, names, tags };
         let mut sink = reseed_media::create(&self.path(name), &info).unwrap();
         let frames: Vec<Frame> = (0..frames).map(|i| smooth_frame(size, i)).collect();
         frames.iter().for_each(|frame| sink.write(frame).unwrap());
@@ -187,5 +193,9 @@ pub fn frames(path: &Path) -> (Info, Vec<Frame>) {
 
 pub fn outcome(mut command: Command) -> Outcome {
     let output = command.output().unwrap();
-    Outcome { code: output.status.code(), stdout: output.stdout, stderr: String::from_utf8(output.stderr).unwrap() }
+    let text = String::from_utf8(output.stderr).unwrap();
+    let is_progress = |line: &&str| line.contains("% (") && line.contains(" frame ");
+    let progress = text.lines().filter(is_progress).map(str::to_owned).collect();
+    let stderr = text.split_inclusive('\n').filter(|line| !is_progress(line)).collect();
+    Outcome { code: output.status.code(), stdout: output.stdout, stderr, progress }
 }

@@ -39,7 +39,11 @@ impl SourceFormat {
                 let aspect = format.aspect.as_deref().and_then(ratio);
                 SourceFormat { pixels, tags: Some(tags), hdr: Hdr::default(), aspect, clock: regular }
             }
-            Kind::Image | Kind::Folder => {
+            Kind::Animation(animation) => {
+                let clock = animation.timeline().clock();
+                SourceFormat { pixels, tags: None, hdr: Hdr::default(), aspect: None, clock }
+            }
+            Kind::Image | Kind::Pages | Kind::Folder => {
                 SourceFormat { pixels, tags: None, hdr: Hdr::default(), aspect: None, clock: regular }
             }
         }

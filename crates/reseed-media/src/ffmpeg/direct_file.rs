@@ -73,12 +73,27 @@ impl DirectFile {
     }
 }
 
+/// Creates a new file in place of an existing one. An existing link is removed, not followed.
+fn create_buffered(path: &Path) -> io::Result<File> {
+    remove(path)?;
+    File::create_new(path)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Opens a file for direct I/O, or for buffered I/O where the file system does not support it.
 #[cfg(target_os = "linux")]
 fn create(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
-    match File::options().write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT).open(path) {
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => File::create(path),
+    remove(path)?;
+    match File::options().write(true).create_new(true).custom_flags(libc::O_DIRECT).open(path) {
+        // The file may exist although the file system refuses direct I/O.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => create_buffered(path),
         opened => opened,
     }
 }
@@ -95,7 +110,7 @@ fn disable_direct(file: &File) -> bool {
 
 #[cfg(not(target_os = "linux"))]
 fn create(path: &Path) -> io::Result<File> {
-    File::create(path)
+    create_buffered(path)
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -1,12 +1,13 @@
 //! The encoder process of one segment.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Stdio};
 
+use super::closing::Closing;
 use super::tools::{self, Process, Tools, file_url, words};
+use super::verify::{Expected, verify};
 use super::work_folder::WorkFolder;
 use crate::error::{Error, Result};
 use crate::frame::Size;
@@ -46,25 +47,40 @@ pub(super) struct Encoder {
 
 impl Encoder {
     /// Closes the pipe, so that the process completes its file.
-    pub fn close(mut self) -> Encoder {
-        self.stdin = None;
-        self
-    }
-
-    /// Whether the process has exited.
-    pub fn has_ended(&mut self) -> bool {
-        !matches!(self.process.child.try_wait(), Ok(None))
+    pub fn close(self, times: Option<Vec<i64>>) -> Closing {
+        let Encoder { process, stdin, unfinished, index, frames } = self;
+        drop(stdin);
+        Closing::new(process, unfinished, index, frames, times)
     }
 }
 
 impl EncoderConfig {
     /// Starts the encoder of segment `index`.
     pub fn start(&self, work: &WorkFolder, index: usize) -> Result<Encoder> {
-        let unfinished = work.unfinished(index, "encode");
+        self.start_pass(work, index, "encode")
+    }
+
+    /// Encodes one frame with the final settings, so that a wrong option is found before anything is computed.
+    pub fn try_out(&self, work: &WorkFolder, frame_bytes: usize) -> Result<()> {
+        let mut encoder = self.start_pass(work, 0, "try")?;
+        self.write(&mut encoder, &vec![0; frame_bytes])?;
+        let Encoder { process, stdin, unfinished, .. } = encoder;
+        drop(stdin);
+        let exit = process.wait().map_err(|cause| self.failed(cause.to_string()))?;
+        exit.check().map_err(|reason| self.failed(reason))?;
+        let file = work.path.join(unfinished);
+        let verified = verify(&self.tools, &file, Expected { frames: 1, span: None })?;
+        // A file that cannot be removed now is removed with the folder.
+        let _ = std::fs::remove_file(file);
+        verified.map_err(|reason| self.failed(reason))
+    }
+
+    fn start_pass(&self, work: &WorkFolder, index: usize, pass: &str) -> Result<Encoder> {
+        let unfinished = work.unfinished(index, pass);
         let Size { h, w } = self.size;
         let rate = self.clock.rate();
         let mut command = tools::command(&self.tools.ffmpeg);
-        command.current_dir(&work.path).args(words("-nostdin -hide_banner -v error -y -f rawvideo"));
+        command.current_dir(&work.path).args(words("-nostdin -hide_banner -v error -xerror -y -f rawvideo"));
         command.args(["-pix_fmt", &self.pixels, "-video_size", &format!("{w}x{h}")]);
         command.args(["-framerate", &format!("{}/{}", rate.num, rate.den), "-i", "pipe:0", "-vf", &self.filters]);
         command.args(["-pix_fmt", &self.encoder_pixels]).args(&self.settings).args(&self.tags);
@@ -85,60 +101,55 @@ impl EncoderConfig {
     pub fn write(&self, encoder: &mut Encoder, planes: &[u8]) -> Result<()> {
         encoder.frames += 1;
         let stdin = encoder.stdin.as_mut().expect("open until the segment is finished");
-        // The error of the pipe only says that the process ended; its last message says why.
-        stdin.write_all(planes).map_err(|cause| {
+        let waiting = encoder.process.waiting();
+        let written = stdin.write_all(planes);
+        drop(waiting);
+        // The error of the pipe only says that the process ended; its messages say why.
+        written.map_err(|cause| {
             encoder.stdin = None;
             self.failed(encoder.process.reason().unwrap_or_else(|| cause.to_string()))
         })
     }
 
-    fn failed(&self, reason: String) -> Error {
+    pub fn failed(&self, reason: String) -> Error {
         Error::EncoderFailed { path: self.output.clone(), reason }
     }
 
-    /// Waits until the file is complete, sets the times of its frames, and renames it.
-    pub fn finish(&self, encoder: Encoder, work: &mut WorkFolder, timeline: Option<&Timeline>) -> Result<()> {
-        let Encoder { process, unfinished, index, frames, stdin } = encoder;
-        drop(stdin);
-        let exit = process.wait().map_err(|cause| self.failed(cause.to_string()))?;
-        exit.check().map_err(|reason| self.failed(reason))?;
-        let first = work.frames() as i64;
-        let times = timeline.map(|timeline| relative_times(timeline, first, frames));
-        match times.filter(|times| !self.is_regular(times)) {
-            None => work.finish(&unfinished, index, frames),
-            Some(times) => {
-                let retimed = work.unfinished(index, "retime");
-                self.retime(&work.path, &unfinished, &retimed, &times)?;
-                // The retimed copy replaces this file; a failure to remove it does no harm.
-                let _ = fs::remove_file(work.path.join(&unfinished));
-                work.finish(&retimed, index, frames)
-            }
-        }
+    /// What the segment of frames at `times` holds, or of `frames` frames at the constant rate.
+    pub fn expected(&self, frames: usize, times: Option<&[i64]>) -> Expected {
+        let last = match times {
+            Some(times) => times.last().copied().unwrap_or(0),
+            None => (frames as i64 - 1) * i64::from(self.clock.frame),
+        };
+        let seconds = |ticks: i64| self.clock.micros(ticks) as f64 / 1e6;
+        Expected { frames, span: Some((seconds(last), seconds(self.clock.frame.into()))) }
     }
 
     /// Whether frames are at the constant rate that they were encoded with.
-    fn is_regular(&self, times: &[i64]) -> bool {
+    pub fn is_regular(&self, times: &[i64]) -> bool {
         let frames = &times[MAX_REORDER as usize..];
         frames.iter().enumerate().all(|(i, time)| *time == i as i64 * i64::from(self.clock.frame))
     }
 
-    /// Copies a segment and replaces each packet's timestamps, which count frames, by the times of those frames.
-    fn retime(&self, folder: &Path, from: &str, to: &str, times: &[i64]) -> Result<()> {
+    /// Starts a process that copies a segment and replaces each packet's timestamps, which count frames, by the times
+    /// of those frames.
+    pub fn retime(&self, folder: &Path, from: &str, to: &str, times: &[i64]) -> Result<Process> {
         let frame = self.clock.frame;
         let mut table = String::new();
         lookup(times, -MAX_REORDER, &mut table);
         let of = |timestamp: &str| format!("'st(0,round({timestamp}/{frame}));{table}'");
         let filter = format!("setts=pts={}:dts={}", of("PTS"), of("DTS"));
         let mut command = tools::command(&self.tools.ffmpeg);
-        command.current_dir(folder).args(words("-nostdin -hide_banner -v error -y -i")).arg(file_url(Path::new(from)));
+        command.current_dir(folder).args(words("-nostdin -hide_banner -v error -xerror -y -i"));
+        command.arg(file_url(Path::new(from)));
         command.args(words("-map 0 -c copy")).arg("-bsf:v").arg(filter).args(self.container());
         command.arg(file_url(Path::new(to)));
-        tools::output(command)?.map(drop).map_err(|reason| self.failed(reason))
+        Process::start(command, |_| false)
     }
 }
 
 /// The times of frames from `MAX_REORDER` before the segment's first to its last, relative to the first.
-fn relative_times(timeline: &Timeline, first: i64, frames: usize) -> Vec<i64> {
+pub(super) fn relative_times(timeline: &Timeline, first: i64, frames: usize) -> Vec<i64> {
     let zero = timeline.time(first);
     (first - MAX_REORDER..first + frames as i64).map(|index| timeline.time(index) - zero).collect()
 }

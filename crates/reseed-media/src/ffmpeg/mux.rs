@@ -18,6 +18,8 @@ pub(super) struct Mux<'a> {
     pub codec: Codec,
     pub options: &'a Options,
     pub source: Option<&'a Video>,
+    /// The times of the frames; `None` for a constant rate.
+    pub timeline: Option<&'a Timeline>,
     pub clock: Clock,
     /// Colour tags of the stream.
     pub tags: &'a [String],
@@ -26,7 +28,7 @@ pub(super) struct Mux<'a> {
 impl Mux<'_> {
     /// Joins the segments of `work` into the file `to`; error messages name `output`.
     pub fn run(&self, work: &WorkFolder, to: &Path, output: &Path) -> Result<()> {
-        let timeline = self.source.map(|video| &video.timeline);
+        let timeline = self.timeline;
         let list = work.path.join(SEGMENT_LIST);
         fs::write(&list, self.list(work, timeline)).map_err(|cause| Error::Write { path: list, cause })?;
         let to = std::path::absolute(to).map_err(|cause| Error::Write { path: output.to_owned(), cause })?;
@@ -38,8 +40,7 @@ impl Mux<'_> {
         command.args(words("-f concat -safe 0 -i")).arg(file_url(Path::new(SEGMENT_LIST)));
         command.args(self.source_input()).args(words("-map 0:v:0")).args(self.tracks());
         command.args(self.video_tags()).args(self.container_options()).arg(file_url(&to));
-        let joined = tools::output(command)?;
-        joined.map(drop).map_err(|reason| Error::EncoderFailed { path: output.to_owned(), reason })
+        tools::run(command)?.map_err(|reason| Error::EncoderFailed { path: output.to_owned(), reason })
     }
 
     /// The segments and their durations, as a script for ffmpeg's concat demuxer.

@@ -9,7 +9,7 @@ use super::tools::{self, Tools, file_url, words};
 use crate::error::{Error, Result};
 use crate::format::{Matrix, Range};
 use crate::frame::{Rate, Size};
-use crate::stream::{Info, Kind};
+use crate::stream::{ImageTags, Info, Kind};
 use crate::video::{Clip, Hdr, Pipe, Tags, Timeline, Track, TrackKind, Video};
 
 /// Seconds that may be missing at the end of a video before it counts as incomplete.
@@ -56,10 +56,10 @@ pub(super) fn probe(tools: &Tools, path: &Path, clip: Clip) -> Result<Info> {
             .collect(),
         timeline: Timeline::new(rate, time_base),
     };
-    let depth = video.layout.depth();
+    let (depth, alpha) = (video.layout.depth(), video.layout.alpha);
     let frames = frame_count(stream, seconds, rate, clip);
     let kind = Kind::Video(Box::new(video));
-    Ok(Info { size, frames, rate, depth, alpha: false, kind, names: Vec::new(), icc: None })
+    Ok(Info { size, frames, rate, depth, alpha, kind, names: Vec::new(), tags: ImageTags::default() })
 }
 
 struct File<'a> {

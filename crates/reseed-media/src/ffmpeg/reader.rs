@@ -55,7 +55,9 @@ impl Reader {
         let bytes = self.planes.frame_bytes();
         self.buffer.resize(bytes, 0);
         let video = described(&self.info);
+        let waiting = self.process.as_ref().map(Process::waiting);
         let read = read_all(&mut self.stdout, &mut self.buffer);
+        drop(waiting);
         let read = read.map_err(|cause| Error::Read { path: video.path.clone(), cause })?;
         if read == bytes {
             let timestamp = self.timestamps.recv_timeout(TIMESTAMP_TIMEOUT).ok().flatten();
@@ -63,7 +65,7 @@ impl Reader {
         }
         let failed = |reason| Error::DecoderFailed { path: video.path.clone(), reason };
         match self.process.take().map(Process::wait) {
-            Some(Ok(exit)) => exit.check().map_err(failed)?,
+            Some(Ok(exit)) => exit.check_read().map_err(failed)?,
             Some(Err(cause)) => return Err(failed(cause.to_string())),
             None => {}
         }

@@ -8,10 +8,12 @@ use crate::frame::Size;
 use crate::video::{Codec, CodecKind, Container, Family, Hdr, Options, Pixels, SEGMENT_FRAMES};
 
 impl Codec {
-    /// The names of ffmpeg's encoders for the codec, best first.
-    pub(super) fn encoders(self) -> Vec<String> {
+    /// The names of ffmpeg's encoders for the codec and a pixel format, best first.
+    pub(super) fn encoders(self, pixels: Pixels) -> Vec<String> {
         match (self.hardware, self.kind) {
             (Some(hardware), _) => vec![format!("{}_{hardware}", self.name())],
+            // SVT-AV1 stores 4:2:0 only.
+            (None, CodecKind::Av1) if pixels.family != Family::Yuv420 => vec!["libaom-av1".into()],
             (None, CodecKind::H264) => vec!["libx264".into()],
             (None, CodecKind::Hevc) => vec!["libx265".into()],
             (None, CodecKind::Av1) => vec!["libsvtav1".into(), "libaom-av1".into()],
@@ -34,6 +36,15 @@ impl Codec {
         }
     }
 
+    /// Fails if the codec does not accept the quality setting.
+    pub(super) fn check_crf(self, crf: Option<u32>) -> Result<()> {
+        let range = self.crf_range();
+        match crf.filter(|crf| !range.is_some_and(|(least, most)| (least..=most).contains(crf))) {
+            Some(crf) => Err(Error::BadCrf { codec: self.to_string(), crf, range }),
+            None => Ok(()),
+        }
+    }
+
     /// Whether the codec can store full range.
     pub(super) fn keeps_range(self) -> bool {
         self.kind != CodecKind::ProRes
@@ -44,9 +55,8 @@ impl Codec {
         if matches!(self.kind, CodecKind::Ffv1 | CodecKind::ProRes) { "mov" } else { "mp4" }
     }
 
-    /// The pixel format that the codec stores; fails if the size does not suit its chroma subsampling.
-    pub(super) fn pixels(self, input: Pixels, size: Size, output: &Path) -> Result<Pixels> {
-        let pixels = self.stored_pixels(input);
+    /// Fails if the size does not suit the chroma subsampling of the codec.
+    pub(super) fn check_size(self, pixels: Pixels, size: Size, output: &Path) -> Result<()> {
         let odd = match pixels.family {
             Family::Yuv420 => size.w % 2 == 1 || size.h % 2 == 1,
             Family::Yuv422 => size.w % 2 == 1,
@@ -54,7 +64,7 @@ impl Codec {
         };
         match odd && self.kind != CodecKind::Ffv1 {
             true => Err(Error::OddSize { path: output.to_owned(), size, codec: self.name() }),
-            false => Ok(pixels),
+            false => Ok(()),
         }
     }
 
@@ -63,7 +73,9 @@ impl Codec {
         match (self.kind, self.hardware, pixels) {
             (_, Some("nvenc" | "qsv" | "amf" | "videotoolbox"), Pixels { bits: 10, .. }) => "p010le".into(),
             (_, Some("qsv" | "amf"), _) => "nv12".into(),
-            (CodecKind::Ffv1, _, Pixels { family: Family::Gbr, bits: 8 }) => "bgr0".into(),
+            (CodecKind::Ffv1, _, Pixels { family: Family::Gbr, bits: 8, alpha }) => {
+                if alpha { "bgra" } else { "bgr0" }.into()
+            }
             _ => pixels.name(),
         }
     }
@@ -92,6 +104,9 @@ impl Codec {
             "prores_ks" => {
                 let profile = if pixels.family == Family::Yuv444 { 4 } else { 3 };
                 add(&format!("-profile:v {profile} -vendor apl0 -threads 8"));
+                if pixels.alpha {
+                    add("-alpha_bits 16");
+                }
             }
             name if name.ends_with("_nvenc") => add(&format!("-preset p5 -rc vbr -cq {} -b:v 0", crf(20))),
             name if name.ends_with("_qsv") => add(&format!("-global_quality {} -preset medium", crf(20))),
@@ -152,15 +167,44 @@ mod tests {
 
     #[test]
     fn a_hardware_codec_uses_the_encoder_of_that_name() {
-        assert_eq!("hevc_nvenc".parse::<Codec>().unwrap().encoders(), ["hevc_nvenc"]);
+        let pixels = Pixels { family: Family::Yuv420, bits: 8, alpha: false };
+        assert_eq!("hevc_nvenc".parse::<Codec>().unwrap().encoders(pixels), ["hevc_nvenc"]);
+    }
+
+    #[test]
+    fn a_quality_outside_the_range_of_the_codec_is_refused() {
+        let check = |name: &str, crf| name.parse::<Codec>().unwrap().check_crf(Some(crf)).map_err(|e| e.to_string());
+        assert_eq!([check("h264", 51), check("av1", 63), check("hevc-videotoolbox", 100)], [Ok(()), Ok(()), Ok(())]);
+        let line = "a CRF of 52 is not possible with hevc, which takes 0 to 51; choose another value or another codec";
+        assert_eq!(check("hevc", 52), Err(line.to_owned()));
+        assert!(check("ffv1", 3).is_err_and(|line| line.contains("which takes none")));
+        assert!("ffv1".parse::<Codec>().unwrap().check_crf(None).is_ok());
     }
 
     #[test]
     fn deep_video_is_stored_with_ten_bits_or_more() {
-        let size = Size { h: 2, w: 2 };
-        let output = Path::new("a.mkv");
-        let deep = Pixels { family: Family::Yuv444, bits: 12 };
-        let stored = |name: &str| name.parse::<Codec>().unwrap().pixels(deep, size, output).unwrap().name();
-        assert_eq!(["hevc", "ffv1", "prores"].map(stored), ["yuv420p10le", "yuv444p12le", "yuv444p10le"]);
+        let deep = Pixels { family: Family::Yuv444, bits: 12, alpha: false };
+        let stored = |name: &str| name.parse::<Codec>().unwrap().stored_pixels(deep).name();
+        assert_eq!(["hevc", "ffv1", "prores"].map(stored), ["yuv444p10le", "yuv444p12le", "yuv444p10le"]);
+    }
+
+    #[test]
+    fn chroma_and_alpha_are_kept_where_the_codec_stores_them() {
+        let stored = |codec: &str, pixels: &str| {
+            codec.parse::<Codec>().unwrap().stored_pixels(Pixels::parse(pixels).unwrap()).name()
+        };
+        for (codec, input, output) in [
+            ("h264", "yuv422p", "yuv422p"),
+            ("h264", "yuv444p12le", "yuv444p10le"),
+            ("h264", "gbrp", "yuv420p"),
+            ("hevc-nvenc", "yuv444p", "yuv420p"),
+            ("av1", "yuva444p", "yuv444p"),
+            ("prores", "yuva420p", "yuva444p10le"),
+            ("prores", "yuv420p", "yuv422p10le"),
+            ("ffv1", "yuva444p12le", "yuva444p16le"),
+            ("ffv1", "gbrap12le", "gbrap12le"),
+        ] {
+            assert_eq!(stored(codec, input), output, "{codec} {input}");
+        }
     }
 }

@@ -1,14 +1,14 @@
-//! ffmpeg and ffprobe as child processes: finding them, starting them, and reading their messages.
+//! ffmpeg and ffprobe: finding them and running them.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::{BufRead, BufReader};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::channel;
-use std::thread::{self, JoinHandle};
 
+pub(super) use super::process::Process;
 use crate::error::{Error, Result};
 
 /// The environment variable with the path of ffmpeg, or of the folder that holds ffmpeg and ffprobe.
@@ -139,96 +139,10 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = &OsStr> {
     text.split_whitespace().map(OsStr::new)
 }
 
-/// A running child process. A thread reads its messages, so that it never blocks on them. Killed on drop.
-pub(super) struct Process {
-    pub child: Child,
-    /// The thread that reads messages and returns the last one.
-    log: Option<JoinHandle<Option<String>>>,
-}
+/// The most bytes of standard output that are kept of a process.
+const MAX_OUTPUT: u64 = 256 << 20;
 
-/// The exit status of a child and its last message.
-pub(super) struct Exit {
-    status: ExitStatus,
-    last_message: Option<String>,
-}
-
-impl Process {
-    /// Starts a command. `on_line` returns whether it consumed a line of standard error; the last other line is kept.
-    pub fn start(mut command: Command, on_line: impl FnMut(&str) -> bool + Send + 'static) -> Result<Process> {
-        let mut child =
-            command.spawn().map_err(|cause| Error::Spawn { program: command.get_program().into(), cause })?;
-        let log = child.stderr.take().map(|stderr| thread::spawn(move || last_message(stderr, on_line)));
-        Ok(Process { child, log })
-    }
-
-    /// Waits until the process exits.
-    pub fn wait(mut self) -> std::io::Result<Exit> {
-        drop(self.child.stdin.take());
-        let status = self.child.wait()?;
-        Ok(Exit { status, last_message: self.last_message() })
-    }
-
-    /// Waits until the process exits, and returns its last message or its exit status.
-    pub fn reason(&mut self) -> Option<String> {
-        let status = self.child.wait().ok()?;
-        Some(self.last_message().unwrap_or_else(|| describe(status)))
-    }
-
-    fn last_message(&mut self) -> Option<String> {
-        self.log.take().and_then(|log| log.join().ok()).flatten()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Fails if the process has exited already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        self.last_message();
-    }
-}
-
-impl Exit {
-    /// `Ok` on success, otherwise the last message or the exit status.
-    pub fn check(self) -> std::result::Result<(), String> {
-        match self.status.success() {
-            true => Ok(()),
-            false => Err(self.last_message.unwrap_or_else(|| describe(self.status))),
-        }
-    }
-}
-
-fn describe(status: ExitStatus) -> String {
-    format!("it ended with {status}")
-}
-
-/// Generic lines that follow the line with the cause.
-const GENERIC: [&str; 3] = ["Conversion failed!", "Error while processing the decoded data", "Nothing was written"];
-
-fn last_message(stderr: ChildStderr, mut on_line: impl FnMut(&str) -> bool) -> Option<String> {
-    let mut last = None;
-    let mut reader = BufReader::new(stderr);
-    let mut line = Vec::new();
-    while reader.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-        let text = String::from_utf8_lossy(&line);
-        let text = text.trim();
-        if !on_line(text) && !text.is_empty() && !GENERIC.iter().any(|prefix| text.starts_with(prefix)) {
-            last = Some(strip_origin(text).to_owned());
-        }
-        line.clear();
-    }
-    last
-}
-
-/// Removes the component from a message such as `[mov,mp4 @ 0x55d0] moov atom not found`.
-fn strip_origin(line: &str) -> &str {
-    match line.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
-        Some((origin, message)) if origin.contains(" @ ") => message,
-        _ => line,
-    }
-}
-
-/// Runs a command and returns its standard output, or the reason of its failure.
+/// Runs a command that reads a file, and returns its standard output, or the reason of its failure.
 pub(super) fn output(command: Command) -> Result<std::result::Result<Vec<u8>, String>> {
     output_with(command, |_| false)
 }
@@ -243,22 +157,26 @@ fn output_with(
     let failed = |cause| Error::Spawn { program: program.clone(), cause };
     let mut process = Process::start(command, on_line)?;
     let mut printed = Vec::new();
-    if let Some(mut stdout) = process.child.stdout.take() {
-        std::io::Read::read_to_end(&mut stdout, &mut printed).map_err(failed)?;
+    if let Some(stdout) = process.child.stdout.take() {
+        let _waiting = process.waiting();
+        stdout.take(MAX_OUTPUT).read_to_end(&mut printed).map_err(failed)?;
     }
-    Ok(process.wait().map_err(failed)?.check().map(|()| printed))
+    if printed.len() as u64 == MAX_OUTPUT {
+        return Ok(Err(format!("it printed more than {} MiB", MAX_OUTPUT >> 20)));
+    }
+    Ok(process.wait().map_err(failed)?.check_read().map(|()| printed))
+}
+
+/// Runs a command that writes a file, and returns the reason of its failure.
+pub(super) fn run(command: Command) -> Result<std::result::Result<(), String>> {
+    let program = PathBuf::from(command.get_program());
+    let exit = Process::start(command, |_| false)?.wait().map_err(|cause| Error::Spawn { program, cause })?;
+    Ok(exit.check())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_origin_of_a_message_is_removed() {
-        assert_eq!(strip_origin("[mov,mp4,m4a @ 0x5581] moov atom not found"), "moov atom not found");
-        assert_eq!(strip_origin("[1] is odd"), "[1] is odd");
-        assert_eq!(strip_origin("file:a.mp4: Invalid data"), "file:a.mp4: Invalid data");
-    }
 
     #[test]
     fn versions_before_5_1_are_old() {

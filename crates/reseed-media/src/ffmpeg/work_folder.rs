@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::digest;
 use crate::error::{Error, Result};
+use crate::partial::sync_folder;
 use crate::video::{
     GROWING_SPOOL, JOB_FILE, MARKS_FILE, SEGMENT_FRAMES, discard_work, is_work_file, parse_spool_name, work_folder,
 };
@@ -40,7 +41,8 @@ impl WorkFolder {
             work.remove();
         }
         match fs::create_dir(&work.path) {
-            Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => {
+            // A link may lead to a folder that is not ours.
+            Err(cause) if !fs::symlink_metadata(&work.path).is_ok_and(|folder| folder.is_dir()) => {
                 return Err(cannot_write(&work.path, cause));
             }
             _ => work.segments = work.finished()?,
@@ -106,7 +108,7 @@ impl WorkFolder {
         Ok(())
     }
 
-    /// Syncs finished segments to the disk.
+    /// Syncs finished segments and all names to the disk.
     pub fn sync(&mut self) -> Result<()> {
         for segment in &self.segments[self.synced..] {
             let path = self.path.join(&segment.name);
@@ -114,7 +116,7 @@ impl WorkFolder {
             synced.map_err(|cause| cannot_write(&path, cause))?;
         }
         self.synced = self.segments.len();
-        Ok(())
+        sync_folder(&self.path).map_err(|cause| cannot_write(&self.path, cause))
     }
 
     fn remove(&self) {
@@ -191,6 +193,20 @@ mod tests {
         let segments = [segment(0, 120), segment(1, 7), segment(2, 120)];
         let (_folder, output) = folder_with(&segments.each_ref().map(String::as_str));
         assert_eq!(WorkFolder::open(&output, "mp4", true).unwrap().frames(), 127);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_is_no_work_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let (output, other) = (folder.path().join("video.mkv"), folder.path().join("other"));
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join(JOB_FILE), "").unwrap();
+        std::os::unix::fs::symlink(&other, work_folder(&output)).unwrap();
+        for resume in [false, true] {
+            assert!(matches!(WorkFolder::open(&output, "mp4", resume), Err(Error::Write { .. })), "{resume}");
+        }
+        assert!(other.join(JOB_FILE).exists());
     }
 
     #[test]

@@ -2,19 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use super::color::{OutputColor, SourceFormat};
-use super::encoder::{Encoder, EncoderConfig};
+use super::closing::Closing;
+use super::encoder::{Encoder, EncoderConfig, relative_times};
 use super::marks::Marks;
 use super::mux::Mux;
+use super::output_format::OutputFormat;
 use super::spool::Spool;
-use super::tools::Tools;
+use super::timecode;
+use super::verify::{Expected, verify};
 use super::work_folder::WorkFolder;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::frame::Frame;
 use crate::partial::Partial;
 use crate::planes::Planes;
 use crate::stream::{Info, Kind, Sink};
-use crate::video::{Codec, Container, Options, SEGMENT_FRAMES, Video};
+use crate::video::{Codec, Container, Options, SEGMENT_FRAMES, Timeline, Video};
 
 /// Writes frames to a video, segment by segment.
 pub(crate) struct Writer {
@@ -26,10 +28,12 @@ pub(crate) struct Writer {
     container: Container,
     codec: Codec,
     source: Option<Box<Video>>,
+    /// The times of the frames; `None` for a constant rate.
+    timeline: Option<Timeline>,
     /// The encoder of the current segment. Declared before `work`, so that the process ends before its file is removed.
     current: Option<Encoder>,
-    /// The encoder of the previous segment, while it completes its file.
-    previous: Option<Encoder>,
+    /// The previous segment, while its file is completed and verified.
+    previous: Option<Closing>,
     /// The index of the next segment.
     next: usize,
     spool: Option<Spool>,
@@ -46,41 +50,25 @@ impl Writer {
     /// Creates a video at `path`, or continues after the first `resume` frames of an interrupted run with the same
     /// arguments.
     pub fn open(path: &Path, info: &Info, options: &Options, resume: Option<usize>) -> Result<Writer> {
-        let expected = "a name ending in .mp4, .mkv, .mov, .webm or .y4m";
-        let unknown = || Error::UnknownOutput { path: path.to_owned(), expected };
-        let container = Container::of(path).ok_or_else(unknown)?;
-        let tools = Tools::find()?;
-        let source_format = SourceFormat::of(info);
-        let codec = options.codec.unwrap_or(Codec::default_for(container, source_format.pixels.bits));
-        codec.check(path, container)?;
-        let pixels = codec.pixels(source_format.pixels, info.size, path)?;
-        let missing = || Error::NoEncoder { codec: codec.to_string(), names: codec.encoders().join(" or ") };
-        let encoder_name = tools.encoder(&codec.encoders()).ok_or_else(missing)?;
-        let color = OutputColor::new(&source_format, pixels, info.size, codec);
-
+        let OutputFormat { container, codec, planes, encoder } = OutputFormat::choose(path, info, options)?;
         let (_, partial) = Partial::file(path)?;
-        let work = WorkFolder::open(path, codec.segment_format(), resume.is_some())?;
+        let mut work = WorkFolder::open(path, codec.segment_format(), resume.is_some())?;
+        // An error from here on must not remove the frames of the earlier run.
+        work.keep = resume.is_some();
+        encoder.try_out(&work, planes.frame_bytes())?;
         let spool = |written: usize| Spool::open(&work.path, work.frames(), written);
         let spool = options.resumable.then(|| spool(resume.unwrap_or(0))).transpose()?;
         let marks = match &info.kind {
             Kind::Video(video) if options.resumable => Some(Marks::open(&work.path, &video.timeline)?),
             _ => None,
         };
-        let planes = Planes::new(info.size, pixels.layout(color.range, color.matrix, color.location.as_deref()));
-        let encoder = EncoderConfig {
-            tools,
-            output: path.to_owned(),
-            size: info.size,
-            pixels: pixels.name(),
-            encoder_pixels: codec.encoder_pixels(pixels),
-            filters: color.filters(source_format.aspect),
-            settings: codec.settings(&encoder_name, pixels, options, &source_format.hdr),
-            tags: color.options(),
-            clock: source_format.clock,
-            format: codec.segment_format(),
-        };
         let source = match &info.kind {
             Kind::Video(video) => Some(video.clone()),
+            _ => None,
+        };
+        let timeline = match &info.kind {
+            Kind::Video(video) => Some(video.timeline.clone()),
+            Kind::Animation(animation) => Some(animation.timeline()),
             _ => None,
         };
         Ok(Writer {
@@ -92,6 +80,7 @@ impl Writer {
             container,
             codec,
             source,
+            timeline,
             current: None,
             previous: None,
             next: work.segments.len(),
@@ -118,9 +107,7 @@ impl Writer {
 
     /// Sends the planes of a frame to the current encoder, which it starts if there is none.
     fn append(&mut self, planes: &[u8]) -> Result<()> {
-        if self.previous.as_mut().is_some_and(Encoder::has_ended) {
-            self.finish_previous()?;
-        }
+        self.advance_previous()?;
         let mut encoder = match self.current.take() {
             Some(encoder) => encoder,
             None => {
@@ -134,22 +121,65 @@ impl Writer {
         if full { self.close_current() } else { Ok(()) }
     }
 
-    /// Waits for the encoder of the previous segment and renames its file.
-    fn finish_previous(&mut self) -> Result<()> {
-        match self.previous.take() {
-            Some(encoder) => {
-                let timeline = self.source.as_ref().map(|video| &video.timeline);
-                self.encoder.finish(encoder, &mut self.work, timeline)
-            }
-            None => Ok(()),
+    /// Starts the next step of the previous segment if the current one is complete.
+    fn advance_previous(&mut self) -> Result<()> {
+        if self.previous.as_mut().is_some_and(Closing::has_ended)
+            && let Some(closing) = self.previous.take()
+        {
+            self.previous = closing.advance(&self.encoder, &mut self.work)?;
         }
+        Ok(())
+    }
+
+    /// Waits until the previous segment is verified and has its final name.
+    fn finish_previous(&mut self) -> Result<()> {
+        while let Some(closing) = self.previous.take() {
+            self.previous = closing.advance(&self.encoder, &mut self.work)?;
+        }
+        Ok(())
     }
 
     /// Closes the current encoder, which completes its file while the next one starts.
     fn close_current(&mut self) -> Result<()> {
         self.finish_previous()?;
-        self.previous = self.current.take().map(Encoder::close);
+        if let Some(encoder) = self.current.take() {
+            let first = self.work.frames() as i64;
+            let times = self.timeline.as_ref().map(|timeline| relative_times(timeline, first, encoder.frames));
+            self.previous = Some(encoder.close(times.filter(|times| !self.encoder.is_regular(times))));
+        }
         Ok(())
+    }
+
+    /// Joins the segments and verifies the result.
+    fn join(&self) -> Result<()> {
+        let mut tags = self.encoder.tags.clone();
+        if let Some(video) = self.source.as_ref().filter(|_| self.options.metadata) {
+            tags.extend(timecode::options(&self.encoder.tools, video));
+        }
+        let mux = Mux {
+            tools: &self.encoder.tools,
+            container: self.container,
+            codec: self.codec,
+            options: &self.options,
+            source: self.source.as_deref(),
+            timeline: self.timeline.as_ref(),
+            clock: self.encoder.clock,
+            tags: &tags,
+        };
+        self.partial.renew()?;
+        mux.run(&self.work, self.partial.path(), &self.path)?;
+        let joined = verify(&self.encoder.tools, self.partial.path(), self.expected())?;
+        joined.map_err(|reason| self.encoder.failed(reason))
+    }
+
+    /// What the joined file holds.
+    fn expected(&self) -> Expected {
+        let frames = self.work.frames();
+        let times = self.timeline.as_ref().map(|timeline| {
+            let time = |frame: usize| timeline.time(frame as i64);
+            [time(frames.saturating_sub(1)) - time(0)]
+        });
+        self.encoder.expected(frames, times.as_ref().map(|times| &times[..]))
     }
 }
 
@@ -168,9 +198,7 @@ impl Sink for Writer {
     }
 
     fn sync(&mut self) -> Result<usize> {
-        if self.previous.as_mut().is_some_and(Encoder::has_ended) {
-            self.finish_previous()?;
-        }
+        self.advance_previous()?;
         let Some(spool) = &mut self.spool else { return Ok(0) };
         let written = spool.sync()?;
         if let Some((marks, video)) = self.marks.as_mut().zip(self.source.as_ref()) {
@@ -189,16 +217,7 @@ impl Sink for Writer {
         self.replay()?;
         self.close_current()?;
         self.finish_previous()?;
-        let mux = Mux {
-            tools: &self.encoder.tools,
-            container: self.container,
-            codec: self.codec,
-            options: &self.options,
-            source: self.source.as_deref(),
-            clock: self.encoder.clock,
-            tags: &self.encoder.tags,
-        };
-        mux.run(&self.work, self.partial.path(), &self.path)?;
+        self.join()?;
         let Writer { mut work, partial, .. } = *self;
         partial.commit()?;
         work.keep = false;

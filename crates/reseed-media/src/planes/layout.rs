@@ -1,5 +1,6 @@
 //! A converter for planes of either colour model.
 
+use super::alpha::AlphaPlane;
 use super::gbr::Gbr;
 use super::yuv::Yuv;
 use crate::format::{Chroma, Matrix, Range};
@@ -14,11 +15,12 @@ pub(crate) enum Model {
     Gbr,
 }
 
-/// The colour model of planes and their bits per sample.
+/// The colour model of planes, their bits per sample, and whether a plane of alpha follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub model: Model,
     pub bits: u8,
+    pub alpha: bool,
 }
 
 impl Layout {
@@ -29,42 +31,57 @@ impl Layout {
 }
 
 /// A converter for the frames of one stream.
-pub(crate) enum Planes {
+pub(crate) struct Planes {
+    color: ColorPlanes,
+    alpha: Option<AlphaPlane>,
+}
+
+enum ColorPlanes {
     Yuv(Box<Yuv>),
     Gbr(Gbr),
 }
 
 impl Planes {
     pub fn new(size: Size, layout: Layout) -> Planes {
-        match layout.model {
+        let color = match layout.model {
             Model::Yuv { chroma, range, matrix } => {
-                Planes::Yuv(Box::new(Yuv::new(size, chroma, layout.bits, range, matrix)))
+                ColorPlanes::Yuv(Box::new(Yuv::new(size, chroma, layout.bits, range, matrix)))
             }
-            Model::Gbr => Planes::Gbr(Gbr::new(size, layout.bits)),
+            Model::Gbr => ColorPlanes::Gbr(Gbr::new(size, layout.bits)),
+        };
+        Planes { color, alpha: layout.alpha.then(|| AlphaPlane::new(size, layout.bits)) }
+    }
+
+    fn color_bytes(&self) -> usize {
+        match &self.color {
+            ColorPlanes::Yuv(yuv) => yuv.frame_bytes(),
+            ColorPlanes::Gbr(gbr) => gbr.frame_bytes(),
         }
     }
 
     /// Bytes of all planes of a frame.
     pub fn frame_bytes(&self) -> usize {
-        match self {
-            Planes::Yuv(yuv) => yuv.frame_bytes(),
-            Planes::Gbr(gbr) => gbr.frame_bytes(),
-        }
+        self.color_bytes() + self.alpha.as_ref().map_or(0, AlphaPlane::bytes)
     }
 
     /// Converts planes to a frame, in the memory of `spare` if its depth and length match.
     pub fn decode(&self, planes: &[u8], spare: Option<Samples>) -> Frame {
-        match self {
-            Planes::Yuv(yuv) => yuv.decode(planes, spare),
-            Planes::Gbr(gbr) => gbr.decode(planes),
-        }
+        let (color, alpha) = planes.split_at(self.color_bytes());
+        let frame = match &self.color {
+            ColorPlanes::Yuv(yuv) => yuv.decode(color, spare),
+            ColorPlanes::Gbr(gbr) => gbr.decode(color),
+        };
+        Frame { alpha: self.alpha.as_ref().map(|plane| plane.decode(alpha)), ..frame }
     }
 
-    /// Converts a frame to planes.
+    /// Converts a frame to planes. Alpha of the frame is dropped if there is no plane for it.
     pub fn encode(&self, frame: &Frame, planes: &mut Vec<u8>) {
-        match self {
-            Planes::Yuv(yuv) => yuv.encode(frame, planes),
-            Planes::Gbr(gbr) => gbr.encode(frame, planes),
+        match &self.color {
+            ColorPlanes::Yuv(yuv) => yuv.encode(frame, planes),
+            ColorPlanes::Gbr(gbr) => gbr.encode(frame, planes),
+        }
+        if let Some(plane) = &self.alpha {
+            plane.encode(frame.alpha.as_ref(), planes);
         }
     }
 }

@@ -84,14 +84,23 @@ impl Codec {
         KINDS.iter().find(|(_, kind)| *kind == self.kind).map_or("", |(name, _)| name)
     }
 
-    /// The pixel format that the codec stores for an input format. All players support 4:2:0.
+    /// The pixel format that the codec stores for an input format. The software encoders keep 4:2:2 and 4:4:4. RGB
+    /// becomes 4:2:0, because all players support it.
     pub(crate) fn stored_pixels(self, input: Pixels) -> Pixels {
-        match (self.kind, input.family) {
+        let Pixels { family, bits, alpha } = input;
+        match (self.kind, family) {
             (CodecKind::H264 | CodecKind::Hevc | CodecKind::Av1, _) => {
-                Pixels { family: Family::Yuv420, bits: if input.bits > 8 { 10 } else { 8 } }
+                let keeps = self.hardware.is_none() && matches!(family, Family::Yuv422 | Family::Yuv444);
+                let family = if keeps { family } else { Family::Yuv420 };
+                Pixels { family, bits: if bits > 8 { 10 } else { 8 }, alpha: false }
             }
-            (CodecKind::ProRes, Family::Yuv444 | Family::Gbr) => Pixels { family: Family::Yuv444, bits: 10 },
-            (CodecKind::ProRes, _) => Pixels { family: Family::Yuv422, bits: 10 },
+            (CodecKind::ProRes, Family::Yuv444 | Family::Gbr) => Pixels { family: Family::Yuv444, bits: 10, alpha },
+            (CodecKind::ProRes, _) if alpha => Pixels { family: Family::Yuv444, bits: 10, alpha },
+            (CodecKind::ProRes, _) => Pixels { family: Family::Yuv422, bits: 10, alpha },
+            // FFV1 has no YUV with alpha at these depths.
+            (CodecKind::Ffv1, _) if alpha && family != Family::Gbr && [12, 14].contains(&bits) => {
+                Pixels { bits: 16, ..input }
+            }
             (CodecKind::Ffv1, _) => input,
         }
     }
@@ -100,6 +109,24 @@ impl Codec {
     pub(crate) fn needs_even_sides(self, input: Pixels) -> bool {
         let subsampled = matches!(self.stored_pixels(input).family, Family::Yuv420 | Family::Yuv422);
         subsampled && self.kind != CodecKind::Ffv1
+    }
+
+    /// Whether the codec stores alpha.
+    #[cfg(feature = "ffmpeg")]
+    pub(crate) fn keeps_alpha(self) -> bool {
+        matches!(self.kind, CodecKind::Ffv1 | CodecKind::ProRes)
+    }
+
+    /// The least and the greatest CRF; `None` if the codec has no such setting.
+    #[cfg(feature = "ffmpeg")]
+    pub(crate) fn crf_range(self) -> Option<(u32, u32)> {
+        match (self.hardware, self.kind) {
+            (Some("videotoolbox"), _) => Some((1, 100)),
+            (Some("qsv"), _) => Some((1, 51)),
+            (None, CodecKind::Av1) => Some((0, 63)),
+            (_, CodecKind::H264 | CodecKind::Hevc | CodecKind::Av1) => Some((0, 51)),
+            (_, CodecKind::Ffv1 | CodecKind::ProRes) => None,
+        }
     }
 
     /// Estimated bits per pixel of typical material. A CRF step of six halves or doubles the size of a lossy codec.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::pipe::Pipe;
 use super::timeline::Timeline;
 use super::tracks::{self, Track};
-use super::{Clip, Container, Options, Pixels};
+use super::{Clip, Codec, Container, Options, Pixels};
 use crate::format::{Format, Matrix, Range};
 use crate::frame::Rate;
 use crate::planes::{Layout, Model};
@@ -33,10 +33,16 @@ impl Video {
     /// What `output` cannot keep of this video, one line each.
     pub fn losses(&self, output: &Path, options: &Options) -> Vec<String> {
         let mut losses = Vec::new();
-        if self.pipe.alpha {
-            losses.push("the video has transparency, which is left out".to_owned());
+        let container = Container::of(output);
+        let default = |container| options.codec.unwrap_or(Codec::default_for(container, self.layout.bits));
+        let codec = container.map(default);
+        if let Some(codec) = codec.filter(|codec| self.layout.alpha && !codec.keeps_alpha()) {
+            losses.push(format!(
+                "the video has transparency, which {codec} does not hold and which is left out; \
+                 ProRes in .mov and FFV1 in .mkv keep it"
+            ));
         }
-        if let Some(container) = Container::of(output) {
+        if let Some(container) = container {
             losses.extend(tracks::plan(&self.tracks, container, options).losses);
         }
         losses

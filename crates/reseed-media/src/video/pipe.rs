@@ -12,8 +12,6 @@ pub(crate) struct Pipe {
     pub name: String,
     /// Whether the file has another format, which ffmpeg converts to this one.
     pub repacked: bool,
-    /// Whether the file has alpha, which is dropped.
-    pub alpha: bool,
     /// Whether the name implies full range.
     pub full: bool,
 }
@@ -21,20 +19,27 @@ pub(crate) struct Pipe {
 impl Pixels {
     /// The name in ffmpeg.
     pub fn name(self) -> String {
-        let stem = match self.family {
-            Family::Yuv420 => "yuv420p",
-            Family::Yuv422 => "yuv422p",
-            Family::Yuv444 => "yuv444p",
-            Family::Grey => "gray",
-            Family::Gbr => "gbrp",
+        let stem = match (self.family, self.alpha) {
+            (Family::Yuv420, false) => "yuv420p",
+            (Family::Yuv422, false) => "yuv422p",
+            (Family::Yuv444, false) => "yuv444p",
+            (Family::Gbr, false) => "gbrp",
+            (Family::Yuv420, true) => "yuva420p",
+            (Family::Yuv422, true) => "yuva422p",
+            (Family::Yuv444, true) => "yuva444p",
+            // No planar format has grey and alpha alone.
+            (Family::Gbr | Family::Grey, true) => "gbrap",
+            (Family::Grey, false) => "gray",
         };
         if self.bits == 8 { stem.to_owned() } else { format!("{stem}{}le", self.bits) }
     }
 
-    fn parse(name: &str) -> Option<Pixels> {
-        let families = [Family::Yuv420, Family::Yuv422, Family::Yuv444, Family::Grey, Family::Gbr];
-        let all = families.into_iter().flat_map(|family| [8, 9, 10, 12, 14, 16].map(|bits| Pixels { family, bits }));
-        all.into_iter().find(|pixels| pixels.name() == name)
+    /// The format that ffmpeg calls `name`, if this crate converts it.
+    pub fn parse(name: &str) -> Option<Pixels> {
+        let families = [Family::Yuv420, Family::Yuv422, Family::Yuv444, Family::Gbr, Family::Grey];
+        let depths = families.into_iter().flat_map(|family| [8, 9, 10, 12, 14, 16].map(|bits| (family, bits)));
+        let mut all = depths.flat_map(|(family, bits)| [false, true].map(|alpha| Pixels { family, bits, alpha }));
+        all.find(|pixels| pixels.name() == name)
     }
 
     /// The layout for a converter.
@@ -50,7 +55,7 @@ impl Pixels {
             (Family::Grey, _) => yuv(Chroma::Mono),
             (Family::Gbr, _) => Model::Gbr,
         };
-        Layout { model, bits: self.bits }
+        Layout { model, bits: self.bits, alpha: self.alpha }
     }
 }
 
@@ -58,25 +63,27 @@ impl Pipe {
     /// The pipe that carries frames of this pixel format without loss of colour.
     pub fn for_format(name: &str) -> Pipe {
         if let Some(pixels) = Pixels::parse(name) {
-            return Pipe { pixels, name: name.to_owned(), repacked: false, alpha: false, full: false };
+            return Pipe { pixels, name: name.to_owned(), repacked: false, full: false };
         }
         if let Some(pixels) = name.strip_prefix("yuvj").and_then(|rest| Pixels::parse(&format!("yuv{rest}"))) {
-            return Pipe { pixels, name: name.to_owned(), repacked: false, alpha: false, full: true };
+            return Pipe { pixels, name: name.to_owned(), repacked: false, full: true };
         }
         let alpha = ["yuva", "gbrap", "ya8", "ya16", "rgba", "bgra", "argb", "abgr", "ayuv", "vuya"];
         let alpha = alpha.iter().any(|prefix| name.starts_with(prefix));
-        let pixels = repacked(name.trim_end_matches("le").trim_end_matches("be"));
-        Pipe { pixels, name: pixels.name(), repacked: true, alpha, full: false }
+        let Pixels { family, bits, .. } = repacked(name.trim_end_matches("le").trim_end_matches("be"));
+        let family = if alpha && family == Family::Grey { Family::Gbr } else { family };
+        let pixels = Pixels { family, bits, alpha };
+        Pipe { pixels, name: pixels.name(), repacked: true, full: false }
     }
 }
 
-/// The planar format of the same family and depth; RGB of sixteen bits for an unknown name.
+/// The planar format of the same family and depth without alpha; RGB of sixteen bits for an unknown name.
 fn repacked(name: &str) -> Pixels {
     let bits = |digits: &str| digits.parse().ok().filter(|bits| [9, 10, 12, 14, 16].contains(bits));
     let planar = |prefix: &str, family| {
         let rest = name.strip_prefix(prefix)?;
         let bits = if rest.is_empty() { 8 } else { bits(rest)? };
-        Some(Pixels { family, bits })
+        Some(Pixels { family, bits, alpha: false })
     };
     let known = [
         ("yuv420p", Family::Yuv420),
@@ -119,7 +126,7 @@ fn repacked(name: &str) -> Pixels {
         }
         _ => (Family::Gbr, 16),
     };
-    Pixels { family, bits }
+    Pixels { family, bits, alpha: false }
 }
 
 #[cfg(test)]
@@ -128,7 +135,8 @@ mod tests {
 
     #[test]
     fn planar_formats_are_not_repacked() {
-        for name in "yuv420p yuv422p10le yuv444p12le yuvj420p gray gray16le gbrp gbrp12le".split_whitespace() {
+        let names = "yuv420p yuv422p10le yuv444p12le yuvj420p gray gray16le gbrp gbrp12le yuva444p12le gbrap16le";
+        for name in names.split_whitespace() {
             let pipe = Pipe::for_format(name);
             assert_eq!((pipe.name.as_str(), pipe.repacked), (name, false));
         }
@@ -139,10 +147,10 @@ mod tests {
     fn other_formats_keep_their_family_and_depth() {
         let pipe = |name| Pipe::for_format(name).name;
         assert_eq!(
-            ["nv12", "p010le", "yuva444p10le", "rgb24", "rgba64be", "yuv411p"].map(pipe),
-            ["yuv420p", "yuv420p10le", "yuv444p10le", "gbrp", "gbrp16le", "yuv444p"]
+            ["nv12", "p010le", "yuva444p10be", "rgb24", "rgba64be", "yuv411p", "ya8", "bgra"].map(pipe),
+            ["yuv420p", "yuv420p10le", "yuva444p10le", "gbrp", "gbrap16le", "yuv444p", "gbrap", "gbrap"]
         );
-        assert!(Pipe::for_format("yuva420p").alpha && Pipe::for_format("bgra").alpha);
+        assert!(Pipe::for_format("yuva420p").pixels.alpha && !Pipe::for_format("bgr0").pixels.alpha);
         assert_eq!(pipe("something new"), "gbrp16le");
     }
 
@@ -150,7 +158,7 @@ mod tests {
     fn frame_bytes_match_the_converter() {
         use crate::frame::Size;
         use crate::planes::Planes;
-        let names = "yuv420p yuv420p10le yuv422p yuv444p12le gray gbrp gbrp16le";
+        let names = "yuv420p yuv420p10le yuv422p yuv444p12le gray gbrp gbrp16le yuva420p yuva444p10le gbrap";
         for pixels in names.split_whitespace().map(|name| Pixels::parse(name).unwrap()) {
             for size in [Size { h: 4, w: 6 }, Size { h: 5, w: 7 }, Size { h: 1, w: 1 }] {
                 let planes = Planes::new(size, pixels.layout(Range::Limited, Matrix::Bt709, None));

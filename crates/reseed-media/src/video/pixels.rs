@@ -30,6 +30,8 @@ impl Family {
 pub(crate) struct Pixels {
     pub family: Family,
     pub bits: u8,
+    /// Whether a plane of alpha follows the planes of colour.
+    pub alpha: bool,
 }
 
 impl Pixels {
@@ -42,6 +44,7 @@ impl Pixels {
             Family::Yuv444 | Family::Gbr => h * w,
             Family::Grey => 0,
         };
-        (h * w + 2 * chroma) * if self.bits == 8 { 1 } else { 2 }
+        let alpha = if self.alpha { h * w } else { 0 };
+        (h * w + 2 * chroma + alpha) * if self.bits == 8 { 1 } else { 2 }
     }
 }

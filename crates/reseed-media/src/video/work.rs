@@ -30,8 +30,12 @@ pub fn work_folder(output: &Path) -> PathBuf {
     output.with_file_name(name)
 }
 
-/// Removes all files that Reseed wrote to a work folder, and the folder if nothing else is in it.
+/// Removes all files that Reseed wrote to a work folder, and the folder if nothing else is in it. A link is not
+/// followed.
 pub fn discard_work(folder: &Path) {
+    if !fs::symlink_metadata(folder).is_ok_and(|folder| folder.is_dir()) {
+        return;
+    }
     // Errors are ignored: cleanup must not hide the error that caused it.
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().to_str().is_some_and(is_work_file) {

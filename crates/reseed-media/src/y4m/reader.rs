@@ -8,7 +8,7 @@ use super::{MAGIC, converter};
 use crate::error::{Error, HeaderProblem, Result};
 use crate::frame::{Frame, Samples};
 use crate::planes::Yuv;
-use crate::stream::{Info, Kind, Source};
+use crate::stream::{ImageTags, Info, Kind, Source};
 
 const FRAME: &[u8] = b"FRAME";
 
@@ -52,7 +52,8 @@ impl Reader {
         let Header { size, rate, format } = header;
         let yuv = converter(&format, size);
         let (depth, kind) = (format.depth(), Kind::Y4m(format));
-        let info = Info { size, frames, rate, depth, alpha: false, kind, names: Vec::new(), icc: None };
+        let info =
+            Info { size, frames, rate, depth, alpha: false, kind, names: Vec::new(), tags: ImageTags::default() };
         Reader { input: Box::new(input), name, info, yuv, planes: Vec::new(), spare: None, read: 0 }
     }
 

@@ -6,7 +6,7 @@ use super::header::Header;
 use super::*;
 use crate::error::{Error, HeaderProblem, Result};
 use crate::frame::{Rate, Size};
-use crate::stream::{Info, Kind, Sink, Source};
+use crate::stream::{ImageTags, Info, Kind, Sink, Source};
 
 fn formats() -> impl Strategy<Value = Format> {
     let deep = prop::sample::select(vec![Chroma::Mpeg420, Chroma::Yuv422, Chroma::Yuv444, Chroma::Mono])
@@ -36,7 +36,8 @@ proptest! {
         let kind = Kind::Y4m(header.format.clone());
         let Header { size, rate, .. } = header;
         let depth = header.format.depth();
-        let info = Info { size, frames: Some(frames), rate, depth, alpha: false, kind, names: Vec::new(), icc: None };
+        let (names, tags) = (Vec::new(), ImageTags::default());
+        let info = Info { size, frames: Some(frames), rate, depth, alpha: false, kind, names, tags };
         let bytes = converter(&header.format, size).frame_bytes() as u64;
         let planes = |frame: usize| -> Vec<u8> {
             (0..bytes).map(|i| (seed.wrapping_mul(2 * (i + frame as u64 * bytes) + 1) >> 40) as u8).collect()

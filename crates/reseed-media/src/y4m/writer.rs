@@ -43,7 +43,7 @@ impl Writer {
         let format = match &info.kind {
             Kind::Y4m(format) => format.clone(),
             Kind::Video(video) => video.y4m_format(),
-            Kind::Image | Kind::Folder => Format::for_depth(info.depth),
+            Kind::Image | Kind::Pages | Kind::Folder | Kind::Animation(_) => Format::for_depth(info.depth),
         };
         let yuv = converter(&format, info.size);
         let header = Header { size: info.size, rate: info.rate, format };

@@ -2,7 +2,7 @@
 
 use reseed_ops::Shape;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, excerpt};
 use crate::weights::{self, Network, Source};
 
 /// Channels per head in all public configurations.
@@ -122,6 +122,7 @@ impl Config {
 
     /// Detects the configuration from a source and checks every tensor against it.
     pub fn detect(source: &dyn Source) -> Result<Config> {
+        weights::check_count(source, Network::Dit)?;
         reject_scaled(source)?;
         let config = Config::read(source)?;
         weights::check(source, Network::Dit, &config.tensors(), &config.optional(source))?;
@@ -228,7 +229,7 @@ fn start(source: &dyn Source) -> Result<Start> {
         Some(other) => Err(Error::Metadata {
             path: source.path().into(),
             key: "start",
-            value: other.into(),
+            value: excerpt(other),
             expected: "it must be noise or condition".into(),
         }),
     }

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Read, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use half::{bf16, f16};
 use reseed_ops::{Numbers, Quant, Shape};
 
-use super::{Source, bytes_at};
-use crate::error::{Error, Result};
+use super::{Reader, Source, bytes_at, name_problem};
+use crate::error::{Error, Result, excerpt};
 
 /// Prefix that some converters add to every name.
 const PREFIX: &str = "model.diffusion_model.";
@@ -22,6 +22,8 @@ const IDENTIFYING_TENSOR: &str = "vid_in.proj.weight";
 const DEFAULT_ALIGNMENT: u64 = 32;
 /// Limit of tensors, fields and bytes of a string in a valid file.
 const MAX_COUNT: u64 = 1 << 20;
+/// Limit of the header length. The headers of the public files have 100 to 200 kB.
+const MAX_HEADER: u64 = 64 << 20;
 /// Values per read, a multiple of every block size.
 const CHUNK: usize = 1 << 18;
 
@@ -85,7 +87,7 @@ struct Entry {
 /// An open GGUF file.
 pub struct Gguf {
     path: PathBuf,
-    file: Mutex<File>,
+    file: Mutex<Box<dyn Reader>>,
     data: u64,
     entries: BTreeMap<String, Entry>,
     shapes: BTreeMap<String, Shape>,
@@ -98,6 +100,10 @@ impl Gguf {
         let io = |source| Error::Io { path: path.into(), source };
         let file = File::open(path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
+        Gguf::from_reader(path, Box::new(file), length)
+    }
+
+    pub(crate) fn from_reader(path: &Path, file: Box<dyn Reader>, length: u64) -> Result<Gguf> {
         let mut header = Header { path, reader: BufReader::new(file), at: 0, length };
         let fields = header.fields()?;
         let tensors = (0..fields.tensors).map(|_| header.tensor()).collect::<Result<Vec<_>>>()?;
@@ -111,7 +117,8 @@ impl Gguf {
             metadata: fields.strings,
         };
         if !tensors.iter().any(|tensor| stripped(&tensor.name) == IDENTIFYING_TENSOR) {
-            let found = gguf.metadata.get("general.architecture").map_or("unknown", String::as_str).to_string();
+            let found = gguf.metadata.get("general.architecture").map_or("unknown", String::as_str);
+            let found = excerpt(found);
             return Err(Error::WrongArchitecture { path: path.into(), found });
         }
         for tensor in tensors {
@@ -238,7 +245,7 @@ enum Field {
 
 struct Header<'a> {
     path: &'a Path,
-    reader: BufReader<File>,
+    reader: BufReader<Box<dyn Reader>>,
     at: u64,
     length: u64,
 }
@@ -251,7 +258,8 @@ impl Header<'_> {
     /// Advances the position after checking that the file is long enough.
     fn advance(&mut self, count: u64) -> Result<()> {
         match self.at.checked_add(count) {
-            Some(at) if at <= self.length => self.at = at,
+            Some(at) if at <= self.length.min(MAX_HEADER) => self.at = at,
+            Some(at) if at <= self.length => return Err(self.invalid("its header has more than 64 MiB")),
             _ => return Err(self.invalid("the header extends beyond the end of the file")),
         }
         Ok(())
@@ -370,6 +378,9 @@ impl Header<'_> {
 
     fn tensor(&mut self) -> Result<TensorInfo> {
         let name = self.string()?;
+        if let Some(problem) = name_problem(&name) {
+            return Err(self.invalid(problem));
+        }
         let rank = self.u32()?;
         if rank > 4 {
             return Err(self.invalid(format!("`{name}` has {rank} dimensions")));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Cursor, Read, Seek, SeekFrom, Write};
+use std::io::{Cursor, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -11,8 +11,8 @@ use half::{bf16, f16};
 use reseed_ops::{Numbers, Quant, Shape};
 use serde_json::{Map, Value, json};
 
-use super::{Source, bytes_at};
-use crate::error::{Error, Result};
+use super::{Reader, Source, bytes_at, name_problem};
+use crate::error::{Error, Result, excerpt};
 
 /// Limit of the header length. The headers of the public checkpoints have 30 to 150 kB.
 const MAX_HEADER: u64 = 16 << 20;
@@ -71,11 +71,6 @@ struct Entry {
     start: u64,
 }
 
-/// A file or an embedded byte slice.
-trait Reader: Read + Seek + Send {}
-
-impl<T: Read + Seek + Send> Reader for T {}
-
 /// An open safetensors file.
 pub struct Safetensors {
     path: PathBuf,
@@ -106,7 +101,7 @@ impl Safetensors {
         Safetensors::from_reader(Path::new(name), Box::new(Cursor::new(bytes)), bytes.len() as u64, &|_| true)
     }
 
-    fn from_reader(
+    pub(crate) fn from_reader(
         path: &Path,
         mut file: Box<dyn Reader>,
         length: u64,
@@ -198,11 +193,14 @@ impl Header<'_> {
             if name == "__metadata__" {
                 let strings = value.as_object().ok_or_else(|| self.invalid("`__metadata__` is not an object"))?;
                 for (key, value) in strings {
-                    let value =
-                        value.as_str().ok_or_else(|| self.invalid(format!("metadata `{key}` is not a string")))?;
+                    let not_text = || self.invalid(format!("metadata `{}` is not a string", excerpt(key)));
+                    let value = value.as_str().ok_or_else(not_text)?;
                     metadata.insert(key.clone(), value.to_string());
                 }
                 continue;
+            }
+            if let Some(problem) = name_problem(&name) {
+                return Err(self.invalid(problem));
             }
             if !(self.wanted)(&name) {
                 all = false;
@@ -225,7 +223,7 @@ impl Header<'_> {
             let list = field(key)?.as_array().and_then(|list| list.iter().map(Value::as_u64).collect());
             list.ok_or_else(|| self.invalid(format!("{key} of `{name}` is not a list of integers")))
         };
-        let dtype = field("dtype")?.as_str().unwrap_or("of no type").to_string();
+        let dtype = excerpt(field("dtype")?.as_str().unwrap_or("of no type"));
         let supported = "F32, F16, BF16 or F8_E4M3";
         let (path, found) = (self.path.into(), dtype.clone());
         let unsupported = || Error::UnsupportedType { path, name: name.into(), found, supported };

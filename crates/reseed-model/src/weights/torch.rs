@@ -6,7 +6,7 @@ use std::path::Path;
 use half::{bf16, f16};
 use reseed_ops::Shape;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, excerpt};
 
 /// Limit of the file size. Embeddings have less than one megabyte.
 const MAX_FILE: u64 = 64 << 20;
@@ -14,12 +14,16 @@ const MAX_FILE: u64 = 64 << 20;
 /// Reads the shape and the values of the tensor in a file.
 pub fn read(path: &Path) -> Result<(Shape, Vec<f32>)> {
     let io = |source| Error::Io { path: path.into(), source };
-    let invalid = |reason: &str| Error::InvalidTorchFile { path: path.into(), reason: reason.into() };
     if std::fs::metadata(path).map_err(io)?.len() > MAX_FILE {
-        return Err(invalid("it has more than 64 MiB"));
+        return Err(Error::InvalidTorchFile { path: path.into(), reason: "it has more than 64 MiB".into() });
     }
-    let bytes = std::fs::read(path).map_err(io)?;
-    let entries = entries(&bytes).ok_or_else(|| invalid("it is not a zip file, or it is damaged"))?;
+    parse(path, &std::fs::read(path).map_err(io)?)
+}
+
+/// Reads the tensor in the bytes of a file.
+pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<(Shape, Vec<f32>)> {
+    let invalid = |reason: &str| Error::InvalidTorchFile { path: path.into(), reason: reason.into() };
+    let entries = entries(bytes).ok_or_else(|| invalid("it is not a zip file, or it is damaged"))?;
     let entry = |name: &str| entries.iter().find(|(full, _)| full.ends_with(name)).map(|(_, data)| *data);
     let pickle = entry("/data.pkl").ok_or_else(|| invalid("it has no uncompressed data.pkl"))?;
     let tensor = tensor(pickle).ok_or_else(|| invalid("it does not contain exactly one tensor"))?;
@@ -27,7 +31,10 @@ pub fn read(path: &Path) -> Result<(Shape, Vec<f32>)> {
     let size = match tensor.storage.as_str() {
         "torch BFloat16Storage" | "torch HalfStorage" => 2,
         "torch FloatStorage" => 4,
-        other => return Err(invalid(&format!("its values are {other}; save them as bfloat16, float16 or float32"))),
+        other => {
+            let other = excerpt(other);
+            return Err(invalid(&format!("its values are {other}; save them as bfloat16, float16 or float32")));
+        }
     };
     if entry("/byteorder").is_some_and(|order| order != b"little") {
         return Err(invalid("its byte order is not little-endian"));

@@ -133,7 +133,7 @@ impl MemorySource {
             alpha: false,
             kind: Kind::Folder,
             names: Vec::new(),
-            icc: None,
+            tags: reseed_media::ImageTags::default(),
         };
         MemorySource { info, frame: Box::new(frame), counts: Arc::default() }
     }

@@ -39,6 +39,7 @@ impl Error {
                 Media::UnknownOutput { .. }
                 | Media::WrongContainer { .. }
                 | Media::OddSize { .. }
+                | Media::BadCrf { .. }
                 | Media::NoEncoder { .. },
             ) => Kind::Usage,
             Error::Output(_) | Error::Write { .. } | Error::DownloadBusy { .. } | Error::JournalDamaged { .. } => {

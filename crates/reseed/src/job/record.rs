@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -81,6 +81,7 @@ impl JobRecord {
     fn set_video(&mut self, clip: &Clip, video: &Options) {
         self.set("start", chosen(clip.start.map(|time| time.as_micros())));
         self.set("end", chosen(clip.end.map(|time| time.as_micros())));
+        self.set("rate", chosen(clip.rate));
         self.set("codec", chosen(video.codec));
         self.set("crf", chosen(video.crf));
         let arguments = video.encoder_args.iter().map(|(name, value)| format!("{name}={value}"));
@@ -143,7 +144,7 @@ impl JobRecord {
             attachments: self.get("attachments")?,
             ..Options::default()
         };
-        Some((Clip { start: time("start")?, end: time("end")? }, options))
+        Some((Clip { start: time("start")?, end: time("end")?, rate: self.optional("rate")? }, options))
     }
 
     /// Adds or replaces a value.
@@ -154,6 +155,13 @@ impl JobRecord {
     /// Adds the identity of a file or folder that is read.
     pub fn set_file(&mut self, name: &str, path: &Path) -> Result<()> {
         let identity = identity(path).map_err(|cause| Error::Read { path: path.into(), cause })?;
+        self.set(name, identity);
+        Ok(())
+    }
+
+    /// Adds the identity of several files; errors name `path`.
+    pub fn set_files(&mut self, name: &str, path: &Path, files: &[PathBuf]) -> Result<()> {
+        let identity = identity_of(files).map_err(|cause| Error::Read { path: path.into(), cause })?;
         self.set(name, identity);
         Ok(())
     }
@@ -234,6 +242,10 @@ fn identity(path: &Path) -> io::Result<String> {
     }
     let mut files = fs::read_dir(path)?.map(|entry| entry.map(|e| e.path())).collect::<io::Result<Vec<_>>>()?;
     files.sort();
+    identity_of(&files)
+}
+
+fn identity_of(files: &[PathBuf]) -> io::Result<String> {
     let mut hash = FNV_OFFSET;
     for file in files.iter().filter(|file| file.is_file()) {
         hash = digest(hash, format!("{}: {}\n", file.display(), file_identity(file)?).as_bytes());
@@ -278,7 +290,8 @@ mod tests {
             alpha_range: AlphaRange::Inferred,
             vae: VaeSettings { tiling, slice: Some(2) },
         };
-        let clip = Clip { start: Some(Duration::from_micros(1_500_000)), end: None };
+        let rate = Some(reseed_media::Rate { num: 30_000, den: 1001 });
+        let clip = Clip { start: Some(Duration::from_micros(1_500_000)), rate, ..Clip::default() };
         let encoder_args = vec![("x265-params".into(), "a=b c".into())];
         let video = Options { crf: Some(20), encoder_args, audio: false, ..Options::default() };
         for (settings, clip, video) in [(settings, clip, video), Default::default()] {

@@ -63,7 +63,7 @@ impl Work {
     /// Finds the work of an interrupted job, and takes it up or discards it.
     pub fn open(spec: &JobSpec, kind: &Kind) -> Result<Work> {
         let pipe = is_pipe(&spec.input) || is_pipe(&spec.output);
-        let resumable = !pipe && *kind != Kind::Image;
+        let resumable = !pipe && !kind.is_still();
         if pipe && spec.existing == Existing::Resume {
             return Err(Error::PipeNotResumable);
         }
@@ -73,7 +73,10 @@ impl Work {
             NoiseSource::Seed(_) => None,
         };
         if resumable {
-            record.set_file("input", &spec.input)?;
+            match reseed_media::sequence(&spec.input) {
+                Some(files) => record.set_files("input", &spec.input, &files)?,
+                None => record.set_file("input", &spec.input)?,
+            }
             noise_file.iter().try_for_each(|path| record.set_file("noise", path))?;
         }
         let input = std::path::absolute(&spec.input).unwrap_or(spec.input.clone());

@@ -1,40 +1,63 @@
 //! Downloads from the hub into its shared cache, where other programs find the files.
 
 use std::env;
-use std::fs::{self, File as OsFile, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-use ureq::Agent;
+use ureq::http::{HeaderMap, Response};
+use ureq::{Agent, Body};
 
-use super::hash::{CHUNK, Hash};
+use super::download::{Attempt, Download, MinimumRate, Reason};
 use super::places::Places;
 use super::registry::File;
 use crate::error::{Error, Result};
 
 const PUBLIC: &str = "https://huggingface.co";
-/// A connection without data for this long has failed.
-const SILENCE: Duration = Duration::from_secs(60);
-/// Attempts in a row without a byte.
+/// Attempts in a row that bring nearly nothing.
 const TRIES: u32 = 5;
+/// Bytes that make an attempt count: a server must not keep a client busy with a byte per connection.
+const PROGRESS: u64 = 64 << 10;
+/// Redirects of one request. The hub uses two.
+const REDIRECTS: u32 = 5;
+
+/// How long a server may take.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// For the address of a name. Without a network, a user hears of it after this time at the latest.
+    pub resolve: Duration,
+    /// For a connection, with its encryption.
+    pub connect: Duration,
+    /// For the head of an answer.
+    pub response: Duration,
+    /// Between two pieces of a file.
+    pub silence: Duration,
+    /// For the file.
+    pub rate: MinimumRate,
+    /// Before the second attempt in a row; doubled before each further one.
+    pub pause: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            resolve: Duration::from_secs(2),
+            connect: Duration::from_millis(2500),
+            response: Duration::from_secs(10),
+            silence: Duration::from_secs(20),
+            rate: MinimumRate { bytes: 30 << 10, window: Duration::from_secs(30) },
+            pause: Duration::from_secs(1),
+        }
+    }
+}
 
 /// The hub and its connection.
 pub struct Hub {
     pub endpoint: String,
     pub offline: bool,
-    /// Before the second attempt in a row; doubled before each further one.
-    pub pause: Duration,
-    pub agent: Agent,
-}
-
-/// How an attempt ended.
-enum Attempt {
-    /// The file is complete.
-    Whole,
-    /// The connection broke for this reason.
-    Broken(String),
+    limits: Limits,
+    agent: Agent,
 }
 
 impl Hub {
@@ -42,19 +65,25 @@ impl Hub {
     pub fn of_user() -> Hub {
         let endpoint = env::var("HF_ENDPOINT").ok().filter(|url| !url.is_empty());
         let offline = env::var("HF_HUB_OFFLINE").unwrap_or_default().to_ascii_lowercase();
-        Hub {
-            endpoint: endpoint.map_or(PUBLIC.into(), |url| url.trim_end_matches('/').into()),
-            offline: matches!(offline.as_str(), "1" | "on" | "yes" | "true"),
-            pause: Duration::from_secs(1),
-            agent: Agent::config_builder()
-                .http_status_as_error(false)
-                .timeout_connect(Some(SILENCE))
-                .timeout_recv_response(Some(SILENCE))
-                .timeout_per_read(Some(SILENCE))
-                .user_agent(concat!("reseed/", env!("CARGO_PKG_VERSION")))
-                .build()
-                .new_agent(),
-        }
+        let endpoint = endpoint.map_or(PUBLIC.into(), |url| url.trim_end_matches('/').into());
+        let offline = matches!(offline.as_str(), "1" | "on" | "yes" | "true");
+        Hub { offline, ..Hub::new(endpoint, Limits::default()) }
+    }
+
+    /// A hub at this address.
+    pub fn new(endpoint: String, limits: Limits) -> Hub {
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(REDIRECTS)
+            .timeout_resolve(Some(limits.resolve))
+            .timeout_connect(Some(limits.connect))
+            .timeout_send_request(Some(limits.response))
+            .timeout_recv_response(Some(limits.response))
+            .timeout_per_read(Some(limits.silence))
+            .user_agent(concat!("reseed/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .new_agent();
+        Hub { endpoint, offline: false, limits, agent }
     }
 
     /// The address of a file.
@@ -88,24 +117,30 @@ impl Hub {
         Ok(snapshot)
     }
 
-    /// Requests the rest of a file until it is complete.
+    /// Requests the rest of a file until it is complete. A server that has never answered is asked once: without a
+    /// network, waiting does not help.
     fn fetch(&self, file: &File, download: &mut Download) -> std::result::Result<(), Reason> {
-        let mut idle = 0;
+        let (mut idle, mut answered) = (0, false);
         loop {
             let before = download.have;
-            let reason = match self.attempt(file, download)? {
+            let reason = match self.attempt(file, download, &mut answered)? {
                 Attempt::Whole => return Ok(()),
                 Attempt::Broken(reason) => reason,
             };
-            idle = if download.have > before { 0 } else { idle + 1 };
-            if idle == TRIES {
+            idle = if download.have >= before + PROGRESS { 0 } else { idle + 1 };
+            if idle == TRIES || !answered {
                 return Err(Reason::Hub(reason));
             }
-            sleep(self.pause * (1 << idle) / 2);
+            sleep(self.limits.pause * (1 << idle) / 2);
         }
     }
 
-    fn attempt(&self, file: &File, download: &mut Download) -> std::result::Result<Attempt, Reason> {
+    fn attempt(
+        &self,
+        file: &File,
+        download: &mut Download,
+        answered: &mut bool,
+    ) -> std::result::Result<Attempt, Reason> {
         if download.have > file.bytes {
             download.restart()?;
         }
@@ -115,91 +150,71 @@ impl Hub {
         let request = self.agent.get(self.url(file)).header("Range", format!("bytes={}-", download.have));
         let response = match request.call() {
             Ok(response) => response,
+            Err(ureq::Error::TooManyRedirects) => {
+                return Err(Reason::Hub(format!("the server redirects more than {REDIRECTS} times")));
+            }
             Err(error) => return Ok(Attempt::Broken(error.to_string())),
         };
-        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
-        let starts = format!("bytes {}-", download.have);
+        *answered = true;
         match response.status().as_u16() {
-            206 if header("content-range").starts_with(&starts) => {}
-            // A server without range support sends everything.
-            200 => download.restart()?,
+            200 | 206 => {}
             code @ (408 | 429 | 500..) => return Ok(Attempt::Broken(format!("the server answers {code}"))),
             code => return Err(Reason::Hub(format!("the server answers {code}"))),
         }
-        download.take(response.into_body().into_reader(), file.bytes)
+        self.check(&response, file, download)?;
+        download.take(response.into_body().into_reader(), file.bytes, self.limits.rate)
+    }
+
+    /// Checks that an answer is the asked part of a file of the published length, before the file is transferred.
+    fn check(
+        &self,
+        response: &Response<Body>,
+        file: &File,
+        download: &mut Download,
+    ) -> std::result::Result<(), Reason> {
+        let total = match response.status().as_u16() {
+            206 => {
+                let (first, total) = content_range(response.headers()).unwrap_or((u64::MAX, None));
+                if first != download.have {
+                    return Err(Reason::Hub("the server sends another part than it was asked for".into()));
+                }
+                total
+            }
+            // A server without range support sends everything.
+            _ => {
+                download.restarts += u32::from(download.have > 0);
+                if download.restarts > TRIES {
+                    return Err(Reason::Hub("the server starts every transfer again and completes none".into()));
+                }
+                download.restart()?;
+                header(response.headers(), "content-length").and_then(|length| length.parse().ok())
+            }
+        };
+        match total {
+            Some(total) if total != file.bytes => {
+                let expected = file.bytes;
+                Err(Reason::Hub(format!("the server has a file of {total} bytes; the published one has {expected}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn failed(&self, file: &File, places: &Places, reason: &str) -> Error {
-        let (url, reason, folder) = (self.url(file), reason.to_owned(), places.own.clone());
+        // A reason may repeat what a server sent.
+        let reason: String = reason.chars().take(200).flat_map(char::escape_debug).collect();
+        let (url, folder) = (self.url(file), places.own.clone());
         Error::Download { url, reason, file: file.name, bytes: file.bytes, folder }
     }
 }
 
-/// Why a download failed.
-enum Reason {
-    Hub(String),
-    Disk(Error),
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
 }
 
-impl From<Error> for Reason {
-    fn from(error: Error) -> Reason {
-        Reason::Disk(error)
-    }
-}
-
-/// A growing file and its hash so far.
-struct Download<'a> {
-    path: PathBuf,
-    file: OsFile,
-    hash: Hash,
-    have: u64,
-    progress: &'a mut dyn FnMut(u64),
-}
-
-impl<'a> Download<'a> {
-    /// Opens and locks the file of an earlier download, or a new one.
-    fn open(path: PathBuf, progress: &'a mut dyn FnMut(u64)) -> Result<Download<'a>> {
-        let cannot = |cause| Error::write(&path, cause);
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(cannot)?;
-        if file.try_lock().is_err() {
-            return Err(Error::DownloadBusy { path });
-        }
-        let (mut hash, mut have) = (Hash::new(), 0);
-        hash.read(&mut file, &path, |count| have += count as u64)?;
-        progress(have);
-        Ok(Download { path, file, hash, have, progress })
-    }
-
-    fn restart(&mut self) -> Result<()> {
-        let emptied = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
-        emptied.map_err(|e| Error::write(&self.path, e))?;
-        (self.hash, self.have) = (Hash::new(), 0);
-        Ok(())
-    }
-
-    /// Appends a response up to `total` bytes in all.
-    fn take(&mut self, mut from: impl Read, total: u64) -> std::result::Result<Attempt, Reason> {
-        let mut buffer = vec![0; CHUNK];
-        while self.have < total {
-            let room = buffer.len().min((total - self.have) as usize);
-            match from.read(&mut buffer[..room]) {
-                Ok(0) => {
-                    return Ok(Attempt::Broken(format!("the transfer ended after {} of {total} bytes", self.have)));
-                }
-                Ok(count) => {
-                    let piece = &buffer[..count];
-                    self.file.write_all(piece).map_err(|e| Error::write(&self.path, e))?;
-                    self.hash.update(piece);
-                    self.have += count as u64;
-                    (self.progress)(self.have);
-                }
-                Err(error) => return Ok(Attempt::Broken(error.to_string())),
-            }
-        }
-        self.file.sync_all().map_err(|e| Error::write(&self.path, e))?;
-        Ok(Attempt::Whole)
-    }
+/// The first byte of a partial answer, and the length of the whole file if it is given.
+fn content_range(headers: &HeaderMap) -> Option<(u64, Option<u64>)> {
+    let (range, total) = header(headers, "content-range")?.strip_prefix("bytes ")?.split_once('/')?;
+    Some((range.split_once('-')?.0.parse().ok()?, total.parse().ok()))
 }
 
 /// Gives a blob its name: a link as the hub's own programs make it, or the file itself where links do not exist.

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::hash::Hash;
-use super::hub::Hub;
+use super::hub::{Hub, Limits};
 use super::places::Places;
 use super::registry::{File, Repo};
 
@@ -45,7 +45,7 @@ fn serve(content: Vec<u8>, manners: &[Manner]) -> (Hub, Asked) {
             let _ = answer(stream, &content, manners.pop_front().unwrap_or(Manner::Good), &seen);
         }
     });
-    (Hub { endpoint, pause: Duration::ZERO, offline: false, ..Hub::of_user() }, asked)
+    (Hub::new(endpoint, patient()), asked)
 }
 
 fn answer(mut stream: TcpStream, content: &[u8], manner: Manner, seen: &Asked) -> std::io::Result<()> {
@@ -77,12 +77,17 @@ fn answer(mut stream: TcpStream, content: &[u8], manner: Manner, seen: &Asked) -
     stream.write_all(&body)
 }
 
-fn content() -> Vec<u8> {
+/// The usual limits without pauses.
+fn patient() -> Limits {
+    Limits { pause: Duration::ZERO, ..Limits::default() }
+}
+
+pub fn content() -> Vec<u8> {
     (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
 /// The file that the content is.
-fn file(content: &[u8]) -> File {
+pub fn file(content: &[u8]) -> File {
     let mut hash = Hash::new();
     hash.update(content);
     let sha256 = Box::leak(hash.finish().into_boxed_str());
@@ -94,20 +99,20 @@ fn file(content: &[u8]) -> File {
     }
 }
 
-struct Lab {
-    folder: tempfile::TempDir,
-    places: Places,
+pub struct Lab {
+    pub folder: tempfile::TempDir,
+    pub places: Places,
 }
 
 impl Lab {
-    fn new() -> Lab {
+    pub fn new() -> Lab {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let places = Places { own: at("own"), hub: at("hub"), comfy: vec![at("comfy")] };
         Lab { folder, places }
     }
 
-    fn pull(&self, hub: &Hub, file: &File) -> Result<Vec<u64>, String> {
+    pub fn pull(&self, hub: &Hub, file: &File) -> Result<Vec<u64>, String> {
         let mut seen_bytes = Vec::new();
         let path =
             hub.pull(file, &self.places, &mut |have| seen_bytes.push(have)).map_err(|failure| failure.to_string())?;
@@ -117,7 +122,7 @@ impl Lab {
         Ok(seen_bytes)
     }
 
-    fn incomplete(&self, file: &File) -> std::path::PathBuf {
+    pub fn incomplete(&self, file: &File) -> std::path::PathBuf {
         self.places.blob(file).with_extension("incomplete")
     }
 }
@@ -171,10 +176,11 @@ fn what_cannot_be_had_is_to_be_put_into_a_folder() {
     let file = file(&content());
     let (missing, asked) = serve(content(), &[Manner::Status(404); 9]);
     let (busy, often) = serve(content(), &[Manner::Status(500); 9]);
-    let offline = Hub { offline: true, ..Hub::of_user() };
+    let mut offline = Hub::of_user();
+    offline.offline = true;
     // A port without a listener.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let gone = Hub { endpoint: format!("http://{port}"), pause: Duration::ZERO, offline: false, ..Hub::of_user() };
+    let gone = Hub::new(format!("http://{port}"), patient());
     for (hub, reason) in
         [(missing, "answers 404"), (busy, "answers 500"), (offline, "HF_HUB_OFFLINE is set"), (gone, "")]
     {

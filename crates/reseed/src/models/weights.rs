@@ -10,7 +10,7 @@ use reseed_ops::{Device, Quant, Shape};
 
 use crate::error::{Error, Result};
 use crate::low_band;
-use crate::networks::{NetworkResidency, Networks};
+use crate::networks::{NetworkResidency, Networks, check_family};
 
 /// Seed of formula weights.
 const SEED: u64 = 1;
@@ -48,6 +48,7 @@ impl Weights {
         let path = Path::new(name);
         let folder = if path.is_dir() { ModelFolder::open(path)? } else { super::folder(name)? };
         let (vae, dit) = (Box::new(folder.vae()?), folder.dit()?);
+        check_family(&*vae)?;
         Ok(Weights { name: name.into(), vae, dit, origin: Origin::Files(folder) })
     }
 
@@ -152,7 +153,11 @@ fn formula_text(width: usize) -> TextEmbedding {
 pub fn vae_weights(name: &str) -> Result<Box<dyn Source>> {
     let config = match name.strip_prefix(FORMULA) {
         None if name == nano::NAME => return Ok(Box::new(nano::vae()?)),
-        None => return Ok(Box::new(Safetensors::open(Path::new(name))?)),
+        None => {
+            let file = Safetensors::open(Path::new(name))?;
+            check_family(&file)?;
+            return Ok(Box::new(file));
+        }
         Some("tiny") => Config::tiny(),
         Some("full") => Config::full(),
         Some(_) => return Err(Error::UnknownFormula { name: name.into(), known: "tiny and full" }),

@@ -1,0 +1,140 @@
+//! Kills child processes that show no sign of life while this process waits for them.
+
+use std::collections::HashMap;
+use std::env;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use super::process::Running;
+
+/// The environment variable with the seconds without a sign of life after which a child is killed.
+const VARIABLE: &str = "RESEED_FFMPEG_TIMEOUT";
+/// The default of `VARIABLE`. It exceeds the time that a disk needs to spin up.
+const IDLE: f64 = 60.0;
+/// The longest wait for a child that only computes, as a multiple of the limit.
+const BUSY: u32 = 30;
+/// Time between two looks at the children. Limits are counted in ticks, so that the time during which this process is
+/// stopped or suspended does not count.
+const TICK: Duration = Duration::from_millis(250);
+
+/// The children, and whether the thread that watches them runs.
+struct Registry {
+    children: Vec<Weak<Running>>,
+    watched: bool,
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry { children: Vec::new(), watched: false });
+
+fn registry() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Watches a child for as long as it is alive.
+pub(super) fn add(child: &Arc<Running>) {
+    let mut registry = registry();
+    registry.children.push(Arc::downgrade(child));
+    if !registry.watched {
+        registry.watched = true;
+        thread::spawn(watch);
+    }
+}
+
+/// Kills all children, for a process that exits without dropping them.
+pub(super) fn kill_all() {
+    let children: Vec<_> = registry().children.iter().filter_map(Weak::upgrade).collect();
+    children.iter().for_each(|child| child.kill(None));
+}
+
+/// The wait for one child, as seen so far.
+#[derive(Default)]
+struct Wait {
+    number: u64,
+    /// The counters at the last tick.
+    life: u64,
+    /// Ticks in total, and since the counters changed.
+    ticks: u32,
+    idle: u32,
+}
+
+/// Looks at all children until there are none.
+fn watch() {
+    let mut waits: HashMap<u32, Wait> = HashMap::new();
+    loop {
+        thread::sleep(TICK);
+        let children: Vec<Arc<Running>> = {
+            let mut registry = registry();
+            registry.children.retain(|child| child.strong_count() > 0);
+            if registry.children.is_empty() {
+                registry.watched = false;
+                return;
+            }
+            registry.children.iter().filter_map(Weak::upgrade).collect()
+        };
+        waits.retain(|pid, _| children.iter().any(|child| child.pid() == *pid));
+        for child in &children {
+            look(child, waits.entry(child.pid()).or_default());
+        }
+    }
+}
+
+fn look(child: &Running, wait: &mut Wait) {
+    let Some(number) = child.current_wait() else { return };
+    if wait.number != number {
+        *wait = Wait { number, ..Wait::default() };
+        return;
+    }
+    wait.ticks += 1;
+    wait.idle += 1;
+    let life = signs_of_life(child.pid());
+    if life != Some(wait.life) {
+        // Where the system counts nothing, only the long limit applies.
+        (wait.life, wait.idle) = (life.unwrap_or(0), 0);
+    }
+    let limit = limit();
+    if wait.idle > limit || wait.ticks / BUSY > limit {
+        let seconds = TICK.as_secs_f64() * f64::from(if wait.idle > limit { wait.idle } else { wait.ticks });
+        child.kill(Some(format!("it did nothing for {seconds:.0} s and was stopped")));
+    }
+}
+
+/// Ticks without a sign of life after which a child is killed.
+fn limit() -> u32 {
+    static LIMIT: OnceLock<u32> = OnceLock::new();
+    *LIMIT.get_or_init(|| {
+        let given = env::var(VARIABLE).ok().and_then(|text| text.parse::<f64>().ok());
+        let seconds = given.filter(|seconds| *seconds > 0.0).unwrap_or(IDLE);
+        (seconds / TICK.as_secs_f64()).ceil() as u32
+    })
+}
+
+/// A number that changes when a process of the group computes, reads or writes; `None` where the system does not tell.
+#[cfg(target_os = "linux")]
+fn signs_of_life(group: u32) -> Option<u64> {
+    let mut life = 0u64;
+    for entry in std::fs::read_dir("/proc").ok()?.flatten() {
+        let path = entry.path();
+        let is_process = entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok());
+        if !is_process {
+            continue;
+        }
+        // A process may end at any moment.
+        let Ok(stat) = std::fs::read_to_string(path.join("stat")) else { continue };
+        // The name in parentheses may hold spaces. After it: state, parent, group, ..., user time, system time.
+        let Some((_, fields)) = stat.rsplit_once(')') else { continue };
+        let fields: Vec<u64> = fields.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
+        if fields.get(2) != Some(&u64::from(group)) {
+            continue;
+        }
+        life = [11, 12].iter().filter_map(|at| fields.get(*at)).fold(life, |sum, ticks| sum.wrapping_add(*ticks));
+        let io = std::fs::read_to_string(path.join("io")).unwrap_or_default();
+        let counts = io.lines().filter_map(|line| line.split_once(": ")?.1.parse::<u64>().ok());
+        life = counts.fold(life, u64::wrapping_add);
+    }
+    Some(life)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn signs_of_life(_group: u32) -> Option<u64> {
+    None
+}
