@@ -22,7 +22,7 @@ use crate::console;
 use crate::failure::{Failure, Result as CommandResult};
 pub use bench::{Bench, BenchArgs};
 pub use estimate::{Estimate, EstimateArgs};
-pub use upscale::{ImageArgs, JobArgs, UpscaleArgs};
+pub use upscale::{ImageArgs, JobArgs, UpscaleArgs, batching};
 
 /// Headings of the help.
 const DEVICE: &str = "Device";

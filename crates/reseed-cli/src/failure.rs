@@ -115,7 +115,7 @@ fn with_flags(error: &Error) -> String {
         Error::SettingChanged { .. } => {
             format!("{error}; resume with the same settings, or start again with --overwrite")
         }
-        Error::JournalDamaged { .. } => format!("{error} with --overwrite"),
+        error if error.is_damage() => format!("{error} with --overwrite"),
         Error::PipeNotResumable => format!("--resume: {error}"),
         Error::UnknownDevice { .. } => format!("--device {error}"),
         Error::BudgetOnCpu => "--max-vram is for --device cuda; on the CPU --slice and --tile save memory".into(),

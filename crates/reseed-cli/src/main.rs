@@ -5,6 +5,7 @@ macro_rules! say {
     ($($what:tt)*) => { crate::console::line(format_args!($($what)*)) };
 }
 
+mod allocator;
 mod args;
 mod bench;
 mod console;
@@ -32,6 +33,9 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use args::{Bench, Cli, Command, Estimate, VaeCommand};
+
+#[global_allocator]
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 /// The variable that turns diagnostics on, such as `reseed=debug`.
 const LOG: &str = "RESEED_LOG";

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use reseed::media::{Info, Kind, Size};
 use reseed::{Error, Existing, Job, JobSpec, Session};
+use serde_json::json;
 
 use crate::args::{ImageArgs, JobArgs, UpscaleArgs};
 use crate::console;
@@ -64,6 +65,15 @@ impl Run<'_> {
         console::make_way_for(&output);
         let job = Job::open(spec)?;
         self.check_kind(job.input(), job.info())?;
+        if job.is_complete() {
+            match self.args.compute.json {
+                true => {
+                    say!("{}", json!({"event": "complete", "command": self.name, "output": output.to_string_lossy()}))
+                }
+                false => console::note(&format!("{}: already complete", output.display())),
+            }
+            return Ok(());
+        }
         let _guard = shutdown::guard_journal(&output);
         let (before, info) = (job.info().size, job.output_info()?);
         if !self.args.compute.json && !console::is_quiet() {

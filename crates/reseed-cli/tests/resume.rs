@@ -312,3 +312,30 @@ fn a_refused_resume_keeps_the_finished_work() {
     assert!(journal() == before.0 && names().is_superset(&before.1), "finished work was deleted: {:?}", names());
     job.resume_with(job.lab.command(&format!("{} --resume --threads 1 --quiet", job.args)));
 }
+
+#[test]
+fn a_complete_output_is_success() {
+    let lab = Lab::new();
+    lab.write_frames("in.y4m", SIZE, 6);
+    let args = "upscale in.y4m out.y4m --model formula:tiny --scale 1 --resume";
+    lab.succeed(args);
+    let complete = content(&lab.path("out.y4m"));
+    assert_eq!(lab.succeed(args).stderr, "reseed: out.y4m: already complete\n");
+    assert_eq!(lab.succeed(&format!("{args} --json")).events()[0]["event"], "complete");
+    assert!(content(&lab.path("out.y4m")) == complete && lab.names() == ["in.y4m", "out.y4m"]);
+}
+
+#[test]
+fn a_folder_resumes_without_its_complete_videos() {
+    let lab = Lab::new();
+    fs::create_dir(lab.path("tapes")).unwrap();
+    ["tapes/a.y4m", "tapes/b.y4m", "tapes/c.y4m"].iter().for_each(|name| drop(lab.write_frames(name, SIZE, 6)));
+    let args = "upscale tapes restored --model formula:tiny --scale 1 --resume";
+    lab.succeed(args);
+    let complete = content(&lab.path("restored"));
+    fs::remove_file(lab.path("restored/b.y4m")).unwrap();
+    let again = lab.succeed(args);
+    let notes: Vec<&str> = again.stderr.lines().filter(|line| line.ends_with("already complete")).collect();
+    assert_eq!(notes, ["reseed: restored/a.y4m: already complete", "reseed: restored/c.y4m: already complete"]);
+    assert!(content(&lab.path("restored")) == complete);
+}

@@ -200,12 +200,18 @@ pub enum Error {
         path: PathBuf,
     },
     /// An unfinished output lacks a frame that was saved.
-    #[error("{path}: cannot resume, saved frame {frame} is missing; start the job from the beginning")]
+    #[error("{path}: cannot resume, saved frame {frame} is missing or damaged; start the job from the beginning")]
     MissingFrame {
         /// The unfinished output or its work folder.
         path: PathBuf,
         /// Counted from one.
         frame: usize,
+    },
+    /// Saved frames of an unfinished output are not those that were written.
+    #[error("{path}: cannot resume, saved frames are damaged; start the job from the beginning")]
+    DamagedFrames {
+        /// The unfinished output.
+        path: PathBuf,
     },
     /// The library was built without ffmpeg support.
     #[error("{path}: cannot be used without ffmpeg; build with the cargo feature `ffmpeg`, or convert videos to .y4m")]

@@ -4,8 +4,10 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::digest::{Digest, read_into};
 use crate::error::{Error, Result};
 use crate::frame::{Frame, Rate, Size};
 use crate::image_file::{self, Decoded, ImageCodec};
@@ -223,8 +225,9 @@ pub(crate) struct FolderSink {
     size: Size,
     tags: ImageTags,
     written: usize,
-    /// The number of images that are synced to the disk.
+    /// The number of images that are synced to the disk, and the digest of their names and bytes.
     synced: usize,
+    digest: Digest,
 }
 
 impl FolderSink {
@@ -234,8 +237,8 @@ impl FolderSink {
 
     /// Continues after the first `frames` images.
     pub fn resume(folder: &Path, info: &Info, frames: usize) -> Result<FolderSink> {
-        let sink = FolderSink::new(Partial::reopen_folder(folder)?, folder, info);
-        let existing = (0..frames).take_while(|&i| sink.partial.path().join(sink.name(i).0).is_file()).count();
+        let mut sink = FolderSink::new(Partial::reopen_folder(folder)?, folder, info);
+        let existing = (0..frames).take_while(|&i| sink.add(i, File::open).is_ok()).count();
         if existing < frames {
             return Err(Error::MissingFrame { path: sink.partial.path().to_owned(), frame: existing + 1 });
         }
@@ -260,7 +263,18 @@ impl FolderSink {
     /// Writes to a temporary folder; errors name images in `folder`.
     pub fn new(partial: Partial, folder: &Path, info: &Info) -> FolderSink {
         let (names, tags) = (info.names.clone(), info.tags.clone());
-        FolderSink { partial, folder: folder.to_owned(), names, size: info.size, tags, written: 0, synced: 0 }
+        let (size, digest) = (info.size, Digest::new(0));
+        FolderSink { partial, folder: folder.to_owned(), names, size, tags, written: 0, synced: 0, digest }
+    }
+
+    /// Adds image `i` to the digest; returns its file.
+    fn add(&mut self, i: usize, open: impl FnOnce(PathBuf) -> io::Result<File>) -> io::Result<File> {
+        let name = self.name(i).0;
+        let file = open(self.partial.path().join(&name))?;
+        self.digest.update(name.as_os_str().as_encoded_bytes());
+        let bytes = read_into(&mut self.digest, &file, u64::MAX)?;
+        self.digest.update(&bytes.to_le_bytes());
+        Ok(file)
     }
 
     /// The tags of image `i`, from the image of the source that has its name.
@@ -307,12 +321,16 @@ impl Sink for FolderSink {
 
     fn sync(&mut self) -> Result<usize> {
         for i in self.synced..self.written {
-            let path = self.partial.path().join(self.name(i).0);
-            let result = File::options().write(true).open(&path).and_then(|file| file.sync_all());
-            result.map_err(|cause| Error::Write { path, cause })?;
+            let open = |path| File::options().read(true).write(true).open(path);
+            let synced = self.add(i, open).and_then(|file| file.sync_all());
+            synced.map_err(|cause| Error::Write { path: self.partial.path().join(self.name(i).0), cause })?;
         }
         self.synced = self.written;
         Ok(self.written)
+    }
+
+    fn digest(&self) -> u64 {
+        self.digest.value()
     }
 
     fn keep_unfinished(&mut self) {

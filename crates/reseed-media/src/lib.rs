@@ -26,6 +26,7 @@
 
 mod animation;
 pub mod demo;
+mod digest;
 mod disk;
 mod error;
 #[cfg(feature = "ffmpeg")]
@@ -52,11 +53,12 @@ use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 pub use animation::Animation;
+pub use digest::{Digest, digest};
 pub use disk::{Disk, disk};
 pub use error::{Error, HeaderProblem, Result};
 pub use folder::{jobs_in, output_name, sequence, videos_in};
 pub use frame::{Depth, Frame, Rate, Samples, Size};
-pub use partial::{discard, discard_unfinished};
+pub use partial::{discard, discard_unfinished, has_unfinished};
 pub use problem::Problem;
 pub use stream::{ImageTags, Info, Kind, Sink, Source};
 
@@ -222,6 +224,16 @@ pub fn resume_with(path: &Path, info: &Info, options: &Options, frames: usize) -
         return Ok(Box::new(AnimationSink::resume(path, format, info, frames)?));
     }
     Ok(Box::new(folder::FolderSink::resume(path, info, frames)?))
+}
+
+/// Whether the output that [`create_with`] creates at `path` needs even sides: a video of 4:2:0 or 4:2:2, unless its
+/// codec allows odd ones.
+pub fn needs_even_sides(path: &Path, info: &Info, options: &Options) -> bool {
+    let container = Container::of(path).filter(|_| info.kind != Kind::Image && !is_y4m(path));
+    container.is_some_and(|container| {
+        let pixels = info.pixels();
+        options.codec.unwrap_or(video::Codec::default_for(container, pixels.bits)).needs_even_sides(pixels)
+    })
 }
 
 #[cfg(feature = "ffmpeg")]

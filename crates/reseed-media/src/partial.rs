@@ -33,6 +33,11 @@ pub fn discard(target: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whether an interrupted sink for `target` left its temporary file or folder.
+pub fn has_unfinished(target: &Path) -> bool {
+    [".", ""].iter().any(|prefix| temporary(target, prefix).is_ok_and(|path| fs::symlink_metadata(path).is_ok()))
+}
+
 fn remove(path: &Path) {
     // Errors are ignored: cleanup must not hide the error that caused it.
     let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
@@ -88,7 +93,8 @@ impl Partial {
     }
 
     /// Creates `name.partial` for a folder `name`, which must be new or empty. Fails if the temporary folder already
-    /// exists, because a user may have created it.
+    /// exists, because a user may have created it. An empty one is used: a run that was killed before its first frame
+    /// leaves it.
     pub fn folder(target: &Path) -> Result<Partial> {
         let cannot_write = |cause| Error::Write { path: target.to_owned(), cause };
         if target.is_dir() {
@@ -101,6 +107,7 @@ impl Partial {
         let temporary = temporary(target, "")?;
         match fs::create_dir(&temporary) {
             Ok(()) => Ok(Partial::new(temporary, target, true)),
+            Err(_) if is_empty_folder(&temporary) => Ok(Partial::new(temporary, target, true)),
             Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {
                 Err(Error::TemporaryExists { path: temporary })
             }
@@ -168,6 +175,12 @@ impl Drop for Partial {
             remove(&self.temporary);
         }
     }
+}
+
+/// Whether a path is a folder, and no link to one, without content.
+fn is_empty_folder(path: &Path) -> bool {
+    let is_folder = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
+    is_folder && fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// Creates a new file in place of an existing file or link.

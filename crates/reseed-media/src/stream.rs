@@ -121,6 +121,11 @@ pub trait Sink: Send {
     fn sync(&mut self) -> Result<usize> {
         Ok(0)
     }
+    /// A digest of all frames that were written before the last [`Sink::sync`], and in a resumed sink of the frames
+    /// that it continues. A sink that checks its own files returns 0.
+    fn digest(&self) -> u64 {
+        0
+    }
     /// Makes the sink keep its temporary files when it is dropped unfinished.
     fn keep_unfinished(&mut self) {}
     /// Completes the output and gives it its final name.

@@ -32,4 +32,9 @@ impl Checkpoint {
 pub trait Recorder {
     /// All frames of a batch are written to `sink`; a job can be resumed from `point`.
     fn record(&mut self, point: &Checkpoint, sink: &mut dyn Sink) -> reseed_media::Result<()>;
+
+    /// All frames are written to `sink`, which is finished next.
+    fn complete(&mut self, _sink: &mut dyn Sink) -> reseed_media::Result<()> {
+        Ok(())
+    }
 }

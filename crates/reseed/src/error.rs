@@ -219,6 +219,14 @@ pub enum Error {
         /// Bytes of one slice.
         bytes: usize,
     },
+    /// The host has no memory left.
+    #[error("out of host memory: {what} need {}; use smaller frames or shorter batches", Bytes(*bytes))]
+    OutOfHostMemory {
+        /// What the memory is for.
+        what: &'static str,
+        /// Bytes of the allocation.
+        bytes: usize,
+    },
     /// No model has this name.
     #[error("{name}: no such folder and no such model; the models are {}", known.join(", "))]
     UnknownModel {
@@ -342,10 +350,10 @@ pub enum Error {
         /// The work folder.
         path: PathBuf,
     },
-    /// The journal of an interrupted job is damaged.
+    /// The journal of an interrupted job, or a file that it needs, is damaged.
     #[error("{}: the journal of the interrupted job is damaged; start again", path.display())]
     JournalDamaged {
-        /// The work folder.
+        /// The work folder or its damaged file.
         path: PathBuf,
     },
     /// A job stopped after some frames were safe on disk.

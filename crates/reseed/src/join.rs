@@ -8,8 +8,12 @@ use rayon::prelude::*;
 /// Weights of the cross-fade: ½ + ½ cos(π p), a Hann ramp, with p from 0 to 1 over the shared frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overlap {
-    /// A Hann ramp over all n shared frames: p = (i + 1) / (n + 1).
+    /// One shared frame is that of the earlier batch; more are cross-faded as by `Smooth`. The first frame of a batch
+    /// is encoded without frames before it and comes out sharper than the others, so that it is better left out, and
+    /// a result that is not mixed has no ghosts.
     #[default]
+    Auto,
+    /// A Hann ramp over all n shared frames: p = (i + 1) / (n + 1).
     Smooth,
     /// The ramp of the public pipeline: a Hann ramp over the middle third. With one, two or four shared frames it is a
     /// hard switch.
@@ -20,7 +24,8 @@ impl Overlap {
     /// Weight of the earlier batch in each shared frame; the later batch has the complement to 1.
     pub fn weights(self, shared: usize) -> Vec<f32> {
         let position = |i: usize| match self {
-            Overlap::Smooth => (i + 1) as f64 / (shared + 1) as f64,
+            Overlap::Auto if shared == 1 => 0.0,
+            Overlap::Auto | Overlap::Smooth => (i + 1) as f64 / (shared + 1) as f64,
             Overlap::Reference if shared < 3 => i as f64,
             Overlap::Reference => (3.0 * i as f64 / (shared - 1) as f64 - 1.0).clamp(0.0, 1.0),
         };

@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use reseed_media::Size;
 use reseed_ops::Hw;
 
 use crate::bytes::Bytes;
@@ -84,6 +85,14 @@ pub enum Warning {
     Rerun {
         /// What the device reported.
         reason: String,
+    },
+    /// The output is smaller than the input.
+    #[error("{from} frames become {to}, which is smaller than the input")]
+    Shrinks {
+        /// Size of the input.
+        from: Size,
+        /// Size of the output.
+        to: Size,
     },
     /// A part of the input that the output cannot hold.
     #[error("{0}")]

@@ -50,9 +50,27 @@ impl FramePool<Vec<f32>> {
                 buffer.resize(values, 0.0);
                 buffer
             }
-            None => vec![0.0; values],
+            None => allocated(values),
         }
     }
+}
+
+/// Zeros. Where the host has no memory for them, the stage ends with a [`HostMemory`] as the reason of its panic, and
+/// the job with an error.
+fn allocated(values: usize) -> Vec<f32> {
+    let mut buffer = Vec::new();
+    if buffer.try_reserve_exact(values).is_err() {
+        let bytes = values.saturating_mul(size_of::<f32>());
+        // Unlike a panic this prints nothing.
+        std::panic::resume_unwind(Box::new(HostMemory { bytes }));
+    }
+    buffer.resize(values, 0.0);
+    buffer
+}
+
+/// The reason of a panic: the host has no memory left.
+pub struct HostMemory {
+    pub bytes: usize,
 }
 
 impl FramePool<Samples> {
@@ -65,6 +83,12 @@ impl FramePool<Samples> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_buffer_that_does_not_fit_is_no_abort() {
+        let taken = std::panic::catch_unwind(|| FramePool::<Vec<f32>>::default().take(usize::MAX / 16).len());
+        assert_eq!(taken.unwrap_err().downcast::<HostMemory>().unwrap().bytes, usize::MAX / 16 * 4);
+    }
 
     #[test]
     fn buffers_are_reused_and_the_pool_is_bounded() {

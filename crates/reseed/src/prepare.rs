@@ -39,12 +39,12 @@ pub struct Prepare<'a> {
 
 impl Prepare<'_> {
     /// Receives batches and sends slices until the input ends or the receiver hangs up. Returns the time spent.
-    pub fn run(&self, from: Receiver<FrameBatch>, to: SyncSender<Slice>) -> Duration {
+    pub fn run(&self, from: &Receiver<FrameBatch>, to: &SyncSender<Slice>) -> Duration {
         let mut time = Duration::ZERO;
         for batch in from {
             let sent = match batch.number < self.done {
                 true => to.send(Slice { pixels: Vec::new(), frames: Vec::new(), batch: Some(batch) }).is_ok(),
-                false => self.resize(batch, &mut time, &to),
+                false => self.resize(batch, &mut time, to),
             };
             if !sent {
                 break;

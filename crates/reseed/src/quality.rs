@@ -1,6 +1,7 @@
 //! Measures how close restored frames come to their originals, for the benchmark and the demo of the command line.
 
 mod degrade;
+pub mod pan;
 pub mod set;
 
 use rayon::prelude::*;
@@ -65,6 +66,8 @@ pub struct Figures {
     pub gmsd: f64,
     /// Change between frames that the original does not have; zero is best.
     pub flicker: f64,
+    /// Largest deviation of a frame's [sharpness](pan::pulse) from that of its neighbours, as a fraction; zero is best.
+    pub pulse: f64,
 }
 
 impl Figures {
@@ -77,11 +80,14 @@ impl Figures {
             ssim: metrics::ssim(a, b),
             gmsd: metrics::gmsd(a, b),
             flicker: 0.0,
+            pulse: 0.0,
         };
         let each: Vec<Figures> = results.par_iter().zip(originals).map(frame).collect();
         let steps = results.par_windows(2).zip(originals.par_windows(2));
         let steps: Vec<f64> = steps.map(|(a, b)| metrics::flicker([&a[0], &a[1]], [&b[0], &b[1]])).collect();
-        Figures { flicker: steps.iter().sum::<f64>() / steps.len().max(1) as f64, ..Figures::mean(&each) }
+        let flicker = steps.iter().sum::<f64>() / steps.len().max(1) as f64;
+        let pulse = if results.len() > 1 { pan::pulse(&pan::relative_sharpness(results, originals)) } else { 0.0 };
+        Figures { flicker, pulse, ..Figures::mean(&each) }
     }
 
     /// The mean of several.
@@ -93,6 +99,7 @@ impl Figures {
             ssim: mean(|f| f.ssim),
             gmsd: mean(|f| f.gmsd),
             flicker: mean(|f| f.flicker),
+            pulse: mean(|f| f.pulse),
         }
     }
 }
@@ -159,7 +166,9 @@ impl Measurement<'_> {
 
     /// For results of a size.
     fn settings(&self, size: Size, frames: usize) -> Settings {
-        let batching = Batching { size: BATCH.min(frames), overlap: 0, uniform: false };
+        let size_of_batch = BATCH.min(frames);
+        let overlap = Settings::default().batching.overlap.min(size_of_batch - 1);
+        let batching = Batching { size: size_of_batch, overlap, uniform: false };
         let (target, color, low_band) = (Target::Exact(size), Some(self.color), Some(0.0));
         Settings { target, batching, color, low_band, detect_shots: false, ..Settings::default() }
     }

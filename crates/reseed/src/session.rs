@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use reseed_media::{Info, Sink, Source};
 use reseed_ops::{Device, Precision, ProfileOps};
 
+use crate::batch::Batching;
 use crate::batch_store::BatchStore;
 use crate::checkpoint::{Checkpoint, Recorder};
 use crate::color::Color;
@@ -172,7 +173,10 @@ impl Session {
         let own = self.low_band()?;
         let low_band = Some(settings.low_band.unwrap_or(own));
         let color = settings.color.unwrap_or(if own > 0.0 { Color::None } else { Color::default() });
-        Ok(Settings { low_band, color: Some(color), ..settings.clone() })
+        // Without a network all batches have the same frames.
+        let overlap = if self.weights.is_some() { settings.batching.overlap } else { 0 };
+        let batching = Batching { overlap, ..settings.batching };
+        Ok(Settings { low_band, color: Some(color), batching, ..settings.clone() })
     }
 
     fn planner<'a>(
@@ -224,6 +228,11 @@ impl Session {
         let (settings, mut state) = (self.resolved(settings)?, self.lock());
         let info = settings.output(source.info())?;
         let devices = self.devices(&mut state, dtype)?;
+        let geometry = settings.geometry(source.info())?;
+        if geometry.shrinks() {
+            let warning = Warning::Shrinks { from: geometry.input, to: geometry.output };
+            observer.event(&Event::Warning(warning));
+        }
         let planner = self.planner(&devices, &settings, source.info())?;
         let planned = planner.as_ref().map(|planner| planner.plan_after(state.loaded.take())).transpose()?;
         let sink = output.open(&info, &self.environment(&devices))?;

@@ -17,7 +17,8 @@ use crate::size::{Geometry, Target};
 /// Pixels per latent of every VAE of the family.
 const PIXELS_PER_LATENT: usize = 8;
 
-/// What a user chooses for a job. The defaults are those of the public pipeline, except for the cross-fade and shots.
+/// What a user chooses for a job. The defaults are those of the public pipeline, except for the size, the overlap, the
+/// cross-fade and shots.
 ///
 /// What the planner decides, such as slices and the place of weights, is in a [`JobPlan`](crate::JobPlan).
 ///
@@ -35,6 +36,9 @@ pub struct Settings {
     pub target: Target,
     /// Longest side of the output in pixels.
     pub longest: Option<usize>,
+    /// Whether odd sides of the output are cropped by one pixel, as 4:2:0 video needs; an exact target is never
+    /// cropped. A [`Job`](crate::Job) sets it where its output needs it.
+    pub even_sides: bool,
     /// How shots are cut into batches.
     pub batching: Batching,
     /// How batches that share frames are cross-faded.
@@ -108,7 +112,11 @@ impl NoiseSource {
 impl Settings {
     /// The sizes of a job on this input.
     pub fn geometry(&self, input: &Info) -> Result<Geometry> {
-        Geometry::new(input.size, self.target, self.longest)
+        let geometry = Geometry::new(input.size, self.target, self.longest)?;
+        match self.target {
+            Target::ShortSide(_) | Target::Scale(_) if self.even_sides => geometry.even(),
+            _ => Ok(geometry),
+        }
     }
 
     /// The output for an input, to create a sink with.
@@ -144,9 +152,10 @@ impl Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            target: Target::ShortSide(1080),
+            target: Target::Scale(2.0),
             longest: None,
-            batching: Batching { size: 5, overlap: 0, uniform: false },
+            even_sides: false,
+            batching: Batching { size: 5, overlap: 1, uniform: false },
             overlap: Overlap::default(),
             detect_shots: true,
             lead_in: 0,

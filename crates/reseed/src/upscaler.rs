@@ -1,9 +1,10 @@
 //! The pipeline: stages on threads of their own, joined by short channels. Reading, computing, post-processing and
 //! writing overlap in memory that does not grow with the clip.
 
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::thread::{self, ScopedJoinHandle};
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use reseed_media::{Sink, Source};
@@ -16,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::memory;
 use crate::observer::{Event, EventQueue, Observer};
 use crate::phase::PhaseCell;
+use crate::pool::HostMemory;
 use crate::post::{Post, PostOutput};
 use crate::prepare::Prepare;
 use crate::read::{ReadReport, Reader};
@@ -31,6 +33,9 @@ const PATIENCE: Duration = Duration::from_millis(50);
 const FRAMES_AHEAD: usize = 8;
 /// Slices that wait before and after the networks.
 const SLICES_AHEAD: usize = 2;
+
+/// Bytes of the stack of a thread.
+const STACK: usize = 2 << 20;
 
 /// Runs the stages of a job.
 pub struct Upscaler<'a> {
@@ -86,11 +91,16 @@ impl<'a> Upscaler<'a> {
         from: Checkpoint,
         source: &mut dyn Source,
         mut sink: Box<dyn Sink>,
-        watchers: (&mut dyn Observer, Option<&mut dyn Recorder>),
+        (observer, mut recorder): (&mut dyn Observer, Option<&mut dyn Recorder>),
     ) -> Result<Report> {
         let start = Instant::now();
-        let mut report = self.stages(from, source, &mut *sink, watchers)?;
-        timed(&mut report.times.write, || sink.finish()).map_err(Error::Output)?;
+        let stages_recorder = recorder.as_mut().map(|recorder| &mut **recorder as &mut dyn Recorder);
+        let mut report = self.stages(from, source, &mut *sink, (observer, stages_recorder))?;
+        let finish = || {
+            recorder.map_or(Ok(()), |recorder| recorder.complete(&mut *sink))?;
+            sink.finish()
+        };
+        timed(&mut report.times.write, finish).map_err(Error::Output)?;
         report.times.total = start.elapsed();
         report.peak_memory = memory::peak();
         Ok(report)
@@ -103,6 +113,7 @@ impl<'a> Upscaler<'a> {
         sink: &mut dyn Sink,
         (observer, recorder): (&mut dyn Observer, Option<&mut dyn Recorder>),
     ) -> Result<Report> {
+        start_pool()?;
         let (settings, info) = (&self.settings, source.info().clone());
         let noise = &settings.noise.open()?;
         let view = View::new(settings.geometry(&info)?);
@@ -144,20 +155,24 @@ impl<'a> Upscaler<'a> {
         let (frames, frames_in) = sync_channel(FRAMES_AHEAD);
         thread::scope(|scope| {
             let failed = |_: &Error| stop.store(true, Ordering::Relaxed);
-            let read = scope.spawn(move || reader.run(source, &batches).inspect_err(failed));
-            let resize = scope.spawn(move || prepare.run(batches_in, slices));
-            let compute = scope.spawn(move || match compute {
-                Some(compute) => compute.run(&slices_in, &decoded).inspect_err(failed),
-                None => Ok(pass(&slices_in, &decoded)),
-            });
-            let post = scope.spawn(move || post.run(&decoded_in, &frames));
+            // A stage that cannot be started drops its channels, which ends the others.
+            let read = start(scope, move || guarded(stop, || reader.run(source, &batches).inspect_err(failed)))?;
+            let resize = start(scope, move || guarded(stop, || prepare.run(&batches_in, &slices)))?;
+            let compute = start(scope, move || {
+                guarded(stop, || match compute {
+                    Some(compute) => compute.run(&slices_in, &decoded).inspect_err(failed),
+                    None => Ok(pass(&slices_in, &decoded)),
+                })
+            })?;
+            let post = start(scope, move || guarded(stop, || post.run(&decoded_in, &frames)))?;
             let recorder = recorder.map(|recorder| recorder as &mut dyn Recorder);
             let write = Write { sink, observer, recorder, phase, view, stop, events };
-            let written = write.run(&frames_in).inspect_err(failed);
+            let written = guarded(stop, || write.run(&frames_in)).inspect_err(failed);
             drop(frames_in);
             let (read, resize, compute, post) = (join(read), join(resize), join(compute), join(post));
-            // A stage that fails ends the others without an error: at most one of the three has one.
-            let (ReadReport { shots, batches, time }, computed, mut report) = (read?, compute?, written?);
+            // A stage that fails ends the others without an error: at most one of them has one.
+            let (resize, post) = (resize?, post?);
+            let (ReadReport { shots, batches, time }, computed, mut report) = (read??, compute??, written?);
             if before + report.frames == 0 {
                 return Err(Error::NoFrames { path: None });
             }
@@ -171,8 +186,50 @@ impl<'a> Upscaler<'a> {
     }
 }
 
-fn join<T>(thread: ScopedJoinHandle<T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+/// Runs a stage and sets `stop` where it panics, before its channels close: their end would look like the end of the
+/// clip, and frames that later batches change would be written.
+fn guarded<T>(stop: &AtomicBool, stage: impl FnOnce() -> T) -> T {
+    let _guard = SetOnPanic(stop);
+    stage()
+}
+
+/// Sets its flag when it is dropped by a panic.
+struct SetOnPanic<'a>(&'a AtomicBool);
+
+impl Drop for SetOnPanic<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_or(thread::panicking(), Ordering::Relaxed);
+    }
+}
+
+/// Starts the threads for work on frames. Without it their first use would panic where the system has none left.
+fn start_pool() -> Result<()> {
+    match rayon::ThreadPoolBuilder::new().build_global() {
+        // Without a cause the threads already run.
+        Err(error) if std::error::Error::source(&error).is_some() => {
+            let threads = thread::available_parallelism().map_or(1, usize::from);
+            Err(reseed_ops::Error::Threads { threads, reason: error.to_string() }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Starts a stage on a thread of its own.
+fn start<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    stage: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>> {
+    thread::Builder::new()
+        .spawn_scoped(scope, stage)
+        .map_err(|_| Error::OutOfHostMemory { what: "the threads of a job", bytes: STACK })
+}
+
+/// The result of a stage, or an error where it ran out of memory. Any other panic goes on.
+fn join<T>(thread: ScopedJoinHandle<T>) -> Result<T> {
+    thread.join().map_err(|panic| match panic.downcast::<HostMemory>() {
+        Ok(reason) => Error::OutOfHostMemory { what: "the frames of a slice", bytes: reason.bytes },
+        Err(panic) => resume_unwind(panic),
+    })
 }
 
 /// The last stage, on the thread that started the job.

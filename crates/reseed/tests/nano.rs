@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "errors are worth seeing")]
 
 use reseed::internals::Transformer;
-use reseed::{Color, Settings, Target};
+use reseed::{Batching, Color, Settings, Target};
 use reseed_cpu::CpuOps;
 use reseed_media::{Depth, Frame, Size};
 use reseed_model::weights::Source;
@@ -39,6 +39,7 @@ fn the_embedded_model_matches_its_training_code() {
         let source = MemorySource::from_fn(input, Depth::Sixteen, move |i| Ok(frames.get(i).cloned()));
         let settings = Settings {
             target: Target::Exact(size),
+            batching: Batching { size: 5, overlap: 0, uniform: false },
             color: Some(Color::None),
             low_band: Some(low_band),
             ..Settings::default()

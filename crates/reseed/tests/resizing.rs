@@ -18,7 +18,7 @@ fn sizes_match_the_golden_file() {
     for case in cases {
         let input = Size { h: number(&case["h"]), w: number(&case["w"]) };
         let target = Target::ShortSide(number(&case["resolution"]));
-        let plan = Geometry::new(input, target, limit(&case["max_resolution"])).unwrap();
+        let plan = Geometry::new(input, target, limit(&case["max_resolution"])).unwrap().even().unwrap();
         let steps: Vec<Size> = case["steps"].as_array().unwrap().iter().map(size).collect();
         assert_eq!(plan, Geometry { input, steps, output: size(&case["true"]), padded: size(&case["padded"]) });
     }
@@ -65,6 +65,7 @@ fn padded_and_cropped_views_match_the_golden_files() {
         let frames = golden.frames("input");
         let target = Target::ShortSide(number(&golden.case["resolution"]));
         let plan = Geometry::new(frames[0].size, target, limit(&golden.case["max_resolution"])).unwrap();
+        let plan = plan.even().unwrap();
         assert_eq!((plan.output, plan.padded), (size(&golden.case["true"]), size(&golden.case["padded"])));
         let view = View::new(plan.clone());
         let want = golden.frame_values("output");

@@ -47,9 +47,9 @@ pub struct UpscaleEstimateArgs {
     #[arg(long, alias = "batch_size", value_name = "N", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub batch_size: u16,
-    /// Frames that neighbouring batches share.
-    #[arg(long, alias = "temporal_overlap", value_name = "N", default_value_t = 0)]
-    pub overlap: u16,
+    /// Frames that neighbouring batches share. Default: 1.
+    #[arg(long, alias = "temporal_overlap", value_name = "N")]
+    pub overlap: Option<u16>,
     /// Codec of the output.
     #[arg(long, value_name = "CODEC")]
     pub codec: Option<Codec>,

@@ -43,12 +43,12 @@ pub struct UpscaleArgs {
     /// Pad the last batch of a shot to the full number of frames.
     #[arg(long, alias = "uniform_batch_size", help_heading = BATCHES)]
     pub uniform_batch_size: bool,
-    /// Frames that neighbouring batches share, cross-faded.
-    #[arg(long, alias = "temporal_overlap", value_name = "N", default_value_t = 0, help_heading = BATCHES)]
-    pub overlap: u16,
-    /// smooth fades over all shared frames, reference as the public
-    /// pipeline does
-    #[arg(long, value_enum, value_name = "MODE", default_value_t = OverlapMode::Smooth, help_heading = BATCHES)]
+    /// Frames that neighbouring batches share [default: 1]
+    #[arg(long, alias = "temporal_overlap", value_name = "N", help_heading = BATCHES)]
+    pub overlap: Option<u16>,
+    /// auto keeps one shared frame and fades over more, smooth always
+    /// fades, reference as the public pipeline does
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = OverlapMode::Auto, help_heading = BATCHES)]
     #[arg(hide_possible_values = true, verbatim_doc_comment)]
     pub overlap_mode: OverlapMode,
     /// Mirrored frames before the first, removed from the output.
@@ -62,12 +62,9 @@ pub struct UpscaleArgs {
 impl UpscaleArgs {
     pub fn settings(&self) -> Settings {
         Settings {
-            batching: Batching {
-                size: self.batch_size.into(),
-                overlap: self.overlap.into(),
-                uniform: self.uniform_batch_size,
-            },
+            batching: batching(self.batch_size, self.overlap, self.uniform_batch_size),
             overlap: match self.overlap_mode {
+                OverlapMode::Auto => Overlap::Auto,
                 OverlapMode::Smooth => Overlap::Smooth,
                 OverlapMode::Reference => Overlap::Reference,
             },
@@ -100,12 +97,12 @@ pub struct ImageArgs {
 /// Options of every job.
 #[derive(Args, Clone)]
 pub struct JobArgs {
-    /// Multiply both sides by this factor.
+    /// Multiply both sides by this factor [default: 2]
     #[arg(long, value_name = "X", conflicts_with_all = ["resolution", "size"], help_heading = SIZE)]
     pub scale: Option<f64>,
-    /// Shorter side of the output in pixels [default: 1080]
-    #[arg(long, value_name = "PIXELS", conflicts_with = "size", help_heading = SIZE)]
-    pub resolution: Option<u32>,
+    /// Shorter side of the output: pixels, or 720p, 1080p, 4k, ...
+    #[arg(long, value_name = "PIXELS", value_parser = short_side, conflicts_with = "size", help_heading = SIZE)]
+    pub resolution: Option<usize>,
     /// Size of the output, whatever its proportions.
     #[arg(long, value_parser = size, value_name = "WxH", conflicts_with = "max_resolution", help_heading = SIZE)]
     pub size: Option<Hw>,
@@ -162,7 +159,7 @@ impl JobArgs {
     pub fn settings(&self) -> Settings {
         let target = match (self.scale, self.resolution, self.size) {
             (Some(scale), ..) => Target::Scale(scale),
-            (_, Some(short), _) => Target::ShortSide(short as usize),
+            (_, Some(short), _) => Target::ShortSide(short),
             (.., Some(Hw { h, w })) => Target::Exact(Size { h, w }),
             (None, None, None) => Settings::default().target,
         };
@@ -179,9 +176,25 @@ impl JobArgs {
     }
 }
 
+/// Batches with a chosen overlap, or the default one where it fits.
+pub fn batching(size: u16, overlap: Option<u16>, uniform: bool) -> Batching {
+    let size = usize::from(size);
+    let overlap = overlap.map_or(Settings::default().batching.overlap.min(size - 1), usize::from);
+    Batching { size, overlap, uniform }
+}
+
+/// A shorter side in pixels, or a word for one.
+fn short_side(text: &str) -> Result<usize, String> {
+    match text.parse()? {
+        Target::ShortSide(side) => Ok(side),
+        _ => Err(format!("`{text}` is no shorter side; use pixels, or a word such as 720p, 1080p or 4k")),
+    }
+}
+
 /// Weights of the cross-fade.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OverlapMode {
+    Auto,
     Smooth,
     Reference,
 }

@@ -63,8 +63,8 @@ impl Table {
 
     fn print(&self, model: &str, as_json: bool) {
         if !as_json {
-            say!("| | | items | PSNR-Y | PSNR | SSIM | GMSD | flicker |");
-            say!("|---|---|---|---|---|---|---|---|");
+            say!("| | | items | PSNR-Y | PSNR | SSIM | GMSD | flicker | pulse |");
+            say!("|---|---|---|---|---|---|---|---|---|");
         }
         for ((kind, case, method), each) in &self.0 {
             let (mean, moving, method) = (Figures::mean(each), *kind == "clips", method_name(*method, model));
@@ -74,8 +74,8 @@ impl Table {
                 say!("{}", merged(line, figures_json(&mean, moving)));
                 continue;
             }
-            let Figures { psnr, psnr_luma, ssim, gmsd, flicker } = mean;
-            let flicker = if moving { format!("{flicker:.2}") } else { String::new() };
+            let Figures { psnr, psnr_luma, ssim, gmsd, flicker, pulse } = mean;
+            let flicker = if moving { format!("{flicker:.2} | {:.1}%", 100.0 * pulse) } else { " |".into() };
             say!(
                 "| {kind} {case} | {method} | {} | {psnr_luma:.2} | {psnr:.2} | {ssim:.4} | {gmsd:.4} | {flicker} |",
                 each.len()
@@ -86,6 +86,7 @@ impl Table {
 
 /// Figures as JSON, with the flicker of a clip.
 pub fn figures_json(figures: &Figures, moving: bool) -> serde_json::Value {
-    let Figures { psnr, psnr_luma, ssim, gmsd, flicker } = *figures;
-    json!({"psnr": psnr, "psnr_luma": psnr_luma, "ssim": ssim, "gmsd": gmsd, "flicker": moving.then_some(flicker)})
+    let Figures { psnr, psnr_luma, ssim, gmsd, flicker, pulse } = *figures;
+    json!({"psnr": psnr, "psnr_luma": psnr_luma, "ssim": ssim, "gmsd": gmsd, "flicker": moving.then_some(flicker),
+           "pulse": moving.then_some(pulse)})
 }

@@ -1,8 +1,9 @@
 //! `reseed estimate upscale`: what a whole job would need.
 
 use reseed::media::video::Options;
-use reseed::{Batching, Error, Settings};
+use reseed::{Error, Settings};
 
+use crate::args::batching;
 use crate::args::estimate::UpscaleEstimateArgs;
 use crate::failure::{Failure, Result};
 use crate::plan::Plan;
@@ -16,8 +17,7 @@ pub fn run(args: &UpscaleEstimateArgs) -> Result<()> {
         let path = args.input.display();
         return Err(Failure::Usage(format!("{path}: {}", Failure::from(Error::FrameCountUnknown))));
     }
-    let batching = Batching { size: args.batch_size.into(), overlap: args.overlap.into(), uniform: false };
-    let settings = Settings { batching, ..args.job.settings() };
+    let settings = Settings { batching: batching(args.batch_size, args.overlap, false), ..args.job.settings() };
     settings.check()?;
     let video = Options { codec: args.codec, crf: args.crf, ..Options::default() };
     let (json, mut session) = (args.job.compute.json, None);

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::video::{MARKS_FILE, Mark, Timeline};
 
-/// Bytes per mark: timestamp and digest.
-const BYTES: usize = 16;
+/// Bytes per mark: timestamp and digest of the frame, and the digest of both.
+const BYTES: usize = 24;
 /// The stored value of a missing timestamp.
 const NONE: i64 = i64::MIN;
 
@@ -24,7 +24,7 @@ impl Marks {
     pub fn open(folder: &Path, timeline: &Timeline) -> Result<Marks> {
         let path = folder.join(MARKS_FILE);
         let bytes = fs::read(&path).unwrap_or_default();
-        let earlier: Vec<Mark> = bytes.chunks_exact(BYTES).map(parse).collect();
+        let earlier: Vec<Mark> = bytes.chunks_exact(BYTES).enumerate().map_while(parse).collect();
         let saved = earlier.len();
         timeline.set_earlier_marks(earlier);
         let opened = File::options().append(true).create(true).open(&path);
@@ -33,30 +33,34 @@ impl Marks {
         Ok(Marks { path, file, saved })
     }
 
-    /// Appends the new marks of the timeline. A seek verifies digests, so that a damaged mark does no harm.
+    /// Appends the new marks of the timeline. A run that reads them later stops at a damaged one.
     pub fn append(&mut self, timeline: &Timeline) -> Result<()> {
         let new = timeline.marks(self.saved);
         if new.is_empty() {
             return Ok(());
         }
-        let bytes: Vec<u8> = new.iter().flat_map(|mark| bytes(*mark)).collect();
+        let bytes: Vec<u8> = (self.saved..).zip(&new).flat_map(|(index, mark)| bytes(index, *mark)).collect();
         self.file.write_all(&bytes).map_err(|cause| Error::Write { path: self.path.clone(), cause })?;
         self.saved += new.len();
         Ok(())
     }
 }
 
-fn bytes(mark: Mark) -> [u8; BYTES] {
+fn bytes(index: usize, mark: Mark) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     bytes[..8].copy_from_slice(&mark.timestamp.unwrap_or(NONE).to_le_bytes());
-    bytes[8..].copy_from_slice(&mark.digest.to_le_bytes());
+    bytes[8..16].copy_from_slice(&mark.digest.to_le_bytes());
+    let check = crate::digest::digest(index as u64, &bytes[..16]);
+    bytes[16..].copy_from_slice(&check.to_le_bytes());
     bytes
 }
 
-fn parse(bytes: &[u8]) -> Mark {
-    let word = |at: usize| std::array::from_fn(|i| bytes[at + i]);
+/// A mark, unless it is damaged.
+fn parse((index, stored): (usize, &[u8])) -> Option<Mark> {
+    let word = |at: usize| std::array::from_fn(|i| stored[at + i]);
     let timestamp = Some(i64::from_le_bytes(word(0))).filter(|timestamp| *timestamp != NONE);
-    Mark { timestamp, digest: u64::from_le_bytes(word(8)) }
+    let mark = Mark { timestamp, digest: u64::from_le_bytes(word(8)) };
+    (bytes(index, mark) == stored).then_some(mark)
 }
 
 /// A 64-bit hash of planes; not cryptographic.

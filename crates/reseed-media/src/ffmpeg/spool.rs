@@ -1,4 +1,5 @@
-//! The frames that are written but not yet in a finished segment, as planes. Each sync completes one file.
+//! The frames that are written but not yet in a finished segment, as planes. Each sync completes one file, which ends
+//! with a digest.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -6,6 +7,7 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use super::direct_file::DirectFile;
+use crate::digest::{Digest, read_into};
 use crate::error::{Error, Result};
 use crate::video::{GROWING_SPOOL, parse_spool_name, spool_name};
 
@@ -16,12 +18,31 @@ struct Part {
     count: usize,
 }
 
+impl Part {
+    /// Whether the file has the frames that were written to it.
+    fn is_sound(&self) -> io::Result<bool> {
+        let mut file = File::open(&self.path)?;
+        let bytes = file.metadata()?.len().checked_sub(size_of::<u64>() as u64).unwrap_or_default();
+        let (mut digest, mut expected) = (Digest::new(self.first as u64), [0; size_of::<u64>()]);
+        read_into(&mut digest, &file, bytes)?;
+        file.read_exact(&mut expected)?;
+        Ok(sealed(&digest, self.count) == expected)
+    }
+}
+
+/// The last bytes of a file of `count` frames.
+fn sealed(digest: &Digest, count: usize) -> [u8; size_of::<u64>()] {
+    let mut digest = digest.clone();
+    digest.update(&count.to_le_bytes());
+    digest.value().to_le_bytes()
+}
+
 /// The spool files of a work folder.
 pub(super) struct Spool {
     folder: PathBuf,
     parts: VecDeque<Part>,
-    /// The file that is being written, and the number of its first frame.
-    growing: Option<(DirectFile, usize)>,
+    /// The file that is being written, its digest, and the number of its first frame.
+    growing: Option<(DirectFile, Digest, usize)>,
     /// The buffer of the last file, for reuse.
     buffer: Vec<u8>,
     written: usize,
@@ -33,6 +54,8 @@ impl Spool {
         let (parts, later): (Vec<Part>, Vec<Part>) = parts(folder).into_iter().partition(|part| part.first < frames);
         // Later files were finished, but the journal does not list them.
         later.iter().for_each(|part| drop(fs::remove_file(&part.path)));
+        let needed = |part: &Part| part.first + part.count > encoded && part.is_sound().unwrap_or(false);
+        let parts: Vec<Part> = parts.into_iter().filter(needed).collect();
         let extend = |end: usize, part: &Part| if part.first <= end { end.max(part.first + part.count) } else { end };
         let end = parts.iter().fold(encoded, extend);
         if end < frames {
@@ -44,11 +67,16 @@ impl Spool {
     /// Appends the planes of a frame.
     pub fn append(&mut self, planes: &[u8]) -> Result<()> {
         let growing = match &mut self.growing {
-            Some((file, _)) => file.append(planes),
+            Some((file, digest, _)) => {
+                digest.update(planes);
+                file.append(planes)
+            }
             none => DirectFile::create(&self.folder.join(GROWING_SPOOL), std::mem::take(&mut self.buffer)).and_then(
                 |mut file| {
                     file.append(planes)?;
-                    *none = Some((file, self.written));
+                    let mut digest = Digest::new(self.written as u64);
+                    digest.update(planes);
+                    *none = Some((file, digest, self.written));
                     Ok(())
                 },
             ),
@@ -60,11 +88,11 @@ impl Spool {
 
     /// Syncs the current file to the disk, renames it, and returns the number of frames.
     pub fn sync(&mut self) -> Result<usize> {
-        let Some((file, first)) = self.growing.take() else { return Ok(self.written) };
+        let Some((mut file, digest, first)) = self.growing.take() else { return Ok(self.written) };
         let count = self.written - first;
         let path = self.folder.join(spool_name(first, count));
-        let synced =
-            file.finish().and_then(|buffer| fs::rename(self.folder.join(GROWING_SPOOL), &path).map(|()| buffer));
+        let finished = file.append(&sealed(&digest, count)).and_then(|()| file.finish());
+        let synced = finished.and_then(|buffer| fs::rename(self.folder.join(GROWING_SPOOL), &path).map(|()| buffer));
         self.buffer = synced.map_err(|cause| self.cannot_write(cause))?;
         self.parts.push_back(Part { path, first, count });
         Ok(self.written)

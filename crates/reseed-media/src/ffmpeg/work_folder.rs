@@ -1,9 +1,10 @@
-//! The work folder of a video output. File names alone record which segments are finished.
+//! The work folder of a video output. File names alone record which segments are finished, and their digests.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::digest;
 use crate::error::{Error, Result};
 use crate::partial::sync_folder;
 use crate::video::{
@@ -56,7 +57,15 @@ impl WorkFolder {
             let name = entry.map_err(|cause| cannot_write(&self.path, cause))?.file_name();
             let Some(name) = name.to_str() else { continue };
             match parse(name, self.extension) {
-                Some((index, frames)) => found.push((index, Segment { name: name.to_owned(), frames })),
+                Some((index, frames, expected)) => {
+                    let found_digest = digest::of_file(index as u64, &self.path.join(name));
+                    // The frames of a damaged segment may still be in the spool.
+                    if found_digest.is_ok_and(|found| found == expected) {
+                        found.push((index, Segment { name: name.to_owned(), frames }));
+                    } else {
+                        drop(fs::remove_file(self.path.join(name)));
+                    }
+                }
                 None if is_work_file(name) && !is_kept(name) => drop(fs::remove_file(self.path.join(name))),
                 None => {}
             }
@@ -91,9 +100,10 @@ impl WorkFolder {
     /// Renames a segment to its final name.
     pub fn finish(&mut self, unfinished: &str, index: usize, frames: usize) -> Result<()> {
         assert_eq!(index, self.segments.len(), "segments are finished in order");
-        let name = format!("{index:06}-{frames}.{}", self.extension);
-        fs::rename(self.path.join(unfinished), self.path.join(&name))
-            .map_err(|cause| cannot_write(&self.path, cause))?;
+        let unfinished = self.path.join(unfinished);
+        let digest = digest::of_file(index as u64, &unfinished).map_err(|cause| cannot_write(&unfinished, cause))?;
+        let name = format!("{index:06}-{frames}-{digest:016x}.{}", self.extension);
+        fs::rename(unfinished, self.path.join(&name)).map_err(|cause| cannot_write(&self.path, cause))?;
         self.segments.push(Segment { name, frames });
         Ok(())
     }
@@ -127,11 +137,13 @@ fn is_kept(name: &str) -> bool {
     [JOB_FILE, MARKS_FILE, GROWING_SPOOL].contains(&name) || parse_spool_name(name).is_some()
 }
 
-/// Parses a segment name such as `000012-120.mp4` into its index and its number of frames.
-fn parse(name: &str, extension: &str) -> Option<(usize, usize)> {
-    let (index, frames) = name.strip_suffix(extension)?.strip_suffix('.')?.split_once('-')?;
+/// Parses a segment name such as `000012-120-0123456789abcdef.mp4` into its index, its number of frames and its digest.
+fn parse(name: &str, extension: &str) -> Option<(usize, usize, u64)> {
+    let (index, rest) = name.strip_suffix(extension)?.strip_suffix('.')?.split_once('-')?;
+    let (frames, digest) = rest.split_once('-')?;
     let (index, frames) = (index.parse().ok()?, frames.parse().ok()?);
-    (1..=SEGMENT_FRAMES).contains(&frames).then_some((index, frames))
+    let digest = u64::from_str_radix(digest, 16).ok()?;
+    (1..=SEGMENT_FRAMES).contains(&frames).then_some((index, frames, digest))
 }
 
 fn cannot_write(path: &Path, cause: io::Error) -> Error {
@@ -151,23 +163,35 @@ mod tests {
         (folder, output)
     }
 
+    /// The name of an empty segment.
+    fn segment(index: usize, frames: usize) -> String {
+        format!("{index:06}-{frames}-{:016x}.mp4", digest::digest(index as u64, b""))
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    }
+
     #[test]
     fn a_resumed_run_keeps_segments_up_to_the_first_gap() {
-        let names = ["000000-120.mp4", "000001-120.mp4", "000003-120.mp4", "000002-a-7.part", JOB_FILE, "mine.txt"];
-        let (_folder, output) = folder_with(&names);
+        let segments = [segment(0, 120), segment(1, 120), segment(3, 120)];
+        let (_folder, output) =
+            folder_with(&[&segments[0], &segments[1], &segments[2], "000002-a-7.part", JOB_FILE, "mine.txt"]);
         let mut work = WorkFolder::open(&output, "mp4", true).unwrap();
         assert_eq!((work.frames(), work.segments.len()), (240, 2));
         work.keep = true;
         let folder = work.path.clone();
         drop(work);
-        let mut left: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
-        left.sort();
-        assert_eq!(left, ["000000-120.mp4", "000001-120.mp4", JOB_FILE, "mine.txt"]);
+        assert_eq!(names(&folder), [&segments[0], &segments[1], JOB_FILE, "mine.txt"]);
     }
 
     #[test]
     fn no_segment_follows_a_short_one() {
-        let (_folder, output) = folder_with(&["000000-120.mp4", "000001-7.mp4", "000002-120.mp4"]);
+        let segments = [segment(0, 120), segment(1, 7), segment(2, 120)];
+        let (_folder, output) = folder_with(&segments.each_ref().map(String::as_str));
         assert_eq!(WorkFolder::open(&output, "mp4", true).unwrap().frames(), 127);
     }
 
@@ -186,10 +210,17 @@ mod tests {
     }
 
     #[test]
+    fn a_damaged_segment_does_not_count() {
+        let segments = [segment(0, 120), segment(1, 120), segment(2, 120)];
+        let (_folder, output) = folder_with(&segments.each_ref().map(String::as_str));
+        fs::write(work_folder(&output).join(&segments[1]), "another content").unwrap();
+        assert_eq!(WorkFolder::open(&output, "mp4", true).unwrap().frames(), 120);
+    }
+
+    #[test]
     fn a_new_run_keeps_the_files_of_others() {
-        let (_folder, output) = folder_with(&["000000-120.mp4", JOB_FILE, "mine.txt"]);
+        let (_folder, output) = folder_with(&[&segment(0, 120), JOB_FILE, "mine.txt"]);
         assert_eq!(WorkFolder::open(&output, "mp4", false).unwrap().frames(), 0);
-        let left: Vec<_> = fs::read_dir(work_folder(&output)).unwrap().map(|e| e.unwrap().file_name()).collect();
-        assert_eq!(left, ["mine.txt"]);
+        assert_eq!(names(&work_folder(&output)), ["mine.txt"]);
     }
 }

@@ -105,6 +105,12 @@ impl Codec {
         }
     }
 
+    /// Whether both sides of a frame must be even for an input format.
+    pub(crate) fn needs_even_sides(self, input: Pixels) -> bool {
+        let subsampled = matches!(self.stored_pixels(input).family, Family::Yuv420 | Family::Yuv422);
+        subsampled && self.kind != CodecKind::Ffv1
+    }
+
     /// Whether the codec stores alpha.
     #[cfg(feature = "ffmpeg")]
     pub(crate) fn keeps_alpha(self) -> bool {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::header::Header;
 use super::{FRAME_LINE, converter};
+use crate::digest::{Digest, read_into};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::frame::Frame;
@@ -24,6 +25,8 @@ pub(crate) struct Writer {
     yuv: Yuv,
     planes: Vec<u8>,
     written: usize,
+    /// Of all bytes of the stream.
+    digest: Digest,
 }
 
 impl Writer {
@@ -31,6 +34,7 @@ impl Writer {
     pub fn new(output: impl Write + Send + 'static, name: impl Into<PathBuf>, info: &Info) -> Result<Writer> {
         let (header, mut writer) = Writer::without_header(output, name, info);
         writer.output.write_all(header.as_bytes()).map_err(|cause| writer.cannot_write(cause))?;
+        writer.digest.update(header.as_bytes());
         Ok(writer)
     }
 
@@ -44,8 +48,8 @@ impl Writer {
         let yuv = converter(&format, info.size);
         let header = Header { size: info.size, rate: info.rate, format };
         let output = BufWriter::new(Box::new(output) as Box<dyn Write + Send>);
-        let (partial, file, name, planes) = (None, None, name.into(), Vec::new());
-        (format!("{header}\n"), Writer { output, partial, file, name, yuv, planes, written: 0 })
+        let (partial, file, name, planes, digest) = (None, None, name.into(), Vec::new(), Digest::new(0));
+        (format!("{header}\n"), Writer { output, partial, file, name, yuv, planes, written: 0, digest })
     }
 
     /// Creates a temporary file that is renamed to `path` when it is finished.
@@ -62,13 +66,14 @@ impl Writer {
         let cannot_write = |cause| Error::Write { path: path.to_owned(), cause };
         let existing = file.metadata().map_err(cannot_write)?.len();
         let output = file.try_clone().map_err(cannot_write)?;
-        let (header, writer) = Writer::without_header(output, path, info);
+        let (header, mut writer) = Writer::without_header(output, path, info);
         let frame = (FRAME_LINE.len() + writer.yuv.frame_bytes()) as u64;
         let length = header.len() as u64 + frames as u64 * frame;
         if existing < length {
             let complete = existing.saturating_sub(header.len() as u64) / frame;
             return Err(Error::MissingFrame { path: partial.path().to_owned(), frame: complete as usize + 1 });
         }
+        read_into(&mut writer.digest, &file, length).map_err(cannot_write)?;
         file.set_len(length).and_then(|()| file.seek(SeekFrom::End(0))).map_err(cannot_write)?;
         Ok(Writer { partial: Some(partial), file: Some(file), written: frames, ..writer })
     }
@@ -76,6 +81,8 @@ impl Writer {
     /// Writes the planes of a frame.
     pub(super) fn write_planes(&mut self, planes: &[u8]) -> Result<()> {
         let written = self.output.write_all(FRAME_LINE).and_then(|()| self.output.write_all(planes));
+        self.digest.update(FRAME_LINE);
+        self.digest.update(planes);
         written.map_err(|cause| self.cannot_write(cause))
     }
 
@@ -99,6 +106,10 @@ impl Sink for Writer {
         let synced = self.output.flush().and_then(|()| file.sync_data());
         synced.map_err(|cause| self.cannot_write(cause))?;
         Ok(self.written)
+    }
+
+    fn digest(&self) -> u64 {
+        self.digest.value()
     }
 
     fn keep_unfinished(&mut self) {

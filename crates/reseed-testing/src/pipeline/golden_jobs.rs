@@ -70,6 +70,7 @@ impl GoldenJob {
         Settings {
             target: Target::ShortSide(number(&options["resolution"])),
             longest: Some(number(&options["max_resolution"])).filter(|&longest| longest > 0),
+            even_sides: true,
             batching: Batching {
                 size: number(&options["batch_size"]),
                 overlap: number(&options["temporal_overlap"]),

@@ -29,7 +29,9 @@ impl Error {
             Error::Kept { error, .. } => error.kind(),
             Error::Cancelled => Kind::Cancelled,
             Error::Model(reseed_model::Error::Device(error)) => match error {
-                reseed_ops::Error::OutOfMemory { .. } | reseed_ops::Error::HostMemory { .. } => Kind::Memory,
+                reseed_ops::Error::OutOfMemory { .. }
+                | reseed_ops::Error::HostMemory { .. }
+                | reseed_ops::Error::Threads { .. } => Kind::Memory,
                 reseed_ops::Error::UnknownLevel { .. } => Kind::Usage,
                 _ => Kind::Device,
             },
@@ -61,7 +63,10 @@ impl Error {
             | Error::ModelFile { .. }
             | Error::Download { .. }
             | Error::WrongHash { .. } => Kind::Model,
-            Error::OverBudget { .. } | Error::Contended { .. } | Error::SliceTooLarge { .. } => Kind::Memory,
+            Error::OverBudget { .. }
+            | Error::Contended { .. }
+            | Error::SliceTooLarge { .. }
+            | Error::OutOfHostMemory { .. } => Kind::Memory,
             Error::NotBuilt { .. } => Kind::Device,
             _ => Kind::Usage,
         }
@@ -74,6 +79,12 @@ impl Error {
             Error::Model(reseed_model::Error::Device(reseed_ops::Error::OutOfRange { .. })) => true,
             _ => false,
         }
+    }
+
+    /// Whether the work of an interrupted job is damaged, so that it cannot be resumed.
+    pub fn is_damage(&self) -> bool {
+        use reseed_media::Error::{DamagedFrames, MissingFrame};
+        matches!(self, Error::JournalDamaged { .. } | Error::Output(MissingFrame { .. } | DamagedFrames { .. }))
     }
 
     /// The error that stopped a job, without the note on kept frames.

@@ -1,17 +1,20 @@
 //! The journal of a job on disk, from which it is resumed after a cancellation, a crash or a power cut.
 //!
-//! A hidden folder beside the output holds `job.json`: a line of settings, then a line after every batch. A line counts
-//! once it is complete, and it is written when all that it describes is safe. Frames that later batches may still
-//! change are in files beside it.
+//! A hidden folder beside the output holds `job.json`: a line of settings, a line after every batch, and a line before
+//! the output gets its name. A line counts once it is complete, and it is written when all that it describes is safe.
+//! Frames that later batches may still change are in files beside it. Every line ends with a digest of itself and of
+//! all lines before it, and names the digests of the files that it needs, so that damage never becomes a result.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use reseed_media::Digest;
 pub use reseed_media::video::work_folder as folder;
 use reseed_media::video::{JOB_FILE as NAME, discard_work};
 use serde_json::{Value, json};
 
+use super::line;
 use super::record::JobRecord;
 use super::store;
 use crate::batch::ShotStart;
@@ -19,6 +22,8 @@ use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 
 const HELD: &str = "held-";
+/// Values that are converted at once.
+const RUN: usize = 1 << 14;
 
 /// The files and the model of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,8 +39,12 @@ pub struct EarlierRun {
     pub record: JobRecord,
     /// Its files and model.
     pub origin: Origin,
-    /// Its last complete line.
+    /// Its last checkpoint.
     last: Option<Value>,
+    /// Whether all frames were written after that checkpoint.
+    complete: bool,
+    /// Whether there are lines and the first is damaged.
+    damaged: bool,
 }
 
 /// A number of a line.
@@ -43,16 +52,33 @@ fn number(line: &Value, name: &str) -> Option<usize> {
     line[name].as_u64().map(|number| number as usize)
 }
 
+/// A digest of a line.
+fn hex(line: &Value, name: &str) -> Option<u64> {
+    u64::from_str_radix(line[name].as_str()?, 16).ok()
+}
+
+/// The end of the sound lines of a journal.
+struct End {
+    length: usize,
+    digest: u64,
+}
+
 impl EarlierRun {
-    /// The content of a journal, and the length of its complete lines.
-    fn parse(text: &[u8]) -> (EarlierRun, usize) {
-        let lines = text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
-        let whole = lines.map_while(|line| Some((line.len(), serde_json::from_slice::<Value>(line).ok()?)));
-        let (mut first, mut last, mut end) = (None, None, 0);
-        for (length, value) in whole {
-            end += length;
-            if first.is_none() { first = Some(value) } else { last = Some(value) }
+    /// The content of a journal up to a damaged or incomplete line.
+    fn parse(text: &[u8]) -> (EarlierRun, End) {
+        let (mut first, mut last, mut complete) = (None, None, false);
+        let mut end = End { length: 0, digest: line::SEED };
+        for line in text.split_inclusive(|byte| *byte == b'\n') {
+            let Some((value, digest)) = line::open(line, end.digest) else { break };
+            end = End { length: end.length + line.len(), digest };
+            complete = value["complete"].is_u64();
+            match first {
+                None => first = Some(value),
+                Some(_) if complete => {}
+                Some(_) => last = Some(value),
+            }
         }
+        let damaged = first.is_none() && text.contains(&b'\n');
         let first = first.unwrap_or_default();
         let path = |name: &str| first[name].as_str().map(PathBuf::from);
         let origin = Origin {
@@ -60,7 +86,7 @@ impl EarlierRun {
             noise_file: path("noise_file"),
             model: first["model"].as_str().unwrap_or_default().into(),
         };
-        (EarlierRun { record: JobRecord::from_json(&first["settings"]), origin, last }, end)
+        (EarlierRun { record: JobRecord::from_json(&first["settings"]), origin, last, complete, damaged }, end)
     }
 
     /// Finished frames.
@@ -71,6 +97,21 @@ impl EarlierRun {
     /// Whether a batch is finished.
     pub fn has_work(&self) -> bool {
         self.last.is_some()
+    }
+
+    /// Whether all frames were written and the output was about to get its name.
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Whether nothing is known of the run although it began.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged
+    }
+
+    /// The digest of the finished frames in the output.
+    pub fn output_digest(&self) -> Option<u64> {
+        hex(self.last.as_ref()?, "output_digest")
     }
 
     /// The checkpoint, with frames of so many values.
@@ -84,18 +125,17 @@ impl EarlierRun {
         let mut held = Vec::new();
         if !counts.is_empty() {
             let path = folder.join(format!("{HELD}{batches}"));
-            let mut file = File::open(&path).map_err(|_| damaged())?;
-            let mut read = || -> io::Result<Vec<f32>> {
-                let mut bytes = vec![0; 4 * values];
-                file.read_exact(&mut bytes)?;
-                Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
-            };
-            for count in counts {
-                held.push((0..count).map(|_| read()).collect::<io::Result<Vec<_>>>().map_err(|_| damaged())?);
+            let damaged = |_| Error::JournalDamaged { path: path.clone() };
+            let (frames, digest) = read_frames(&path, &counts, values).map_err(damaged)?;
+            if hex(line, "held_digest") != Some(digest) {
+                return Err(Error::JournalDamaged { path });
             }
+            held = frames;
         }
         let shot = ShotStart { batch: get("shot_batch")?, frame: get("shot_frame")? };
-        Ok(Checkpoint { batches, frames, lead_in, held, shot })
+        let sane = batches.checked_sub(held.len()).is_some_and(|first| shot.batch <= first);
+        let point = Checkpoint { batches, frames, lead_in, held, shot };
+        if sane { Ok(point) } else { Err(damaged()) }
     }
 }
 
@@ -103,20 +143,26 @@ impl EarlierRun {
 pub struct Journal {
     folder: PathBuf,
     file: File,
+    /// The digest of all lines.
+    digest: u64,
     held: Option<PathBuf>,
     /// Whether a batch is finished.
     works: bool,
 }
 
 impl Journal {
-    /// Starts and locks a journal.
+    /// Starts and locks a journal. Files of a run that was killed while it removed them are removed.
     pub fn create(folder: &Path) -> Result<Journal> {
         fs::create_dir_all(folder).map_err(|e| Error::write(folder, e))?;
+        discard_frames(folder);
         let file = File::options().read(true).write(true).create(true).truncate(false).open(folder.join(NAME));
         let journal = Journal::locked(folder, file)?;
         journal.file.set_len(0).map_err(|e| Error::write(folder, e))?;
-        // Not every system can sync a folder.
-        let _ = File::open(folder).and_then(|folder| folder.sync_all());
+        // Frames are written once the journal is sure to be found. Not every system can sync a folder.
+        for folder in [Some(folder), folder.parent()].into_iter().flatten() {
+            let folder = if folder == Path::new("") { Path::new(".") } else { folder };
+            let _ = File::open(folder).and_then(|folder| folder.sync_all());
+        }
         Ok(journal)
     }
 
@@ -131,7 +177,12 @@ impl Journal {
         let mut text = Vec::new();
         journal.file.read_to_end(&mut text).map_err(cannot)?;
         let (earlier, end) = EarlierRun::parse(&text);
-        let ended = journal.file.set_len(end as u64).and_then(|()| journal.file.seek(SeekFrom::End(0)));
+        if earlier.is_damaged() {
+            journal.keep();
+            return Ok(Some((journal, earlier)));
+        }
+        journal.digest = end.digest;
+        let ended = journal.file.set_len(end.length as u64).and_then(|()| journal.file.seek(SeekFrom::End(0)));
         ended.map_err(cannot)?;
         if let Some(line) = &earlier.last {
             journal.keep();
@@ -150,7 +201,7 @@ impl Journal {
         if file.try_lock().is_err() {
             return Err(Error::Busy { path: folder.into() });
         }
-        Ok(Journal { folder: folder.into(), file, held: None, works: false })
+        Ok(Journal { folder: folder.into(), file, digest: line::SEED, held: None, works: false })
     }
 
     /// Writes the first line.
@@ -162,17 +213,20 @@ impl Journal {
         self.append(&line).map_err(|e| Error::write(&self.folder, e))
     }
 
-    /// Adds a checkpoint whose frames are safe.
-    pub fn add(&mut self, point: &Checkpoint) -> reseed_media::Result<()> {
+    /// Adds a checkpoint whose frames are safe, in an output with this digest.
+    pub fn add(&mut self, point: &Checkpoint, output: u64) -> reseed_media::Result<()> {
         let folder = self.folder.clone();
         let cannot_write = |cause| reseed_media::Error::Write { path: folder.clone(), cause };
         let path = folder.join(format!("{HELD}{}", point.batches));
         let held: Vec<usize> = point.held.iter().map(Vec::len).collect();
-        if !held.is_empty() {
-            write_frames(&path, &point.held).map_err(cannot_write)?;
-        }
+        let digest = match held.is_empty() {
+            true => None,
+            false => Some(write_frames(&path, &point.held).map_err(cannot_write)?),
+        };
         let Checkpoint { batches, frames, lead_in, shot, .. } = point;
         let line = json!({"batches": batches, "frames": frames, "lead_in": lead_in, "held": held,
+                          "held_digest": digest.map(|digest| format!("{digest:016x}")),
+                          "output_digest": format!("{output:016x}"),
                           "shot_batch": shot.batch, "shot_frame": shot.frame});
         self.append(&line).map_err(cannot_write)?;
         // The frames of the line before are no longer needed; where they cannot be removed, they do no harm.
@@ -182,23 +236,66 @@ impl Journal {
         Ok(())
     }
 
-    fn append(&mut self, line: &Value) -> io::Result<()> {
-        // In one write, so that a full disk cuts off this line alone.
-        self.file.write_all(format!("{line}\n").as_bytes()).and_then(|()| self.file.sync_data())
+    /// All frames are safe, and the output is about to get its name.
+    pub fn complete(&mut self, frames: usize) -> reseed_media::Result<()> {
+        let line = json!({"complete": frames});
+        self.append(&line).map_err(|cause| reseed_media::Error::Write { path: self.folder.clone(), cause })
     }
 
-    /// The output is complete or is started again: the journal is removed when dropped.
+    fn append(&mut self, content: &Value) -> io::Result<()> {
+        let (line, digest) = line::sealed(content, self.digest);
+        // In one write, so that a full disk cuts off this line alone.
+        self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data())?;
+        self.digest = digest;
+        Ok(())
+    }
+
+    /// The output is complete: the journal is removed when dropped.
     pub fn forget(&mut self) {
         self.works = false;
     }
+
+    /// The output is started again: from now on nothing of it counts, and the journal is removed when dropped.
+    pub fn start_again(&mut self) -> Result<()> {
+        self.forget();
+        self.file.set_len(0).map_err(|e| Error::write(&self.folder, e))
+    }
 }
 
-fn write_frames(path: &Path, held: &[Vec<Vec<f32>>]) -> io::Result<()> {
-    let mut file = io::BufWriter::new(File::create(path)?);
-    for value in held.iter().flatten().flatten() {
-        file.write_all(&value.to_le_bytes())?;
+/// Writes frames that later batches may still change, and returns the digest of the file.
+fn write_frames(path: &Path, held: &[Vec<Vec<f32>>]) -> io::Result<u64> {
+    let (mut file, mut digest) = (File::create(path)?, Digest::new(0));
+    for frame in held.iter().flatten() {
+        for values in frame.chunks(RUN) {
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            digest.update(&bytes);
+            file.write_all(&bytes)?;
+        }
     }
-    file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_data()
+    file.sync_data()?;
+    Ok(digest.value())
+}
+
+/// Reads `counts` frames of each batch, and the digest of the file.
+fn read_frames(path: &Path, counts: &[usize], values: usize) -> io::Result<(Vec<Vec<Vec<f32>>>, u64)> {
+    let (mut file, mut digest) = (File::open(path)?, Digest::new(0));
+    let frames: usize = counts.iter().sum();
+    if file.metadata()?.len() != (4 * values * frames) as u64 {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut read = || -> io::Result<Vec<f32>> {
+        let (mut frame, mut bytes) = (Vec::with_capacity(values), vec![0; 4 * RUN]);
+        while frame.len() < values {
+            let bytes = &mut bytes[..4 * RUN.min(values - frame.len())];
+            file.read_exact(bytes)?;
+            digest.update(bytes);
+            let (bytes, _) = bytes.as_chunks::<4>();
+            frame.extend(bytes.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+        }
+        Ok(frame)
+    };
+    let held = counts.iter().map(|count| (0..*count).map(|_| read()).collect()).collect::<io::Result<_>>()?;
+    Ok((held, digest.value()))
 }
 
 /// A journal without a finished batch is not kept.
@@ -212,14 +309,20 @@ impl Drop for Journal {
 
 /// Removes the journal of an output unless it has a finished batch. For a process that ends without dropping it.
 pub fn discard_unused(folder: &Path) {
-    let unused = fs::read(folder.join(NAME)).is_ok_and(|text| !EarlierRun::parse(&text).0.has_work());
-    if unused {
+    let earlier = fs::read(folder.join(NAME)).map(|text| EarlierRun::parse(&text).0);
+    if earlier.is_ok_and(|earlier| !earlier.has_work() && !earlier.is_damaged()) {
         discard(folder);
     }
 }
 
 /// Removes a journal and its files, and the folder unless something else is in it.
 pub fn discard(folder: &Path) {
+    discard_frames(folder);
+    discard_work(folder);
+}
+
+/// Removes stored batches and frames that later batches may still change.
+fn discard_frames(folder: &Path) {
     store::discard(folder);
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().to_str().is_some_and(|name| name.starts_with(HELD)) {
@@ -227,5 +330,4 @@ pub fn discard(folder: &Path) {
             let _ = fs::remove_file(entry.path());
         }
     }
-    discard_work(folder);
 }

@@ -35,7 +35,8 @@ const COLORS: [(&str, Color); 6] = [
     ("adain", Color::Adain),
     ("none", Color::None),
 ];
-const OVERLAPS: [(&str, Overlap); 2] = [("smooth", Overlap::Smooth), ("reference", Overlap::Reference)];
+const OVERLAPS: [(&str, Overlap); 3] =
+    [("auto", Overlap::Auto), ("smooth", Overlap::Smooth), ("reference", Overlap::Reference)];
 const RANGES: [(&str, AlphaRange); 2] = [("fixed", AlphaRange::Fixed), ("inferred", AlphaRange::Inferred)];
 
 /// Names and values.
@@ -55,6 +56,7 @@ impl JobRecord {
         let Batching { size, overlap, uniform } = settings.batching;
         self.set("target", target_text(settings.target));
         self.set("longest side", chosen(settings.longest));
+        self.set("even sides", settings.even_sides);
         self.set("batch size", size);
         self.set("overlap", overlap);
         self.set("uniform batch size", uniform);
@@ -109,6 +111,7 @@ impl JobRecord {
         Some(Settings {
             target: target(self.0.get("target")?)?,
             longest: self.optional("longest side")?,
+            even_sides: self.get("even sides")?,
             batching: Batching {
                 size: self.get("batch size")?,
                 overlap: self.get("overlap")?,
@@ -279,6 +282,7 @@ mod tests {
         let settings = Settings {
             target: Target::Scale(1.3),
             longest: Some(4000),
+            even_sides: true,
             batching: Batching { size: 9, overlap: 2, uniform: true },
             overlap: Overlap::Reference,
             detect_shots: false,

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use reseed_media::{Digest, digest};
+
 use crate::batch_store::{BatchStore, Turn};
 
 /// `made-12` holds the frames of batch 12 and their digest; the others hold latents.
@@ -17,8 +19,9 @@ const RESTORED: &str = "restored-";
 const GROWING: &str = "made-growing";
 /// Storing may take this fraction of the computing time; batches that are computed faster are not stored.
 const SHARE: u32 = 20;
-/// The digest of nothing.
-const SEED: u64 = 1;
+
+/// The kind of stored frames, beside the turns of latents.
+const MADE: u64 = 2;
 
 /// Stores batches in a folder.
 pub struct DiskBatchStore {
@@ -28,7 +31,7 @@ pub struct DiskBatchStore {
 
 struct State {
     growing: Option<File>,
-    digest: u64,
+    digest: Digest,
     /// When the last batch was complete, and how long storing one takes.
     since: Instant,
     cost: Duration,
@@ -43,7 +46,7 @@ impl DiskBatchStore {
         let (growing, since, cost) = (None, Instant::now(), Duration::ZERO);
         DiskBatchStore {
             folder,
-            state: Mutex::new(State { growing, digest: SEED, since, cost, keeps: false, begun: false }),
+            state: Mutex::new(State { growing, digest: Digest::new(0), since, cost, keeps: false, begun: false }),
         }
     }
 
@@ -72,10 +75,10 @@ impl DiskBatchStore {
             None => File::create(self.folder.join(GROWING))?,
         };
         let bytes = bytes(frames);
-        state.digest = digest(state.digest, &bytes);
+        state.digest.update(&bytes);
         file.write_all(&bytes)?;
         if last {
-            file.write_all(&state.digest.to_le_bytes())?;
+            file.write_all(&state.digest.value().to_le_bytes())?;
             return fs::rename(self.folder.join(GROWING), self.path(batch));
         }
         state.growing = Some(file);
@@ -89,7 +92,7 @@ impl BatchStore for DiskBatchStore {
         let start = Instant::now();
         if !std::mem::replace(&mut state.begun, true) {
             state.keeps = state.cost * SHARE <= start - state.since;
-            state.digest = SEED;
+            state.digest = Digest::new(seed(MADE, batch));
             // A batch that was too expensive to store is tried again later.
             state.cost = if state.keeps { Duration::ZERO } else { state.cost / 2 };
         }
@@ -104,18 +107,18 @@ impl BatchStore for DiskBatchStore {
     }
 
     fn get(&self, batch: usize) -> Option<Vec<f32>> {
-        read(&self.path(batch))
+        read(&self.path(batch), seed(MADE, batch))
     }
 
     fn put_latent(&self, turn: Turn, batch: usize, latent: &[f32]) {
         let mut bytes = bytes(latent);
-        bytes.extend(digest(SEED, &bytes).to_le_bytes());
+        bytes.extend(digest(seed(turn as u64, batch), &bytes).to_le_bytes());
         // A torn file is found out when it is read; a latent that cannot be stored is computed again.
         let _ = fs::write(self.latent_path(turn, batch), bytes);
     }
 
     fn get_latent(&self, turn: Turn, batch: usize) -> Option<Vec<f32>> {
-        read(&self.latent_path(turn, batch))
+        read(&self.latent_path(turn, batch), seed(turn as u64, batch))
     }
 }
 
@@ -124,26 +127,22 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 }
 
 /// The values of a complete file.
-fn read(path: &Path) -> Option<Vec<f32>> {
+fn read(path: &Path, seed: u64) -> Option<Vec<f32>> {
     let bytes = fs::read(path).ok()?;
     let (values, expected) = bytes.split_last_chunk::<8>()?;
-    let whole = digest(SEED, values) == u64::from_le_bytes(*expected);
+    let whole = digest(seed, values) == u64::from_le_bytes(*expected);
     let (values, _) = values.as_chunks::<4>();
     whole.then(|| values.iter().map(|value| f32::from_le_bytes(*value)).collect())
+}
+
+/// The seed of a file's digest, so that a file in the place of another is not taken for it.
+fn seed(kind: u64, batch: usize) -> u64 {
+    kind << 62 | batch as u64
 }
 
 /// The kind of a file and its batch, by its name.
 fn parts(name: &str) -> Option<(&'static str, &str)> {
     [NAME, ENCODED, RESTORED].into_iter().find_map(|kind| Some((kind, name.strip_prefix(kind)?)))
-}
-
-/// A digest of values after a digest.
-fn digest(before: u64, bytes: &[u8]) -> u64 {
-    let (values, _) = bytes.as_chunks::<4>();
-    let mix = |sum: u64, value: &[u8; 4]| {
-        (sum ^ u64::from(u32::from_le_bytes(*value))).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
-    };
-    values.iter().fold(before, mix)
 }
 
 /// Removes all stored batches of a folder.
@@ -175,6 +174,8 @@ mod tests {
         assert_eq!((made.get(2), made.get(4)), (None, None));
 
         let mut bytes = fs::read(made.path(3)).unwrap();
+        fs::write(made.path(4), &bytes).unwrap();
+        assert_eq!(made.get(4), None, "the frames of another batch");
         bytes[1] ^= 1;
         fs::write(made.path(4), &bytes).unwrap();
         assert_eq!(made.get(4), None);

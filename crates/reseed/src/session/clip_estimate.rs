@@ -82,6 +82,6 @@ fn check_host_memory(coder: &dyn Coder, plane: Hw, frames: usize) -> Result<()> 
     let result = coder.frames_out(frames, true) * coder.plane_out(plane).count() * coder.channels_out();
     // Tiles are cut from the values and blended into a second result.
     let most = 2 * (values + result) * size_of::<f32>();
-    let reserved = Vec::<u8>::new().try_reserve_exact(most);
-    reserved.map_err(|_| Error::SliceTooLarge { bytes: (values + result) * size_of::<f32>() })
+    let reserved = reseed_ops::pages(most);
+    reserved.map(drop).ok_or(Error::SliceTooLarge { bytes: (values + result) * size_of::<f32>() })
 }

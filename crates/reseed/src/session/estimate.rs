@@ -1,7 +1,7 @@
 //! What a job would need.
 
 use reseed_media::video::Options;
-use reseed_media::{Disk, Info, disk};
+use reseed_media::{Disk, Info, Size, disk};
 use reseed_ops::Cost;
 
 use super::{IDENTITY, Session};
@@ -20,6 +20,10 @@ const WAITING: usize = 2;
 /// What a job would need, from the plan that it would run.
 #[derive(Clone, Debug)]
 pub struct Estimate {
+    /// Size of the input.
+    pub input_size: Size,
+    /// Size of the output.
+    pub output_size: Size,
     /// Frames of the input.
     pub frames: usize,
     /// Batches, without the cuts of shots.
@@ -90,6 +94,8 @@ impl Session {
         // All batches, as if each were full.
         let Cost { flops, .. } = plan.cost();
         Ok(Estimate {
+            input_size: geometry.input,
+            output_size: geometry.output,
             frames,
             batches,
             seconds: batches as f64 * plan.batch_seconds(),

@@ -1,0 +1,65 @@
+//! Ends the program with one line where the system has no host memory left. The standard library would abort.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::{Cursor, Write};
+use std::process::exit;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::park;
+
+use crate::shutdown;
+
+/// The exit code of an error of memory.
+const CODE: i32 = 5;
+
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// The system's allocator, which never returns null.
+pub struct Allocator;
+
+// SAFETY: all calls go to the system's allocator.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        found(unsafe { System.alloc(layout) }, layout.size())
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        found(unsafe { System.alloc_zeroed(layout) }, layout.size())
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        found(unsafe { System.realloc(block, layout, size) }, size)
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+fn found(block: *mut u8, bytes: usize) -> *mut u8 {
+    if block.is_null() { out_of_memory(bytes) } else { block }
+}
+
+/// Prints without allocating, and ends the process. Finished work is safe on disk at any time.
+fn out_of_memory(bytes: usize) -> ! {
+    if ENDING.swap(true, Ordering::SeqCst) {
+        loop {
+            park();
+        }
+    }
+    let mut line = Cursor::new([0; 256]);
+    let mebibytes = bytes.div_ceil(1 << 20);
+    // A line that is too long is cut off, and a closed standard error is no reason not to end.
+    let _ =
+        write!(line, "reseed: out of host memory: {mebibytes} MiB more needed; use smaller frames or shorter batches");
+    let _ = match shutdown::kept() {
+        0 => writeln!(line),
+        frames => writeln!(line, "; {frames} finished frames are kept: --resume continues"),
+    };
+    let length = line.position() as usize;
+    let _ = std::io::stderr().write_all(&line.get_ref()[..length]);
+    exit(CODE)
+}
