@@ -3,7 +3,7 @@
 //! A run walks about a hundred calls. With `RESEED_FAULTS=every` it walks every call and every kind of fault
 //! (`just faults`).
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a panic fails the test, which prints what it did")]
 
 mod common;
 

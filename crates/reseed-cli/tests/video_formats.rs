@@ -106,4 +106,6 @@ fn encoder_options_are_tried_before_anything_is_computed() {
         assert!(outcome.stderr.contains(line), "{options}: {}", outcome.stderr);
         assert_eq!(lab.names(), ["in.mkv"], "{options}");
     }
+    // Nothing is left of the refused jobs, so that the same command with other options succeeds.
+    lab.succeed(&format!("upscale in.mkv out.mp4 {PLAIN} --crf 20 --resume"));
 }

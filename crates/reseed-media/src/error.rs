@@ -249,16 +249,6 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// The end of a video is missing.
-    #[error(
-        "{path}: its header says {seconds:.1} s, but its end is missing; copy it again, or set an earlier end time"
-    )]
-    Incomplete {
-        /// The file.
-        path: PathBuf,
-        /// The duration in the header, in seconds.
-        seconds: f64,
-    },
     /// ffmpeg failed while decoding.
     #[error("{path}: ffmpeg failed while reading it: {reason}; check that the file plays to its end")]
     DecoderFailed {
@@ -272,7 +262,7 @@ pub enum Error {
     EncoderFailed {
         /// The output.
         path: PathBuf,
-        /// The last message of ffmpeg.
+        /// The first message of ffmpeg, or what is wrong with the file.
         reason: String,
     },
     /// ffmpeg has no encoder for the codec.

@@ -8,16 +8,22 @@
 
 mod closing;
 mod color;
+mod cut;
+mod decode_log;
+mod decoder;
 mod direct_file;
 mod encoder;
+mod fields;
 mod gif;
 mod marks;
 mod messages;
 mod mux;
+mod opus;
 mod output_format;
 mod probe;
 mod process;
 mod reader;
+mod report;
 mod seek;
 mod settings;
 mod spool;
@@ -50,6 +56,6 @@ pub(crate) fn kill_children() {
 /// Opens a video of any format that ffmpeg reads.
 pub(crate) fn open(path: &Path, clip: Clip) -> Result<Box<dyn Source>> {
     let tools = tools::Tools::find()?;
-    let info = probe::probe(&tools, path, clip)?;
-    Ok(Box::new(reader::Reader::new(tools, info)?))
+    let (info, problems) = probe::probe(&tools, path, clip)?;
+    Ok(Box::new(reader::Reader::new(tools, info, problems)?))
 }

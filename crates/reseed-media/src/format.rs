@@ -1,6 +1,6 @@
 //! How a video stores colour in planes: chroma subsampling, code range, matrix, and the pixel format of a Y4M stream.
 
-use crate::frame::Depth;
+use crate::frame::{Depth, Size};
 
 /// The chroma subsampling of a stream and the positions of its chroma samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,10 +40,11 @@ pub(crate) enum Matrix {
 }
 
 impl Matrix {
-    /// The matrix of a video without a tag. Players choose by height: BT.601 for standard definition, BT.709 for high
-    /// definition. Input and output each use their own height, so that a player shows the same colours for both.
-    pub fn for_height(h: usize) -> Matrix {
-        if h < 720 { Matrix::Bt601 } else { Matrix::Bt709 }
+    /// The matrix of a video without a tag. Players choose by size: BT.709 from 1280 columns on or above the 576 rows
+    /// of standard definition, else BT.601. Input and output each use their own size, so that a player shows the same
+    /// colours for both.
+    pub fn for_size(size: Size) -> Matrix {
+        if size.w >= 1280 || size.h > 576 { Matrix::Bt709 } else { Matrix::Bt601 }
     }
 
     /// The name in ffmpeg.
@@ -125,5 +126,21 @@ impl Format {
     /// The frame depth that holds these samples.
     pub(crate) fn depth(&self) -> Depth {
         Depth::for_bits(self.bits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_matrix_of_untagged_video_depends_on_both_sides() {
+        let matrix = |w, h| Matrix::for_size(Size { h, w });
+        for (w, h) in [(1280, 536), (1280, 720), (1920, 800), (960, 720), (720, 1280)] {
+            assert_eq!(matrix(w, h), Matrix::Bt709, "{w}x{h}");
+        }
+        for (w, h) in [(720, 480), (720, 576), (1024, 576), (640, 360), (1279, 576)] {
+            assert_eq!(matrix(w, h), Matrix::Bt601, "{w}x{h}");
+        }
     }
 }

@@ -81,7 +81,7 @@ pub fn open_clip(path: &Path, clip: Clip) -> Result<Box<dyn Source>> {
             Err(Error::RateOfOther { path: path.to_owned() })
         }
         None if clip.rate.is_some() => Err(Error::RateOfOther { path: path.to_owned() }),
-        Some(source) if clip.start.is_none() && clip.end.is_none() => Ok(source),
+        Some(source) if clip.is_whole() => Ok(source),
         Some(source) if source.info().kind.is_still() => Err(Error::ClipOfImage { path: path.to_owned() }),
         Some(source) => Ok(Box::new(trim::Trimmed::new(source, clip)?)),
         None => open_video(path, clip),

@@ -62,6 +62,7 @@ impl Partial {
     }
 
     /// Creates the temporary file again, for another process that opens it by its name.
+    #[cfg(feature = "ffmpeg")]
     pub fn renew(&self) -> Result<()> {
         let created = create_new(&self.temporary);
         created.map(drop).map_err(|cause| Error::Write { path: self.target.clone(), cause })
@@ -110,6 +111,8 @@ impl Partial {
     /// Creates the folder `name.partial` for the frames that a file `name` is joined from.
     pub fn frames(target: &Path) -> Result<Partial> {
         let temporary = temporary(target, "")?;
+        // A run that was killed before its first frame leaves an empty folder; this call removes no other.
+        let _ = fs::remove_dir(&temporary);
         match fs::create_dir(&temporary) {
             Ok(()) => Ok(Partial::new(temporary, target, true)),
             Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {
@@ -211,5 +214,30 @@ fn temporary(target: &Path, prefix: &str) -> Result<PathBuf> {
             temporary.push(".partial");
             Ok(target.with_file_name(temporary))
         }
+    }
+}
+
+#[cfg(all(test, unix, feature = "ffmpeg"))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_link_under_the_temporary_name_is_replaced_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, other) = (folder.path().join("out.y4m"), folder.path().join("other"));
+        let link = folder.path().join(".out.y4m.partial");
+        fs::write(&other, "precious").unwrap();
+        symlink(&other, &link).unwrap();
+        assert!(Partial::reopen_file(&target).is_err());
+        let (file, partial) = Partial::file(&target).unwrap();
+        drop(file);
+        fs::remove_file(&link).unwrap();
+        symlink(&other, &link).unwrap();
+        partial.renew().unwrap();
+        partial.commit().unwrap();
+        assert_eq!(fs::read(&other).unwrap(), b"precious");
+        assert!(fs::symlink_metadata(&target).unwrap().is_file());
     }
 }

@@ -4,6 +4,7 @@ mod codec;
 mod container;
 #[cfg(feature = "ffmpeg")]
 mod description;
+mod fields;
 #[cfg(not(feature = "ffmpeg"))]
 mod no_ffmpeg;
 #[cfg(feature = "ffmpeg")]
@@ -23,6 +24,7 @@ pub use codec::Codec;
 pub use container::Container;
 #[cfg(feature = "ffmpeg")]
 pub use description::Video;
+pub use fields::Deinterlace;
 #[cfg(not(feature = "ffmpeg"))]
 pub use no_ffmpeg::Video;
 pub use work::{JOB_FILE, discard_work, work_folder};
@@ -34,22 +36,32 @@ pub(crate) use work::SEGMENT_FRAMES;
 #[cfg(feature = "ffmpeg")]
 pub(crate) use self::{
     codec::CodecKind,
-    description::{Hdr, Tags},
+    description::{Chapter, Hdr, Tags},
+    fields::{FieldAction, Parity},
     pipe::Pipe,
     timeline::{Clock, Mark, Timeline},
-    tracks::{Track, TrackKind, plan as plan_tracks},
+    tracks::{KeptTrack, Track, TrackKind, plan as plan_tracks},
     work::{GROWING_SPOOL, MARKS_FILE, SEGMENT_LIST, is_work_file, parse_spool_name, spool_name},
 };
 
-/// A part of a video: the frames at or after `start` and before `end`.
+/// A part of a video: the frames at or after `start` and before `end`. `deinterlace` says how fields become frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Clip {
     /// The start time; the beginning of the video by default.
     pub start: Option<Duration>,
     /// The end time; the end of the video by default.
     pub end: Option<Duration>,
+    /// How interlaced video is read.
+    pub deinterlace: Deinterlace,
     /// The rate of a folder of images; 25 frames per second by default.
     pub rate: Option<Rate>,
+}
+
+impl Clip {
+    /// Whether the clip has neither a start nor an end.
+    pub fn is_whole(&self) -> bool {
+        self.start.is_none() && self.end.is_none()
+    }
 }
 
 /// How a video is written.

@@ -32,7 +32,7 @@ pub(crate) fn frame_bytes(format: &Format, size: Size) -> usize {
 
 /// The converter for frames of a stream. Y4M has no matrix tag, so the height selects the matrix.
 fn converter(format: &Format, size: Size) -> Yuv {
-    Yuv::new(size, format.chroma, format.bits, format.range(), Matrix::for_height(size.h))
+    Yuv::new(size, format.chroma, format.bits, format.range(), Matrix::for_size(size))
 }
 
 /// The embedded sample clip.

@@ -112,6 +112,8 @@ fn an_interrupted_animation_resumes() {
     write_gif(&gif, true);
     let (input, frames) = read_all(&gif);
     write_all(&whole, &input, &frames);
+    // A run that was killed before its first frame left this.
+    fs::create_dir(folder.path().join("out.webp.partial")).unwrap();
     let mut sink = create(&path, &input).unwrap();
     frames[..3].iter().for_each(|frame| sink.write(frame).unwrap());
     assert_eq!(sink.sync().unwrap(), 3);

@@ -1,7 +1,7 @@
 //! Fuzzing of every parser: one entry function per format, seeds, and mutations that need no fuzzer.
 //!
-//! `fuzz/` runs the entry functions under libFuzzer. The test `mutations` of this crate runs them on a fixed sequence of
-//! mutations of the inputs in `fuzz/corpus`. An entry function accepts any bytes: an error value is a good answer, a
+//! `fuzz/` runs the entry functions under libFuzzer. The test `mutations` of this crate runs them on a fixed sequence
+//! of mutations of the inputs in `fuzz/corpus`. An entry function accepts any bytes: an error value is a good answer; a
 //! panic, a large allocation and a long run are not.
 
 mod mutate;

@@ -2,7 +2,7 @@
 //!
 //! `RESEED_MUTATIONS` multiplies the number of inputs and `RESEED_SEED` gives other ones (`just mutations`). The same
 //! entry functions run under libFuzzer with `just fuzz`.
-#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a panic fails the test, which prints what it found")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

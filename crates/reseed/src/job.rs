@@ -166,6 +166,10 @@ impl Job {
 
     fn run_once(self, session: &Session, dtype: Option<Precision>, observer: &mut dyn Observer) -> Result<Report> {
         let Job { spec, mut source, mut work } = self;
+        if let Kind::Video(video) = &source.info().kind {
+            let fields = video.field_note().map(|note| Warning::Fields(note.to_owned()));
+            fields.into_iter().for_each(|warning| observer.event(&Event::Warning(warning)));
+        }
         let losses = reseed_media::losses(source.info(), &spec.output, &spec.video).into_iter().map(Warning::Loss);
         losses.for_each(|warning| observer.event(&Event::Warning(warning)));
         let done = session.execute(dtype, &mut *source, &spec.settings, &mut work, observer);
@@ -225,6 +229,9 @@ impl Work {
             return Err(Error::PipeNotResumable);
         }
         let mut record = JobRecord::new(&spec.settings, &spec.clip, &spec.video);
+        if let Kind::Video(video) = kind {
+            record.set("fields", video.field_note().unwrap_or("progressive"));
+        }
         let noise_file = match &spec.settings.noise {
             NoiseSource::File(path) => Some(std::path::absolute(path).unwrap_or(path.clone())),
             NoiseSource::Seed(_) => None,

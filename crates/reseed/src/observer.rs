@@ -88,6 +88,9 @@ pub enum Warning {
     /// A part of the input that the output cannot hold.
     #[error("{0}")]
     Loss(String),
+    /// How interlaced video is read.
+    #[error("{0}")]
+    Fields(String),
     /// The input is damaged and is restored as far as it goes.
     #[error("{problem}")]
     DamagedInput {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use reseed::media::Rate;
-use reseed::media::video::{Clip, Codec, Options};
+use reseed::media::video::{Clip, Codec, Deinterlace, Options};
 
 use crate::failure::{Failure, Result};
 
@@ -18,6 +18,13 @@ pub struct VideoArgs {
     /// End of the part to process: seconds, or h:m:s.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub end: Option<Duration>,
+    /// How interlaced video becomes frames: auto, off, bob (a frame per
+    /// field) or single (a frame per two fields)
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = deinterlace, verbatim_doc_comment)]
+    pub deinterlace: Deinterlace,
+    /// Restore the frames of a film from video with 3:2 pulldown.
+    #[arg(long, conflicts_with = "deinterlace")]
+    pub ivtc: bool,
     /// Rate of a folder of images, such as 24 or 30000/1001 [default: 25]
     #[arg(long, value_name = "RATE")]
     pub fps: Option<Rate>,
@@ -58,7 +65,10 @@ impl VideoArgs {
             (start, Some(end)) if start.unwrap_or_default() >= end => {
                 Err(Failure::Usage("--end must be later than --start".into()))
             }
-            (start, end) => Ok(Clip { start, end, rate: self.fps }),
+            (start, end) => {
+                let deinterlace = if self.ivtc { Deinterlace::InverseTelecine } else { self.deinterlace };
+                Ok(Clip { start, end, deinterlace, rate: self.fps })
+            }
         }
     }
 
@@ -133,6 +143,12 @@ impl PublicArgs {
         ];
         all.into_iter().filter_map(|(name, given)| given.then_some(name)).collect()
     }
+}
+
+/// auto, off, bob or single; inverse telecine has an option of its own.
+fn deinterlace(text: &str) -> std::result::Result<Deinterlace, String> {
+    let known = ["auto", "off", "bob", "single"].contains(&text);
+    text.parse().ok().filter(|_| known).ok_or_else(|| format!("`{text}` is not auto, off, bob or single"))
 }
 
 /// 90, 1:30 or 0:01:30.5.

@@ -74,7 +74,7 @@ impl TinyJob {
     }
 
     /// The library that injects faults, built beside the job; prints why there is none.
-    #[allow(clippy::print_stderr, reason = "a skipped test reports why")]
+    #[allow(clippy::print_stderr, reason = "a test that is skipped prints why")]
     pub fn shim(&self) -> Option<Shim> {
         match Shim::build(&self.lab.path("")) {
             Ok(shim) => Some(shim),

@@ -34,7 +34,7 @@ impl SourceFormat {
                 };
                 let location = location.map(str::to_owned);
                 let (space, primaries, transfer) = (None, None, None);
-                let matrix = Matrix::for_height(info.size.h);
+                let matrix = Matrix::for_size(info.size);
                 let tags = Tags { range: format.range(), matrix, space, primaries, transfer, location };
                 let aspect = format.aspect.as_deref().and_then(ratio);
                 SourceFormat { pixels, tags: Some(tags), hdr: Hdr::default(), aspect, clock: regular }
@@ -71,7 +71,7 @@ impl OutputColor {
         let tagged = source.tags.as_ref().filter(|_| source.pixels.family != Family::Gbr);
         let known = tagged.and_then(|tags| Some((tags.matrix, tags.space.clone()?)));
         let (matrix, space) = known.unwrap_or_else(|| {
-            let matrix = Matrix::for_height(size.h);
+            let matrix = Matrix::for_size(size);
             (matrix, matrix.tag().to_owned())
         });
         let range = tagged.filter(|_| codec.keeps_range()).map_or(Range::Limited, |tags| tags.range);

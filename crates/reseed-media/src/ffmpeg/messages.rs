@@ -121,7 +121,7 @@ pub(super) fn each_line(from: impl Read, mut each: impl FnMut(&str, u64)) {
 }
 
 /// Removes the component from a message such as `[mov,mp4 @ 0x55d0] moov atom not found`.
-fn strip_origin(line: &str) -> &str {
+pub(super) fn strip_origin(line: &str) -> &str {
     match line.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
         Some((origin, message)) if origin.contains(" @ ") => message,
         _ => line,

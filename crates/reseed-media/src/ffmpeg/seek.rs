@@ -4,7 +4,7 @@
 //! frames before the keyframe. So the decoder starts well before the target, and the seek succeeds only if many
 //! consecutive frames before the target equal those of the earlier run.
 
-use crate::video::{Mark, Video};
+use crate::video::{FieldAction, Mark, Video};
 
 /// The least distance in frames from the start of decoding to the target.
 const PREROLL: usize = 96;
@@ -37,7 +37,9 @@ pub(super) enum SeekState {
 impl<'a> SeekCheck<'a> {
     /// A check for a seek to frame `frames`; `None` if seeking saves little or timestamps do not identify frames.
     pub fn new(frames: usize, earlier: &'a [Mark], video: &Video) -> Option<SeekCheck<'a>> {
-        let earlier = earlier.get(..frames).filter(|_| frames > 2 * PREROLL && video.clip.start.is_none())?;
+        // Inverse telecine counts cycles of frames from the beginning.
+        let whole = video.clip.start.is_none() && video.fields != FieldAction::InverseTelecine;
+        let earlier = earlier.get(..frames).filter(|_| frames > 2 * PREROLL && whole)?;
         let increases = |pair: &[Mark]| pair[0].timestamp.zip(pair[1].timestamp).is_some_and(|(a, b)| a < b);
         earlier.windows(2).all(increases).then_some(())?;
         let time = video.timeline.seconds(earlier[frames - PREROLL].timestamp?);

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::fields::FieldAction;
 use super::pipe::Pipe;
 use super::timeline::Timeline;
 use super::tracks::{self, Track};
@@ -16,7 +17,14 @@ pub struct Video {
     pub(crate) path: PathBuf,
     /// The index of the video stream in the file.
     pub(crate) index: usize,
+    /// The name of the container in ffmpeg.
+    pub(crate) format: String,
     pub(crate) clip: Clip,
+    /// What is done with the fields of interlaced video.
+    pub(crate) fields: FieldAction,
+    pub(crate) field_note: Option<String>,
+    /// The time base of the stream, before any filter.
+    pub(crate) time_base: Rate,
     pub(crate) pipe: Pipe,
     pub(crate) layout: Layout,
     pub(crate) tags: Tags,
@@ -24,6 +32,7 @@ pub struct Video {
     /// Width of a pixel divided by its height.
     pub(crate) aspect: Option<Rate>,
     pub(crate) tracks: Vec<Track>,
+    pub(crate) chapters: Vec<Chapter>,
     /// The title and the language of the stream, if it has them.
     pub(crate) names: Vec<(String, String)>,
     pub(crate) timeline: Timeline,
@@ -48,6 +57,11 @@ impl Video {
         losses
     }
 
+    /// A line that says how interlaced video becomes frames; `None` for video that is not interlaced.
+    pub fn field_note(&self) -> Option<&str> {
+        self.field_note.as_deref()
+    }
+
     /// The planar pixel format that ffmpeg delivers.
     pub(crate) fn pixels(&self) -> Pixels {
         self.pipe.pixels
@@ -62,6 +76,15 @@ impl Video {
         format.aspect = self.aspect.map(|aspect| aspect.to_string());
         format
     }
+}
+
+/// A chapter. Times are microseconds since the start of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Chapter {
+    pub start: i64,
+    pub end: i64,
+    /// The title and other names.
+    pub tags: Vec<(String, String)>,
 }
 
 /// Colour tags, with the names that ffmpeg uses.

@@ -15,6 +15,11 @@ impl Video {
         match *self {}
     }
 
+    /// A line that says how interlaced video becomes frames.
+    pub fn field_note(&self) -> Option<&str> {
+        match *self {}
+    }
+
     pub(crate) fn pixels(&self) -> Pixels {
         match *self {}
     }

@@ -1,6 +1,7 @@
 //! Presentation times of frames, as integers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::frame::Rate;
 
@@ -21,7 +22,7 @@ pub(crate) struct Clock {
 impl Clock {
     /// The clock for frames at `rate` whose times are multiples of `1 / ticks` seconds.
     pub fn new(rate: Rate, ticks: u64) -> Clock {
-        let (num, den) = (u64::from(rate.num), u64::from(rate.den));
+        let (num, den) = (u64::from(rate.num.max(1)), u64::from(rate.den.max(1)));
         let common = num / greatest_common_divisor(num, den);
         let least = common / greatest_common_divisor(common, ticks) * ticks;
         let (per_second, frame) = match least {
@@ -49,10 +50,14 @@ fn greatest_common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// `value * num / den`, rounded to nearest.
+/// The latest time in seconds that counts as a time; a damaged file may hold any timestamp.
+const MAX_SECONDS: i128 = 1_000_000_000;
+
+/// `value * num / den`, rounded to nearest and limited to the range of the type.
 fn rescale(value: i64, num: i64, den: i64) -> i64 {
-    let (value, num, den) = (i128::from(value), i128::from(num), i128::from(den));
-    (2 * value * num + den).div_euclid(2 * den) as i64
+    let (value, num, den) = (i128::from(value), i128::from(num), i128::from(den.max(1)));
+    let doubled = value.saturating_mul(num).saturating_mul(2).saturating_add(den);
+    doubled.div_euclid(2 * den).clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
 /// The presentation time of each frame read so far, in ticks of a clock. The source appends to it, the sink reads it.
@@ -94,7 +99,8 @@ impl Eq for Timeline {}
 impl Timeline {
     /// An empty timeline for frames at about `rate` with timestamps in units of `base` seconds.
     pub fn new(rate: Rate, base: Rate) -> Timeline {
-        Timeline { clock: Clock::new(rate, (base.den / base.num.max(1)).into()), base, frames: Arc::default() }
+        let base = Rate { num: base.num.max(1), den: base.den.max(1) };
+        Timeline { clock: Clock::new(rate, (base.den / base.num).into()), base, frames: Arc::default() }
     }
 
     pub fn clock(&self) -> Clock {
@@ -105,16 +111,28 @@ impl Timeline {
     pub fn push(&self, mark: Mark) {
         let mut frames = self.lock();
         let Frames { times, marks, .. } = &mut *frames;
-        let (timestamp, frame) = (mark.timestamp, i64::from(self.clock.frame));
+        let timestamp = mark.timestamp.filter(|timestamp| self.is_plausible(*timestamp));
         let (first, last, index) = (times.first().copied(), times.last().copied(), times.len() as i64);
         let time = match (timestamp, first, last) {
-            (Some(timestamp), Some(first), Some(last)) => self.snap(timestamp, first + index * frame).max(last + 1),
+            (Some(timestamp), Some(first), Some(last)) => {
+                self.snap(timestamp, self.after(first, index)).max(last.saturating_add(1))
+            }
             (Some(timestamp), ..) => self.ticks(timestamp),
-            (None, _, Some(last)) => last + frame,
+            (None, _, Some(last)) => self.after(last, 1),
             (None, ..) => 0,
         };
         times.push(time);
         marks.push(mark);
+    }
+
+    /// The time of `frames` frames after `time` at the clock's rate.
+    fn after(&self, time: i64, frames: i64) -> i64 {
+        time.saturating_add(frames.saturating_mul(self.clock.frame.into()))
+    }
+
+    fn is_plausible(&self, timestamp: i64) -> bool {
+        let scaled = i128::from(timestamp).saturating_mul(self.base.num.into());
+        scaled.abs() <= MAX_SECONDS * i128::from(self.base.den)
     }
 
     /// The marks of frame `from` and all later frames.
@@ -130,6 +148,17 @@ impl Timeline {
     /// Sets the marks of an earlier run.
     pub fn set_earlier_marks(&self, marks: Vec<Mark>) {
         self.lock().earlier = Arc::new(marks);
+    }
+
+    /// Whether a frame has a timestamp at or after an end.
+    pub fn is_beyond(&self, mark: Mark, end: Option<Duration>) -> bool {
+        mark.timestamp.zip(end).is_some_and(|(timestamp, end)| self.is_at_or_after(timestamp, end))
+    }
+
+    fn is_at_or_after(&self, timestamp: i64, time: Duration) -> bool {
+        let micros = i128::try_from(time.as_micros()).unwrap_or(i128::MAX);
+        let scaled = i128::from(timestamp).saturating_mul(self.base.num.into()).saturating_mul(1_000_000);
+        scaled >= micros.saturating_mul(self.base.den.into())
     }
 
     /// Converts a timestamp to seconds.
@@ -152,13 +181,14 @@ impl Timeline {
     /// The time of frame `index`. Before the first and after the last known frame, times continue at the clock's rate.
     pub fn time(&self, index: i64) -> i64 {
         let frames = self.lock();
-        let (times, frame) = (&frames.times, i64::from(self.clock.frame));
+        let times = &frames.times;
         match (times.first(), times.last()) {
-            (Some(first), _) if index < 0 => first + index * frame,
+            (Some(first), _) if index < 0 => self.after(*first, index),
             (_, Some(last)) => {
-                times.get(index as usize).copied().unwrap_or_else(|| last + (index - times.len() as i64 + 1) * frame)
+                let known = times.get(index as usize).copied();
+                known.unwrap_or_else(|| self.after(*last, index.saturating_sub(times.len() as i64 - 1)))
             }
-            _ => index * frame,
+            _ => self.after(0, index),
         }
     }
 
@@ -203,6 +233,31 @@ mod tests {
         let times: Vec<i64> = (0..6).map(|i| timeline.time(i)).collect();
         assert_eq!(times, [0, 1001, 2002, 3003, 170 * 24, 5005]);
         assert_eq!((timeline.time(-2), timeline.time(7)), (-2002, 7007));
+    }
+
+    /// A damaged file may hold any timestamp. Such a frame follows the one before it.
+    #[test]
+    fn implausible_timestamps_are_ignored() {
+        let timeline = Timeline::new(Rate { num: 25, den: 1 }, Rate { num: 1, den: 1000 });
+        let stamps = [i64::MAX, 0, 40, i64::MAX - 1, i64::MIN, -i64::MAX, 200];
+        stamps.into_iter().for_each(|timestamp| timeline.push(mark(Some(timestamp))));
+        assert_eq!([0, 1, 2, 3, 4, 5, 6].map(|i| timeline.time(i)), [0, 1, 40, 80, 120, 160, 200]);
+        assert_eq!(timeline.time(i64::MAX), i64::MAX);
+        assert_eq!(timeline.time(i64::MIN), i64::MIN);
+    }
+
+    #[test]
+    fn any_clock_and_any_timestamp_are_accepted() {
+        let sides = [0, 1, 2, 1001, 90_000, u32::MAX - 1, u32::MAX];
+        let stamps = [0, 1, -1, 1 << 40, i64::MAX, i64::MIN, 1004];
+        let rates = sides.iter().flat_map(|num| sides.map(|den| Rate { num: *num, den }));
+        for (rate, base) in rates.clone().flat_map(|rate| rates.clone().map(move |base| (rate, base))) {
+            let timeline = Timeline::new(rate, base);
+            stamps.into_iter().for_each(|timestamp| timeline.push(mark(Some(timestamp))));
+            let times: Vec<i64> = (-32..20).map(|i| timeline.time(i)).collect();
+            assert!(times.is_sorted(), "{rate} in {base}: {times:?}");
+            assert!(times.iter().map(|time| timeline.clock().micros(*time)).is_sorted(), "{rate} in {base}");
+        }
     }
 
     #[test]

@@ -84,9 +84,18 @@ enum TrackAction {
 /// The tracks that the output keeps, and a line for each that it converts or drops.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct TrackPlan {
-    /// Index in the source, kind, and the encoder that converts it.
-    pub kept: Vec<(usize, TrackKind, Option<&'static str>)>,
+    pub kept: Vec<KeptTrack>,
     pub losses: Vec<String>,
+}
+
+/// A track that the output keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeptTrack {
+    /// The index in the source.
+    pub index: usize,
+    pub kind: TrackKind,
+    /// The encoder that converts it; `None` for a copy.
+    pub encoder: Option<&'static str>,
 }
 
 /// Decides which of `tracks` a container keeps.
@@ -103,9 +112,9 @@ pub(crate) fn plan(tracks: &[Track], container: Container, options: &Options) ->
         let format = container.format();
         match container.action(track) {
             _ if !wanted => {}
-            TrackAction::Copy => plan.kept.push((*index, *kind, None)),
+            TrackAction::Copy => plan.kept.push(KeptTrack { index: *index, kind: *kind, encoder: None }),
             TrackAction::Convert(encoder) => {
-                plan.kept.push((*index, *kind, Some(encoder)));
+                plan.kept.push(KeptTrack { index: *index, kind: *kind, encoder: Some(encoder) });
                 plan.losses
                     .push(format!("{word} stream {index} ({codec}) does not fit {format}: converted to {encoder}"));
             }
@@ -132,7 +141,7 @@ mod tests {
         ];
         let kept = |container| {
             let plan = plan(&tracks, container, &Options::default());
-            (plan.kept.iter().map(|(index, _, encoder)| (*index, *encoder)).collect::<Vec<_>>(), plan.losses.len())
+            (plan.kept.iter().map(|track| (track.index, track.encoder)).collect::<Vec<_>>(), plan.losses.len())
         };
         assert_eq!(kept(Container::Matroska), (vec![(1, None), (2, None), (3, None), (4, None)], 0));
         assert_eq!(kept(Container::Mp4), (vec![(1, Some("alac")), (2, Some("mov_text"))], 4));

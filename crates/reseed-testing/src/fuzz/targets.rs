@@ -43,9 +43,9 @@ const fn target(
     Target { name, run, mutation, inputs, memory: 64 << 20, seeds }
 }
 
-/// A target whose inputs are images: a file of some bytes may hold a large one.
+/// A target whose inputs are images: a small file may hold one of 32 MiB, which is converted.
 const fn image_target(name: &'static str, mutation: Mutation, inputs: usize, seeds: fn() -> Vec<Vec<u8>>) -> Target {
-    Target { memory: 1 << 30, ..target(name, image, mutation, inputs, seeds) }
+    Target { memory: 256 << 20, ..target(name, image, mutation, inputs, seeds) }
 }
 
 /// The value, or `None` after a check of the error.

@@ -79,6 +79,7 @@ impl JobRecord {
     fn set_video(&mut self, clip: &Clip, video: &Options) {
         self.set("start", chosen(clip.start.map(|time| time.as_micros())));
         self.set("end", chosen(clip.end.map(|time| time.as_micros())));
+        self.set("deinterlace", clip.deinterlace);
         self.set("rate", chosen(clip.rate));
         self.set("codec", chosen(video.codec));
         self.set("crf", chosen(video.crf));
@@ -141,7 +142,8 @@ impl JobRecord {
             attachments: self.get("attachments")?,
             ..Options::default()
         };
-        Some((Clip { start: time("start")?, end: time("end")?, rate: self.optional("rate")? }, options))
+        let (start, end, rate) = (time("start")?, time("end")?, self.optional("rate")?);
+        Some((Clip { start, end, deinterlace: self.get("deinterlace")?, rate }, options))
     }
 
     /// Adds or replaces a value.
@@ -267,6 +269,8 @@ pub fn digest(before: u64, bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use reseed_media::video::Deinterlace;
+
     use super::*;
 
     #[test]
@@ -287,7 +291,8 @@ mod tests {
             vae: VaeSettings { tiling, slice: Some(2) },
         };
         let rate = Some(reseed_media::Rate { num: 30_000, den: 1001 });
-        let clip = Clip { start: Some(Duration::from_micros(1_500_000)), rate, ..Clip::default() };
+        let (start, deinterlace) = (Some(Duration::from_micros(1_500_000)), Deinterlace::Bob);
+        let clip = Clip { start, rate, deinterlace, ..Clip::default() };
         let encoder_args = vec![("x265-params".into(), "a=b c".into())];
         let video = Options { crf: Some(20), encoder_args, audio: false, ..Options::default() };
         for (settings, clip, video) in [(settings, clip, video), Default::default()] {

@@ -8,7 +8,7 @@ const CHROMAS: [Chroma; 6] =
 const RANGES: [Range; 2] = [Range::Limited, Range::Full];
 
 fn yuv(size: Size, chroma: Chroma, bits: u8, range: Range) -> Yuv {
-    Yuv::new(size, chroma, bits, range, Matrix::for_height(size.h))
+    Yuv::new(size, chroma, bits, range, Matrix::for_size(size))
 }
 
 fn round_trip(yuv: &Yuv, frame: &Frame) -> Frame {
@@ -61,7 +61,7 @@ fn black_and_white_convert_to_the_limits_of_rgb() {
 /// The standards give the codes of pure red: BT.601 (81, 90, 240), BT.709 (63, 102, 240).
 #[test]
 fn red_has_the_standard_codes() {
-    for (h, expected) in [(719, [81, 90, 240]), (720, [63, 102, 240])] {
+    for (h, expected) in [(576, [81, 90, 240]), (577, [63, 102, 240])] {
         let size = Size { h, w: 1 };
         let yuv = yuv(size, Chroma::Yuv444, 8, Range::Limited);
         let red = Frame::from_unit(size, &[1.0, 0.0, 0.0].repeat(h), Depth::Eight);
