@@ -18,8 +18,9 @@ pub struct VideoArgs {
     /// End of the part to process: seconds, or h:m:s.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub end: Option<Duration>,
-    /// How interlaced video becomes frames: auto, off, bob (one frame per field) or single (one per two fields).
-    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = deinterlace)]
+    /// How interlaced video becomes frames: auto, off, bob (a frame per
+    /// field) or single (a frame per two fields)
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = deinterlace, verbatim_doc_comment)]
     pub deinterlace: Deinterlace,
     /// Restore the frames of a film from video with 3:2 pulldown.
     #[arg(long, conflicts_with = "deinterlace")]
