@@ -2,14 +2,12 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{Lab, Tensor};
+use crate::common::{Lab, Tensor};
 use reseed_media::Size;
 
 /// Sends each signal to a long run as soon as its partial output exists, and asserts that no files remain.

@@ -1,9 +1,7 @@
 //! Help, completions, the manual page, the version, doctor, quiet runs and diagnostics.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Lab, outcome};
+use crate::common::{Lab, outcome};
 use reseed_media::Size;
 
 const SMALL: Size = Size { h: 16, w: 16 };

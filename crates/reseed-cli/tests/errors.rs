@@ -1,11 +1,9 @@
 //! User errors of `reseed vae` end with one error line, the documented exit code and no leftover files.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 
-use common::{Lab, Outcome, Tensor, outcome, smooth_frame};
+use crate::common::{Lab, Outcome, Tensor, outcome, smooth_frame};
 use reseed_media::{Depth, Info, Kind, Rate, Size};
 use reseed_model::Config;
 

@@ -1,9 +1,8 @@
 //! `reseed estimate`: the estimated memory, arithmetic and disk space agree with the run.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::Lab;
+use crate::common;
+use crate::common::Lab;
 use serde_json::Value;
 
 fn estimate(args: &str) -> Value {

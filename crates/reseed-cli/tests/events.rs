@@ -1,11 +1,10 @@
 //! What a run reports: JSON events, progress in a log, sizes and dry runs.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 
-use common::{Lab, outcome};
+use crate::common;
+use crate::common::{Lab, outcome};
 use reseed_media::Size;
 use serde_json::{Value, json};
 

@@ -5,11 +5,9 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a panic fails the test, which prints what it did")]
 
-mod common;
-
 use std::fs;
 
-use common::tiny_job::{Form, TinyJob};
+use crate::common::tiny_job::{Form, TinyJob};
 use reseed_testing::faults::{DEFECT, FULL, Fault, Shim, WRITES};
 
 /// Calls that a run in continuous integration walks, per job.

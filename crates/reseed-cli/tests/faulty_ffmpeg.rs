@@ -3,8 +3,6 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -12,8 +10,8 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::video::make;
-use common::{Lab, Outcome, outcome};
+use crate::common::video::make;
+use crate::common::{Lab, Outcome, outcome};
 
 const FAILED: i32 = 1;
 const INPUT: i32 = 3;

@@ -1,11 +1,9 @@
 //! Crafted model files: every command ends with exit code 4 and one line, at once and without large allocations.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 
-use common::{Lab, Tensor};
+use crate::common::{Lab, Tensor};
 use reseed_media::Size;
 use reseed_model::{Config, dit};
 use reseed_testing::files::SafetensorsBuilder;

@@ -1,11 +1,9 @@
 //! Photographs, animations, pages and damaged images through the command line. Files are made with ffmpeg.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 
-use common::{Lab, frames, video};
+use crate::common::{Lab, frames, video};
 use reseed_media::{Depth, Frame, ImageTags, Info, Kind, Rate, Size};
 use serde_json::Value;
 

@@ -4,13 +4,11 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a panic fails the test, which prints what it did")]
 
-mod common;
-
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::tiny_job::{Form, TinyJob};
+use crate::common::tiny_job::{Form, TinyJob};
 use reseed_testing::faults::{Fault, WRITES};
 use reseed_testing::fuzz::Random;
 

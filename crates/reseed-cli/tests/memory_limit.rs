@@ -2,11 +2,9 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "exit codes are worth seeing")]
 
-mod common;
-
 use std::process::Command;
 
-use common::{Lab, Outcome, outcome};
+use crate::common::{Lab, Outcome, outcome};
 use reseed_media::Size;
 
 /// Runs the command with so many KiB of address space.

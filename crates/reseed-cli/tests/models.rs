@@ -1,15 +1,13 @@
 //! `reseed models`: locations of model files, and one error line for missing files.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::Command;
 use std::thread;
 
-use common::{Lab, Outcome, outcome};
+use crate::common::{Lab, Outcome, outcome};
 use reseed_media::Size;
 use serde_json::Value;
 

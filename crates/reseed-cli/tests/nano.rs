@@ -1,12 +1,10 @@
 //! The embedded model nano: the default model, the demo, and the quality benchmark.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::{Lab, frames, smooth_frame};
+use crate::common::{Lab, frames, smooth_frame};
 use reseed_media::{Frame, Info, Kind, Size, metrics};
 use serde_json::Value;
 

@@ -2,14 +2,13 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs::{self, File, OpenOptions};
 use std::io::{PipeWriter, Read, pipe};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 
-use common::{Lab, outcome};
+use crate::common;
+use crate::common::{Lab, outcome};
 use reseed_media::Size;
 
 const SMALL: Size = Size { h: 16, w: 16 };

@@ -2,12 +2,11 @@
 #![allow(clippy::unwrap_used)]
 #![cfg(target_os = "linux")]
 
-mod common;
-
 use std::fs;
 
-use common::Tensor;
-use common::fake_gpu::FakeGpu;
+use crate::common;
+use crate::common::Tensor;
+use crate::common::fake_gpu::FakeGpu;
 use reseed_media::Size;
 
 /// Memory of the driver's context.

@@ -2,15 +2,14 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::Lab;
+use crate::common;
+use crate::common::Lab;
 use reseed_media::Size;
 use serde_json::Value;
 

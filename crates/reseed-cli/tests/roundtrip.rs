@@ -1,12 +1,10 @@
 //! `reseed vae roundtrip`: the output has the kind, size and length of the input.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 use std::process::Stdio;
 
-use common::{Lab, Outcome, Tensor, frames, outcome};
+use crate::common::{Lab, Outcome, Tensor, frames, outcome};
 use reseed_media::{Depth, Frame, Size, metrics};
 use serde_json::Value;
 

@@ -2,11 +2,10 @@
 #![allow(clippy::unwrap_used)]
 #![cfg(target_os = "linux")]
 
-mod common;
-
 use std::fs;
 
-use common::fake_gpu::FakeGpu;
+use crate::common;
+use crate::common::fake_gpu::FakeGpu;
 
 const BENCH: &str = "bench dit --model formula:tiny --latent 1x16x16 --repeat 1";
 

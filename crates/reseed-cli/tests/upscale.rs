@@ -1,12 +1,10 @@
 //! `reseed upscale` and `reseed image`: the output has the kind of the input.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 use std::process::Stdio;
 
-use common::{Lab, Tensor, frames, outcome, smooth_frame};
+use crate::common::{Lab, Tensor, frames, outcome, smooth_frame};
 use reseed_media::{Frame, Info, Kind, Samples, Size};
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;

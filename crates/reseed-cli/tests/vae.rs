@@ -1,11 +1,9 @@
 //! `reseed vae encode` and `reseed vae decode` read and write tensors.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 
-use common::{Lab, Tensor, outcome};
+use crate::common::{Lab, Tensor, outcome};
 use reseed_model::Config;
 use reseed_model::weights::formula;
 use reseed_ops::relative_error;

@@ -1,13 +1,11 @@
 //! Videos through `reseed upscale` with the identity model keep frames, sample values, timestamps, streams and tags.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 use std::process::Stdio;
 
-use common::video::{ask, make, planes, probe, run, streams, times};
-use common::{Lab, outcome};
+use crate::common::video::{ask, make, planes, probe, run, streams, times};
+use crate::common::{Lab, outcome};
 use serde_json::Value;
 
 const PLAIN: &str = "--model identity --scale 1 --color none";

@@ -1,12 +1,10 @@
 //! Videos that cannot be read or written: one error line, the documented exit code, no leftover files, no lost frames.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::fs;
 
-use common::video::make;
-use common::{Lab, Outcome, outcome};
+use crate::common::video::make;
+use crate::common::{Lab, Outcome, outcome};
 
 const FAILED: i32 = 1;
 const USAGE: i32 = 2;

@@ -2,12 +2,11 @@
 //! before anything is computed.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::path::PathBuf;
 
-use common::Lab;
-use common::video::{make, probe, streams};
+use crate::common;
+use crate::common::Lab;
+use crate::common::video::{make, probe, streams};
 use serde_json::Value;
 
 const PLAIN: &str = "--model identity --scale 1 --color none";

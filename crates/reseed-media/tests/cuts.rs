@@ -1,13 +1,11 @@
 //! A part of a video has exact frames, and its sound, subtitles and chapters begin and end with them.
 #![allow(clippy::unwrap_used)]
 
-mod clips;
-
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use clips::{Decoded, copy, ffmpeg, ffprobe, master};
+use crate::clips::{Decoded, copy, ffmpeg, ffprobe, master};
 use reseed_media::video::Clip;
 use reseed_media::{Frame, open, open_clip};
 

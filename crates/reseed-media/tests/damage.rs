@@ -1,12 +1,10 @@
 //! Damaged videos are read as far as they go, and say what is damaged and where.
 #![allow(clippy::unwrap_used)]
 
-mod clips;
-
 use std::fs;
 use std::path::Path;
 
-use clips::ffmpeg;
+use crate::clips::ffmpeg;
 use reseed_media::{Problem, Size, open};
 
 const SIZE: Size = Size { h: 48, w: 64 };

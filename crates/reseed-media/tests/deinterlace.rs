@@ -1,11 +1,9 @@
 //! Interlaced video becomes progressive frames with exact times, and one line says so.
 #![allow(clippy::unwrap_used)]
 
-mod clips;
-
 use std::path::Path;
 
-use clips::{copy, ffmpeg, ffprobe};
+use crate::clips::{copy, ffmpeg, ffprobe};
 use reseed_media::video::{Clip, Deinterlace};
 use reseed_media::{Frame, Info, Kind, Rate, metrics, open_clip};
 

@@ -1,9 +1,7 @@
 //! Audio stays where it is relative to the frames, from every container that is read into every one that is written.
 #![allow(clippy::unwrap_used)]
 
-mod clips;
-
-use clips::{Decoded, copy, ffmpeg, master};
+use crate::clips::{Decoded, copy, ffmpeg, master};
 use reseed_media::video::Clip;
 
 const MPEG2: &str = "-c:v mpeg2video -bf 2 -g 12 -q:v 3 -c:a mp2";

@@ -1,12 +1,10 @@
 //! What a resumed job finds when nothing is left to do, and after a panic.
 #![allow(clippy::unwrap_used)]
 
-mod files;
-
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use files::{Setup, StopAfter, session};
+use crate::files::{Setup, StopAfter, session};
 use reseed::{Error, Event, Existing, Job, Observer};
 
 #[test]

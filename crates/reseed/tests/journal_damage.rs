@@ -2,14 +2,12 @@
 //! one or is an error that says what to do. It never panics and never writes other bytes.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "counts are worth seeing")]
 
-mod files;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
-use files::{Setup, StopAfter, session};
+use crate::files::{Setup, StopAfter, session};
 use reseed::{Existing, Session};
 
 type Files = Vec<(PathBuf, Vec<u8>)>;

@@ -1,0 +1,29 @@
+//! All integration tests in one binary, which links faster than one binary for each file.
+
+mod cancel;
+mod commands;
+mod common;
+mod embedding;
+mod errors;
+mod estimate;
+mod events;
+mod faults;
+mod faulty_ffmpeg;
+mod hostile_models;
+mod images;
+mod kills;
+mod layering;
+mod media_matrix;
+mod memory_limit;
+mod models;
+mod nano;
+mod printing;
+mod promise;
+mod resume;
+mod roundtrip;
+mod tuning;
+mod upscale;
+mod vae;
+mod video;
+mod video_errors;
+mod video_formats;

@@ -1,0 +1,18 @@
+//! All integration tests in one binary, which links faster than one binary for each file.
+
+mod batch_windows;
+mod batching;
+mod color_golden;
+mod complete;
+mod files;
+mod golden_jobs;
+mod jobs;
+mod journal_damage;
+mod lab_rank_bounds;
+mod low_band;
+mod nano;
+mod pulse;
+mod resizing;
+mod resume;
+mod sizes;
+mod transformer_start;
