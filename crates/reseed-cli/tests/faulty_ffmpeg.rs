@@ -45,13 +45,13 @@ impl Fixture {
         self.args.split(' ').nth(2).unwrap()
     }
 
-    /// `program` runs `body`, with the last argument as `$out`, if its arguments match `pattern`.
+    /// `program` runs `body`, with the last file of the arguments as `$out`, if its arguments match `pattern`.
     fn replace(&self, program: &str, pattern: &str, body: &str) {
         for name in ["ffmpeg", "ffprobe"] {
             let body = if name == program { body } else { "exec false" };
             let pattern = if name == program { pattern } else { "never" };
             let script = format!(
-                "#!/bin/sh\nfor out; do :; done; out=${{out#file:}}\n\
+                "#!/bin/sh\nfor each; do case \"$each\" in file:*) out=${{each#file:}};; esac; done\n\
                  case \"$*\" in {pattern}) {body};; *) exec {name} \"$@\";; esac\n"
             );
             let path = self.lab.path("tools").join(name);

@@ -80,7 +80,7 @@ fn check_job(model: &str, limit: u64) -> bool {
     let gpu = FakeGpu::new();
     gpu.lab.write_frames("in.y4m", Size { h: 180, w: 320 }, 17);
     let job = format!("--model formula:{model} --size 1280x720 --batch-size 17 --color none --max-vram {limit}G");
-    let (estimated, _) = gpu.run(&format!("estimate upscale in.y4m {job}"));
+    let (estimated, _) = gpu.run(&format!("estimate upscale in.y4m {job} --overlap 0"));
     let estimated = &estimated.events()[0];
     let (outcome, peak) = gpu.run(&format!("bench upscale --from 320x180 --batches 2 {job}"));
     assert!(peak <= limit << 30, "{job}: {peak} bytes");

@@ -175,7 +175,7 @@ fn a_failure_to_join_segments_keeps_the_finished_frames() {
 #[cfg(unix)]
 #[test]
 fn a_decoder_failure_is_reported_and_leaves_no_files() {
-    let failure = "ffmpeg \"$@\" | head -c 300000; echo 'Power cut' >&2; exit 1";
+    let failure = "ffmpeg \"$@\" | { head -c 300000; cat > /dev/null; }; echo 'Power cut' >&2; exit 1";
     let line = "in.mp4: ffmpeg failed while reading it: Power cut";
     assert_eq!(run_with_failing_ffmpeg("*pipe:1*", failure, INPUT, &[line]).names(), ["in.mp4", "tools"]);
 }

@@ -61,7 +61,8 @@ fn alpha_is_upscaled_and_kept_where_the_codec_stores_it() {
         let written = alpha(&lab, output);
         assert_eq!(written.len(), expected.len());
         let far = written.iter().zip(&expected).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
-        assert!(far <= 1, "{output}: {far}");
+        // ffmpeg converts both to eight bits for this comparison, and rounds by up to one code each time.
+        assert!(far <= 2, "{output}: {far}");
     }
     let outcome = lab.succeed(&format!("upscale in.mov out.mp4 {options}"));
     assert!(outcome.stderr.contains("the video has transparency, which hevc does not hold"), "{}", outcome.stderr);

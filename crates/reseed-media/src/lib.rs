@@ -25,6 +25,7 @@
 #![deny(missing_docs)]
 
 mod animation;
+mod delays;
 pub mod demo;
 mod digest;
 mod disk;
@@ -52,7 +53,7 @@ use std::fs::{self, File};
 use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
-pub use animation::Animation;
+pub use delays::Animation;
 pub use digest::{Digest, digest};
 pub use disk::{Disk, disk};
 pub use error::{Error, HeaderProblem, Result};

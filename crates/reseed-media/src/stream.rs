@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::animation::Animation;
+use crate::delays::Animation;
 use crate::error::Result;
 use crate::format::Format;
 use crate::frame::{Depth, Frame, Rate, Samples, Size};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::animation::Animation;
+use crate::delays::Animation;
 use crate::error::Result;
 use crate::frame::{Frame, Rate, Samples};
 use crate::problem::Problem;

@@ -67,6 +67,7 @@ mod settings;
 mod shot;
 mod size;
 mod step;
+mod threads;
 mod upscaler;
 mod view;
 

@@ -113,7 +113,6 @@ impl<'a> Upscaler<'a> {
         sink: &mut dyn Sink,
         (observer, recorder): (&mut dyn Observer, Option<&mut dyn Recorder>),
     ) -> Result<Report> {
-        start_pool()?;
         let (settings, info) = (&self.settings, source.info().clone());
         let noise = &settings.noise.open()?;
         let view = View::new(settings.geometry(&info)?);
@@ -199,18 +198,6 @@ struct SetOnPanic<'a>(&'a AtomicBool);
 impl Drop for SetOnPanic<'_> {
     fn drop(&mut self) {
         self.0.fetch_or(thread::panicking(), Ordering::Relaxed);
-    }
-}
-
-/// Starts the threads for work on frames. Without it their first use would panic where the system has none left.
-fn start_pool() -> Result<()> {
-    match rayon::ThreadPoolBuilder::new().build_global() {
-        // Without a cause the threads already run.
-        Err(error) if std::error::Error::source(&error).is_some() => {
-            let threads = thread::available_parallelism().map_or(1, usize::from);
-            Err(reseed_ops::Error::Threads { threads, reason: error.to_string() }.into())
-        }
-        _ => Ok(()),
     }
 }
 

@@ -157,7 +157,7 @@ fn errors_keep_their_kind() {
     let (report, _) = networks.run(settings(5, 0), &failing, &shot(0, 30));
     assert!(matches!(report, Err(Error::Model(_))), "{report:?}");
 
-    let nothing = Settings { target: Target::Scale(0.01), ..settings(5, 0) };
+    let nothing = Settings { target: Target::Scale(0.001), ..settings(5, 0) };
     assert!(matches!(nothing.output(reseed_media::sample().info()), Err(Error::NoPixels { .. })));
 }
 

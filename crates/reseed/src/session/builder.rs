@@ -8,6 +8,7 @@ use super::Session;
 use crate::devices::{CheckReport, ComputeOptions};
 use crate::error::{Error, Result};
 use crate::models;
+use crate::threads::start_pool;
 
 /// Bytes of GPU memory that a session may allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +91,7 @@ impl Builder {
 
     /// Opens the model's files and its device. Networks are loaded by the first job.
     pub fn open(self) -> Result<Session> {
+        start_pool()?;
         let mut options = self.options;
         match &self.devices[..] {
             [] => {}
