@@ -36,9 +36,11 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use crate::error::Result;
-use crate::stream::Source;
-use crate::video::Clip;
+use crate::stream::{Info, Source};
+use crate::video::{Clip, FieldAction};
 
 pub(crate) use gif::join_gif;
 pub(crate) use writer::Writer;
@@ -58,4 +60,10 @@ pub(crate) fn open(path: &Path, clip: Clip) -> Result<Box<dyn Source>> {
     let tools = tools::Tools::find()?;
     let (info, problems) = probe::probe(&tools, path, clip)?;
     Ok(Box::new(reader::Reader::new(tools, info, problems)?))
+}
+
+/// Describes a video by ffprobe's reports on its streams and on its first frame; `None` where there is no video stream.
+pub(crate) fn describe(streams: Value, frame: &Value) -> Option<Result<Info>> {
+    let keep = fields::Decision { action: FieldAction::Keep, note: None };
+    Some(report::Report::new(streams)?.describe("input".into(), frame, Clip::default(), keep))
 }

@@ -138,6 +138,24 @@ pub fn journal() -> Vec<Vec<u8>> {
     vec![text.replace(&*folder.path().to_string_lossy(), "/clips").into_bytes()]
 }
 
+/// What ffprobe reports on a rotated HDR video with tracks and chapters.
+pub fn ffprobe() -> Vec<Vec<u8>> {
+    let video = json!({"index": 0, "codec_type": "video", "codec_name": "hevc", "width": 64, "height": 48,
+        "pix_fmt": "yuv420p10le", "r_frame_rate": "30000/1001", "avg_frame_rate": "2997/100",
+        "time_base": "1/90000", "start_time": "1.400000", "duration": "4.0", "nb_frames": "120",
+        "sample_aspect_ratio": "64:45", "field_order": "tt", "color_space": "bt2020nc",
+        "side_data_list": [{"side_data_type": "Display Matrix", "rotation": -90},
+            {"side_data_type": "Content light level metadata", "max_content": 1000, "max_average": 400}],
+        "tags": {"title": "a", "language": "eng", "DURATION": "00:00:04.000000000"}});
+    let audio = json!({"index": 1, "codec_type": "audio", "codec_name": "aac", "start_time": "0.9"});
+    let chapter = json!({"start_time": "0.0", "end_time": "2.5", "tags": {"title": "One"}});
+    let format = json!({"format_name": "mpegts", "start_time": "0.9", "duration": "4.5"});
+    let frame = json!({"frames": [{"width": 64, "height": 48, "pix_fmt": "yuv420p10le", "color_range": "tv"}]});
+    let case = json!({"facts": {"streams": [video, audio], "format": format, "chapters": [chapter]},
+        "frame": frame, "stamps": [126_000, 129_003, 132_006, null, 138_012]});
+    vec![case.to_string().into_bytes()]
+}
+
 pub fn y4m() -> Vec<Vec<u8>> {
     let stream = |header: &str, bytes: usize| {
         let frame = [&b"FRAME\n"[..], &vec![99; bytes]].concat();

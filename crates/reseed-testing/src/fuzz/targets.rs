@@ -27,6 +27,7 @@ pub const TARGETS: &[Target] = &[
     target("noise", noise, Mutation::Safetensors, 15_000, seeds::noise),
     target("journal", journal, Mutation::JsonLines, 15_000, seeds::journal),
     target("y4m", y4m_stream, Mutation::Bytes, 60_000, seeds::y4m),
+    target("ffprobe", ffprobe, Mutation::Json, 60_000, seeds::ffprobe),
     image_target("png", Mutation::Png, 60_000, seeds::png),
     image_target("jpeg", Mutation::Bytes, 30_000, seeds::jpeg),
     image_target("webp", Mutation::Bytes, 30_000, seeds::webp),
@@ -141,6 +142,12 @@ fn y4m_stream(bytes: &[u8]) {
         while let Some(Some(frame)) = checked(reader.next()) {
             assert_eq!(frame.samples.len() % pixels, 0);
         }
+    }
+}
+
+fn ffprobe(bytes: &[u8]) {
+    if let Some(info) = media::ffprobe(bytes).and_then(checked) {
+        assert!(info.size.is_plausible() && info.rate.num > 0 && info.rate.den > 0, "{info:?}");
     }
 }
 
