@@ -22,7 +22,7 @@ impl Part {
     /// Whether the file has the frames that were written to it.
     fn is_sound(&self) -> io::Result<bool> {
         let mut file = File::open(&self.path)?;
-        let bytes = file.metadata()?.len().checked_sub(size_of::<u64>() as u64).unwrap_or_default();
+        let bytes = file.metadata()?.len().saturating_sub(size_of::<u64>() as u64);
         let (mut digest, mut expected) = (Digest::new(self.first as u64), [0; size_of::<u64>()]);
         read_into(&mut digest, &file, bytes)?;
         file.read_exact(&mut expected)?;

@@ -1,5 +1,5 @@
 //! Jobs on small files that are interrupted and resumed.
-#![allow(dead_code, reason = "every test uses a part")]
+#![allow(clippy::unwrap_used, dead_code, reason = "every test uses a part")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
