@@ -241,9 +241,10 @@ fn the_temporary_folder_of_an_interrupted_run_is_reported_and_kept() {
     let folder = folder();
     let temporary = folder.path().join("a.partial");
     fs::create_dir(&temporary).unwrap();
+    fs::write(temporary.join("000001.png"), "a frame").unwrap();
     let (error, _) = create_error(&folder.path().join("a"), Kind::Folder);
     assert!(matches!(error, Error::TemporaryExists { path } if path == temporary));
-    assert!(temporary.is_dir());
+    assert!(temporary.join("000001.png").is_file());
 }
 
 #[test]
