@@ -36,20 +36,21 @@ const fn row(
 
 const H264: &str = "libx264 -preset ultrafast -crf 10 -pix_fmt yuv420p";
 const H264_OUT: &str = "h264 yuv420p 128x96 25/1 13";
+const FULL_RANGE_OUT: &str = "h264 yuvj420p 128x96 25/1 13";
 
 /// Containers that people have, each with the codecs that it usually holds.
 const CONTAINERS: &[Row] = &[
     row(["a.mp4", H264, "aac"], ["out.mp4", H264_OUT, "aac equal"], 36.0),
     row(["a.m4v", H264, "alac"], ["out.mkv", H264_OUT, "alac equal"], 36.0),
     row(["a.mov", H264, "pcm_s16le"], ["out.mov", H264_OUT, "pcm_s16le equal"], 36.0),
-    row(["b.mov", "mjpeg -q:v 2 -pix_fmt yuvj420p", "pcm_s16be"], ["out.mkv", H264_OUT, "pcm_s16be equal"], 36.0),
+    row(["b.mov", "mjpeg -q:v 2 -pix_fmt yuvj420p", "pcm_s16be"], ["out.mkv", FULL_RANGE_OUT, "pcm_s16be equal"], 36.0),
     row(["a.mkv", H264, "flac"], ["out.mkv", H264_OUT, "flac equal"], 36.0),
     row(["b.mkv", H264, "flac"], ["out.mp4", H264_OUT, "flac equal"], 36.0),
     row(["c.mkv", H264, "libvorbis"], ["out.mp4", H264_OUT, "aac"], 36.0),
     row(["a.webm", "libvpx -deadline realtime -b:v 2M", "libopus"], ["out.mkv", H264_OUT, "opus equal"], 36.0),
     row(["a.avi", "mpeg4 -q:v 2", "libmp3lame"], ["out.mp4", H264_OUT, "mp3"], 36.0),
     row(["b.avi", "msmpeg4 -q:v 2", "pcm_s16le"], ["out.mkv", H264_OUT, "pcm_s16le equal"], 36.0),
-    row(["c.avi", "mjpeg -q:v 2 -pix_fmt yuvj420p", "pcm_u8"], ["out.mkv", H264_OUT, "pcm_u8 equal"], 36.0),
+    row(["c.avi", "mjpeg -q:v 2 -pix_fmt yuvj420p", "pcm_u8"], ["out.mkv", FULL_RANGE_OUT, "pcm_u8 equal"], 36.0),
     row(
         ["d.avi", "huffyuv -pix_fmt yuv422p", "ac3"],
         ["out.mkv --codec ffv1", "ffv1 yuv422p 128x96 25/1 13", "ac3"],
@@ -79,10 +80,10 @@ const FORMATS: &[Row] = &[
         ["out.mkv --codec ffv1", "ffv1 yuv444p10le 128x96 25/1 13", ""],
         50.0,
     ),
-    row(["e.mkv", "ffv1 -pix_fmt gbrp", ""], ["out.mkv --codec ffv1", "ffv1 gbrp 128x96 25/1 13", ""], 99.0),
+    row(["e.mkv", "ffv1 -pix_fmt gbrp", ""], ["out.mkv --codec ffv1", "ffv1 bgr0 128x96 25/1 13", ""], 99.0),
     row(
         ["f.mkv", "libx264rgb -preset ultrafast -crf 0", ""],
-        ["out.mkv --codec ffv1", "ffv1 gbrp 128x96 25/1 13", ""],
+        ["out.mkv --codec ffv1", "ffv1 bgr0 128x96 25/1 13", ""],
         99.0,
     ),
     row(
@@ -105,7 +106,7 @@ const FORMATS: &[Row] = &[
         ["out.mp4", "hevc yuv420p10le 128x96 25/1 13", ""],
         36.0,
     ),
-    row(["k.avi", "rawvideo -pix_fmt bgr24", ""], ["out.mkv --codec ffv1", "ffv1 gbrp 128x96 25/1 13", ""], 99.0),
+    row(["k.avi", "rawvideo -pix_fmt bgr24", ""], ["out.mkv --codec ffv1", "ffv1 bgr0 128x96 25/1 13", ""], 99.0),
     row(["l.avi", "rawvideo -pix_fmt yuyv422", ""], ["out.mkv --codec ffv1", "ffv1 yuv422p 128x96 25/1 13", ""], 45.0),
     row(
         ["m.mkv", "libx264 -preset ultrafast -crf 10 -pix_fmt yuv422p", ""],

@@ -26,7 +26,7 @@ pub fn y4m_file(bytes: Vec<u8>) -> Result<Box<dyn Source>> {
 pub fn ffprobe(reports: &[u8]) -> Option<Result<Info>> {
     let mut case: serde_json::Value = serde_json::from_slice(reports).ok()?;
     let frame = case["frame"]["frames"].get(0).cloned().unwrap_or_default();
-    let described = crate::ffmpeg::describe(case["facts"].take(), &frame)?;
+    let described = crate::ffmpeg::describe(case.get_mut("facts")?.take(), &frame)?;
     if let Ok(Info { kind: Kind::Video(video), .. }) = &described {
         for timestamp in case["stamps"].as_array().into_iter().flatten().map(serde_json::Value::as_i64) {
             video.timeline.push(crate::video::Mark { timestamp, digest: 0 });

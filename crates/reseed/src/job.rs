@@ -191,8 +191,11 @@ impl Job {
         let losses = reseed_media::losses(source.info(), &spec.output, &spec.video).into_iter().map(Warning::Loss);
         losses.for_each(|warning| observer.event(&Event::Warning(warning)));
         let done = session.execute(dtype, &mut *source, &spec.settings, &mut work, observer);
-        let problems = source.problems().into_iter().map(|problem| Warning::DamagedInput { problem });
-        problems.for_each(|warning| observer.event(&Event::Warning(warning)));
+        // An error of the input says already what is wrong with it.
+        if !matches!(done, Err(Error::Input(_))) {
+            let problems = source.problems().into_iter().map(|problem| Warning::DamagedInput { problem });
+            problems.for_each(|warning| observer.event(&Event::Warning(warning)));
+        }
         let kept = work.kept;
         match done {
             Ok(report) => {
