@@ -56,7 +56,7 @@ const CONTAINERS: &[Row] = &[
         ["out.mkv --codec ffv1", "ffv1 yuv422p 128x96 25/1 13", "ac3"],
         50.0,
     ),
-    row(["a.mpg", "mpeg1video -q:v 2", "mp2"], ["out.mp4", H264_OUT, "mp2"], 36.0),
+    row(["a.mpg", "mpeg1video -q:v 2", "mp2"], ["out.mkv", H264_OUT, "mp2"], 36.0),
     row(["a.vob", "mpeg2video -q:v 2", "ac3"], ["out.mkv", H264_OUT, "ac3"], 36.0),
     row(["a.ts", H264, "aac"], ["out.mp4", H264_OUT, "aac"], 36.0),
     row(["b.ts", "mpeg2video -q:v 2", "mp2"], ["out.mkv", H264_OUT, "mp2"], 36.0),
@@ -93,7 +93,7 @@ const FORMATS: &[Row] = &[
     ),
     row(
         ["h.mov", "prores_ks -pix_fmt yuv444p10le", ""],
-        ["out.mov --codec prores", "prores yuv444p10le 128x96 25/1 13", ""],
+        ["out.mov --codec prores", "prores yuv444p12le 128x96 25/1 13", ""],
         40.0,
     ),
     row(
@@ -129,7 +129,7 @@ const FRAMES: usize = 13;
 fn make_input(lab: &Lab, row: &Row, rate: &str) {
     // Smooth and moderate colours: sharp edges of subsampled chroma cannot be restored.
     let colors = "c0=0x806040:c1=0x4080a0:x0=0:y0=0:x1=127:y1=95:speed=0.1";
-    let pattern = format!("-f lavfi -i gradients=size=128x96:rate={rate}:{colors}");
+    let pattern = format!("-f lavfi -i gradients=size=128x96:rate={rate}:{colors},format=yuv420p");
     let seconds = FRAMES as f64 / ratio(rate);
     let (tone, map) = match row.audio {
         "" => (String::new(), String::new()),
