@@ -53,6 +53,6 @@ pub fn times(folder: &Path, name: &str) -> Vec<i64> {
 
 /// All frames of a video in a planar pixel format, as raw bytes.
 pub fn planes(folder: &Path, name: &str, format: &str) -> Vec<u8> {
-    let args = format!("-i file:{name} -map 0:v:0 -f rawvideo -pix_fmt {format} -");
+    let args = format!("-i file:{name} -map 0:v:0 -vsync passthrough -f rawvideo -pix_fmt {format} -");
     run("ffmpeg", folder, args.split_whitespace())
 }
