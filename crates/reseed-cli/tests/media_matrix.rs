@@ -69,7 +69,7 @@ const CONTAINERS: &[Row] = &[
     row(["a.ogv", "libtheora -q:v 9", "libvorbis"], ["out.mkv", H264_OUT, "vorbis"], 36.0),
     row(["a.3gp", "mpeg4 -q:v 2", "aac"], ["out.mp4", H264_OUT, "aac equal"], 36.0),
     row(["a.h264", H264, ""], ["out.mp4", H264_OUT, ""], 36.0),
-    row(["a.y4m", "rawvideo -pix_fmt yuv420p", ""], ["out.mkv", H264_OUT, ""], 36.0),
+    row(["a.y4m", "wrapped_avframe -pix_fmt yuv420p", ""], ["out.mkv", H264_OUT, ""], 36.0),
 ];
 
 /// Pixel formats, depths and ranges, kept wherever the codec stores them.
