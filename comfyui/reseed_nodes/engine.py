@@ -62,28 +62,30 @@ class ReseedModel(comfy.model_patcher.ModelPatcher):
         """Makes a job known, so that the next one waits for its end."""
         self.model.job = running
 
-    def estimate(self, subject, settings):
+    def estimate(self, subject, settings, node_id):
         """Estimates a run, and makes room in GPU memory for it."""
-        self.wait_until_idle()
-        estimate = self.session.estimate(subject, **settings)
-        if estimate.device_bytes > CROWDED * mm.get_free_memory(self.load_device) and mm.loaded_models():
+        def work(progress, cancel):
+            return self.session.estimate(subject, **settings)
+
+        estimate = job.run(self, node_id, work)
+        if estimate.gpu_bytes > CROWDED * mm.get_free_memory(self.load_device) and mm.loaded_models():
             mm.free_memory(EVERYTHING, self.load_device)
             self.session.unload()  # The device is opened again, with a budget of what is free now.
-            estimate = self.session.estimate(subject, **settings)
-        self.enter(estimate.device_bytes)
+            estimate = job.run(self, node_id, work)
+        self.enter(estimate.gpu_bytes)
         return estimate
 
-    def enter(self, device_bytes=0):
+    def enter(self, gpu_bytes=0):
         """Enters the session into ComfyUI's list of loaded models, which frees GPU memory of others if needed."""
         self.wait_until_idle()
-        self.planned_bytes = device_bytes
+        self.planned_bytes = gpu_bytes
         mm.load_models_gpu([self])
 
     def model_size(self):
         return max(self.planned_bytes, self.loaded_size(), 1)
 
     def loaded_size(self):
-        return self.session.memory.device
+        return self.session.memory.gpu
 
     def current_loaded_device(self):
         return self.load_device

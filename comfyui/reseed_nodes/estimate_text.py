@@ -1,24 +1,31 @@
 """The estimate of a run, shown in its node before the run starts."""
+import reseed
+
 from . import job
 
 GIB = 1 << 30
 
 
-def show_estimate(model, subject, settings, node_id, times=1):
-    """Shows the estimate of a run that is repeated `times` times. The subject is (frames, height, width), or a path."""
-    estimate = model.estimate(subject, settings)
-    job.show_text(node_id, describe(estimate, model.session.device, times))
+def show_estimate(model, subject, settings, node_id):
+    """Shows the estimate of a run, and makes room for it. The subject is (frames, height, width), or a path."""
+    try:
+        estimate = model.estimate(subject, settings, node_id)
+    except (reseed.InputError, reseed.UsageError):
+        # The run reports what is wrong. It also manages with a video that does not say how long it is.
+        model.enter()
+        return
+    job.show_text(node_id, describe(estimate, model.session.device))
 
 
-def describe(estimate, device, times=1):
+def describe(estimate, device):
     """One line: sizes, time and memory."""
-    frames = estimate.frames * times
+    frames, (width, height) = estimate.frames, estimate.output_size
     parts = [
-        f"{frames} {'frame' if frames == 1 else 'frames'} to {estimate.width}x{estimate.height}",
-        f"about {duration(estimate.seconds * times)} on {device}",
+        f"{frames} {'frame' if frames == 1 else 'frames'} to {width}x{height}",
+        f"about {duration(estimate.seconds)} on {device}",
     ]
-    if estimate.device_bytes:
-        parts.append(f"{estimate.device_bytes / GIB:.1f} GiB of GPU memory")
+    if estimate.gpu_bytes:
+        parts.append(f"{estimate.gpu_bytes / GIB:.1f} GiB of GPU memory")
     parts.append(f"{estimate.host_bytes / GIB:.1f} GiB of RAM")
     return ", ".join(parts)
 

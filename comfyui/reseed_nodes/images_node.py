@@ -41,9 +41,9 @@ class ReseedUpscaleImages(io.ComfyNode):
 def upscale_images(model, images, independent, settings, node_id):
     """The restored images as a tensor."""
     frames = tensors.frames_of(images)
-    count, height, width = frames.shape[:3]
-    show_estimate(model, (1 if independent else count, height, width), settings, node_id,
-                  times=count if independent else 1)
+    if independent:
+        settings = settings | {"batch_size": 1, "overlap": 0}
+    show_estimate(model, tuple(frames.shape[:3]), settings, node_id)
 
     def work(progress, cancel):
         return model.session.upscale_frames(

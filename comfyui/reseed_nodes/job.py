@@ -11,8 +11,8 @@ from PIL import Image
 from server import PromptServer
 
 POLL_SECONDS = 0.05
-# A job that has not stopped by then ends by itself in the background. The next job of its session waits for it.
-PATIENCE_SECONDS = 0.7
+# A call that has not returned by then is left alone. The next call on its session waits for it.
+PATIENCE_SECONDS = 0.8
 PREVIEW_SIDE = 512
 
 
@@ -97,7 +97,7 @@ class Display:
     def show(self, event):
         """Shows one event."""
         if event.kind == "warning":
-            show_text(self.node_id, f"Reseed: {event.text}")
+            show_text(self.node_id, f"Reseed: {event.message}")
         elif event.kind in ("started", "frames"):
             self.advance(event)
 

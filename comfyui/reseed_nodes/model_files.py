@@ -32,7 +32,7 @@ def register_folders():
 
 def public_models():
     """The models of the engine's registry by the name of their DiT file."""
-    return {model.file: model.name for model in reseed.models.list()}
+    return {model.file: model.name for model in reseed.models.list() if model.file}
 
 
 def model_choices():

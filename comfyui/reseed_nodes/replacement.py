@@ -24,14 +24,17 @@ async def register_replacements():
 
 
 def replacement(old, node):
-    """The replacement of one public node: all widgets keep their names."""
+    """The replacement of one public node: all widgets keep their names.
+
+    Links of the compile settings end in sockets that are not mapped. ComfyUI cannot renumber the outputs of such links.
+    """
     schema = node.define_schema()
     return io.NodeReplace(
         new_node_id=schema.node_id,
         old_node_id=old,
         old_widget_ids=widget_order(schema),
         input_mapping=[{"new_id": each.id, "old_id": each.id} for each in schema.inputs if is_mapped(each)],
-        output_mapping=[{"new_idx": 0, "old_idx": 0}],
+        output_mapping=None if node is PublicCompile else [{"new_idx": 0, "old_idx": 0}],
     )
 
 

@@ -5,6 +5,9 @@ from comfy_api.latest import io
 
 from . import job, tensors, widgets
 
+# Frames, height and width of the clip that a latent was made of, kept beside it.
+EXTENT = "reseed_extent"
+
 
 class ReseedVaeEncode(io.ComfyNode):
     """IMAGE to LATENT."""
@@ -31,11 +34,12 @@ class ReseedVaeEncode(io.ComfyNode):
         model.enter()
 
         def work(progress, cancel):
-            return model.session.vae.encode(frames)
+            return model.session.vae.encode(frames, progress=progress, cancel=cancel)
 
-        latent = torch.from_dlpack(job.run(model, cls.hidden.unique_id, work))  # [T, h, w, C]
-        samples = latent.permute(3, 0, 1, 2).unsqueeze(0).to(mm.intermediate_device()).contiguous()
-        return io.NodeOutput({"samples": samples})
+        latent = job.run(model, cls.hidden.unique_id, work)
+        samples = torch.from_dlpack(latent).permute(3, 0, 1, 2).unsqueeze(0)  # [T, h, w, C] to [1, C, T, h, w]
+        samples = samples.to(mm.intermediate_device()).contiguous()
+        return io.NodeOutput({"samples": samples, EXTENT: (latent.frames, latent.height, latent.width)})
 
 
 class ReseedVaeDecode(io.ComfyNode):
@@ -62,10 +66,12 @@ class ReseedVaeDecode(io.ComfyNode):
     @classmethod
     def execute(cls, latent, model):
         samples = latent_of(latent)
+        frames, height, width = extent_of(latent, samples)
         model.enter()
 
         def work(progress, cancel):
-            return model.session.vae.decode(samples)
+            return model.session.vae.decode(
+                samples, frames=frames, height=height, width=width, progress=progress, cancel=cancel)
 
         return io.NodeOutput(tensors.images_of(job.run(model, cls.hidden.unique_id, work)))
 
@@ -77,3 +83,10 @@ def latent_of(latent):
         found = list(samples.shape) if isinstance(samples, torch.Tensor) else type(latent).__name__
         raise ValueError(f"a latent of one clip has the shape [1, C, T, h, w], got {found}")
     return samples[0].permute(1, 2, 3, 0).float().cpu().contiguous()
+
+
+def extent_of(latent, samples):
+    """Frames, height and width of the clip, unless another node has changed the size of the latent since."""
+    frames, height, width = latent.get(EXTENT) or (0, 0, 0)
+    expected = (1 + -(-(frames - 1) // 4), -(-height // 8), -(-width // 8))
+    return (frames, height, width) if expected == tuple(samples.shape[:3]) else (None, None, None)

@@ -4,10 +4,12 @@ import json
 import os
 
 import folder_paths
-from comfy_api.latest import InputImpl, io
+import reseed
+from comfy_api.latest import InputImpl, Types, io
 
 from . import job, video_source, widgets
 from .estimate_text import show_estimate
+from .images_node import upscale_images
 
 CODECS = ["auto", "h264", "hevc", "av1", "ffv1", "prores"]
 CONTAINERS = ["mp4", "mkv", "mov", "webm"]
@@ -48,13 +50,15 @@ class ReseedUpscaleVideo(io.ComfyNode):
 
     @classmethod
     def execute(cls, video, model, container, codec, crf, **choices):
-        settings = widgets.settings_of(**choices)
+        settings, node_id = widgets.settings_of(**choices), cls.hidden.unique_id
+        if video_source.is_in_memory(video):
+            return io.NodeOutput(upscale_in_memory(model, video, settings, node_id))
         encoder = {} if codec == "auto" else {"codec": codec}
         if crf >= 0:
             encoder["crf"] = crf
         with video_source.opened(video) as source:
             output = output_path(source, model, {**settings, **encoder}, container)
-            upscale_video(model, source, output, settings, encoder, cls.hidden.unique_id)
+            upscale_video(model, source, output, settings, encoder, node_id)
         return io.NodeOutput(InputImpl.VideoFromFile(output))
 
 
@@ -64,15 +68,23 @@ def upscale_video(model, source, output, settings, encoder, node_id):
 
     def work(progress, cancel):
         return model.session.upscale(
-            source.path, output, existing="resume", progress=progress, cancel=cancel, previews=True,
+            source.path, output, existing="resume", progress=progress, cancel=cancel,
             **source.window(), **settings, **encoder)
 
     job.run(model, node_id, work)
+
+
+def upscale_in_memory(model, video, settings, node_id):
+    """Restores a video that has no file. The node that saves it chooses its codec."""
+    parts = video.get_components()
+    images = upscale_images(model, parts.images, False, settings, node_id)
+    parts = Types.VideoComponents(images=images, audio=parts.audio, frame_rate=parts.frame_rate)
+    return InputImpl.VideoFromComponents(parts, bit_depth=video.get_bit_depth())
 
 
 def output_path(source, model, settings, container):
     """A file in the folder for temporary files. The same work has the same name, so that it can be continued."""
     folder = os.path.join(folder_paths.get_temp_directory(), FOLDER)
     os.makedirs(folder, exist_ok=True)
-    work = json.dumps([source.identity(), model.identity, settings], sort_keys=True)
+    work = json.dumps([reseed.__version__, source.identity(), model.identity, settings], sort_keys=True)
     return os.path.join(folder, f"{hashlib.sha256(work.encode()).hexdigest()[:24]}.{container}")

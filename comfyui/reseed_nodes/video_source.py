@@ -6,6 +6,7 @@ import tempfile
 from dataclasses import dataclass
 
 import folder_paths
+from comfy_api.latest import InputImpl
 
 
 @dataclass
@@ -31,18 +32,29 @@ class VideoSource:
         return [self.path, facts.st_size, facts.st_mtime_ns, self.start, self.duration]
 
 
+def is_in_memory(video):
+    """Whether a video exists only as frames in memory, as Create Video makes it."""
+    return isinstance(video, InputImpl.VideoFromComponents)
+
+
 @contextlib.contextmanager
 def opened(video):
-    """The source of a video. A video that exists only in memory is written to a temporary file."""
-    window = getattr(video, "get_active_trim_window", None)
-    start, duration = window() if window is not None else (0.0, 0.0)
+    """The source of a video. What is not a whole file on disk is written to a temporary one."""
     stream = video.get_stream_source()
-    if not isinstance(stream, io.BytesIO):
-        yield VideoSource(os.fspath(stream), start, duration)
+    if not isinstance(stream, io.BytesIO) and not is_changed(video, stream):
+        yield VideoSource(os.fspath(stream), *video.get_active_trim_window())
         return
     folder = folder_paths.get_temp_directory()
     os.makedirs(folder, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder, prefix="reseed-", suffix=".mp4") as file:
-        file.write(stream.getbuffer())
-        file.flush()
-        yield VideoSource(file.name, start, duration)
+    handle, path = tempfile.mkstemp(dir=folder, prefix="reseed-", suffix=".mp4")
+    os.close(handle)
+    try:
+        video.save_to(path)
+        yield VideoSource(path, 0.0, 0.0)
+    finally:
+        os.unlink(path)
+
+
+def is_changed(video, path):
+    """Whether the frames of a video are not those of its file, such as after a crop."""
+    return video.get_dimensions() != InputImpl.VideoFromFile(path).get_dimensions()
