@@ -90,6 +90,13 @@ gpu device="cuda:0":
 bench *args:
     cargo run --release --locked --bin reseed -- bench vae {{args}}
 
+# The nodes in a real ComfyUI without a display. Downloads ComfyUI and torch once, 3 GB; needs Python 3.12.
+comfyui *args:
+    tools/python-wheel build --out target/wheels
+    python3 comfyui/tests/install.py target/comfyui target/wheels
+    target/comfyui/venv/bin/python comfyui/tests/prove.py --comfyui target/comfyui/ComfyUI \
+        --work target/comfyui/work {{args}}
+
 # Lines of Rust per crate.
 size:
     @for crate in crates/*/; do \
