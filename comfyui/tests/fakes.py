@@ -1,4 +1,4 @@
-"""Modules that stand for torch and the other large dependencies of ComfyUI, so that nodes can be imported without them."""
+"""Modules that stand for torch and other large dependencies of ComfyUI, so that nodes can be imported without them."""
 import importlib.abc
 import importlib.machinery
 import sys
