@@ -6,9 +6,11 @@ DTYPES = (torch.float32, torch.float16)
 
 
 def frames_of(images):
-    """Frames `[B, H, W, C]` that the engine can read. The engine checks their shape and values."""
+    """Frames `[B, H, W, C]` that the engine can read. The engine checks their channels and values."""
     if not isinstance(images, torch.Tensor):
         raise ValueError(f"images must be a tensor [B, H, W, C], got {type(images).__name__}")
+    if images.ndim != 4:
+        raise ValueError(f"images must have the shape [B, H, W, C], got {list(images.shape)}")
     if images.dtype not in DTYPES:
         images = images.float()
     return images.detach().cpu().contiguous()

@@ -30,7 +30,7 @@ class ReseedVaeEncode(io.ComfyNode):
 
     @classmethod
     def execute(cls, images, model):
-        frames = tensors.frames_of(images)[..., :3].contiguous()
+        frames = tensors.frames_of(images)
         model.enter()
 
         def work(progress, cancel):

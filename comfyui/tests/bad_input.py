@@ -1,4 +1,5 @@
 """Bad input of every kind: one clear error of the node, and the server keeps running."""
+import media
 import prompts
 from comfy_server import Refused
 
@@ -32,8 +33,9 @@ def bad_inputs(proof):
     errors["latent"] = fails(proof, latent)
 
     (proof.base / "input/broken.mp4").write_bytes(b"\0" * 4096)
+    media.make_video(proof.base / "input/bad.mp4", 3)
     errors["broken video"] = fails(proof, prompts.upscale_video("broken.mp4", prompts.model(), "video/bad"))
-    errors["codec"] = fails(proof, prompts.upscale_video("short.mp4", prompts.model(), "video/bad", codec="ffv1"))
+    errors["codec"] = fails(proof, prompts.upscale_video("bad.mp4", prompts.model(), "video/bad", codec="ffv1"))
 
     for name in ("nowhere.safetensors", "7b-q4"):
         model = prompts.model(name)

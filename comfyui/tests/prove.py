@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy
 from PIL import Image
 
+import media
 import prompts
 from bad_input import bad_inputs, bad_prompts
 from comfy_server import Comfy
@@ -34,11 +35,6 @@ def command_line(*arguments):
     """Runs the command of the package."""
     done = subprocess.run([RESEED, *map(str, arguments)], capture_output=True, text=True)
     assert done.returncode == 0, f"reseed {arguments}: {done.stderr}"
-
-
-def ffmpeg(*arguments):
-    """Runs ffmpeg."""
-    subprocess.run(["ffmpeg", "-v", "error", "-y", *map(str, arguments)], check=True)
 
 
 class Proof:
@@ -105,14 +101,6 @@ def independent_images(proof):
     return "3 images equal three runs of `reseed image`"
 
 
-def make_video(path, count, size="48x32", audio=True):
-    """Writes a test video."""
-    sound = ["-f", "lavfi", "-i", f"sine=440:duration={count / 25}", "-c:a", "aac"] if audio else []
-    ffmpeg("-f", "lavfi", "-i", f"testsrc2=size={size}:rate=25", *sound[:4], "-frames:v", count, "-c:v", "libx264",
-           "-pix_fmt", "yuv420p", *sound[4:], path)
-    return path
-
-
 def newest(folder, pattern):
     """The newest file of a folder."""
     return max(folder.glob(pattern), key=lambda path: path.stat().st_mtime_ns)
@@ -120,7 +108,7 @@ def newest(folder, pattern):
 
 def video_file(proof):
     """A video file, a part of it, and another codec equal the command line's files."""
-    source = make_video(proof.base / "input/short.mp4", 20)
+    source = media.make_video(proof.base / "input/short.mp4", 20)
     options = ("--device", "cpu", "--model", "formula:tiny")
     cases = {
         "whole": ({}, ()),
@@ -199,14 +187,14 @@ def cancel(proof):
     clip = prompts.clip(count=5, height=512, width=768)
     stopped["large frames"] = interrupt(proof.comfy, prompts.upscale_images("cancel", prompts.model("nano"), clip), 0)
 
-    source = make_video(proof.base / "input/long.mp4", 150)
+    source = media.make_video(proof.base / "input/long.mp4", 150)
     video = prompts.upscale_video("long.mp4", prompts.model(), "video/cancel")
     stopped["video"] = interrupt(proof.comfy, video, 20)
     slowest = max(stopped.values())
     assert slowest < 5, stopped
     seen = len(proof.comfy.progress("3"))
     proof.succeed(video)
-    continued = proof.comfy.progress("3")[seen][0]
+    continued = next(done for done, total in proof.comfy.progress("3")[seen:] if total == 150)
     assert continued > 0, "the cancelled video started again from its first frame"
     expected = proof.work / "cancel.mp4"
     command_line("upscale", source, expected, "--device", "cpu", "--model", "formula:tiny")
@@ -233,7 +221,7 @@ def free(proof):
 
 def long_video(proof):
     """Memory stays flat over a video of 2,000 frames."""
-    make_video(proof.base / "input/soak.mp4", 2000, "32x32")
+    media.make_video(proof.base / "input/soak.mp4", 2000, "32x32")
     prompt_id = proof.comfy.queue(prompts.upscale_video("soak.mp4", prompts.model(), "video/soak", scale=1.5))
     samples = []
     while prompt_id not in proof.comfy.get(f"/history/{prompt_id}"):
