@@ -2,16 +2,17 @@
 import comfy.model_management as mm
 import torch
 
-DTYPES = (torch.float32, torch.float16)
+# Types of tensors that the engine has no name for, and that float32 can stand for.
+WIDENED = (torch.bfloat16, torch.float64)
 
 
 def frames_of(images):
-    """Frames `[B, H, W, C]` that the engine can read. The engine checks their channels and values."""
+    """Frames `[B, H, W, C]` that the engine can read. The engine checks their type, channels and values."""
     if not isinstance(images, torch.Tensor):
         raise ValueError(f"images must be a tensor [B, H, W, C], got {type(images).__name__}")
     if images.ndim != 4:
         raise ValueError(f"images must have the shape [B, H, W, C], got {list(images.shape)}")
-    if images.dtype not in DTYPES:
+    if images.dtype in WIDENED:
         images = images.float()
     return images.detach().cpu().contiguous()
 
