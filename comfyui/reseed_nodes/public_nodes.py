@@ -59,7 +59,7 @@ class PublicDit(PublicNode):
             node_id="ReseedPublicLoadDiTModel",
             display_name="Reseed: SeedVR2 (Down)Load DiT Model",
             category=CATEGORY,
-            is_dev_only=True,
+            is_deprecated=True,
             description="Stands in for the node of the public SeedVR2 pack in saved workflows. In new workflows use "
                         "Reseed Model.",
             inputs=[
@@ -106,7 +106,7 @@ class PublicVae(PublicNode):
             node_id="ReseedPublicLoadVAEModel",
             display_name="Reseed: SeedVR2 (Down)Load VAE Model",
             category=CATEGORY,
-            is_dev_only=True,
+            is_deprecated=True,
             description="Stands in for the node of the public SeedVR2 pack in saved workflows. In new workflows use "
                         "Reseed Model.",
             inputs=[
@@ -150,7 +150,7 @@ class PublicCompile(PublicNode):
             node_id="ReseedPublicTorchCompileSettings",
             display_name="Reseed: SeedVR2 Torch Compile Settings",
             category=CATEGORY,
-            is_dev_only=True,
+            is_deprecated=True,
             description="Stands in for the node of the public SeedVR2 pack in saved workflows. It has no effect: "
                         "Reseed compiles nothing at run time.",
             inputs=[
@@ -185,7 +185,7 @@ class PublicUpscaler(PublicNode):
             node_id="ReseedPublicVideoUpscaler",
             display_name="Reseed: SeedVR2 Video Upscaler",
             category=CATEGORY,
-            is_dev_only=True,
+            is_deprecated=True,
             description="Stands in for the node of the public SeedVR2 pack in saved workflows. In new workflows use "
                         "Reseed Upscale (images) or Reseed Upscale (video file).",
             inputs=[*upscaler_inputs(), *upscaler_options()],

@@ -57,4 +57,7 @@ def opened(video):
 
 def is_changed(video, path):
     """Whether the frames of a video are not those of its file, such as after a crop."""
-    return video.get_dimensions() != InputImpl.VideoFromFile(path).get_dimensions()
+    try:
+        return video.get_dimensions() != InputImpl.VideoFromFile(path).get_dimensions()
+    except (OSError, ValueError):
+        return False  # The engine says what is wrong with the file.

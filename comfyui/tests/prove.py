@@ -146,10 +146,11 @@ def public_prompts(proof):
     shutil.copyfile(NANO / "vae.safetensors", folder / "ema_vae_fp16.safetensors")
     lines = []
     for name, (dit, vae_values, upscaler) in prompts.EXAMPLES.items():
-        # Large results take minutes on a CPU: all widgets keep their values but the two of the size.
-        small = (upscaler[0], 64, min(upscaler[2], 128), *upscaler[3:])
+        # The other two take many minutes on a CPU: all their widgets keep their values but the two of the size.
+        if name != "simple image":
+            upscaler = (upscaler[0], 64, min(upscaler[2], 128), *upscaler[3:])
         clip = prompts.clip(count=1 if "image" in name else 9, channels=4 if "4K" in name else 3)
-        proof.succeed(prompts.public(f"public {name}", clip, dit, vae_values, small))
+        proof.succeed(prompts.public(f"public {name}", clip, dit, vae_values, upscaler))
         lines.append(f"{name} {list(proof.result(f'public {name}').shape)}")
     # A prompt written by hand may leave out optional widgets and titles.
     prompt = prompts.public("public short", prompts.clip(count=1), *prompts.EXAMPLES["simple image"], False)
