@@ -14,7 +14,7 @@ CROWDED = 0.7
 EVERYTHING = 1e30
 
 
-class SessionHolder(torch.nn.Module):
+class ReseedSession(torch.nn.Module):
     """The session as a module, because ComfyUI manages modules. It has no parameters of its own."""
 
     def __init__(self, session):
@@ -45,7 +45,7 @@ class ReseedModel(comfy.model_patcher.ModelPatcher):
 
     def __init__(self, session, identity):
         # ComfyUI unloads the models of its own device only. A session on another device shall be unloaded as well.
-        super().__init__(SessionHolder(session), mm.get_torch_device(), torch.device("cpu"))
+        super().__init__(ReseedSession(session), mm.get_torch_device(), torch.device("cpu"))
         self.identity = identity
         self.planned_bytes = 0
 

@@ -18,16 +18,13 @@ def show_estimate(model, subject, settings, node_id):
 
 
 def describe(estimate, device):
-    """One line: sizes, time and memory."""
+    """Sizes, then time and memory, on two lines."""
     frames, (width, height) = estimate.frames, estimate.output_size
-    parts = [
-        f"{frames} {'frame' if frames == 1 else 'frames'} to {width}x{height}",
-        f"about {duration(estimate.seconds)} on {device}",
-    ]
+    needs = [f"about {duration(estimate.seconds)} on {device.split(',')[0]}"]
     if estimate.gpu_bytes:
-        parts.append(f"{estimate.gpu_bytes / GIB:.1f} GiB of GPU memory")
-    parts.append(f"{estimate.host_bytes / GIB:.1f} GiB of RAM")
-    return ", ".join(parts)
+        needs.append(f"{estimate.gpu_bytes / GIB:.1f} GiB of GPU memory")
+    needs.append(f"{estimate.host_bytes / GIB:.1f} GiB of RAM")
+    return f"{frames} {'frame' if frames == 1 else 'frames'} to {width}x{height}\n{', '.join(needs)}"
 
 
 def duration(seconds):

@@ -41,7 +41,7 @@ class ReseedUpscaleImages(io.ComfyNode):
 def upscale_images(model, images, independent, settings, node_id):
     """The restored images as a tensor."""
     frames = tensors.frames_of(images)
-    if independent:
+    if independent or len(frames) == 1:
         settings = settings | {"batch_size": 1, "overlap": 0}
     show_estimate(model, tuple(frames.shape[:3]), settings, node_id)
 
