@@ -25,7 +25,7 @@ class ReseedModelLoader(io.ComfyNode):
                                        "models/diffusion_models are listed after them."),
                 io.Combo.Input("device", options=device_choices(), default="auto",
                                tooltip="Where the model runs. auto: the first GPU, or the CPU without one."),
-                io.Float.Input("max_vram", default=0.0, min=0.0, max=1024.0, step=0.5,
+                io.Float.Input("max_vram", display_name="max VRAM (GiB)", default=0.0, min=0.0, max=1024.0, step=0.5,
                                tooltip="Most GPU memory that Reseed may use, in GiB. 0: what is free. Reseed never "
                                        "uses more: it keeps less of the model on the GPU instead."),
                 io.Combo.Input("vae", options=model_files.vae_choices(), default=model_files.AUTO, optional=True,
