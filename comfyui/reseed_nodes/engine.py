@@ -43,9 +43,9 @@ class ReseedModel(comfy.model_patcher.ModelPatcher):
     A session is loaded and unloaded as a whole. The engine itself divides its memory between GPU and host.
     """
 
-    def __init__(self, session, identity):
-        # ComfyUI unloads the models of its own device only. A session on another device shall be unloaded as well.
-        super().__init__(ReseedSession(session), mm.get_torch_device(), torch.device("cpu"))
+    def __init__(self, session, device, limit, identity):
+        super().__init__(ReseedSession(session), managed_device(device), torch.device("cpu"))
+        self.limit = limit
         self.identity = identity
         self.planned_bytes = 0
 
@@ -68,12 +68,19 @@ class ReseedModel(comfy.model_patcher.ModelPatcher):
             return self.session.estimate(subject, **settings)
 
         estimate = job.run(self, node_id, work)
-        if estimate.gpu_bytes > CROWDED * mm.get_free_memory(self.load_device) and mm.loaded_models():
+        if self.is_crowded(estimate.gpu_bytes):
             mm.free_memory(EVERYTHING, self.load_device)
             self.session.unload()  # The device is opened again, with a budget of what is free now.
             estimate = job.run(self, node_id, work)
         self.enter(estimate.gpu_bytes)
         return estimate
+
+    def is_crowded(self, gpu_bytes):
+        """Whether a plan could be faster if ComfyUI unloaded other models."""
+        available = mm.get_free_memory(self.load_device) + self.loaded_size()
+        if self.limit and self.limit < available:
+            return False
+        return gpu_bytes > CROWDED * available and any(each is not self for each in mm.loaded_models())
 
     def enter(self, gpu_bytes=0):
         """Enters the session into ComfyUI's list of loaded models, which frees GPU memory of others if needed."""
@@ -107,13 +114,19 @@ class ReseedModel(comfy.model_patcher.ModelPatcher):
         return self.model
 
 
+def managed_device(device):
+    """The device that a session is listed under. ComfyUI unloads the models of its own devices only."""
+    own = mm.get_all_torch_devices()
+    return next((each for each in own if str(each) == device), mm.get_torch_device())
+
+
 def open_model(files, device, max_vram, node_id):
     """Opens a model, and downloads its files first if they are not on this machine. `max_vram` is in GiB."""
     if model_files.is_missing(files):
         download(files.model, node_id)
     limit = int(max_vram * GIB) or None
     session = reseed.Session(files.model, device=device, max_vram=limit, vae=files.vae, text=files.text)
-    return ReseedModel(session, [stamp(files.model), files.vae, files.text, device, limit])
+    return ReseedModel(session, device, limit, [stamp(files.model), files.vae, files.text, device, limit])
 
 
 def stamp(model):

@@ -82,6 +82,8 @@ def resolve(model, vae=AUTO):
     name = public.get(os.path.basename(model), model)
     if name == BUILT_IN or name.startswith("formula:"):
         return ModelFiles(name)
+    if vae == AUTO and any(each.name == name and each.path for each in reseed.models.list()):
+        return ModelFiles(name)
     file = next((file for file, short in public.items() if short == name), model)
     path = file if os.path.isfile(file) else find(file, (FOLDER, "diffusion_models"))
     if path is None and name not in public.values():

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from fetch import fetch
 
-PYTHONS = ("python3.12", "python3.13", "python3")
+NAMES = ("python3.12", "python3.13", "python3")
+# Where pyenv and uv put interpreters that are not on PATH.
+FOLDERS = (".pyenv/versions/3.1[2-9]*/bin", ".local/share/uv/python/cpython-3.1[2-9]*/bin")
 # Later versions of torch do not start with this version of ComfyUI.
 TORCH = ("torch==2.11.0", "torchvision==0.26.0", "torchaudio==2.11.0")
 TEST = "import sys; sys.exit(sys.version_info < (3, 12))"
@@ -17,12 +19,12 @@ TEST = "import sys; sys.exit(sys.version_info < (3, 12))"
 
 def python():
     """A Python that ComfyUI runs on."""
-    found = filter(None, map(shutil.which, PYTHONS))
-    suitable = (path for path in found if subprocess.run([path, "-c", TEST], capture_output=True).returncode == 0)
-    try:
-        return next(suitable)
-    except StopIteration:
-        raise SystemExit("ComfyUI needs Python 3.12 or later; install one, such as: uv python install 3.12") from None
+    named = filter(None, map(shutil.which, NAMES))
+    elsewhere = (path / "python3" for folder in FOLDERS for path in sorted(Path.home().glob(folder)))
+    for path in (*named, *elsewhere):
+        if subprocess.run([path, "-c", TEST], capture_output=True).returncode == 0:
+            return path
+    raise SystemExit("ComfyUI needs Python 3.12 or later; install one, such as: uv python install 3.12")
 
 
 def main():

@@ -85,8 +85,10 @@ def images(proof):
         assert numpy.array_equal(proof.result(name), expected), f"{name} differs from the command line"
         lines.append(f"{model} {list(expected.shape)}")
     assert proof.comfy.texts(), "no node showed its estimate"
+    assert proof.comfy.previews(), "no node showed a preview"
     assert proof.comfy.progress("3")[-1] == (7.0, 7.0), "the progress bar did not reach its end"
-    return f"equal to the command line: {', '.join(lines)}; estimate shown: {proof.comfy.texts()[0]}"
+    shown = proof.comfy.texts()[0].replace("\n", ", ")
+    return f"equal to the command line: {', '.join(lines)}; {len(proof.comfy.previews())} previews; estimate: {shown}"
 
 
 def independent_images(proof):
