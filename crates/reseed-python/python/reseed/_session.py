@@ -249,7 +249,7 @@ class Vae:
         float32. ``frames``, ``height`` and ``width`` crop the result.
         """
         (array,), _ = _inputs.arrays(latent)
-        extent = latent._extent if isinstance(latent, Latent) else None  # pyright: ignore[reportPrivateUsage]
+        extent = latent._extent if isinstance(latent, Latent) else None
         given = (frames, height, width, dtype)
         if any(value is not None for value in given):
             whole = extent or _reseed.extent(self._session, array)
@@ -352,11 +352,22 @@ class Session:
         self,
         frames: Any,
         *,
-        independent: bool = False,
+        independent: Literal[False] = False,
         progress: Progress | None = None,
         cancel: CancelToken | None = None,
         **settings: Unpack[Settings],
     ) -> Frames: ...
+
+    @overload
+    def upscale_frames(
+        self,
+        frames: Any,
+        *,
+        independent: bool,
+        progress: Progress | None = None,
+        cancel: CancelToken | None = None,
+        **settings: Unpack[Settings],
+    ) -> Frames | list[Frames]: ...
 
     def upscale_frames(
         self,
