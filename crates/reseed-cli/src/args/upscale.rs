@@ -77,7 +77,7 @@ impl UpscaleArgs {
 
 #[derive(Args, Clone)]
 pub struct ImageArgs {
-    /// A PNG, JPEG, WebP or TIFF image.
+    /// An image: PNG, JPEG, WebP, TIFF, BMP, PNM or TGA; AVIF, HEIC and JPEG XL with ffmpeg.
     pub input: PathBuf,
     /// The image to write; its extension sets the format.
     pub output: PathBuf,

@@ -74,6 +74,10 @@ impl Sink for AnimationSink {
         self.frames.sync()
     }
 
+    fn digest(&self) -> u64 {
+        self.frames.digest()
+    }
+
     fn keep_unfinished(&mut self) {
         self.frames.keep_unfinished();
     }
