@@ -245,6 +245,7 @@ impl Write<'_> {
                 Ok(PostOutput::Checkpoint(point)) => self.record(&point, &mut report),
                 Ok(PostOutput::Frame(frame)) => {
                     report.frames += 1;
+                    self.observer.frame(&frame);
                     let written = timed(&mut report.times.write, || self.sink.write(&frame));
                     self.view.sample_pool().recycle(frame.samples);
                     written.inspect(|()| self.observer.event(&Event::Frames(1)))
