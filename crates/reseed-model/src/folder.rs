@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use reseed_ops::Shape;
 
+use crate::dit;
 use crate::error::{Error, Result};
 use crate::weights::gguf::Gguf;
 use crate::weights::safetensors::Safetensors;
 use crate::weights::{Network, Source, torch};
 
 /// File names of the VAE, in order of preference.
-const VAE_NAMES: &[&str] = &["vae.safetensors", "ema_vae_fp16.safetensors"];
+const VAE_NAMES: &[&str] = &["vae.safetensors", "ema_vae_fp16.safetensors", "seedvr2_ema_vae_fp16.safetensors"];
 /// File names of the transformer, in order of preference. They precede the names of the public files.
 const DIT_NAMES: &[&str] = &["dit.safetensors", "dit.gguf"];
 /// File names of the text embedding, in order of preference.
@@ -61,14 +62,14 @@ impl ModelFolder {
 
     /// Opens the weights of the VAE.
     pub fn vae(&self) -> Result<Safetensors> {
-        Safetensors::open(&self.vae)
+        Safetensors::open_network(&self.vae)
     }
 
     /// Opens the weights of the transformer.
     pub fn dit(&self) -> Result<Box<dyn Source>> {
         Ok(match self.dit.extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf")) {
             true => Box::new(Gguf::open(&self.dit)?),
-            false => Box::new(Safetensors::open(&self.dit)?),
+            false => Box::new(dit::open(&self.dit)?),
         })
     }
 
