@@ -5,7 +5,7 @@
 
 mod layer;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use reseed_ops::{Numbers, Quant, Shape};
@@ -65,15 +65,15 @@ impl QuantizedSafetensors {
         for (base, format) in formats(&file)? {
             layers.insert(format!("{base}{WEIGHT}"), Layer::new(&file, &base, format)?);
         }
+        if let Some(name) = file.shapes().keys().find(|name| is_scale(name) && !belongs_to(name, &layers)) {
+            return Err(Error::ScaledWeights { path: file.path().into(), name: name.clone() });
+        }
         let mut shapes = BTreeMap::new();
         for (name, shape) in file.shapes() {
             let element = file.element(name).unwrap_or(ElementType::F32);
             match layers.get(name) {
                 Some(layer) => drop(shapes.insert(name.clone(), layer.shape())),
                 None if belongs_to(name, &layers) => {}
-                None if is_scale(name) => {
-                    return Err(Error::ScaledWeights { path: file.path().into(), name: name.clone() });
-                }
                 None if element.is_float() => drop(shapes.insert(name.clone(), *shape)),
                 None => {
                     let (path, name, found) = (file.path().into(), name.clone(), element.name().into());
@@ -166,8 +166,7 @@ fn is_scale(name: &str) -> bool {
 /// Formats of the quantised matrices by their names without `.weight`.
 fn formats(file: &Safetensors) -> Result<BTreeMap<String, Format>> {
     let mut formats = described_by_metadata(file)?;
-    let names: BTreeSet<&String> = file.shapes().keys().collect();
-    for name in names {
+    for name in file.shapes().keys() {
         if let Some(base) = name.strip_suffix(DESCRIPTION).filter(|base| !formats.contains_key(*base)) {
             if !file.shapes().contains_key(&format!("{base}{WEIGHT}")) {
                 return Err(invalid(file, name, format!("`{base}{WEIGHT}` is missing")));
