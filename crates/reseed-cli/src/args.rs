@@ -341,20 +341,7 @@ pub(crate) fn size(text: &str) -> Result<Hw, String> {
 }
 
 pub(crate) fn memory(text: &str) -> Result<usize, String> {
-    let wrong = || format!("`{text}` is not a size such as 6G, 7.5G or 900M");
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {
-        "" => 0,
-        "k" => 10,
-        "m" => 20,
-        "g" => 30,
-        _ => return Err(wrong()),
-    };
-    let count: f64 = digits.parse().map_err(|_| wrong())?;
-    match count * (1u64 << shift) as f64 {
-        bytes if bytes >= 1.0 && bytes < (1u64 << 50) as f64 => Ok(bytes as usize),
-        _ => Err(wrong()),
-    }
+    text.parse().map(Budget::get)
 }
 
 pub(crate) fn precision(text: &str) -> Result<Precision, String> {

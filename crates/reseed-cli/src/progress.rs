@@ -68,6 +68,10 @@ impl Observer for Progress<'_> {
                 "replanned",
                 &format_args!("{device}: another process allocated memory: continuing with {}", bytes(*count)),
             ),
+            Event::Fields(what) => {
+                console::note(what);
+                console::event(|| json!({"event": "fields", "message": what}));
+            }
             Event::Warning(warning) => {
                 self.damaged |= warning::is_damage(warning);
                 warning::show(warning);

@@ -59,7 +59,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs a job on the session of the job before, or on a new one.
+    /// Runs a job. All jobs of a command share one [`Session`], which the first of them opens.
     fn run(&self, spec: JobSpec, session: &mut Option<Session>) -> Result<()> {
         let (input, output) = (spec.input.clone(), spec.output.clone());
         console::make_way_for(&output);
@@ -106,8 +106,8 @@ impl Run<'_> {
             return Err(Error::OutputExists { path: spec.output.clone() }.into());
         }
         let json = self.args.compute.json;
-        let JobSpec { input, settings, video, .. } = spec;
-        Plan { input, info: source.info(), settings, video, json, place: self.place }
+        let (info, settings) = (source.info(), &spec.settings_for(source.info()));
+        Plan { input: &spec.input, info, settings, video: &spec.video, json, place: self.place }
             .print(|| opened(session, self.args))
     }
 
@@ -122,7 +122,7 @@ impl Run<'_> {
     }
 }
 
-/// The session of the job before, or a new one.
+/// The [`Session`] that all jobs of a command share.
 fn opened<'s>(session: &'s mut Option<Session>, args: &JobArgs) -> Result<&'s Session> {
     Ok(match session {
         Some(session) => session,
@@ -132,7 +132,8 @@ fn opened<'s>(session: &'s mut Option<Session>, args: &JobArgs) -> Result<&'s Se
 
 /// Opens a session and shows the remarks of its devices.
 pub fn open_session(args: &JobArgs) -> Result<Session> {
-    let session = args.compute.builder(args.model(), args.max_vram)?.open()?;
+    let builder = args.compute.builder(args.model(), args.max_vram)?;
+    let session = builder.vae(args.vae.clone()).text(args.text_embedding.clone()).open()?;
     session.warnings()?.iter().for_each(warning::show);
     Ok(session)
 }

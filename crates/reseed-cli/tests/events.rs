@@ -168,6 +168,12 @@ fn a_dry_run_prints_the_plan_and_writes_nothing() {
     let kept = fs::read(lab.path("out.y4m")).unwrap();
     dry("upscale in.y4m out.y4m --overwrite");
     assert!(fs::read(lab.path("out.y4m")).unwrap() == kept);
+
+    // H.264 has even sides.
+    let upscale =
+        |option: &str| lab.succeed(&format!("upscale in.y4m odd.mp4 --model formula:tiny --scale 1.5 {option}"));
+    let size = |option: &str| upscale(option).text().lines().next().unwrap().to_owned();
+    assert_eq!(size("--dry-run"), size(""));
 }
 
 /// An interrupted job is not touched, whatever the dry run would do with it.

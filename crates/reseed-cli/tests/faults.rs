@@ -13,7 +13,7 @@ use reseed_testing::faults::{DEFECT, FULL, Fault, Shim, WRITES};
 /// Calls that a run in continuous integration walks, per job.
 const CALLS: usize = 24;
 /// For a video, which takes longer.
-const VIDEO_CALLS: usize = 12;
+const VIDEO_CALLS: usize = 4;
 
 fn every() -> bool {
     std::env::var("RESEED_FAULTS").is_ok_and(|value| value == "every")

@@ -122,8 +122,16 @@ const FORMATS: &[Row] = &[
     ),
 ];
 
-/// Frame rates: the frames of the output have the times of the input's.
-const RATES: &[&str] = &["1", "12.5", "24000/1001", "30000/1001", "50", "60000/1001", "120"];
+/// Frame rates and outputs: the frames of the output have the times of the input's.
+const RATES: &[(&str, &str)] = &[
+    ("1", "out.mkv"),
+    ("12.5", "out.mp4"),
+    ("24000/1001", "out.mp4"),
+    ("30000/1001", "out.mkv"),
+    ("50", "out.mkv"),
+    ("60000/1001", "out.mp4"),
+    ("120", "out.mp4"),
+];
 
 const FRAMES: usize = 13;
 
@@ -220,7 +228,7 @@ fn pixel_formats_are_kept() {
 #[test]
 fn frame_rates_are_kept() {
     let lab = Lab::new();
-    for (rate, output) in RATES.iter().flat_map(|rate| ["out.mp4", "out.mkv"].map(|output| (rate, output))) {
+    for (rate, output) in RATES.iter().copied() {
         let row = row(["in.mkv", H264, ""], [output, "", ""], 0.0);
         make_input(&lab, &row, rate);
         lab.succeed(&format!("upscale in.mkv {output} --overwrite --model identity --scale 1 --color none"));

@@ -249,6 +249,17 @@ fn a_video_resumes_after_an_encoder_meets_a_full_disk() {
     job.resume();
 }
 
+/// An encoder whose options were wrong is corrected, and no frame is computed again.
+#[test]
+fn encoder_options_may_change_until_a_segment_is_encoded() {
+    let mut job = Job::new("in.y4m", "out.mp4", "--crf 20");
+    let corrected = job.args.clone();
+    job.args = corrected.replace("--crf 20", "--crf 40");
+    assert_eq!(job.interrupt("-KILL").0, None);
+    job.args = corrected;
+    job.resume();
+}
+
 #[test]
 fn resume_refuses_changed_settings() {
     let job = Job::new("in.y4m", "out.y4m", "");

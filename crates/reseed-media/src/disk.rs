@@ -21,6 +21,7 @@ pub struct Disk {
 const LOSSLESS: f64 = 0.5;
 
 /// What is written.
+#[derive(Clone, Copy)]
 enum Output {
     Y4m,
     Images,
@@ -71,9 +72,9 @@ fn estimate(output: Output, info: &Info, options: &Options, frames: usize, batch
     }
 }
 
-/// Fails if the disk of `path` has less free space than a new output and its temporary files need by estimate.
-/// Passes if the number of frames or the free space is unknown.
-pub(crate) fn check_free(path: &Path, info: &Info, options: &Options) -> Result<()> {
+/// Fails if the disk of `path` has less free space than an output and its temporary files still need by estimate after
+/// `done` frames. Passes if the number of frames or the free space is unknown.
+pub(crate) fn check_free(path: &Path, info: &Info, options: &Options, done: usize) -> Result<()> {
     let output = match Container::of(path) {
         Some(_) if !info.kind.is_still() => Output::Video,
         _ if is_y4m(path) => Output::Y4m,
@@ -82,8 +83,12 @@ pub(crate) fn check_free(path: &Path, info: &Info, options: &Options) -> Result<
     };
     let folder = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
     let Some((frames, free)) = info.frames.zip(free_bytes(folder)) else { return Ok(()) };
-    let Disk { output, work } = estimate(output, info, options, frames, 0);
-    let needed = output.saturating_add(work);
+    let disk = |frames| estimate(output, info, options, frames, 0);
+    // Segments and frames of animations are joined in a new file: it needs the space of all frames.
+    let is_joined = matches!(output, Output::Animation | Output::Video);
+    let joined = if is_joined { disk(frames.min(done)).output } else { 0 };
+    let Disk { output, work } = disk(frames.saturating_sub(done));
+    let needed = output.saturating_add(work).saturating_add(joined);
     match needed > free {
         true => Err(Error::DiskSpace { path: path.to_owned(), needed, free }),
         false => Ok(()),
@@ -125,7 +130,7 @@ mod tests {
         let huge = Info { frames: Some(usize::MAX >> 20), ..info.clone() };
         let short = Info { frames: Some(9), ..info };
         for name in ["a.y4m", "a.mkv", "a"] {
-            let check = |info: &Info| check_free(&folder.path().join(name), info, &Options::default());
+            let check = |info: &Info| check_free(&folder.path().join(name), info, &Options::default(), 0);
             check(&short).unwrap();
             if cfg!(unix) {
                 let error = check(&huge).unwrap_err();

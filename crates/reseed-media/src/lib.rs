@@ -153,7 +153,7 @@ pub fn create_with(path: &Path, info: &Info, options: &Options) -> Result<Box<dy
     if path == Path::new(PIPE) {
         return Ok(Box::new(y4m::Writer::new(io::stdout(), "standard output", info)?));
     }
-    disk::check_free(path, info, options)?;
+    disk::check_free(path, info, options, 0)?;
     if is_y4m(path) {
         return Ok(Box::new(y4m::Writer::create(path, info)?));
     }
@@ -215,6 +215,7 @@ pub fn losses(info: &Info, output: &Path, options: &Options) -> Vec<String> {
 /// Continues an unfinished output of a run with the same arguments after its first `frames` frames. A video keeps all
 /// of its frames only if it was created [resumable](Options::resumable).
 pub fn resume_with(path: &Path, info: &Info, options: &Options, frames: usize) -> Result<Box<dyn Sink>> {
+    disk::check_free(path, info, options, frames)?;
     if is_y4m(path) {
         return Ok(Box::new(y4m::Writer::resume(path, info, frames)?));
     }

@@ -27,7 +27,7 @@ pub use description::Video;
 pub use fields::Deinterlace;
 #[cfg(not(feature = "ffmpeg"))]
 pub use no_ffmpeg::Video;
-pub use work::{JOB_FILE, discard_work, work_folder};
+pub use work::{JOB_FILE, discard_work, has_segments, work_folder};
 
 pub(crate) use container::is_video_name;
 pub(crate) use pixels::{Family, Pixels};
@@ -41,7 +41,7 @@ pub(crate) use self::{
     pipe::Pipe,
     timeline::{Clock, Mark, Timeline},
     tracks::{KeptTrack, Track, TrackKind, plan as plan_tracks},
-    work::{GROWING_SPOOL, MARKS_FILE, SEGMENT_LIST, is_work_file, parse_spool_name, spool_name},
+    work::{GROWING_SPOOL, MARKS_FILE, SEGMENT_LIST, UNFINISHED_SEGMENT, is_work_file, parse_spool_name, spool_name},
 };
 
 /// A part of a video: the frames at or after `start` and before `end`. `deinterlace` says how fields become frames.

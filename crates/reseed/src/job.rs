@@ -57,6 +57,18 @@ impl JobSpec {
         let (input, output, existing) = (input.into(), output.into(), Existing::Refuse);
         JobSpec { input, output, settings, clip: Clip::default(), video: Options::default(), existing }
     }
+
+    /// The settings that the job uses for an input: those of the user, within what input and output allow.
+    pub fn settings_for(&self, input: &Info) -> Settings {
+        let mut settings = self.settings.clone();
+        settings.even_sides |= reseed_media::needs_even_sides(&self.output, input, &self.video);
+        if input.kind.is_still() {
+            // Pages have nothing to do with each other.
+            settings.batching = Batching { size: 1, overlap: 0, uniform: false };
+            settings.lead_in = 0;
+        }
+        settings
+    }
 }
 
 /// A job on files. After every batch its finished frames are safe on disk, and a journal beside the output knows how to
@@ -116,12 +128,7 @@ impl Job {
             refuse_same_file(&spec.input, &spec.output)?;
         }
         let source = reseed_media::open_clip(&spec.input, spec.clip).map_err(Error::Input)?;
-        spec.settings.even_sides |= reseed_media::needs_even_sides(&spec.output, source.info(), &spec.video);
-        if source.info().kind.is_still() {
-            // Pages have nothing to do with each other.
-            spec.settings.batching = Batching { size: 1, overlap: 0, uniform: false };
-            spec.settings.lead_in = 0;
-        }
+        spec.settings = spec.settings_for(source.info());
         let work = Work::open(&spec, &source.info().kind)?;
         let complete = spec.existing == Existing::Resume && work.found != Found::Work && has_content(&spec.output);
         let replaces = spec.existing == Existing::Overwrite || work.earlier.is_some();
@@ -185,8 +192,7 @@ impl Job {
     fn run_once(self, session: &Session, dtype: Option<Precision>, observer: &mut dyn Observer) -> Result<Report> {
         let Job { spec, mut source, mut work, .. } = self;
         if let Kind::Video(video) = &source.info().kind {
-            let fields = video.field_note().map(|note| Warning::Fields(note.to_owned()));
-            fields.into_iter().for_each(|warning| observer.event(&Event::Warning(warning)));
+            video.field_note().iter().for_each(|note| observer.event(&Event::Fields((*note).to_owned())));
         }
         let losses = reseed_media::losses(source.info(), &spec.output, &spec.video).into_iter().map(Warning::Loss);
         losses.for_each(|warning| observer.event(&Event::Warning(warning)));

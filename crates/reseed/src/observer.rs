@@ -57,6 +57,8 @@ pub enum Event {
         /// Bytes of the new plan.
         bytes: usize,
     },
+    /// How the fields of interlaced video become frames.
+    Fields(String),
     /// Something that a user should know.
     Warning(Warning),
 }
@@ -97,9 +99,6 @@ pub enum Warning {
     /// A part of the input that the output cannot hold.
     #[error("{0}")]
     Loss(String),
-    /// How interlaced video is read.
-    #[error("{0}")]
-    Fields(String),
     /// The input is damaged and is restored as far as it goes.
     #[error("{problem}")]
     DamagedInput {

@@ -45,10 +45,12 @@ impl Geometry {
         let first = target.size(input);
         let mut steps = if first == input { Vec::new() } else { vec![first] };
         if let Some(limit) = longest.filter(|&limit| limit < first.h.max(first.w)) {
-            let (from, plausible) = (if first.is_plausible() { first } else { input }, first.is_plausible());
+            let from = if first.is_plausible() { first } else { input };
             let ratio = limit as f64 / from.h.max(from.w) as f64;
             let shrunk = both(from, |side| (side as f64 * ratio).round_ties_even() as usize);
-            steps.truncate(usize::from(plausible) * steps.len());
+            if !first.is_plausible() {
+                steps.clear();
+            }
             steps.extend((shrunk != from).then_some(shrunk));
         }
         let output = *steps.last().unwrap_or(&input);

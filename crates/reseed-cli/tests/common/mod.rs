@@ -97,6 +97,8 @@ impl Lab {
         command.args(args.split_whitespace()).current_dir(self.0.path()).stdin(Stdio::null());
         // Tests compare results of the CPU, also on a machine with a GPU.
         command.env("CUDA_VISIBLE_DEVICES", "");
+        #[cfg(unix)]
+        heed_hangups(&mut command);
         command
     }
 
@@ -198,4 +200,17 @@ pub fn outcome(mut command: Command) -> Outcome {
     let progress = text.lines().filter(is_progress).map(str::to_owned).collect();
     let stderr = text.split_inclusive('\n').filter(|line| !is_progress(line)).collect();
     Outcome { code: output.status.code(), stdout: output.stdout, stderr, progress }
+}
+
+/// A run under `nohup` ignores SIGHUP. A test under `nohup` sends it.
+#[cfg(unix)]
+fn heed_hangups(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: between fork and exec only `signal` is called, which is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
+            Ok(())
+        })
+    };
 }

@@ -17,7 +17,7 @@ pub(super) const WIDTH_FACTOR: usize = 65_536;
 const HARMLESS: [&str; 2] = ["Referenced QT chapter track not found", "Unsupported codec"];
 
 /// Parses the lines of a decoder.
-pub(super) struct Messages {
+pub(super) struct DecoderLines {
     pub timestamps: Sender<Option<i64>>,
     pub log: Arc<Mutex<Log>>,
     /// Whether decoding starts inside of the file, so that errors before the first frame are expected.
@@ -40,7 +40,7 @@ pub(super) struct Log {
     counted: bool,
 }
 
-impl Messages {
+impl DecoderLines {
     /// Parses a line; returns whether it is no message for people.
     pub fn line(&mut self, line: &str) -> bool {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn errors_and_changes_of_size_are_reported_with_their_place() {
         let (sender, receiver) = channel();
-        let mut messages = Messages { timestamps: sender, log: Arc::default(), seeks: false };
+        let mut messages = DecoderLines { timestamps: sender, log: Arc::default(), seeks: false };
         let lines = [
             ("[Eval @ 0x7ffc] 4194368.000000", true),
             ("frame:0 pts:0 pts_time:0", true),

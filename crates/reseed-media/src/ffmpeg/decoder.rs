@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::decode_log::{Log, Messages, WIDTH_FACTOR};
+use super::decode_log::{DecoderLines, Log, WIDTH_FACTOR};
 use super::process::Exit;
 use super::tools::{self, Process, Tools, file_url, words};
 use crate::error::Result;
@@ -48,7 +48,7 @@ impl Decoder {
 
         let (sender, timestamps) = channel();
         let log = Arc::default();
-        let mut messages = Messages { timestamps: sender, log: Arc::clone(&log), seeks: before.is_some() };
+        let mut messages = DecoderLines { timestamps: sender, log: Arc::clone(&log), seeks: before.is_some() };
         let mut process = Process::start(command, move |line| messages.line(line))?;
         let stdout = process.child.stdout.take().expect("stdout is piped");
         tools::set_pipe_size(&stdout, usize::MAX);

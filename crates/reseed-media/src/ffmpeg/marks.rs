@@ -63,21 +63,6 @@ fn parse((index, stored): (usize, &[u8])) -> Option<Mark> {
     (bytes(index, mark) == stored).then_some(mark)
 }
 
-/// A 64-bit hash of planes; not cryptographic.
-pub(super) fn digest(planes: &[u8]) -> u64 {
-    const LANES: usize = 8;
-    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(FACTOR).rotate_left(29);
-    let mut sums: [u64; LANES] = std::array::from_fn(|i| i as u64);
-    let (blocks, rest) = planes.as_chunks::<{ 8 * LANES }>();
-    for block in blocks {
-        let (words, _) = block.as_chunks::<8>();
-        sums.iter_mut().zip(words).for_each(|(sum, word)| *sum = mix(*sum, u64::from_le_bytes(*word)));
-    }
-    let rest = rest.iter().map(|byte| u64::from(*byte));
-    sums.into_iter().chain(rest).fold(planes.len() as u64, mix)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -105,21 +90,5 @@ mod tests {
         let third = timeline();
         Marks::open(folder.path(), &third).unwrap();
         assert_eq!(*third.earlier_marks(), all);
-    }
-
-    #[test]
-    fn the_digest_depends_on_every_byte_and_its_position() {
-        let planes: Vec<u8> = (0..200).collect();
-        let mut seen = vec![digest(&planes)];
-        for i in 0..planes.len() {
-            let mut other = planes.clone();
-            other[i] ^= 1;
-            seen.push(digest(&other));
-        }
-        seen.push(digest(&planes[1..]));
-        let count = seen.len();
-        seen.sort_unstable();
-        seen.dedup();
-        assert_eq!(seen.len(), count);
     }
 }

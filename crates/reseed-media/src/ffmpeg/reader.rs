@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::decoder::Decoder;
-use super::marks::digest;
 use super::process::Exit;
 use super::seek::{SeekCheck, SeekState};
 use super::tools::Tools;
+use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::frame::{Frame, Rate, Samples};
 use crate::planes::Planes;
@@ -58,7 +58,7 @@ impl Reader {
         let read = read.map_err(|cause| Error::Read { path: video.path.clone(), cause })?;
         if read == bytes {
             let timestamp = self.decoder.timestamp();
-            return Ok(Some(Mark { timestamp, digest: digest(&self.buffer) }));
+            return Ok(Some(Mark { timestamp, digest: digest(0, &self.buffer) }));
         }
         let failed = |reason| Error::DecoderFailed { path: video.path.clone(), reason };
         if let Some(exit) = self.decoder.wait() {

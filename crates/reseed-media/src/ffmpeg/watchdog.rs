@@ -92,9 +92,11 @@ fn look(child: &Running, wait: &mut Wait) {
         (wait.life, wait.idle) = (life.unwrap_or(0), 0);
     }
     let limit = limit();
-    if wait.idle > limit || wait.ticks / BUSY > limit {
-        let seconds = TICK.as_secs_f64() * f64::from(if wait.idle > limit { wait.idle } else { wait.ticks });
-        child.kill(Some(format!("it did nothing for {seconds:.0} s and was stopped")));
+    let seconds = |ticks: u32| TICK.as_secs_f64() * f64::from(ticks);
+    if wait.idle > limit {
+        child.kill(Some(format!("it did nothing for {:.0} s and was stopped", seconds(wait.idle))));
+    } else if wait.ticks / BUSY > limit {
+        child.kill(Some(format!("it had no result after {:.0} s and was stopped", seconds(wait.ticks))));
     }
 }
 

@@ -8,11 +8,9 @@ use crate::digest;
 use crate::error::{Error, Result};
 use crate::partial::sync_folder;
 use crate::video::{
-    GROWING_SPOOL, JOB_FILE, MARKS_FILE, SEGMENT_FRAMES, discard_work, is_work_file, parse_spool_name, work_folder,
+    GROWING_SPOOL, JOB_FILE, MARKS_FILE, SEGMENT_FRAMES, UNFINISHED_SEGMENT, discard_work, is_work_file,
+    parse_spool_name, work_folder,
 };
-
-/// The extension of unfinished segments.
-const UNFINISHED: &str = "part";
 
 /// A finished segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +92,7 @@ impl WorkFolder {
     /// The name of segment `index` while it is written. It holds the process number, so that an encoder that outlives a
     /// crashed run writes to another file.
     pub fn unfinished(&self, index: usize, pass: &str) -> String {
-        format!("{index:06}-{pass}-{}.{UNFINISHED}", std::process::id())
+        format!("{index:06}-{pass}-{}.{UNFINISHED_SEGMENT}", std::process::id())
     }
 
     /// Renames a segment to its final name.

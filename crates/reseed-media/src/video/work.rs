@@ -20,6 +20,9 @@ pub(crate) const MARKS_FILE: &str = "marks";
 /// The spool file that is being written.
 pub(crate) const GROWING_SPOOL: &str = "frames-growing";
 
+/// The extension of unfinished segments.
+pub(crate) const UNFINISHED_SEGMENT: &str = "part";
+
 const SPOOL_PREFIX: &str = "frames-";
 
 /// The path of the work folder of `output`.
@@ -28,6 +31,15 @@ pub fn work_folder(output: &Path) -> PathBuf {
     name.push(output.file_name().unwrap_or_default());
     name.push(".reseed");
     output.with_file_name(name)
+}
+
+/// Whether a work folder has a finished segment.
+pub fn has_segments(folder: &Path) -> bool {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name()).any(|name| {
+        let name = name.to_string_lossy();
+        is_numbered(&name) && !name.ends_with(UNFINISHED_SEGMENT)
+    })
 }
 
 /// Removes all files that Reseed wrote to a work folder, and the folder if nothing else is in it. A link is not
@@ -49,7 +61,12 @@ pub fn discard_work(folder: &Path) {
 pub(crate) fn is_work_file(name: &str) -> bool {
     [JOB_FILE, SEGMENT_LIST, MARKS_FILE, GROWING_SPOOL].contains(&name)
         || parse_spool_name(name).is_some()
-        || name.split_once('-').is_some_and(|(index, _)| index.len() == 6 && index.parse::<usize>().is_ok())
+        || is_numbered(name)
+}
+
+/// Whether a file name begins with the number of a segment.
+fn is_numbered(name: &str) -> bool {
+    name.split_once('-').is_some_and(|(index, _)| index.len() == 6 && index.parse::<usize>().is_ok())
 }
 
 /// The name of a finished spool file: `frames-120-5` has five frames from number 120 on.

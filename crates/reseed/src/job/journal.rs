@@ -1,7 +1,8 @@
 //! The journal of a job on disk, from which it is resumed after a cancellation, a crash or a power cut.
 //!
-//! A hidden folder beside the output holds `job.json`: a line of settings, a line after every batch, and a line before
-//! the output gets its name. A line counts once it is complete, and it is written when all that it describes is safe.
+//! A hidden folder beside the output holds `job.json`: a line of settings, another one when a resumed run changes
+//! them, a line after every batch, and a line before the output gets its name. A line counts once it is complete, and
+//! it is written when all that it describes is safe.
 //! Frames that later batches may still change are in files beside it. Every line ends with a digest of itself and of
 //! all lines before it, and names the digests of the files that it needs, so that damage never becomes a result.
 
@@ -75,6 +76,7 @@ impl EarlierRun {
             match first {
                 None => first = Some(value),
                 Some(_) if complete => {}
+                Some(ref mut first) if value["settings"].is_object() => first["settings"] = value["settings"].clone(),
                 Some(_) => last = Some(value),
             }
         }
@@ -211,6 +213,11 @@ impl Journal {
         let line = json!({"reseed": env!("CARGO_PKG_VERSION"), "input": input, "noise_file": noise_file,
                           "model": origin.model, "settings": record.to_json()});
         self.append(&line).map_err(|e| Error::write(&self.folder, e))
+    }
+
+    /// Replaces the settings.
+    pub fn change(&mut self, record: &JobRecord) -> Result<()> {
+        self.append(&json!({"settings": record.to_json()})).map_err(|e| Error::write(&self.folder, e))
     }
 
     /// Adds a checkpoint whose frames are safe, in an output with this digest.

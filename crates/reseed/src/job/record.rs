@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, UNIX_EPOCH};
 
-use reseed_media::Size;
 use reseed_media::video::{Clip, Options};
+use reseed_media::{Digest, Size};
 use reseed_model::plan::Tiling;
 use reseed_ops::Hw;
 use serde_json::{Map, Value};
@@ -22,6 +22,8 @@ use crate::join::Overlap;
 use crate::settings::{NoiseSource, Settings, VaeSettings};
 use crate::size::Target;
 
+/// Options of the encoder, which no frame depends on before it is encoded.
+const ENCODER: [&str; 2] = ["crf", "encoder arguments"];
 /// The value of a setting that was not chosen.
 const DEFAULT: &str = "default";
 /// The noise of a job whose noise comes from a file; the path is not part of the record.
@@ -168,6 +170,15 @@ impl JobRecord {
         Ok(())
     }
 
+    /// Takes the options of the encoder from another record. Returns whether any was different.
+    pub fn take_encoder_options(&mut self, from: &JobRecord) -> bool {
+        let before = self.clone();
+        for name in ENCODER {
+            from.0.get(name).into_iter().for_each(|value| self.set(name, value));
+        }
+        *self != before
+    }
+
     /// The first of these values that `before` does not have: its name, its value before, and its value now.
     pub fn difference(&self, before: &JobRecord) -> Option<(String, String, String)> {
         let value = |name: &String| before.0.get(name).cloned().unwrap_or("not recorded".into());
@@ -248,11 +259,11 @@ fn identity(path: &Path) -> io::Result<String> {
 }
 
 fn identity_of(files: &[PathBuf]) -> io::Result<String> {
-    let mut hash = FNV_OFFSET;
+    let mut digest = Digest::new(0);
     for file in files.iter().filter(|file| file.is_file()) {
-        hash = digest(hash, format!("{}: {}\n", file.display(), file_identity(file)?).as_bytes());
+        digest.update(format!("{}: {}\n", file.display(), file_identity(file)?).as_bytes());
     }
-    Ok(format!("{} files ({hash:016x})", files.len()))
+    Ok(format!("{} files ({:016x})", files.len(), digest.value()))
 }
 
 fn file_identity(path: &Path) -> io::Result<String> {
@@ -260,14 +271,6 @@ fn file_identity(path: &Path) -> io::Result<String> {
     let changed = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(format!("{name} ({} bytes, changed at {}.{:09})", metadata.len(), changed.as_secs(), changed.subsec_nanos()))
-}
-
-/// The digest of nothing.
-pub const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-
-/// The 64-bit FNV-1a digest of bytes after a digest.
-pub fn digest(before: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(before, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use reseed_media::video::Options;
-use reseed_media::{Info, Kind, Sink};
+use reseed_media::video::{Options, has_segments};
+use reseed_media::{Digest, Info, Kind, Sink};
 
 use super::journal::{self, EarlierRun, Journal, Origin};
-use super::record::{self, JobRecord};
+use super::record::JobRecord;
 use super::store::DiskBatchStore;
 use super::{Existing, JobSpec, is_pipe};
 use crate::batch_store::BatchStore;
@@ -95,7 +95,7 @@ impl Work {
         Ok(work)
     }
 
-    fn take_up(&mut self, mut journal: Journal, earlier: EarlierRun, existing: Existing) -> Result<()> {
+    fn take_up(&mut self, mut journal: Journal, mut earlier: EarlierRun, existing: Existing) -> Result<()> {
         if earlier.is_complete() && has_content(&self.output) && !reseed_media::has_unfinished(&self.output) {
             // The run was killed between the rename of the output and the removal of the journal.
             self.found = Found::CompleteOutput;
@@ -108,7 +108,12 @@ impl Work {
                 return Err(Error::JournalDamaged { path: journal::folder(&self.output) });
             }
             Existing::Resume if earlier.has_work() => {
+                let encoded = has_segments(&journal::folder(&self.output));
+                let changed = !encoded && earlier.record.take_encoder_options(&self.record);
                 self.compare(&earlier)?;
+                if changed {
+                    journal.change(&earlier.record)?;
+                }
                 self.kept = earlier.frames();
                 (self.earlier, self.journal) = (Some(earlier), Some(journal));
             }
@@ -156,9 +161,9 @@ impl Output for Work {
     fn open(&mut self, info: &Info, environment: &Environment) -> Result<Box<dyn Sink>> {
         if self.resumable {
             environment.values.iter().for_each(|(name, value)| self.record.set(name, value));
-            let mut digest = record::FNV_OFFSET;
-            environment.embedded.iter().for_each(|content| digest = record::digest(digest, content));
-            self.record.set("model", format!("{} ({digest:016x})", environment.model));
+            let mut digest = Digest::new(0);
+            environment.embedded.iter().for_each(|content| digest.update(content));
+            self.record.set("model", format!("{} ({:016x})", environment.model, digest.value()));
             environment.files.iter().try_for_each(|(name, path)| self.record.set_file(name, path))?;
             self.origin.model = environment.model.clone();
             self.compare_again()?;

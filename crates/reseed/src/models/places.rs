@@ -43,8 +43,8 @@ impl Places {
         // Another revision may hold the same file.
         found.extend(folders(&self.repo(file).join("snapshots")).into_iter().map(|folder| folder.join(file.path())));
         for comfy in &self.comfy {
-            found.push(comfy.join("models").join("SEEDVR2").join(file.name));
-            found.push(comfy.join("models").join("diffusion_models").join(file.name));
+            let in_models = |folder| comfy.join("models").join(folder).join(file.name);
+            found.extend(["SEEDVR2", "diffusion_models", "vae"].map(in_models));
             // The node contains the text embedding.
             found.extend(folders(&comfy.join("custom_nodes")).into_iter().map(|node| node.join(file.name)));
         }

@@ -1,5 +1,7 @@
 //! Settings of a session.
 
+use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use reseed_ops::Precision;
@@ -8,6 +10,7 @@ use super::Session;
 use crate::devices::{CheckReport, ComputeOptions};
 use crate::error::{Error, Result};
 use crate::models;
+use crate::models::weights::Parts;
 use crate::threads::start_pool;
 
 /// Bytes of GPU memory that a session may allocate.
@@ -24,21 +27,61 @@ impl Budget {
     pub const fn gib(gib: usize) -> Budget {
         Budget(gib << 30)
     }
+
+    /// The number of bytes.
+    pub const fn get(self) -> usize {
+        self.0
+    }
+}
+
+/// Parses `6G`, `7.5GiB`, `900M` or a number of bytes.
+impl FromStr for Budget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Budget, String> {
+        let wrong = || format!("`{text}` is not a size such as 6G, 7.5G or 900M");
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let shift = match text[digits.len()..].to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {
+            "" => 0,
+            "k" => 10,
+            "m" => 20,
+            "g" => 30,
+            _ => return Err(wrong()),
+        };
+        let count: f64 = digits.parse().map_err(|_| wrong())?;
+        match count * (1u64 << shift) as f64 {
+            bytes if bytes >= 1.0 && bytes < (1u64 << 50) as f64 => Ok(Budget(bytes as usize)),
+            _ => Err(wrong()),
+        }
+    }
 }
 
 /// Settings of a [`Session`].
 #[derive(Clone, Default)]
 pub struct Builder {
     model: Option<String>,
+    parts: Parts,
     devices: Vec<String>,
     options: ComputeOptions,
 }
 
 impl Builder {
-    /// The model: the name of a public model such as `3b`, a folder with model files, `nano` for the embedded model, or
-    /// a formula model such as `formula:tiny`. `nano` unless given.
+    /// The model: the name of a public model such as `3b`, a folder with model files, the file of a transformer, `nano`
+    /// for the embedded model, or a formula model such as `formula:tiny`. `nano` unless given.
     pub fn model(mut self, name: impl Into<String>) -> Builder {
         self.model = Some(name.into());
+        self
+    }
+
+    /// The file of the VAE. Unless given, it is the one beside the transformer, or one of the user's models.
+    pub fn vae(mut self, file: impl Into<Option<PathBuf>>) -> Builder {
+        self.parts.vae = file.into();
+        self
+    }
+
+    /// The file of the text embedding. Unless given, it is in the transformer's file or found as the VAE is.
+    pub fn text(mut self, file: impl Into<Option<PathBuf>>) -> Builder {
+        self.parts.text = file.into();
         self
     }
 
@@ -98,6 +141,6 @@ impl Builder {
             [device] => options.device = device.clone(),
             several => return Err(Error::SeveralDevices { count: several.len() }),
         }
-        Session::open(self.model.unwrap_or(models::EMBEDDED.into()), options)
+        Session::open(self.model.unwrap_or(models::EMBEDDED.into()), &self.parts, options)
     }
 }
