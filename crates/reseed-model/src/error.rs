@@ -166,7 +166,7 @@ pub enum Error {
         format: String,
     },
     /// The description or the scales of a quantised matrix are invalid.
-    #[error("{path}: invalid quantisation: `{name}`: {reason}")]
+    #[error("{path}: invalid quantisation: `{name}`: {reason}; download the file again, or use an unmodified one")]
     InvalidQuantization {
         /// The file.
         path: PathBuf,

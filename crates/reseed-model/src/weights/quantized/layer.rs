@@ -132,7 +132,7 @@ impl Layer {
             let reason = format!("its {columns} columns are not whole {} blocks of {divisor}", format.name());
             return Err(invalid(file, &weight, reason));
         }
-        element_of_scale(file, &scale, format)?;
+        self::element(file, &scale, format, format.scale_elements())?;
         let (stored, shape) = ([rows, columns], [rows, columns]);
         let layer = Layer { format, element, weight, scale, second, stored, shape };
         layer.check_scales(file)?;
@@ -256,7 +256,7 @@ impl Layer {
     /// Reads the scales and checks that they are numbers.
     fn scales(&self, file: &Safetensors) -> Result<Scales> {
         let not_finite = |name: &str, i: usize, value: f32| {
-            let reason = format!("scale {i} is {value}: the file is damaged; copy or download it again");
+            let reason = format!("scale {i} is {value}: the file is damaged");
             Error::InvalidQuantization { path: file.path().into(), name: name.into(), reason }
         };
         let floats = |name: &str| {
@@ -309,8 +309,4 @@ fn element(file: &Safetensors, name: &str, format: Format, of: &[ElementType]) -
         Some(other) => Err(invalid(file, name, format!("it is {}; {} needs {}", other.name(), format.name(), names()))),
         None => Err(invalid(file, name, format!("it is missing, and {} needs it", format.name()))),
     }
-}
-
-fn element_of_scale(file: &Safetensors, scale: &str, format: Format) -> Result<ElementType> {
-    element(file, scale, format, format.scale_elements())
 }
