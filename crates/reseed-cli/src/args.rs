@@ -84,6 +84,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// Show the devices and tools of this machine.
     Doctor(DoctorArgs),
+    /// Show the settings of the configuration file, and all presets.
+    Config(ConfigArgs),
     /// Run the video autoencoder (VAE) by itself.
     #[command(subcommand)]
     Vae(VaeCommand),
@@ -107,6 +109,7 @@ impl Command {
             Command::Estimate(Estimate::Vae(args)) => args.run.compute.json,
             Command::Demo(args) => args.json,
             Command::Doctor(args) => args.json,
+            Command::Config(args) => args.json,
             Command::Vae(VaeCommand::Encode(args) | VaeCommand::Decode(args)) => args.run.compute.json,
             Command::Vae(VaeCommand::Roundtrip(args)) => args.run.compute.json,
             Command::Bench(bench) => bench.prints_json(),
@@ -117,6 +120,16 @@ impl Command {
 
 #[derive(Args)]
 pub struct DoctorArgs {
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct ConfigArgs {
+    /// Show the settings with this preset.
+    #[arg(long, value_name = "NAME")]
+    pub preset: Option<String>,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,

@@ -3,6 +3,7 @@
 mod cancel;
 mod commands;
 mod common;
+mod config;
 mod embedding;
 mod errors;
 mod estimate;

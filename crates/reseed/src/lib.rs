@@ -58,6 +58,7 @@ mod planner;
 mod pool;
 mod post;
 mod prepare;
+pub mod presets;
 mod quality;
 mod read;
 mod report;

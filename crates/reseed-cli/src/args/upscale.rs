@@ -97,6 +97,10 @@ pub struct ImageArgs {
 /// Options of every job.
 #[derive(Args, Clone)]
 pub struct JobArgs {
+    /// A named set of settings, such as 4k or archive; `reseed config` lists
+    /// them. Other options override it
+    #[arg(long, value_name = "NAME", verbatim_doc_comment)]
+    pub preset: Option<String>,
     /// Multiply both sides by this factor [default: 2]
     #[arg(long, value_name = "X", conflicts_with_all = ["resolution", "size"], help_heading = SIZE)]
     pub scale: Option<f64>,
