@@ -1,5 +1,6 @@
 //! Settings of a session.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use reseed_ops::Precision;
@@ -23,6 +24,33 @@ impl Budget {
     /// So many GiB.
     pub const fn gib(gib: usize) -> Budget {
         Budget(gib << 30)
+    }
+
+    /// The number of bytes.
+    pub const fn get(self) -> usize {
+        self.0
+    }
+}
+
+/// Parses `6G`, `7.5GiB`, `900M` or a number of bytes.
+impl FromStr for Budget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Budget, String> {
+        let wrong = || format!("`{text}` is not a size such as 6G, 7.5G or 900M");
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let shift = match text[digits.len()..].to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {
+            "" => 0,
+            "k" => 10,
+            "m" => 20,
+            "g" => 30,
+            _ => return Err(wrong()),
+        };
+        let count: f64 = digits.parse().map_err(|_| wrong())?;
+        match count * (1u64 << shift) as f64 {
+            bytes if bytes >= 1.0 && bytes < (1u64 << 50) as f64 => Ok(Budget(bytes as usize)),
+            _ => Err(wrong()),
+        }
     }
 }
 
