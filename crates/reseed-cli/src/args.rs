@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod estimate;
 pub mod models;
+pub mod preview;
 pub mod upscale;
 pub mod video;
 
@@ -22,6 +23,7 @@ use crate::console;
 use crate::failure::{Failure, Result as CommandResult};
 pub use bench::{Bench, BenchArgs};
 pub use estimate::{Estimate, EstimateArgs};
+pub use preview::PreviewArgs;
 pub use upscale::{ImageArgs, JobArgs, UpscaleArgs, batching};
 
 /// Headings of the help.
@@ -46,6 +48,12 @@ Examples:
   reseed upscale tape.mp4 restored.mkv --model 3b --scale 2
   reseed upscale tapes/ restored/ --model 3b --resume    every video of a folder that is not done
   reseed upscale tape.mp4 restored.mkv --dry-run         sizes, time and memory, without a run";
+
+/// Ends the help of `reseed preview`.
+const PREVIEW_EXAMPLES: &str = "\
+Examples:
+  reseed preview tape.mp4 --at 1:30 -o frame.png --model 3b
+  reseed preview tape.mp4 --at 1:30 -o frame.png --compare wipe";
 
 /// Restores and upscales video with SeedVR2-family models.
 #[derive(Parser)]
@@ -74,6 +82,9 @@ pub enum Command {
     Upscale(Box<UpscaleArgs>),
     /// Restore and upscale one image.
     Image(Box<ImageArgs>),
+    /// Restore one frame of a video as `upscale` would, into an image.
+    #[command(after_help = PREVIEW_EXAMPLES)]
+    Preview(Box<PreviewArgs>),
     /// List, download and verify the public models.
     #[command(subcommand)]
     Models(models::ModelsCommand),
@@ -102,6 +113,7 @@ impl Command {
         match self {
             Command::Upscale(args) => args.job.compute.json,
             Command::Image(args) => args.job.compute.json,
+            Command::Preview(args) => args.job.compute.json,
             Command::Models(command) => command.prints_json(),
             Command::Estimate(Estimate::Upscale(args)) => args.job.compute.json,
             Command::Estimate(Estimate::Vae(args)) => args.run.compute.json,
@@ -341,20 +353,7 @@ pub(crate) fn size(text: &str) -> Result<Hw, String> {
 }
 
 pub(crate) fn memory(text: &str) -> Result<usize, String> {
-    let wrong = || format!("`{text}` is not a size such as 6G, 7.5G or 900M");
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {
-        "" => 0,
-        "k" => 10,
-        "m" => 20,
-        "g" => 30,
-        _ => return Err(wrong()),
-    };
-    let count: f64 = digits.parse().map_err(|_| wrong())?;
-    match count * (1u64 << shift) as f64 {
-        bytes if bytes >= 1.0 && bytes < (1u64 << 50) as f64 => Ok(bytes as usize),
-        _ => Err(wrong()),
-    }
+    text.parse().map(Budget::get)
 }
 
 pub(crate) fn precision(text: &str) -> Result<Precision, String> {

@@ -18,6 +18,7 @@ mod folder;
 mod manual;
 mod models;
 mod plan;
+mod preview;
 mod progress;
 mod report;
 mod roundtrip;
@@ -67,6 +68,7 @@ fn run(command: Command) -> failure::Result<()> {
     match command {
         Command::Upscale(args) => upscale::run(&args),
         Command::Image(args) => upscale::image(&args),
+        Command::Preview(args) => preview::run(&args),
         Command::Models(command) => models::run(&command),
         Command::Estimate(Estimate::Upscale(args)) => estimate::upscale::run(&args),
         Command::Estimate(Estimate::Vae(args)) => estimate::run(&args),

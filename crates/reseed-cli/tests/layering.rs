@@ -18,6 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("reseed-media", &[]),
     ("reseed-model", &["reseed-ops"]),
     ("reseed-ops", &[]),
+    ("reseed-vapoursynth", &["reseed"]),
     ("reseed-testing", &["reseed", "reseed-cpu", "reseed-media", "reseed-model", "reseed-ops"]),
 ];
 
