@@ -90,6 +90,10 @@ gpu device="cuda:0":
 bench *args:
     cargo run --release --locked --bin reseed -- bench vae {{args}}
 
+# Builds the VapourSynth plugin as a wheel and compares it with the command line, in a fresh environment.
+vapoursynth:
+    tools/vapoursynth
+
 # Lines of Rust per crate.
 size:
     @for crate in crates/*/; do \

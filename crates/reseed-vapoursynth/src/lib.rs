@@ -1,9 +1,9 @@
 //! The VapourSynth plugin of Reseed: `core.reseed.Upscale(clip, ...)` restores and upscales a clip with SeedVR2-family
 //! models.
 //!
-//! A frame has the bytes that a job on the whole clip gives it, in whatever order frames are requested. The filter finds
-//! the cuts of the clip as far as it must, requests the frames of the batches that a frame needs, computes these, and
-//! keeps the results of the last batches. VapourSynth's C API is declared here, since the plugin needs few of its
+//! A frame has the bytes that a job on the whole clip gives it, in whatever order frames are requested. The filter
+//! finds the cuts of the clip as far as it must, requests the frames of the batches that a frame needs, computes these,
+//! and keeps the results of the last batches. VapourSynth's C API is declared here, since the plugin needs few of its
 //! functions.
 #![deny(missing_docs)]
 

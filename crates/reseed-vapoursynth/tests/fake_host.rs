@@ -11,7 +11,7 @@ use reseed_vapoursynth::api::*;
 use crate::fake_frame::{FakeFrame, Properties, Value};
 
 /// A counted frame, as the plugin holds it.
-pub struct Counted {
+pub struct SharedFrame {
     pub frame: FakeFrame,
     pub count: AtomicIsize,
 }
@@ -23,11 +23,11 @@ thread_local! {
 
 pub fn counted(frame: FakeFrame) -> *mut VsFrame {
     LIVE.set(LIVE.get() + 1);
-    Box::into_raw(Box::new(Counted { frame, count: AtomicIsize::new(1) })).cast()
+    Box::into_raw(Box::new(SharedFrame { frame, count: AtomicIsize::new(1) })).cast()
 }
 
-pub unsafe fn frame<'f>(frame: *const VsFrame) -> &'f Counted {
-    unsafe { &*frame.cast::<Counted>() }
+pub unsafe fn frame<'f>(frame: *const VsFrame) -> &'f SharedFrame {
+    unsafe { &*frame.cast::<SharedFrame>() }
 }
 
 /// A map that the plugin sees.
@@ -148,7 +148,7 @@ unsafe extern "C" fn new_video_frame(
 pub unsafe extern "C" fn free_frame(f: *const VsFrame) {
     if unsafe { frame(f) }.count.fetch_sub(1, Ordering::SeqCst) == 1 {
         LIVE.set(LIVE.get() - 1);
-        drop(unsafe { Box::from_raw(f.cast_mut().cast::<Counted>()) });
+        drop(unsafe { Box::from_raw(f.cast_mut().cast::<SharedFrame>()) });
     }
 }
 
@@ -182,7 +182,7 @@ unsafe extern "C" fn read_ptr(f: *const VsFrame, plane: c_int) -> *const u8 {
 }
 
 unsafe extern "C" fn write_ptr(f: *mut VsFrame, plane: c_int) -> *mut u8 {
-    let counted = unsafe { &mut *f.cast::<Counted>() };
+    let counted = unsafe { &mut *f.cast::<SharedFrame>() };
     counted.frame.planes[plane as usize].as_mut_ptr()
 }
 
@@ -229,7 +229,7 @@ unsafe extern "C" fn map_set_error(m: *mut VsMap, message: *const c_char) {
 
 /// Writes a change of properties through to the frame.
 fn write_through(key: String, value: Option<Value>) {
-    let counted = unsafe { &mut *WRITTEN.with_borrow(|written| *written).cast::<Counted>() };
+    let counted = unsafe { &mut *WRITTEN.with_borrow(|written| *written).cast::<SharedFrame>() };
     match value {
         Some(value) => drop(counted.frame.properties.insert(key, value)),
         None => drop(counted.frame.properties.remove(&key)),

@@ -2,9 +2,9 @@
 //!
 //! A [`Session`] opens a model and a device. [`Session::upscale`] runs frames from a [`Source`](media::Source) to a
 //! [`Sink`](media::Sink), [`Session::upscale_frames`] runs a clip in memory, and a [`Job`] runs files and can be
-//! resumed. A [`RangeJob`] computes any frames of a clip. [`Settings`] is what a user chooses; a [`JobPlan`] is what the planner decides for the memory at hand. An
-//! [`Observer`] receives the events of a job and can cancel it. The library prints nothing; diagnostics go through
-//! `tracing`.
+//! resumed. A [`RangeJob`] computes any frames of a clip. [`Settings`] is what a user chooses; a [`JobPlan`] is what
+//! the planner decides for the memory at hand. An [`Observer`] receives the events of a job and can cancel it. The
+//! library prints nothing; diagnostics go through `tracing`.
 //!
 //! ```
 //! use reseed::{Session, Settings, Target};
