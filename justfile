@@ -90,6 +90,14 @@ gpu device="cuda:0":
 bench *args:
     cargo run --release --locked --bin reseed -- bench vae {{args}}
 
+# Builds the Python wheel and tests it in fresh environments of Python 3.11 and 3.12, with numpy, Pillow and torch.
+python:
+    tools/python-wheel build --out target/wheels
+    tools/python-wheel test --python python3.11 --wheels target/wheels --all
+    tools/python-wheel test --python python3.12 --wheels target/wheels --all --optional
+    tools/python-wheel types --wheels target/wheels
+    tools/python-wheel notebook --wheels target/wheels
+
 # Builds the VapourSynth plugin as a wheel and compares it with the command line, in a fresh environment.
 vapoursynth:
     tools/vapoursynth

@@ -38,28 +38,12 @@ impl Failure {
 
     /// The kind in JSON events.
     pub fn kind_name(&self) -> &'static str {
-        match self.kind() {
-            Kind::Failed => "failed",
-            Kind::Usage => "usage",
-            Kind::Input => "input",
-            Kind::Model => "model",
-            Kind::Memory => "memory",
-            Kind::Device => "device",
-            Kind::Cancelled => "cancelled",
-        }
+        self.kind().name()
     }
 
     /// The exit code.
     pub fn code(&self) -> u8 {
-        match self.kind() {
-            Kind::Failed => 1,
-            Kind::Usage => 2,
-            Kind::Input => 3,
-            Kind::Model => 4,
-            Kind::Memory => 5,
-            Kind::Device => 6,
-            Kind::Cancelled => 130,
-        }
+        self.kind().exit_code()
     }
 
     /// An error of the input.
@@ -140,6 +124,10 @@ fn with_flags(error: &Error) -> String {
             folder.display()
         ),
         Error::EmbeddedModel { name } => format!("{error}; --model {name} uses it"),
+        Error::PartMissing { part, .. } => {
+            format!("{error} with {}", if *part == "VAE" { "--vae" } else { "--text-embedding" })
+        }
+        Error::FixedFiles { name } => format!("--vae and --text-embedding are for model files; {name} has its own"),
         Error::FixedLayers { name } => format!("--layers is for formula models; {name} has its own"),
         error => error.to_string(),
     }

@@ -1,89 +1,10 @@
 //! The command `reseed`.
 
-/// Prints a line of results.
-macro_rules! say {
-    ($($what:tt)*) => { crate::console::line(format_args!($($what)*)) };
-}
-
-mod allocator;
-mod args;
-mod bench;
-mod console;
-mod crash;
-mod demo;
-mod doctor;
-mod estimate;
-mod failure;
-mod folder;
-mod manual;
-mod models;
-mod plan;
-mod preview;
-mod progress;
-mod report;
-mod roundtrip;
-mod shutdown;
-mod upscale;
-mod usage;
-mod vae;
-mod warning;
-
 use std::process::ExitCode;
 
-use clap::Parser;
-use tracing_subscriber::EnvFilter;
-
-use args::{Bench, Cli, Command, Estimate, VaeCommand};
-
 #[global_allocator]
-static ALLOCATOR: allocator::Allocator = allocator::Allocator;
-
-/// The variable that turns diagnostics on, such as `reseed=debug`.
-const LOG: &str = "RESEED_LOG";
+static ALLOCATOR: reseed_cli::Allocator = reseed_cli::Allocator;
 
 fn main() -> ExitCode {
-    crash::record_panics();
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return usage::report(&error),
-    };
-    console::configure(cli.quiet, cli.command.prints_json());
-    if let Ok(filter) = EnvFilter::try_from_env(LOG) {
-        let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-        // It would report a failing standard error there, and panic.
-        log.log_internal_errors(false).init();
-    }
-    shutdown::catch_signals();
-    match crash::caught(|| run(cli.command)).and_then(|()| console::lost()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            shutdown::claim();
-            console::error(&failure);
-            ExitCode::from(failure.code())
-        }
-    }
-}
-
-fn run(command: Command) -> failure::Result<()> {
-    match command {
-        Command::Upscale(args) => upscale::run(&args),
-        Command::Image(args) => upscale::image(&args),
-        Command::Preview(args) => preview::run(&args),
-        Command::Models(command) => models::run(&command),
-        Command::Estimate(Estimate::Upscale(args)) => estimate::upscale::run(&args),
-        Command::Estimate(Estimate::Vae(args)) => estimate::run(&args),
-        Command::Demo(args) => demo::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Vae(VaeCommand::Encode(args)) => vae::encode(&args),
-        Command::Vae(VaeCommand::Decode(args)) => vae::decode(&args),
-        Command::Vae(VaeCommand::Roundtrip(args)) => roundtrip::run(&args),
-        Command::Bench(Bench::Upscale(args)) => bench::upscale::run(&args),
-        Command::Bench(Bench::Vae(args)) => bench::run(&args),
-        Command::Bench(Bench::Color(args)) => bench::color::run(&args),
-        Command::Bench(Bench::Quality(args)) => bench::quality::run(&args),
-        Command::Bench(Bench::Conv(args)) => bench::conv::run(&args),
-        Command::Bench(Bench::Dit(args)) => bench::dit::run(&args),
-        Command::Completions(args) => manual::completions(args.shell),
-        Command::Man => manual::page(),
-    }
+    ExitCode::from(reseed_cli::run(std::env::args_os()))
 }

@@ -132,7 +132,8 @@ fn opened<'s>(session: &'s mut Option<Session>, args: &JobArgs) -> Result<&'s Se
 
 /// Opens a session and shows the remarks of its devices.
 pub fn open_session(args: &JobArgs) -> Result<Session> {
-    let session = args.compute.builder(args.model(), args.max_vram)?.open()?;
+    let builder = args.compute.builder(args.model(), args.max_vram)?;
+    let session = builder.vae(args.vae.clone()).text(args.text_embedding.clone()).open()?;
     session.warnings()?.iter().for_each(warning::show);
     Ok(session)
 }

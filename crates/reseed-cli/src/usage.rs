@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::ExitCode;
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
@@ -13,17 +12,16 @@ use crate::console;
 use crate::failure::Failure;
 
 /// Prints the help or the version that was asked for, or what is wrong with the arguments.
-pub fn report(error: &clap::Error) -> ExitCode {
-    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+pub fn report(error: &clap::Error, args: &[OsString]) -> u8 {
     console::configure(false, error.use_stderr() && args.iter().any(|arg| arg == "--json"));
-    if let Some(command) = suggestion(error.kind(), &args) {
+    if let Some(command) = suggestion(error.kind(), args) {
         return fail(&Failure::Usage(format!("no command given; did you mean `{command}`?")));
     }
     let printed = error.print();
     if !error.use_stderr() {
         return match printed.map_err(console::stdout_failure) {
             Err(Some(failure)) => fail(&failure),
-            _ => ExitCode::SUCCESS,
+            _ => 0,
         };
     }
     let code = error.exit_code();
@@ -32,12 +30,12 @@ pub fn report(error: &clap::Error) -> ExitCode {
         let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
         json!({"event": "error", "kind": "usage", "exit_code": code, "message": message})
     });
-    ExitCode::from(code as u8)
+    code as u8
 }
 
-fn fail(failure: &Failure) -> ExitCode {
+fn fail(failure: &Failure) -> u8 {
     console::error(failure);
-    ExitCode::from(failure.code())
+    failure.code()
 }
 
 /// The command that a user meant who gave files without a command.

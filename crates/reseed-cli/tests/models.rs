@@ -93,7 +93,7 @@ fn a_job_searches_the_files_of_its_model() {
     assert!(outcome.stderr.contains("own/") && outcome.stderr.contains("not a safetensors file"), "{}", outcome.stderr);
     let outcome = run(&lab, "image in.png out.png --model 5b");
     assert!(
-        outcome.stderr.contains("5b: no such folder and no such model; the models are 3b, 3b-fp8,"),
+        outcome.stderr.contains("5b: no such file or folder and no such model; the models are 3b, 3b-fp8,"),
         "{}",
         outcome.stderr
     );

@@ -112,7 +112,7 @@ impl Format {
     pub fn for_depth(depth: Depth) -> Format {
         let bits = match depth {
             Depth::Eight => 8,
-            Depth::Sixteen => 16,
+            Depth::Sixteen | Depth::Float => 16,
         };
         let (range, aspect) = (Some(Range::Full), Some("1:1".to_owned()));
         Format { chroma: Chroma::Yuv444, bits, range, interlace: Some("p".to_owned()), aspect, extras: Vec::new() }

@@ -39,13 +39,15 @@ impl fmt::Display for Size {
     }
 }
 
-/// Bits per sample of a frame.
+/// The type of a frame's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Depth {
     /// Samples in 0..=255.
     Eight,
     /// Samples in 0..=65535.
     Sixteen,
+    /// Values in 0..=1 that are not rounded, for frames in memory. A file gets sixteen bits, or what it can store.
+    Float,
 }
 
 impl Depth {
@@ -101,13 +103,15 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Samples in rows, interleaved by pixel; both depths use their full range.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Samples in rows, interleaved by pixel; all depths use their full range.
+#[derive(Debug, Clone, PartialEq)]
 pub enum Samples {
     /// Black 0, white 255.
     U8(Vec<u8>),
     /// Black 0, white 65535.
     U16(Vec<u16>),
+    /// Black 0, white 1. Values outside are read as the nearer of the two.
+    F32(Vec<f32>),
 }
 
 impl Samples {
@@ -116,6 +120,7 @@ impl Samples {
         match self {
             Samples::U8(samples) => samples.len(),
             Samples::U16(samples) => samples.len(),
+            Samples::F32(samples) => samples.len(),
         }
     }
 
@@ -129,10 +134,11 @@ impl Samples {
         match self {
             Samples::U8(_) => Depth::Eight,
             Samples::U16(_) => Depth::Sixteen,
+            Samples::F32(_) => Depth::Float,
         }
     }
 
-    /// Converts values in [0, 1] to samples: clamps, rounds to nearest, and maps NaN to 0.
+    /// Converts values in [0, 1] to samples: clamps, rounds to nearest unless they are floats, and maps NaN to 0.
     pub fn from_unit(unit: &[f32], depth: Depth) -> Samples {
         Samples::from_between(unit, [0.0, 1.0], depth)
     }
@@ -152,6 +158,7 @@ impl Samples {
         match self {
             Samples::U8(samples) => rows::samples_8(values, ends, samples),
             Samples::U16(samples) => rows::samples_16(values, ends, samples),
+            Samples::F32(samples) => rows::samples_float(values, ends, samples),
         }
     }
 
@@ -160,14 +167,43 @@ impl Samples {
         match depth {
             Depth::Eight => Samples::U8(vec![0; samples]),
             Depth::Sixteen => Samples::U16(vec![0; samples]),
+            Depth::Float => Samples::F32(vec![0.0; samples]),
         }
     }
 
-    /// The samples converted to eight bits.
-    pub(crate) fn to_eight_bits(&self) -> Samples {
+    /// The samples converted to another depth.
+    pub fn to_depth(&self, depth: Depth) -> Samples {
+        if self.depth() == depth {
+            return self.clone();
+        }
         let mut unit = vec![0.0; self.len()];
         self.copy_to_unit(0..unit.len(), &mut unit);
-        Samples::from_unit(&unit, Depth::Eight)
+        Samples::from_unit(&unit, depth)
+    }
+
+    /// The luma of RGB samples, by the weights of BT.709. Grey pixels keep their value.
+    pub fn luma(&self) -> Samples {
+        fn of<T: Copy + Into<u64> + TryFrom<u64>>(colour: &[T]) -> Vec<T> {
+            let weighted = |rgb: &[T]| 2126 * rgb[0].into() + 7152 * rgb[1].into() + 722 * rgb[2].into();
+            colour.chunks_exact(3).map(|rgb| T::try_from((weighted(rgb) + 5000) / 10_000).unwrap_or(rgb[1])).collect()
+        }
+        let float = |rgb: &[f32]| match rgb[0] == rgb[1] && rgb[1] == rgb[2] {
+            true => rgb[1],
+            false => 0.2126 * rgb[0] + 0.7152 * rgb[1] + 0.0722 * rgb[2],
+        };
+        match self {
+            Samples::U8(colour) => Samples::U8(of(colour)),
+            Samples::U16(colour) => Samples::U16(of(colour)),
+            Samples::F32(colour) => Samples::F32(colour.chunks_exact(3).map(float).collect()),
+        }
+    }
+
+    /// The index of the first sample that is not a number.
+    pub fn first_nan(&self) -> Option<usize> {
+        let Samples::F32(samples) = self else { return None };
+        // Most frames have none, and a loop without an early exit is vectorised.
+        let any = samples.chunks(1024).any(|run| run.iter().fold(false, |any, value| any | value.is_nan()));
+        if any { samples.iter().position(|value| value.is_nan()) } else { None }
     }
 
     /// The memory of the samples.
@@ -175,6 +211,7 @@ impl Samples {
         match self {
             Samples::U8(samples) => samples,
             Samples::U16(samples) => bytemuck::cast_slice(samples),
+            Samples::F32(samples) => bytemuck::cast_slice(samples),
         }
     }
 
@@ -189,12 +226,13 @@ impl Samples {
         match self {
             Samples::U8(samples) => rows::values_of_samples_8(&samples[range], ends, values),
             Samples::U16(samples) => rows::values_of_samples_16(&samples[range], ends, values),
+            Samples::F32(samples) => rows::values_of_samples_float(&samples[range], ends, values),
         }
     }
 }
 
 /// An RGB image, opaque or with alpha.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Frame {
     /// Height and width.
     pub size: Size,
@@ -268,6 +306,41 @@ mod tests {
         let all: Vec<u16> = (0..=u16::MAX).flat_map(|v| [v; 3]).collect();
         let frame = Frame { size, samples: Samples::U16(all), alpha: None };
         assert_eq!(Frame::from_unit(size, &frame.to_unit(), Depth::Sixteen), frame);
+    }
+
+    #[test]
+    fn floats_are_not_rounded_and_agree_with_eight_bits() {
+        let codes: Vec<u8> = (0..=255).collect();
+        let unit: Vec<f32> = codes.iter().map(|code| f32::from(*code) / 255.0).collect();
+        let (bytes, floats) = (Samples::U8(codes.clone()), Samples::F32(unit));
+        for ends in [[0.0, 1.0], [-1.0, 1.0]] {
+            let [mut one, mut other] = [(); 2].map(|()| vec![0.0; 256]);
+            bytes.copy_between(0..256, ends, &mut one);
+            floats.copy_between(0..256, ends, &mut other);
+            assert_eq!(one, other, "{ends:?}");
+        }
+        let values = [-1.5, -1.0, -0.25, 0.1234567, 1.0, 7.0, f32::NAN];
+        let exact = Samples::from_between(&values, [-1.0, 1.0], Depth::Float);
+        assert_eq!(exact, Samples::F32(vec![0.0, 0.0, 0.375, 0.561_728_36, 1.0, 1.0, 0.0]));
+        assert_eq!(exact.to_depth(Depth::Eight), Samples::from_between(&values, [-1.0, 1.0], Depth::Eight));
+        assert_eq!(floats.to_depth(Depth::Eight), bytes);
+    }
+
+    #[test]
+    fn values_outside_are_clamped_and_nan_is_found() {
+        let mut unit = [0.0; 3];
+        Samples::F32(vec![-3.0, f32::INFINITY, 0.5]).copy_to_unit(0..3, &mut unit);
+        assert_eq!(unit, [0.0, 1.0, 0.5]);
+        let mut values = vec![0.5; 3000];
+        assert_eq!(Samples::F32(values.clone()).first_nan(), None);
+        values[2500] = f32::NAN;
+        assert_eq!(Samples::F32(values).first_nan(), Some(2500));
+    }
+
+    #[test]
+    fn grey_keeps_its_value_in_luma() {
+        assert_eq!(Samples::F32(vec![0.3, 0.3, 0.3, 1.0, 0.0, 0.0]).luma(), Samples::F32(vec![0.3, 0.2126]));
+        assert_eq!(Samples::U8(vec![77, 77, 77]).luma(), Samples::U8(vec![77]));
     }
 
     #[test]

@@ -52,10 +52,9 @@ wide! {
 }
 
 #[inline(always)]
-fn samples<T>(values: &[f32], [black, white]: [f32; 2], top: f32, cast: impl Fn(i32) -> T, samples: &mut [T]) {
-    let inverse = 1.0 / (white - black);
-    assert!(inverse.to_bits().trailing_zeros() >= f32::MANTISSA_DIGITS - 1, "black and white differ by a power of two");
-    let code = |value: f32| cast(nearest((value - black) * inverse * top, top));
+fn samples<T>(values: &[f32], ends: [f32; 2], top: f32, cast: impl Fn(i32) -> T, samples: &mut [T]) {
+    let inverse = inverse(ends);
+    let code = |value: f32| cast(nearest((value - ends[0]) * inverse * top, top));
     samples.iter_mut().zip(values).for_each(|(sample, value)| *sample = code(*value));
 }
 
@@ -71,6 +70,39 @@ wide! {
     pub fn samples_16(values: &[f32], ends: [f32; 2], out: &mut [u16]) {
         samples(values, ends, 65535.0, |code| code as u16, out);
     }
+}
+
+wide! {
+    /// Values in 0..=1 from values between black and white, clamped and not rounded; NaN becomes 0.
+    pub fn samples_float(values: &[f32], ends: [f32; 2], out: &mut [f32]) {
+        let inverse = inverse(ends);
+        let unit = |value: f32| (value - ends[0]) * inverse;
+        out.iter_mut().zip(values).for_each(|(sample, value)| *sample = clamped(unit(*value)));
+    }
+}
+
+wide! {
+    /// Values between black and white from values in 0..=1.
+    pub fn values_of_samples_float(samples: &[f32], ends: [f32; 2], out: &mut [f32]) {
+        let [black, white] = ends;
+        let span = white - black;
+        out.iter_mut().zip(samples).for_each(|(value, sample)| *value = clamped(*sample) * span + black);
+    }
+}
+
+/// The nearest value in 0..=1; NaN becomes 0.
+#[inline(always)]
+fn clamped(value: f32) -> f32 {
+    let low = if value > 0.0 { value } else { 0.0 };
+    if low < 1.0 { low } else { 1.0 }
+}
+
+/// The inverse of the distance of black and white, which is exact.
+#[inline(always)]
+fn inverse([black, white]: [f32; 2]) -> f32 {
+    let inverse = 1.0 / (white - black);
+    assert!(inverse.to_bits().trailing_zeros() >= f32::MANTISSA_DIGITS - 1, "black and white differ by a power of two");
+    inverse
 }
 
 #[inline(always)]

@@ -26,6 +26,7 @@ fn eight_bit(alpha: &Samples) -> Vec<u8> {
     match alpha {
         Samples::U8(codes) => codes.clone(),
         Samples::U16(codes) => codes.iter().map(|code| (f32::from(*code) / 257.0).round() as u8).collect(),
+        Samples::F32(_) => panic!("files have integer codes"),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::weights::safetensors::Safetensors;
 use crate::weights::{Network, Source, torch};
 
 /// File names of the VAE, in order of preference.
-const VAE_NAMES: &[&str] = &["vae.safetensors", "ema_vae_fp16.safetensors"];
+const VAE_NAMES: &[&str] = &["vae.safetensors", "ema_vae_fp16.safetensors", "seedvr2_ema_vae_fp16.safetensors"];
 /// File names of the transformer, in order of preference. They precede the names of the public files.
 const DIT_NAMES: &[&str] = &["dit.safetensors", "dit.gguf"];
 /// File names of the text embedding, in order of preference.
@@ -43,6 +43,11 @@ pub struct TextEmbedding {
 impl ModelFolder {
     /// Finds the files of a model in a folder.
     pub fn open(path: &Path) -> Result<ModelFolder> {
+        ModelFolder::open_with(path, [None; 2])
+    }
+
+    /// The same with another VAE or text embedding, where one is given.
+    pub fn open_with(path: &Path, [vae, text]: [Option<&Path>; 2]) -> Result<ModelFolder> {
         let io = |source| Error::Io { path: path.into(), source };
         let mut names = Vec::new();
         for entry in std::fs::read_dir(path).map_err(io)? {
@@ -55,8 +60,15 @@ impl ModelFolder {
             Some(dit) => dit,
             None => path.join(public_dit(path, &names)?.ok_or_else(|| missing(Network::Dit))?),
         };
-        let vae = first(VAE_NAMES).ok_or_else(|| missing(Network::Vae))?;
-        Ok(ModelFolder { path: path.into(), vae, dit, text: first(TEXT_NAMES) })
+        let vae = vae.map(Path::to_path_buf).or_else(|| first(VAE_NAMES)).ok_or_else(|| missing(Network::Vae))?;
+        let text = text.map(Path::to_path_buf).or_else(|| first(TEXT_NAMES));
+        Ok(ModelFolder { path: path.into(), vae, dit, text })
+    }
+
+    /// The VAE and the text embedding in a folder, where it has them.
+    pub fn parts(path: &Path) -> [Option<PathBuf>; 2] {
+        let first = |known: &[&str]| known.iter().map(|name| path.join(name)).find(|path| path.is_file());
+        [first(VAE_NAMES), first(TEXT_NAMES)]
     }
 
     /// Opens the weights of the VAE.
@@ -95,6 +107,11 @@ impl ModelFolder {
 }
 
 impl TextEmbedding {
+    /// Whether the weights of a transformer include the text embedding.
+    pub fn is_in(dit: &dyn Source) -> bool {
+        dit.shapes().contains_key(TEXT_TENSOR)
+    }
+
     /// Reads the text embedding that the weights of a transformer include, if any.
     pub fn from_weights(dit: &dyn Source, width: usize) -> Result<Option<TextEmbedding>> {
         match dit.shapes().get(TEXT_TENSOR) {

@@ -1,6 +1,7 @@
 //! The arguments of `Upscale`, with the names and defaults of the command line.
 
 use std::ffi::CStr;
+use std::path::PathBuf;
 
 use reseed::media::Size;
 use reseed::{Batching, Color, NoiseSource, Overlap, Precision, Settings, Target};
@@ -10,7 +11,7 @@ use crate::sessions::SessionKey;
 
 /// The arguments and their types.
 pub const SIGNATURE: &CStr = c"clip:vnode;\
-    model:data:opt;device:data:opt;\
+    model:data:opt;vae:data:opt;text_embedding:data:opt;device:data:opt;\
     scale:float:opt;resolution:int:opt;size:data:opt;max_resolution:int:opt;\
     batch_size:int:opt;uniform_batch_size:int:opt;overlap:int:opt;overlap_mode:data:opt;\
     prepend_frames:int:opt;no_shot_detection:int:opt;\
@@ -39,7 +40,9 @@ impl Arguments {
     pub fn read(map: &Map) -> Result<Arguments, String> {
         let session = SessionKey {
             model: map.text(c"model"),
-            device: map.text(c"device"),
+            vae: map.text(c"vae").map(PathBuf::from),
+            text: map.text(c"text_embedding").map(PathBuf::from),
+            device: map.text(c"device").map(device),
             budget: map.text(c"max_vram").map(|text| text.parse().map_err(named("max_vram"))).transpose()?,
             dtype: map.text(c"dtype").map(|text| precision(&text)).transpose()?,
             threads: int(map, c"threads", 1..=MOST)?,
@@ -105,6 +108,12 @@ fn flag(map: &Map, key: &CStr) -> bool {
 /// Puts the name of an argument before a message.
 fn named(key: &'static str) -> impl Fn(String) -> String {
     move |message| format!("{key}: {message}")
+}
+
+/// A bare number is the number of a GPU.
+fn device(text: String) -> String {
+    let number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if number { format!("cuda:{text}") } else { text }
 }
 
 fn precision(text: &str) -> Result<Precision, String> {

@@ -18,9 +18,6 @@ const GBR: [usize; 3] = [1, 2, 0];
 /// The matrix property of frames without a tag.
 const UNSPECIFIED: i64 = 2;
 
-/// The depth of RGB of floats.
-const FLOAT_DEPTH: Depth = Depth::Sixteen;
-
 const MATRIX: &CStr = c"_Matrix";
 
 /// The format of a clip, and the sizes of its frames before and after.
@@ -74,7 +71,7 @@ impl ClipFormat {
     /// The depth that holds the samples.
     pub fn depth(&self) -> Depth {
         match (self.is_float(), self.format.color_family, self.format.bits_per_sample) {
-            (true, RGB, _) => FLOAT_DEPTH,
+            (true, RGB, _) => Depth::Float,
             (false, _, 8) => Depth::Eight,
             _ => Depth::Sixteen,
         }

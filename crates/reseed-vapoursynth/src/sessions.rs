@@ -1,5 +1,6 @@
 //! Sessions that filters with the same model and device share, so that weights are in memory once.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use reseed::{Budget, Builder, Precision, Session};
@@ -9,6 +10,10 @@ use reseed::{Budget, Builder, Precision, Session};
 pub struct SessionKey {
     /// The model.
     pub model: Option<String>,
+    /// The file of its VAE.
+    pub vae: Option<PathBuf>,
+    /// The file of its text embedding.
+    pub text: Option<PathBuf>,
     /// The device.
     pub device: Option<String>,
     /// Bytes of GPU memory.
@@ -30,6 +35,7 @@ pub fn open(key: &SessionKey) -> reseed::Result<Arc<Session>> {
         return Ok(session);
     }
     let mut builder: Builder = Session::builder().dtype(key.dtype).threads(key.threads).budget(key.budget);
+    builder = builder.vae(key.vae.clone()).text(key.text.clone());
     if let Some(model) = &key.model {
         builder = builder.model(model);
     }

@@ -1,16 +1,18 @@
 //! Why something could not be done: errors with data, and the kind that a front end maps to an exit code or a status.
 
+mod convert;
 mod kind;
 
-use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use reseed_media::Size;
 use reseed_ops::{Hw, Shape};
 
 use crate::bytes::Bytes;
 use crate::position::Position;
+pub use convert::Result;
+use convert::prefix;
 pub use kind::Kind;
 
 /// Why something could not be done. Each is one line: what failed, why, what to do.
@@ -72,6 +74,14 @@ pub enum Error {
     NoFrames {
         /// The input, where it is a file.
         path: Option<PathBuf>,
+    },
+    /// A value of a frame is not a number.
+    #[error("frame {frame}, row {}, column {}, channel {}: not a number; give values in 0 to 1", at[0], at[1], at[2])]
+    NotANumber {
+        /// Index of the frame.
+        frame: usize,
+        /// Indices of row, column and channel.
+        at: [usize; 3],
     },
     /// The input does not know how many frames it has.
     #[error("frame count unknown; set the number of frames")]
@@ -259,12 +269,30 @@ pub enum Error {
         bytes: usize,
     },
     /// No model has this name.
-    #[error("{name}: no such folder and no such model; the models are {}", known.join(", "))]
+    #[error("{name}: no such file or folder and no such model; the models are {}", known.join(", "))]
     UnknownModel {
         /// The name.
         name: String,
         /// The names of the registry.
         known: Vec<&'static str>,
+    },
+    /// The VAE or the text embedding of a model file was not found.
+    #[error("{}: its {part} {file} is neither beside it nor in {}; give its path", model.display(), folder.display())]
+    PartMissing {
+        /// The transformer.
+        model: PathBuf,
+        /// VAE or text embedding.
+        part: &'static str,
+        /// The name of the public file.
+        file: &'static str,
+        /// The folder for files that a user brings.
+        folder: PathBuf,
+    },
+    /// The model cannot be combined with another VAE or text embedding.
+    #[error("{name}: this model has its own VAE and text embedding; give other ones with a model file or folder")]
+    FixedFiles {
+        /// The model.
+        name: String,
     },
     /// The model is embedded in the library and has no files.
     #[error("{name}: this model is embedded and has no files")]
@@ -400,23 +428,3 @@ pub enum Error {
     #[error("cancelled")]
     Cancelled,
 }
-
-impl Error {
-    pub(crate) fn write(path: &Path, cause: io::Error) -> Error {
-        Error::Write { path: path.into(), cause }
-    }
-}
-
-impl From<reseed_ops::Error> for Error {
-    fn from(error: reseed_ops::Error) -> Error {
-        Error::Model(error.into())
-    }
-}
-
-/// A path before the rest of a message.
-fn prefix(path: &Option<PathBuf>) -> impl fmt::Display {
-    path.as_ref().map_or(String::new(), |path| format!("{}: ", path.display()))
-}
-
-/// Result of this library.
-pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -5,6 +5,7 @@
 
 #[cfg(feature = "download")]
 mod download;
+mod file;
 #[cfg(feature = "download")]
 mod hash;
 #[cfg(all(test, feature = "download"))]
@@ -61,12 +62,15 @@ pub fn locate(file: &File) -> Option<PathBuf> {
 /// The paths of a model's transformer, VAE and text embedding.
 pub fn paths(name: &str) -> Result<[PathBuf; 3]> {
     let model = find(name)?;
-    let places = Places::of_user();
-    let [dit, vae, text] = model.files().map(|file| {
-        let missing = || Error::ModelMissing { file: file.name, model: model.name, folder: places.own.clone() };
-        places.find(file).ok_or_else(missing)
-    });
+    let [dit, vae, text] = model.files().map(|file| located(model, file));
     Ok([dit?, vae?, text?])
+}
+
+/// The path of a model's file, or an error where it is not on this machine.
+fn located(model: &Model, file: &'static File) -> Result<PathBuf> {
+    let places = Places::of_user();
+    let missing = || Error::ModelMissing { file: file.name, model: model.name, folder: places.own.clone() };
+    places.find(file).ok_or_else(missing)
 }
 
 /// Downloads a file into the hub's cache and verifies its hash. `progress` receives the number of bytes so far. An
@@ -90,9 +94,13 @@ pub fn is_intact(file: &File, path: &Path, progress: &mut dyn FnMut(u64)) -> Res
     Ok(hash.finish() == file.sha256)
 }
 
-/// The files of a public model.
-fn folder(name: &str) -> Result<ModelFolder> {
-    let [dit, vae, text] = paths(name)?;
+/// The files of a public model, or those that are given in place of its VAE and its text embedding.
+fn folder(name: &str, given: [Option<&Path>; 2]) -> Result<ModelFolder> {
+    let model = find(name)?;
+    let [dit, vae, text] = model.files();
+    let dit = located(model, dit)?;
+    let vae = given[0].map_or_else(|| located(model, vae), |path| Ok(path.into()))?;
+    let text = given[1].map_or_else(|| located(model, text), |path| Ok(path.into()))?;
     let path = dit.parent().unwrap_or(Path::new("")).into();
     Ok(ModelFolder { path, vae, dit, text: Some(text) })
 }

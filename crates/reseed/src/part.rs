@@ -10,7 +10,7 @@ use reseed_media::{Frame, Info, Source};
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::grid::BatchGrid;
-use crate::read::{FrameBatch, ReadReport};
+use crate::read::{FrameBatch, ReadReport, check_numbers};
 use crate::report::timed;
 
 /// The frames of a clip in any order.
@@ -86,14 +86,15 @@ impl Part<'_> {
             let mut read = |frame: usize| {
                 let index = grid.clip_frame(frame);
                 let held = recent.iter().find(|(held, _)| *held == index);
-                match held {
-                    Some((_, frame)) => Ok((index, frame.clone())),
-                    None => provider.frame(index).map(|frame| (index, Arc::new(frame))),
+                if let Some((_, frame)) = held {
+                    return Ok((index, frame.clone()));
                 }
+                let frame = provider.frame(index).map_err(Error::Input)?;
+                check_numbers(&frame, index)?;
+                Ok((index, Arc::new(frame)))
             };
-            let frames: reseed_media::Result<Vec<_>> =
-                timed(&mut report.time, || grid.batch(number).map(&mut read).collect());
-            recent = frames.map_err(Error::Input)?;
+            let frames: Result<Vec<_>> = timed(&mut report.time, || grid.batch(number).map(&mut read).collect());
+            recent = frames?;
             let (frames, shot) = (recent.iter().map(|(_, frame)| frame.clone()).collect(), grid.shot(number));
             let batch = Batch::new(grid.batching(), number, frames, (grid.shared(number), shot));
             report.batches += usize::from(number >= done);

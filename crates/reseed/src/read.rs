@@ -1,5 +1,6 @@
 //! The first stage: reads frames and splits them into shots and batches.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -36,6 +37,8 @@ pub struct Reader<'a> {
     pub shot: ShotStart,
     pub view: &'a View,
     pub stop: &'a AtomicBool,
+    /// Frames read or skipped so far.
+    pub frames: Cell<usize>,
 }
 
 impl Reader<'_> {
@@ -94,7 +97,7 @@ impl Reader<'_> {
         let lead_in = self.settings.lead_in;
         let mut first = Vec::new();
         if from > 0 {
-            source.skip(from - lead_in).map_err(Error::Input)?;
+            self.frames.set(source.skip(from - lead_in).map_err(Error::Input)?);
             return Ok(first);
         }
         while lead_in > 0 && first.len() <= lead_in {
@@ -124,6 +127,21 @@ impl Reader<'_> {
         if let Some(free) = self.view.sample_pool().find(depth, 3 * size.pixels()) {
             source.reuse(free);
         }
-        Ok(source.next().map_err(Error::Input)?.map(Arc::new))
+        let Some(frame) = source.next().map_err(Error::Input)? else { return Ok(None) };
+        let number = self.frames.replace(self.frames.get() + 1);
+        check_numbers(&frame, number)?;
+        Ok(Some(Arc::new(frame)))
+    }
+}
+
+/// An error where frame `number` holds a value that is not a number: it would spread over the whole batch.
+pub fn check_numbers(frame: &Frame, number: usize) -> Result<()> {
+    let colour = frame.samples.first_nan().map(|at| (at / 3, at % 3));
+    let alpha = || frame.alpha.as_ref().and_then(|alpha| alpha.first_nan()).map(|at| (at, 3));
+    match colour.or_else(alpha) {
+        Some((pixel, channel)) => {
+            Err(Error::NotANumber { frame: number, at: [pixel / frame.size.w, pixel % frame.size.w, channel] })
+        }
+        None => Ok(()),
     }
 }

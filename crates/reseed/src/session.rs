@@ -6,6 +6,7 @@ mod coder;
 mod estimate;
 mod extend;
 mod frames;
+mod residency;
 mod roundtrip;
 mod tensor_file;
 mod vae;
@@ -24,7 +25,7 @@ use crate::color::Color;
 use crate::devices::{ComputeOptions, Devices, Gpu};
 use crate::error::Result;
 use crate::memory;
-use crate::models::weights::Weights;
+use crate::models::weights::{Parts, Weights};
 use crate::observer::{Event, Observer, Warning};
 use crate::part::ClipInput;
 use crate::planner::{BudgetReplanner, JobPlanner, Loaded};
@@ -39,6 +40,7 @@ pub use coder::{CoderRun, load_coder};
 pub use estimate::Estimate;
 pub use extend::{Extended, crop};
 pub(crate) use frames::FrameCollector;
+pub use residency::Held;
 pub use roundtrip::Roundtrip;
 pub use tensor_file::{TensorInput, TensorOutput};
 pub use vae::{EncodedClip, Vae};
@@ -73,9 +75,11 @@ pub struct Session {
     state: Mutex<State>,
     /// For its memory; outside of the state, which a running job locks.
     gpu: Mutex<Option<Gpu>>,
+    held: Mutex<Held>,
 }
 
 /// What jobs leave to the next.
+#[derive(Default)]
 struct State {
     /// The networks, dropped before their devices.
     loaded: Option<Loaded>,
@@ -90,10 +94,10 @@ impl Session {
         Builder::default()
     }
 
-    fn open(model: String, options: ComputeOptions) -> Result<Session> {
-        let weights = if model == IDENTITY { None } else { Some(Weights::open(&model)?) };
-        let state = State { loaded: None, devices: None, dtype: None };
-        let session = Session { model, options, weights, state: Mutex::new(state), gpu: Mutex::default() };
+    fn open(model: String, parts: &Parts, options: ComputeOptions) -> Result<Session> {
+        let weights = if model == IDENTITY { None } else { Some(Weights::open_with(&model, parts)?) };
+        let (state, gpu, held) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let session = Session { model, options, weights, state, gpu, held };
         session.devices(&mut session.lock(), session.options.dtype)?;
         Ok(session)
     }
@@ -236,6 +240,7 @@ impl Session {
             observer.event(&Event::Warning(warning));
         }
         let planner = self.planner(&devices, &settings, source.info())?;
+        self.set_held(Held::default());
         let planned = planner.as_ref().map(|planner| planner.plan_after(state.loaded.take())).transpose()?;
         let sink = output.open(&info, &self.environment(&devices))?;
         let networks_reused = planned.as_ref().is_some_and(|(_, networks)| networks.is_some());
@@ -246,6 +251,7 @@ impl Session {
         warnings.for_each(|warning| observer.event(&Event::Warning(warning)));
         let run_plan = plan.as_ref().map(|plan| plan.run_plan()).unwrap_or_default();
         let from = output.start(&format!("{:?}", run_plan.vae), &info)?;
+        self.set_held(Held::of(&devices, plan.as_ref()));
         observer.event(&Event::Started { frames: source.frames(), done: from.frames });
 
         let weights = memory::Watch::start();
@@ -257,8 +263,9 @@ impl Session {
             let Watch { mut recorder, store } = output.watch();
             let recorder = recorder.as_mut().map(|recorder| &mut **recorder as &mut dyn Recorder);
             upscaler.storing(store).resume(from, source, sink, (observer, recorder))
-        })?;
-        state.loaded = loaded;
+        });
+        self.keep(&mut state, loaded, &report);
+        let report = report?;
         let profile = match profilers.zip(devices.vae.ceiling) {
             Some(([vae, dit], ceiling)) => {
                 Some(Profile { records: [vae.records()?, dit.records()?].concat(), ceiling })

@@ -61,6 +61,7 @@ impl FrameSignature {
             Samples::U16(samples) => {
                 FrameSignature::with_weights(frame, |i| BinWeight::of(f32::from(samples[i]) / 65535.0))
             }
+            Samples::F32(samples) => FrameSignature::with_weights(frame, |i| BinWeight::of(samples[i].clamp(0.0, 1.0))),
         }
     }
 

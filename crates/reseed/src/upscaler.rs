@@ -1,6 +1,7 @@
 //! The pipeline: stages on threads of their own, joined by short channels. Reading, computing, post-processing and
 //! writing overlap in memory that does not grow with the clip.
 
+use std::cell::Cell;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -124,7 +125,7 @@ impl<'a> Upscaler<'a> {
         let store = self.store.filter(|_| self.networks.is_some());
         let stored = computed(store, done);
         let computed = done + stored.len();
-        let reader = Reader { settings, done: computed, first, shot, view: &view, stop: &stop };
+        let reader = Reader { settings, done: computed, first, shot, view: &view, stop: &stop, frames: Cell::new(0) };
         let latents = self.networks.map(|_| self.plan.vae.slice);
         let needs_pixels = self.networks.is_some() || !settings.hands_on(&info);
         let prepare = Prepare { view: &view, latents, needs_pixels, done: computed };

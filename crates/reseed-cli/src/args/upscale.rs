@@ -123,10 +123,16 @@ pub struct JobArgs {
     /// Longest side of the output in pixels.
     #[arg(long, alias = "max_resolution", value_name = "PIXELS", help_heading = SIZE)]
     pub max_resolution: Option<u32>,
-    /// A model such as 3b (see `reseed models list`), or a folder with its files
-    /// [default: nano, which is small and built in]
-    #[arg(long, alias = "dit_model", value_name = "NAME|DIR", help_heading = MODEL, verbatim_doc_comment)]
+    /// A model such as 3b (see `reseed models list`), the file of a transformer,
+    /// or a folder with model files [default: nano, which is small and built in]
+    #[arg(long, alias = "dit_model", value_name = "NAME|PATH", help_heading = MODEL, verbatim_doc_comment)]
     pub model: Option<String>,
+    /// File of the VAE [default: found beside the transformer or among the models]
+    #[arg(long, alias = "vae_model", value_name = "FILE", help_heading = MODEL)]
+    pub vae: Option<PathBuf>,
+    /// File of the text embedding [default: found as the VAE is]
+    #[arg(long, value_name = "FILE", help_heading = MODEL)]
+    pub text_embedding: Option<PathBuf>,
     /// Match the colours of the input: lab, wavelet, wavelet-adaptive, hsv,
     /// adain or none [default: lab; none for nano]
     #[arg(long, alias = "color_correction", value_enum, value_name = "MODE", help_heading = MODEL)]

@@ -109,10 +109,7 @@ impl Sink for AnimationSink {
 
 /// A frame of eight bits, with alpha if `alpha` is set.
 fn eight_bits(frame: &Frame, alpha: bool) -> Frame {
-    let fit = |samples: &crate::frame::Samples| match samples.depth() {
-        Depth::Eight => samples.clone(),
-        Depth::Sixteen => samples.to_eight_bits(),
-    };
+    let fit = |samples: &crate::frame::Samples| samples.to_depth(Depth::Eight);
     let opaque = || crate::frame::Samples::U8(vec![255; frame.size.pixels()]);
     let transparency = alpha.then(|| frame.alpha.as_ref().map_or_else(opaque, fit));
     Frame { size: frame.size, samples: fit(&frame.samples), alpha: transparency }

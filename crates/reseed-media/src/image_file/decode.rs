@@ -276,12 +276,12 @@ fn frame(mut image: DynamicImage, headers: &Headers) -> Frame {
     image.apply_orientation(headers.orientation);
     let (samples, alpha) = match (headers.depth, headers.alpha) {
         (Depth::Eight, false) => (Samples::U8(image.into_rgb8().into_raw()), None),
-        (Depth::Sixteen, false) => (Samples::U16(image.into_rgb16().into_raw()), None),
         (Depth::Eight, true) => {
             let (colour, alpha) = split_alpha(&image.into_rgba8().into_raw());
             (Samples::U8(colour), Some(Samples::U8(alpha)))
         }
-        (Depth::Sixteen, true) => {
+        (_, false) => (Samples::U16(image.into_rgb16().into_raw()), None),
+        (_, true) => {
             let (colour, alpha) = split_alpha(&image.into_rgba16().into_raw());
             (Samples::U16(colour), Some(Samples::U16(alpha)))
         }

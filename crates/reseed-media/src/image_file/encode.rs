@@ -54,15 +54,15 @@ pub(crate) fn with_size(tags: &ImageTags, size: Size) -> ImageTags {
 /// The samples of a frame as a format stores them: in its depth, grey if wanted and possible, with alpha if possible.
 /// A format without alpha gets the frame on white.
 pub(crate) fn interleaved(frame: &Frame, codec: ImageCodec, grey: bool) -> (Samples, ColorType) {
-    let narrow = frame.depth() == Depth::Sixteen && !codec.has_sixteen_bits();
-    let fit = |samples: &Samples| if narrow { samples.to_eight_bits() } else { samples.clone() };
+    let eight = frame.depth() == Depth::Eight || !codec.has_sixteen_bits();
+    let fit = |samples: &Samples| samples.to_depth(if eight { Depth::Eight } else { Depth::Sixteen });
     let (mut colour, alpha) = (fit(&frame.samples), frame.alpha.as_ref().map(fit));
     if let Some(alpha) = alpha.as_ref().filter(|_| !codec.has_alpha()) {
         put_on_white(&mut colour, alpha);
     }
     let alpha = alpha.filter(|_| codec.has_alpha());
     let (colour, channels) = match grey && codec.has_grey() {
-        true => (luma(&colour), 1),
+        true => (colour.luma(), 1),
         false => (colour, 3),
     };
     let color = match (colour.depth(), channels, alpha.is_some()) {
@@ -70,10 +70,10 @@ pub(crate) fn interleaved(frame: &Frame, codec: ImageCodec, grey: bool) -> (Samp
         (Depth::Eight, 1, true) => ColorType::La8,
         (Depth::Eight, _, false) => ColorType::Rgb8,
         (Depth::Eight, _, true) => ColorType::Rgba8,
-        (Depth::Sixteen, 1, false) => ColorType::L16,
-        (Depth::Sixteen, 1, true) => ColorType::La16,
-        (Depth::Sixteen, _, false) => ColorType::Rgb16,
-        (Depth::Sixteen, _, true) => ColorType::Rgba16,
+        (_, 1, false) => ColorType::L16,
+        (_, 1, true) => ColorType::La16,
+        (_, _, false) => ColorType::Rgb16,
+        (_, _, true) => ColorType::Rgba16,
     };
     let samples = match (colour, alpha) {
         (Samples::U8(colour), Some(Samples::U8(alpha))) => Samples::U8(join(&colour, &alpha, channels)),
@@ -105,18 +105,6 @@ fn put_on_white(colour: &mut Samples, alpha: &Samples) {
         (Samples::U8(colour), Samples::U8(alpha)) => put(colour, alpha, 255),
         (Samples::U16(colour), Samples::U16(alpha)) => put(colour, alpha, 65_535),
         _ => unreachable!("colour and alpha have one depth"),
-    }
-}
-
-/// The luma of RGB samples, by the weights of BT.709. Grey pixels keep their value.
-fn luma(colour: &Samples) -> Samples {
-    fn of<T: Copy + Into<u64> + TryFrom<u64>>(colour: &[T]) -> Vec<T> {
-        let weighted = |rgb: &[T]| 2126 * rgb[0].into() + 7152 * rgb[1].into() + 722 * rgb[2].into();
-        colour.chunks_exact(3).map(|rgb| T::try_from((weighted(rgb) + 5000) / 10_000).unwrap_or(rgb[1])).collect()
-    }
-    match colour {
-        Samples::U8(colour) => Samples::U8(of(colour)),
-        Samples::U16(colour) => Samples::U16(of(colour)),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Conversion between planes of YUV codes and RGB frames.
 
+use std::borrow::Cow;
+
 use super::filter::{Axis, Filter, RowWindow};
 use crate::format::{Chroma, Matrix, Range};
 use crate::frame::{Depth, Frame, Samples, Size};
@@ -139,6 +141,7 @@ impl Yuv {
             match &mut samples {
                 Samples::U8(samples) => rows::pixels_8(luma, scale, chroma, weights, &mut samples[row]),
                 Samples::U16(samples) => rows::pixels_16(luma, scale, chroma, weights, &mut samples[row]),
+                Samples::F32(_) => unreachable!("video has integer codes"),
             }
         }
         Frame { size: self.size, samples, alpha: None }
@@ -158,11 +161,16 @@ impl Yuv {
         let ([zero, span], weights) = (self.codes.luma(), self.matrix.weights());
         let scale = [zero, span, self.codes.max];
         let [mut cb_row, mut cr_row] = [(); 2].map(|()| vec![0.0; w]);
+        let rounded = match frame.depth() {
+            Depth::Float => Cow::Owned(frame.samples.to_depth(Depth::for_bits(self.bits))),
+            _ => Cow::Borrowed(&frame.samples),
+        };
         for (y, luma) in luma.chunks_exact_mut(row_bytes).enumerate() {
             let (row, rows) = (3 * w * y..3 * w * (y + 1), [&mut cb_row[..], &mut cr_row]);
-            match &frame.samples {
+            match &*rounded {
                 Samples::U8(samples) => rows::planes_8(&samples[row], weights, scale, luma, rows),
                 Samples::U16(samples) => rows::planes_16(&samples[row], weights, scale, luma, rows),
+                Samples::F32(_) => unreachable!("floats are rounded above"),
             }
             if let Some([cb, cr]) = &mut chroma {
                 cb.push(y, &cb_row);

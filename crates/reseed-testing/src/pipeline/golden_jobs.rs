@@ -199,7 +199,7 @@ fn codes(frames: &[Frame]) -> Vec<Vec<f32>> {
     let samples = frames.iter().flat_map(|frame| std::iter::once(&frame.samples).chain(&frame.alpha));
     let codes = |samples: &Samples| match samples {
         Samples::U8(codes) => codes.iter().map(|code| f32::from(*code)).collect(),
-        Samples::U16(_) => panic!("golden frames have 8 bits"),
+        _ => panic!("golden frames have 8 bits"),
     };
     samples.map(codes).collect()
 }

@@ -21,6 +21,34 @@ pub enum Kind {
     Cancelled,
 }
 
+impl Kind {
+    /// The kind in events and exceptions.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Failed => "failed",
+            Kind::Usage => "usage",
+            Kind::Input => "input",
+            Kind::Model => "model",
+            Kind::Memory => "memory",
+            Kind::Device => "device",
+            Kind::Cancelled => "cancelled",
+        }
+    }
+
+    /// The exit code of a command that fails with it.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Kind::Failed => 1,
+            Kind::Usage => 2,
+            Kind::Input => 3,
+            Kind::Model => 4,
+            Kind::Memory => 5,
+            Kind::Device => 6,
+            Kind::Cancelled => 130,
+        }
+    }
+}
+
 impl Error {
     /// What the error is about.
     pub fn kind(&self) -> Kind {
@@ -48,6 +76,7 @@ impl Error {
             Error::Input(_)
             | Error::Read { .. }
             | Error::NoFrames { .. }
+            | Error::NotANumber { .. }
             | Error::Noise(_)
             | Error::Tensor(_)
             | Error::Unusable { .. }
@@ -57,6 +86,7 @@ impl Error {
             | Error::OtherVae { .. }
             | Error::Mismatch { .. }
             | Error::UnknownModel { .. }
+            | Error::PartMissing { .. }
             | Error::EmbeddedModel { .. }
             | Error::UnknownFormula { .. }
             | Error::ModelMissing { .. }

@@ -43,7 +43,7 @@ impl Places {
         // Another revision may hold the same file.
         found.extend(folders(&self.repo(file).join("snapshots")).into_iter().map(|folder| folder.join(file.name)));
         for comfy in &self.comfy {
-            found.push(comfy.join("models").join("SEEDVR2").join(file.name));
+            found.extend(["SEEDVR2", "vae"].map(|folder| comfy.join("models").join(folder).join(file.name)));
             // The node contains the text embedding.
             found.extend(folders(&comfy.join("custom_nodes")).into_iter().map(|node| node.join(file.name)));
         }

@@ -169,7 +169,7 @@ impl Model {
     }
 
     /// The transformer, the VAE and the text embedding.
-    pub fn files(&self) -> [&File; 3] {
+    pub fn files(&'static self) -> [&'static File; 3] {
         [&self.dit, &VAE, &TEXT]
     }
 }

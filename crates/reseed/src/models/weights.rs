@@ -1,6 +1,6 @@
 //! From the name of a model to its weights.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::{Formula, uniform};
@@ -8,6 +8,7 @@ use reseed_model::weights::safetensors::Safetensors;
 use reseed_model::{Config, ModelFolder, TextEmbedding, dit, nano};
 use reseed_ops::{Device, Quant, Shape};
 
+use super::file;
 use crate::error::{Error, Result};
 use crate::low_band;
 use crate::networks::{NetworkResidency, Networks, check_family};
@@ -20,6 +21,15 @@ const TEXT_TOKENS: usize = 58;
 const FORMULA: &str = "formula:";
 /// The formula models.
 const SIZES: &str = "tiny, 3b and 7b, each also with -q4, -q8 or -fp8";
+
+/// Files that a user gives for a model in place of those that would be found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// The VAE.
+    pub vae: Option<PathBuf>,
+    /// The text embedding.
+    pub text: Option<PathBuf>,
+}
 
 /// The opened weights of a model; no tensor is read yet.
 pub struct Weights {
@@ -36,8 +46,17 @@ enum Origin {
 }
 
 impl Weights {
-    /// Opens a folder, a public model on this machine, the embedded model, or a formula model such as `formula:tiny`.
+    /// Opens a folder, a transformer file, a public model on this machine, the embedded model, or a formula model such
+    /// as `formula:tiny`.
     pub fn open(name: &str) -> Result<Weights> {
+        Weights::open_with(name, &Parts::default())
+    }
+
+    /// The same with another VAE or text embedding, where one is given.
+    pub fn open_with(name: &str, parts: &Parts) -> Result<Weights> {
+        if (name.starts_with(FORMULA) || name == nano::NAME) && *parts != Parts::default() {
+            return Err(Error::FixedFiles { name: name.into() });
+        }
         if name.starts_with(FORMULA) {
             return Weights::formula(name, None);
         }
@@ -45,8 +64,14 @@ impl Weights {
             let (vae, dit) = (Box::new(nano::vae()?), Box::new(nano::dit()?));
             return Ok(Weights { name: name.into(), vae, dit, origin: Origin::Embedded });
         }
-        let path = Path::new(name);
-        let folder = if path.is_dir() { ModelFolder::open(path)? } else { super::folder(name)? };
+        let (path, given) = (Path::new(name), [parts.vae.as_deref(), parts.text.as_deref()]);
+        let folder = if path.is_dir() {
+            ModelFolder::open_with(path, given)?
+        } else if path.is_file() {
+            file::folder(path, given)?
+        } else {
+            super::folder(name, given)?
+        };
         let (vae, dit) = (Box::new(folder.vae()?), folder.dit()?);
         check_family(&*vae)?;
         Ok(Weights { name: name.into(), vae, dit, origin: Origin::Files(folder) })

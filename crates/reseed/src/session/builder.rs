@@ -1,5 +1,6 @@
 //! Settings of a session.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use super::Session;
 use crate::devices::{CheckReport, ComputeOptions};
 use crate::error::{Error, Result};
 use crate::models;
+use crate::models::weights::Parts;
 use crate::threads::start_pool;
 
 /// Bytes of GPU memory that a session may allocate.
@@ -58,15 +60,28 @@ impl FromStr for Budget {
 #[derive(Clone, Default)]
 pub struct Builder {
     model: Option<String>,
+    parts: Parts,
     devices: Vec<String>,
     options: ComputeOptions,
 }
 
 impl Builder {
-    /// The model: the name of a public model such as `3b`, a folder with model files, `nano` for the embedded model, or
-    /// a formula model such as `formula:tiny`. `nano` unless given.
+    /// The model: the name of a public model such as `3b`, a folder with model files, the file of a transformer, `nano`
+    /// for the embedded model, or a formula model such as `formula:tiny`. `nano` unless given.
     pub fn model(mut self, name: impl Into<String>) -> Builder {
         self.model = Some(name.into());
+        self
+    }
+
+    /// The file of the VAE. Unless given, it is the one beside the transformer, or one of the user's models.
+    pub fn vae(mut self, file: impl Into<Option<PathBuf>>) -> Builder {
+        self.parts.vae = file.into();
+        self
+    }
+
+    /// The file of the text embedding. Unless given, it is in the transformer's file or found as the VAE is.
+    pub fn text(mut self, file: impl Into<Option<PathBuf>>) -> Builder {
+        self.parts.text = file.into();
         self
     }
 
@@ -126,6 +141,6 @@ impl Builder {
             [device] => options.device = device.clone(),
             several => return Err(Error::SeveralDevices { count: several.len() }),
         }
-        Session::open(self.model.unwrap_or(models::EMBEDDED.into()), options)
+        Session::open(self.model.unwrap_or(models::EMBEDDED.into()), &self.parts, options)
     }
 }

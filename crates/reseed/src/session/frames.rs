@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use reseed_media::{Depth, Frame, Info, Sink, Source};
+use reseed_ops::Precision;
 
 use super::{Plain, Session};
 use crate::error::{Error, Result};
 use crate::latent::Latent;
-use crate::observer::Observer;
+use crate::observer::{Event, Observer, Warning};
 use crate::part::ClipInput;
 use crate::report::Report;
 use crate::settings::Settings;
@@ -36,7 +37,26 @@ impl Session {
         Ok(self.run_frames(&frames, depth, settings, (observer, None))?.0)
     }
 
-    /// The same with results of another depth, and the report.
+    /// Restores and upscales a clip that can be read again: `open` gives its source and a new sink. Where values leave
+    /// the range of f16 and the session has no chosen type, the clip runs again in bf16.
+    pub fn upscale_repeatable(
+        &self,
+        open: &mut dyn FnMut() -> Result<(Box<dyn Source>, Box<dyn Sink>)>,
+        settings: &Settings,
+        observer: &mut dyn Observer,
+    ) -> Result<Report> {
+        let (mut source, sink) = open()?;
+        match self.upscale(&mut *source, sink, settings, observer) {
+            Err(error) if self.dtype().is_none() && error.is_out_of_range() => {
+                observer.event(&Event::Warning(Warning::Rerun { reason: error.to_string() }));
+                let (mut source, sink) = open()?;
+                self.execute(Some(Precision::Bf16), &mut *source, settings, &mut Plain(Some(sink)), observer)
+            }
+            done => done,
+        }
+    }
+
+    /// The frames of one clip with results of another depth, and the report.
     pub(crate) fn upscale_to_depth(
         &self,
         frames: &[Frame],

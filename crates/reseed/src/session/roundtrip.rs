@@ -108,15 +108,16 @@ impl Roundtrip<'_> {
     }
 }
 
-/// The samples of a frame in the depth of its clip; images of a folder may have another depth.
+/// The samples of a frame in the depth of its clip; images of a folder may have another depth. A device takes integer
+/// codes.
 fn pixels(frame: &Frame, depth: Depth) -> Pixels {
-    let samples = match frame.depth() == depth {
-        true => frame.samples.clone(),
-        false => Samples::from_unit(&frame.to_unit(), depth),
-    };
-    match samples {
+    match frame.samples.to_depth(depth) {
         Samples::U8(samples) => Pixels::U8(samples),
         Samples::U16(samples) => Pixels::U16(samples),
+        floats => match floats.to_depth(Depth::Sixteen) {
+            Samples::U16(samples) => Pixels::U16(samples),
+            _ => unreachable!("converted to sixteen bits"),
+        },
     }
 }
 

@@ -14,7 +14,9 @@ use crate::devices::{DeviceHandle, Devices};
 use crate::error::{Error, Result};
 use crate::latent::Latent;
 use crate::models;
+use crate::observer::Observer;
 use crate::planner::clip::CoderClip;
+use crate::read::check_numbers;
 use crate::settings::VaeSettings;
 
 /// The VAE of a session: frames to latents and back. Loaded for as long as it lives.
@@ -72,6 +74,12 @@ impl Vae {
 
     /// Encodes frames of one size.
     pub fn encode(&self, frames: &[Frame]) -> Result<EncodedClip> {
+        self.encode_watched(frames, &mut ())
+    }
+
+    /// The same with an observer, which can cancel.
+    pub fn encode_watched(&self, frames: &[Frame], observer: &mut dyn Observer) -> Result<EncodedClip> {
+        frames.iter().enumerate().try_for_each(|(number, frame)| check_numbers(frame, number))?;
         let first = frames.first().ok_or(Error::NoFrames { path: None })?;
         let (config, encoder) = (&self.vae.config, &self.vae.encoder);
         let (size, plane) = (first.size, Hw::new(first.size.h, first.size.w));
@@ -93,6 +101,7 @@ impl Vae {
                 values.extend(means.map(|mean| mean * config.scaling_factor));
                 Ok(())
             },
+            observer,
         )?;
         let latent = encoder.plane_out(padded);
         let thw = Thw::new(encoder.frames_out(total, true), latent.h, latent.w);
@@ -101,6 +110,11 @@ impl Vae {
 
     /// Decodes a clip.
     pub fn decode(&self, clip: &EncodedClip) -> Result<Vec<Frame>> {
+        self.decode_watched(clip, &mut ())
+    }
+
+    /// The same with an observer, which can cancel.
+    pub fn decode_watched(&self, clip: &EncodedClip, observer: &mut dyn Observer) -> Result<Vec<Frame>> {
         let (config, decoder) = (&self.vae.config, &self.vae.decoder);
         let Thw { t, h, w } = clip.latent.thw;
         let (plane, size) = (Hw::new(h, w), Hw::new(clip.size.h, clip.size.w));
@@ -113,14 +127,15 @@ impl Vae {
         };
         let coder = CoderClip { coder: decoder, config, input: TileInput::Latents, plane, frames: t };
         let mut frames = Vec::new();
-        self.run(&self.devices.vae, coder, next, |values| {
+        let write = |values: &[f32]| {
             let wanted = values.chunks_exact(padded.count() * config.image).take(clip.frames - frames.len());
             frames.extend(wanted.map(|frame| {
                 let unit: Vec<f32> = crop(frame, padded, size).iter().map(|value| 0.5 * value + 0.5).collect();
                 Frame::from_unit(clip.size, &unit, clip.depth)
             }));
             Ok(())
-        })?;
+        };
+        self.run(&self.devices.vae, coder, next, write, observer)?;
         Ok(frames)
     }
 
@@ -130,7 +145,14 @@ impl Vae {
         clip: CoderClip,
         next: impl FnMut(usize) -> Result<Vec<f32>>,
         write: impl FnMut(&[f32]) -> Result<()>,
+        observer: &mut dyn Observer,
     ) -> Result<()> {
-        CoderRun { device, ops: &*device.ops, clip, settings: self.settings }.run(next, write, &mut ())
+        CoderRun { device, ops: &*device.ops, clip, settings: self.settings }.run(next, write, observer)
+    }
+
+    /// Channels of a latent, pixels per latent and frames per latent after the first.
+    pub fn factors(&self) -> [usize; 3] {
+        let config = &self.vae.config;
+        [config.latent, config.spatial_factor(), config.temporal_factor()]
     }
 }

@@ -1,0 +1,91 @@
+//! The command `reseed` as a function, for its program and for packages that carry the command.
+#![deny(missing_docs)]
+
+/// Prints a line of results.
+macro_rules! say {
+    ($($what:tt)*) => { crate::console::line(format_args!($($what)*)) };
+}
+
+mod allocator;
+mod args;
+mod bench;
+mod console;
+mod crash;
+mod demo;
+mod doctor;
+mod estimate;
+mod failure;
+mod folder;
+mod manual;
+mod models;
+mod plan;
+mod preview;
+mod progress;
+mod report;
+mod roundtrip;
+mod shutdown;
+mod upscale;
+mod usage;
+mod vae;
+mod warning;
+
+use std::ffi::OsString;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+pub use allocator::Allocator;
+use args::{Bench, Cli, Command, Estimate, VaeCommand};
+
+/// The variable that turns diagnostics on, such as `reseed=debug`.
+const LOG: &str = "RESEED_LOG";
+
+/// Runs the command with its arguments, the name of the program first, and returns the exit code. Takes over the
+/// process: Ctrl-C and SIGTERM end it, and panics print one line.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
+    let args: Vec<OsString> = args.into_iter().collect();
+    crash::record_panics();
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) => return usage::report(&error, args.get(1..).unwrap_or_default()),
+    };
+    console::configure(cli.quiet, cli.command.prints_json());
+    if let Ok(filter) = EnvFilter::try_from_env(LOG) {
+        let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        // It would report a failing standard error there, and panic.
+        log.log_internal_errors(false).init();
+    }
+    shutdown::catch_signals();
+    match crash::caught(|| run_command(cli.command)).and_then(|()| console::lost()) {
+        Ok(()) => 0,
+        Err(failure) => {
+            shutdown::claim();
+            console::error(&failure);
+            failure.code()
+        }
+    }
+}
+
+fn run_command(command: Command) -> failure::Result<()> {
+    match command {
+        Command::Upscale(args) => upscale::run(&args),
+        Command::Image(args) => upscale::image(&args),
+        Command::Preview(args) => preview::run(&args),
+        Command::Models(command) => models::run(&command),
+        Command::Estimate(Estimate::Upscale(args)) => estimate::upscale::run(&args),
+        Command::Estimate(Estimate::Vae(args)) => estimate::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Vae(VaeCommand::Encode(args)) => vae::encode(&args),
+        Command::Vae(VaeCommand::Decode(args)) => vae::decode(&args),
+        Command::Vae(VaeCommand::Roundtrip(args)) => roundtrip::run(&args),
+        Command::Bench(Bench::Upscale(args)) => bench::upscale::run(&args),
+        Command::Bench(Bench::Vae(args)) => bench::run(&args),
+        Command::Bench(Bench::Color(args)) => bench::color::run(&args),
+        Command::Bench(Bench::Quality(args)) => bench::quality::run(&args),
+        Command::Bench(Bench::Conv(args)) => bench::conv::run(&args),
+        Command::Bench(Bench::Dit(args)) => bench::dit::run(&args),
+        Command::Completions(args) => manual::completions(args.shell),
+        Command::Man => manual::page(),
+    }
+}

@@ -1,0 +1,324 @@
+//! A model on its device.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use reseed::media::{self, Info, Size};
+use reseed::{Batching, Error, Event, Job, JobSpec, Observer, Report, Settings};
+
+use crate::array::Array;
+use crate::clip::{Clip, ClipSink, ClipSource, Target};
+use crate::dtype::Dtype;
+use crate::errors::{Failure, Result};
+use crate::frames::Frames;
+use crate::job::{CancelToken, Done, Watch, run};
+use crate::settings::Keywords;
+
+/// A model on its device. The class of the package wraps it.
+#[pyclass(module = "reseed._reseed", frozen, name = "Session")]
+pub struct PySession {
+    pub engine: Arc<reseed::Session>,
+    pub vae: Arc<Mutex<Option<Arc<reseed::Vae>>>>,
+    device: String,
+}
+
+#[pymethods]
+impl PySession {
+    /// `options` has the arguments of the package's class.
+    #[new]
+    fn new(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<PySession> {
+        let given = Keywords(options);
+        let get = |key: &str| -> PyResult<String> {
+            options.get_item(key)?.ok_or_else(|| PyTypeError::new_err(format!("no `{key}`")))?.extract()
+        };
+        let (model, device) = (get("model")?, get("device")?);
+        let builder = reseed::Session::builder().model(model).device(device);
+        let builder = builder.budget(given.budget("max_vram")?).dtype(given.precision("dtype")?);
+        let builder = builder.vae(given.file("vae")?).text(given.file("text")?).threads(given.threads("threads")?);
+        let open = move |_: &mut dyn Observer| {
+            let session = builder.open()?;
+            let device = session.device()?;
+            Ok((session, device))
+        };
+        let Done { value: (session, device), .. } = run(py, &Watch::default(), open)?;
+        Ok(PySession { engine: Arc::new(session), vae: Arc::default(), device })
+    }
+
+    #[getter]
+    fn model(&self) -> &str {
+        self.engine.model()
+    }
+
+    #[getter]
+    fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Bytes in host and in GPU memory.
+    #[getter]
+    fn memory(&self) -> (usize, usize) {
+        let held = self.engine.held();
+        (held.host, held.gpu)
+    }
+
+    fn unload(&self, py: Python<'_>) -> PyResult<()> {
+        let (engine, vae) = (self.engine.clone(), self.take_vae());
+        let unload = move |_: &mut dyn Observer| {
+            drop(vae);
+            engine.unload();
+            return_memory();
+            Ok(())
+        };
+        run(py, &Watch::default(), unload)?;
+        Ok(())
+    }
+
+    /// Frames of arrays. `mode` is whether frames are independent images, and whether every array is a clip of its own
+    /// with a result of its own.
+    #[pyo3(signature = (arrays, mode, settings, progress=None, cancel=None))]
+    fn upscale_frames<'py>(
+        &self,
+        py: Python<'py>,
+        arrays: Vec<Bound<'py, PyAny>>,
+        mode: (bool, bool),
+        settings: &Bound<'py, PyDict>,
+        progress: Option<Bound<'py, PyAny>>,
+        cancel: Option<Bound<'py, CancelToken>>,
+    ) -> PyResult<Vec<Frames>> {
+        let ((independent, separate), keywords) = (mode, Keywords(settings));
+        keywords.check("upscale_frames", false)?;
+        let mut settings = keywords.settings()?;
+        let arrays = arrays.iter().map(Array::new).collect::<Result<Vec<Array>>>()?;
+        let ranks: Vec<usize> = arrays.iter().map(|array| array.shape.len()).collect();
+        let clips = match separate {
+            true => arrays.into_iter().map(|array| Clip::new(vec![array])).collect::<Result<Vec<Clip>>>()?,
+            false => vec![Clip::new(arrays)?],
+        };
+        let still = clips.iter().all(|clip| clip.frames == 1);
+        if independent || still {
+            settings.batching = Batching { size: 1, overlap: 0, uniform: false };
+            (settings.lead_in, settings.detect_shots) = (0, false);
+        }
+        let many = ranks.len() > 1 && !separate;
+        let clips: Vec<Arc<Clip>> = clips.into_iter().map(Arc::new).collect();
+        let engine = self.engine.clone();
+        let job = move |observer: &mut dyn Observer| upscale_clips(&engine, &clips, &settings, observer);
+        let done = run(py, &Watch { progress, cancel }, job)?;
+        let shaped = |(i, target): (usize, Arc<Target>)| {
+            let rank = if many { 4 } else { ranks[i] };
+            let Target { size, channels, dtype, frames, .. } = *target;
+            let whole = [frames, size.h, size.w, channels];
+            let shape = if rank == 2 { vec![size.h, size.w] } else { whole[4 - rank..].to_vec() };
+            let buffer = target.take().ok_or_else(|| Failure::Failed("internal error: no result".into()))?;
+            Ok(Frames::new(buffer, shape, dtype))
+        };
+        done.value.into_iter().enumerate().map(shaped).collect()
+    }
+
+    /// A job on files.
+    #[pyo3(signature = (paths, settings, progress=None, cancel=None))]
+    fn upscale<'py>(
+        &self,
+        py: Python<'py>,
+        paths: (PathBuf, PathBuf),
+        settings: &Bound<'py, PyDict>,
+        progress: Option<Bound<'py, PyAny>>,
+        cancel: Option<Bound<'py, CancelToken>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let ((input, output), keywords) = (paths, Keywords(settings));
+        keywords.check("upscale", true)?;
+        let spec = JobSpec::new(&input, &output, keywords.settings()?);
+        let (clip, video, existing) = (keywords.clip()?, keywords.options()?, keywords.existing()?);
+        let spec = JobSpec { clip, video, existing, ..spec };
+        let engine = self.engine.clone();
+        let job = move |observer: &mut dyn Observer| {
+            let job = Job::open(spec)?;
+            let (complete, size) = (job.is_complete(), job.output_info()?.size);
+            let report = job.run(&engine, observer)?;
+            Ok((report, size, complete))
+        };
+        let Done { value: (report, size, complete), warnings } = run(py, &Watch { progress, cancel }, job)?;
+        report_dict(py, &report, (output, size, complete), warnings)
+    }
+
+    /// What a job on a path, or on frames of a size, would need.
+    fn estimate<'py>(
+        &self,
+        py: Python<'py>,
+        input: &Bound<'py, PyAny>,
+        settings: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let keywords = Keywords(settings);
+        keywords.check("estimate", true)?;
+        let (chosen, clip, video) = (keywords.settings()?, keywords.clip()?, keywords.options()?);
+        let given: Option<(usize, usize, usize)> = input.extract().ok();
+        let path: Option<PathBuf> = if given.is_some() { None } else { Some(input.extract()?) };
+        let engine = self.engine.clone();
+        let job = move |_: &mut dyn Observer| {
+            let info = match path {
+                Some(path) => media::open_clip(&path, clip).map_err(Error::Input)?.info().clone(),
+                None => {
+                    let (frames, h, w) = given.unwrap_or_default();
+                    let size = Size { h, w };
+                    if frames == 0 || !size.is_plausible() {
+                        return Err(Failure::Usage(format!("{frames} frames of {size}: give (frames, height, width)")));
+                    }
+                    Info { size, frames: Some(frames), ..media::sample().info().clone() }
+                }
+            };
+            Ok(engine.estimate(&info, &chosen)?)
+        };
+        let estimate = run(py, &Watch::default(), job)?.value;
+        let dict = PyDict::new(py);
+        let sides = |size: Size| (size.w, size.h);
+        dict.set_item("input_size", sides(estimate.input_size))?;
+        dict.set_item("output_size", sides(estimate.output_size))?;
+        dict.set_item("frames", estimate.frames)?;
+        dict.set_item("batches", estimate.batches)?;
+        dict.set_item("seconds", estimate.seconds)?;
+        dict.set_item("host_bytes", estimate.host_bytes)?;
+        dict.set_item("gpu_bytes", estimate.device_bytes)?;
+        dict.set_item("disk_bytes", estimate.disk(&video).output)?;
+        dict.set_item("work_bytes", estimate.disk(&video).work)?;
+        dict.set_item("flops", estimate.flops)?;
+        dict.set_item("exact", !estimate.plan.is_inexact())?;
+        dict.set_item("based_on", estimate.based_on)?;
+        Ok(dict)
+    }
+}
+
+impl PySession {
+    pub fn take_vae(&self) -> Option<Arc<reseed::Vae>> {
+        self.vae.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Upscales clips one after the other; events count the frames of all.
+fn upscale_clips(
+    engine: &reseed::Session,
+    clips: &[Arc<Clip>],
+    settings: &Settings,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Arc<Target>>> {
+    let total = clips.iter().map(|clip| clip.frames).sum();
+    let mut all = Several { observer, total, started: false, batches: 0, finished: 0 };
+    let (mut targets, mut first) = (Vec::new(), 0);
+    for clip in clips {
+        let output = settings.output(&clip.info())?;
+        let target = Arc::new(Target::new(output.size, clip.channels, clip.dtype, clip.frames)?);
+        let mut open = || {
+            let sink = ClipSink::new(target.clone(), 0);
+            Ok((Box::new(ClipSource::new(clip.clone())) as _, Box::new(sink) as _))
+        };
+        let report = engine.upscale_repeatable(&mut open, settings, &mut all);
+        let moved = |error| match error {
+            Error::NotANumber { frame, at } => Error::NotANumber { frame: first + frame, at },
+            error => error,
+        };
+        report.map_err(moved)?;
+        all.finished = all.batches;
+        first += clip.frames;
+        targets.push(target);
+    }
+    Ok(targets)
+}
+
+/// Makes the events of several jobs those of one.
+struct Several<'a> {
+    observer: &'a mut dyn Observer,
+    total: usize,
+    started: bool,
+    batches: usize,
+    /// Batches of the finished jobs.
+    finished: usize,
+}
+
+impl Observer for Several<'_> {
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Started { .. } if self.started => {}
+            Event::Started { done, .. } => {
+                self.started = true;
+                self.observer.event(&Event::Started { frames: Some(self.total), done: *done });
+            }
+            Event::Batch { batches } => {
+                self.batches = self.finished + batches;
+                self.observer.event(&Event::Batch { batches: self.batches });
+            }
+            event => self.observer.event(event),
+        }
+    }
+
+    fn cancelled(&mut self) -> bool {
+        self.observer.cancelled()
+    }
+}
+
+fn report_dict<'py>(
+    py: Python<'py>,
+    report: &Report,
+    (output, size, complete): (PathBuf, Size, bool),
+    warnings: Vec<String>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("output", output.to_string_lossy())?;
+    dict.set_item("size", (size.w, size.h))?;
+    dict.set_item("frames", report.frames)?;
+    dict.set_item("batches", report.batches)?;
+    dict.set_item("shots", report.shots)?;
+    dict.set_item("seconds", report.times.total.as_secs_f64())?;
+    dict.set_item("complete", complete)?;
+    dict.set_item("host_peak", report.peak_memory)?;
+    dict.set_item("gpu_peak", report.gpu_peak)?;
+    dict.set_item("warnings", warnings)?;
+    Ok(dict)
+}
+
+/// The frames of a file in memory.
+#[pyfunction]
+#[pyo3(signature = (path, progress=None, cancel=None))]
+pub fn read_frames<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    progress: Option<Bound<'py, PyAny>>,
+    cancel: Option<Bound<'py, CancelToken>>,
+) -> PyResult<Frames> {
+    let job = move |observer: &mut dyn Observer| {
+        let mut source = media::open(&path).map_err(Error::Input)?;
+        let info = source.info().clone();
+        let mut frames = Vec::new();
+        while let Some(frame) = source.next().map_err(Error::Input)? {
+            if observer.cancelled() {
+                return Err(Error::Cancelled.into());
+            }
+            frames.push(frame);
+        }
+        let channels = if frames.iter().any(|frame| frame.alpha.is_some()) { 4 } else { 3 };
+        let dtype = Dtype::of_depth(info.depth);
+        let target = Target::new(info.size, channels, dtype, frames.len())?;
+        for (i, frame) in frames.into_iter().enumerate() {
+            let (samples, alpha) = (frame.samples.to_depth(info.depth), frame.alpha);
+            let alpha = alpha.map(|alpha| alpha.to_depth(info.depth));
+            target.write(i, &media::Frame { samples, alpha, ..frame });
+        }
+        Ok((target, info.kind.is_still()))
+    };
+    let (target, still) = run(py, &Watch { progress, cancel }, job)?.value;
+    let Target { size, channels, dtype, frames, .. } = target;
+    let shape = [frames, size.h, size.w, channels];
+    let shape = if still && frames == 1 { shape[1..].to_vec() } else { shape.to_vec() };
+    let buffer = target.take().ok_or_else(|| Failure::Failed("internal error: no result".into()))?;
+    Ok(Frames::new(buffer, shape, dtype))
+}
+
+/// Gives free memory back to the system, where the allocator keeps it.
+fn return_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: trims the heap; no block in use moves.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
