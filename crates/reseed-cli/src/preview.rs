@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use reseed::media::video::Options;
 use reseed::media::{Frame, ImageTags, Info, Kind, create, needs_even_sides, open_clip};
-use reseed::{Error, Event, Observer};
+use reseed::{Error, Event, Observer, RangeError};
 use serde_json::json;
 
 use crate::args::PreviewArgs;
@@ -59,7 +59,7 @@ fn described(input: &Info, output: &Info) -> Info {
 /// The error with the name of the input, where it is about that.
 fn named(error: Error, input: &Path) -> Failure {
     match error {
-        Error::BeyondEnd { .. } => Failure::Usage(format!("{}: {error}", input.display())),
+        Error::Range(RangeError::BeyondEnd { .. }) => Failure::Usage(format!("{}: {error}", input.display())),
         Error::NoFrames { .. } => Error::NoFrames { path: Some(input.into()) }.into(),
         error => error.into(),
     }

@@ -84,7 +84,7 @@ pub use reseed_ops::{Hw, Precision, Thw};
 pub use alpha::AlphaRange;
 pub use batch::Batching;
 pub use color::Color;
-pub use error::{Error, Kind, Result};
+pub use error::{Error, Kind, RangeError, Result};
 pub use grid::BatchGrid;
 pub use job::{Existing, Job, JobSpec};
 pub use join::Overlap;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use reseed_media::{Frame, Rate, Samples, Size, Source};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, RangeError, Result};
 use crate::observer::Observer;
 use crate::position::Position;
 use crate::range_job::RangeJob;
@@ -173,7 +173,7 @@ impl Search<'_> {
 
     fn beyond(&self, frames: usize) -> Error {
         let end = self.time(frames - 1) + self.length();
-        Error::BeyondEnd { at: self.at, frames, seconds: end.as_secs_f64() }
+        RangeError::BeyondEnd { at: self.at, frames, seconds: end.as_secs_f64() }.into()
     }
 
     /// When a frame that was just read is shown.

@@ -6,7 +6,7 @@ use reseed_media::{Frame, Info, Sink};
 use reseed_ops::Precision;
 
 use crate::checkpoint::{Checkpoint, Recorder};
-use crate::error::{Error, Result};
+use crate::error::{RangeError, Result};
 use crate::grid::BatchGrid;
 use crate::observer::{Event, Observer, Warning};
 use crate::part::{ClipInput, FrameProvider, Part};
@@ -61,7 +61,7 @@ impl RangeJob {
     /// A job on a clip. Its grid is empty unless shots are not detected and the number of frames is known.
     pub fn new(session: &Session, input: &Info, settings: &Settings) -> Result<RangeJob> {
         if input.kind.is_still() {
-            return Err(Error::RangeOfImages);
+            return Err(RangeError::OfImages.into());
         }
         let settings = session.resolved(settings)?;
         settings.geometry(input)?;
@@ -100,7 +100,7 @@ impl RangeJob {
         observer: &mut dyn Observer,
     ) -> Result<Report> {
         let RangeJob { settings, info, grid, .. } = self;
-        let outside = || Error::RangeUnknown { start: frames.start, end: frames.end, frames: grid.frames() };
+        let outside = || RangeError::Unknown { start: frames.start, end: frames.end, frames: grid.frames() };
         let batches = grid.batches(frames.clone()).ok_or_else(outside)?;
         let covering = grid.covering(frames.clone()).ok_or_else(outside)?;
         let held =

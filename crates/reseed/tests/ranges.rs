@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use reseed::{
-    AlphaRange, BatchGrid, Batching, Color, Error, Event, NoiseSource, Observer, Overlap, RangeJob, Session, Settings,
-    Target,
+    AlphaRange, BatchGrid, Batching, Color, Error, Event, NoiseSource, Observer, Overlap, RangeError, RangeJob,
+    Session, Settings, Target,
 };
 use reseed_media::{Depth, Frame, Info, Samples, Size};
 
@@ -226,7 +226,7 @@ fn unknown_frames_are_an_error() {
     assert_eq!(error.to_string(), "frames 13 to 14: the clip has 14");
     let image = Info { kind: reseed_media::Kind::Image, ..info(&clip) };
     let error = RangeJob::new(&session, &image, &settings(5, 1, false)).err().unwrap();
-    assert!(matches!(error, Error::RangeOfImages), "{error}");
+    assert!(matches!(error, Error::Range(RangeError::OfImages)), "{error}");
     // A source that fails ends the range, and the next one works.
     let mut broken = |_: usize| Err(reseed_testing::pipeline::job::unreadable());
     let error = part.frames(&session, 3..4, &mut broken, &mut ()).unwrap_err();
