@@ -105,6 +105,10 @@ comfyui *args:
     target/comfyui/venv/bin/python comfyui/tests/prove.py --comfyui target/comfyui/ComfyUI \
         --work target/comfyui/work {{args}}
 
+# Builds the VapourSynth plugin as a wheel and compares it with the command line, in a fresh environment.
+vapoursynth:
+    tools/vapoursynth
+
 # Lines of Rust per crate.
 size:
     @for crate in crates/*/; do \

@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -14,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import psutil
 
-START_SECONDS = 300
+START_SECONDS = 900
 
 
 @dataclass
@@ -61,8 +62,6 @@ class Comfy:
         self._listen()
 
     def _start(self, source, environment, options):
-        import sys
-
         command = [sys.executable, "main.py", "--cpu", "--listen", "127.0.0.1", "--port", str(self.port),
                    "--disable-auto-launch", "--disable-api-nodes", "--base-directory", str(self.base),
                    "--database-url", "sqlite:///:memory:", *options]
@@ -80,6 +79,7 @@ class Comfy:
                 return
             except OSError:
                 time.sleep(0.5)
+        self.stop()
         raise RuntimeError(f"ComfyUI did not start:\n{self.log.read_text()[-4000:]}")
 
     def _listen(self):

@@ -36,7 +36,7 @@ def main():
         requirements = ["-r", comfyui / "requirements.txt"]
         subprocess.run([venv / "bin/pip", "install", "--quiet", *TORCH, *requirements], check=True)
         installed.touch()
-    wheel = max(wheels.glob("*.whl"), key=lambda path: path.stat().st_mtime_ns, default=None)
+    wheel = max(wheels.glob("reseed-*.whl"), key=lambda path: path.stat().st_mtime_ns, default=None)
     if wheel is None:
         raise SystemExit(f"no wheel in {wheels}")
     subprocess.run([venv / "bin/pip", "install", "--quiet", "--no-deps", "--force-reinstall", wheel], check=True)

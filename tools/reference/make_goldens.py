@@ -2,12 +2,13 @@
 """Makes or checks the golden files.
 
     python3 tools/reference/make_goldens.py --check crates/reseed-testing/golden
-    python3 tools/reference/make_goldens.py --out DIR [--only vae,dit,pipeline,nano] [--compare DIR]
+    python3 tools/reference/make_goldens.py --out DIR [--only vae,dit,pipeline,nano,formats] [--compare DIR]
 
 --check compares the SHA-256 of every file with MANIFEST.json and needs nothing but Python. --out writes the files and
 the manifest and then always exits with code 3, so that it is never taken for a passed check; it needs torch, numpy and
-safetensors. --compare prints the largest difference of each new file from the file of that name in another folder:
-another PyTorch or another instruction set may round differently. Takes about two minutes on two cores.
+safetensors, and for `formats` numpy alone. --compare prints the largest difference of each new file from the file of
+that name in another folder: another PyTorch or another instruction set may round differently. Takes about two minutes
+on two cores.
 """
 import argparse
 import importlib
@@ -22,6 +23,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 SEED = 1
 SETS = {"vae": 2, "dit": 1, "pipeline": 1, "nano": 2}  # threads: PyTorch rounds differently with another number
+EXACT = {"formats"}  # sets that are computed without PyTorch
+ALL = [*SETS, *EXACT]
 REWRITTEN = 3
 
 
@@ -43,21 +46,23 @@ def nano(out):
 
 
 def facts(name, torch):
-    """What a reader needs to make a set of files again."""
-    packages = ("torch", "numpy", "safetensors")
+    """What a reader needs to make a set of files again. `torch` is None for a set that is made without it."""
+    packages = ("torch", "numpy", "safetensors") if torch else ("numpy",)
     found = {"python": platform.python_version(), **{p: importlib.metadata.version(p) for p in packages}}
     seeds = {} if name == "nano" else {"seed": SEED}
+    machine = {"cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+               "threads": torch.get_num_threads()} if torch else {}
     return {"command": f"python3 tools/reference/make_goldens.py --out crates/reseed-testing/golden --only {name}",
-            **seeds, "versions": found, "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
-            "threads": torch.get_num_threads()}
+            **seeds, "versions": found, **machine}
 
 
 def make(out, names):
-    import torch
-    torch.set_grad_enabled(False)
     made = {}
     for name in names:
-        torch.set_num_threads(SETS[name])
+        torch = None if name in EXACT else importlib.import_module("torch")
+        if torch:
+            torch.set_grad_enabled(False)
+            torch.set_num_threads(SETS[name])
         if name == "nano":
             nano(out)
         else:
@@ -87,15 +92,15 @@ def main():
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--check", type=pathlib.Path, metavar="DIR")
     action.add_argument("--out", type=pathlib.Path, metavar="DIR")
-    parser.add_argument("--only", default=",".join(SETS), metavar="SETS", help=f"of {', '.join(SETS)}")
+    parser.add_argument("--only", default=",".join(ALL), metavar="SETS", help=f"of {', '.join(ALL)}")
     parser.add_argument("--compare", type=pathlib.Path, metavar="DIR")
     args = parser.parse_args()
     if args.check:
         sys.exit(check(args.check))
     names = args.only.split(",")
-    unknown = [name for name in names if name not in SETS]
+    unknown = [name for name in names if name not in ALL]
     if unknown:
-        parser.error(f"--only {unknown[0]}: the sets are {', '.join(SETS)}")
+        parser.error(f"--only {unknown[0]}: the sets are {', '.join(ALL)}")
     make(args.out, names)
     if args.compare:
         for name, path in manifest.files_of(args.out).items():

@@ -171,7 +171,7 @@ pub fn quantised(precision: Precision) -> Result<usize> {
     println!("{precision} on {}, {}", cuda.name(), cuda.kernels());
     for (d_in, d_out, tokens) in products() {
         let mut times = Vec::new();
-        for quant in [None, Some(Quant::Q8_0), Some(Quant::Q4K), Some(Quant::E4m3)] {
+        for quant in std::iter::once(None).chain(Quant::ALL.map(Some)) {
             let (layer, x) = linear(&cuda, LinearSpec { d_in, d_out, quant }, tokens)?;
             let seconds = seconds(&cuda, || cuda.linear(&x, &layer, None).map(|_| ()))?;
             let name = quant.map_or("floats".into(), |quant| format!("{quant:?}"));

@@ -9,6 +9,7 @@ macro_rules! say {
 mod allocator;
 mod args;
 mod bench;
+mod config;
 mod console;
 mod crash;
 mod demo;
@@ -19,6 +20,7 @@ mod folder;
 mod manual;
 mod models;
 mod plan;
+mod preview;
 mod progress;
 mod report;
 mod roundtrip;
@@ -30,11 +32,10 @@ mod warning;
 
 use std::ffi::OsString;
 
-use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 pub use allocator::Allocator;
-use args::{Bench, Cli, Command, Estimate, VaeCommand};
+use args::{Bench, Command, Estimate, VaeCommand};
 
 /// The variable that turns diagnostics on, such as `reseed=debug`.
 const LOG: &str = "RESEED_LOG";
@@ -44,9 +45,9 @@ const LOG: &str = "RESEED_LOG";
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     let args: Vec<OsString> = args.into_iter().collect();
     crash::record_panics();
-    let cli = match Cli::try_parse_from(&args) {
+    let cli = match config::parse(&args) {
         Ok(cli) => cli,
-        Err(error) => return usage::report(&error, args.get(1..).unwrap_or_default()),
+        Err(refusal) => return usage::report(&refusal, args.get(1..).unwrap_or_default()),
     };
     console::configure(cli.quiet, cli.command.prints_json());
     if let Ok(filter) = EnvFilter::try_from_env(LOG) {
@@ -69,11 +70,13 @@ fn run_command(command: Command) -> failure::Result<()> {
     match command {
         Command::Upscale(args) => upscale::run(&args),
         Command::Image(args) => upscale::image(&args),
+        Command::Preview(args) => preview::run(&args),
         Command::Models(command) => models::run(&command),
         Command::Estimate(Estimate::Upscale(args)) => estimate::upscale::run(&args),
         Command::Estimate(Estimate::Vae(args)) => estimate::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Config(args) => config::print(&args),
         Command::Vae(VaeCommand::Encode(args)) => vae::encode(&args),
         Command::Vae(VaeCommand::Decode(args)) => vae::decode(&args),
         Command::Vae(VaeCommand::Roundtrip(args)) => roundtrip::run(&args),

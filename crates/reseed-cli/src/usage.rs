@@ -8,12 +8,21 @@ use clap::error::ErrorKind;
 use serde_json::json;
 
 use crate::args::Cli;
+use crate::config::Refusal;
 use crate::console;
 use crate::failure::Failure;
 
-/// Prints the help or the version that was asked for, or what is wrong with the arguments.
-pub fn report(error: &clap::Error, args: &[OsString]) -> u8 {
-    console::configure(false, error.use_stderr() && args.iter().any(|arg| arg == "--json"));
+/// Prints the help or the version that was asked for, or what is wrong with the arguments or the configuration.
+pub fn report(refusal: &Refusal, args: &[OsString]) -> u8 {
+    let json = args.iter().any(|arg| arg == "--json");
+    let error = match refusal {
+        Refusal::Parse(error) => error,
+        Refusal::Config(failure) => {
+            console::configure(false, json);
+            return fail(failure);
+        }
+    };
+    console::configure(false, error.use_stderr() && json);
     if let Some(command) = suggestion(error.kind(), args) {
         return fail(&Failure::Usage(format!("no command given; did you mean `{command}`?")));
     }

@@ -7,8 +7,12 @@ use crate::common::{Lab, Tensor};
 use reseed_media::Size;
 use reseed_model::{Config, dit};
 use reseed_testing::files::SafetensorsBuilder;
+use reseed_testing::quantized::{StoredFormat, StoredTensor, file, transformer};
 
 const MODEL: i32 = 4;
+
+/// A rotation in groups of no values.
+const ZERO_GROUP: &str = r#"{"format": "int8_tensorwise", "convrot": true, "convrot_groupsize": 0}"#;
 
 /// Commands that load `model/vae.safetensors`, alone or with its transformer.
 const COMMANDS: [&str; 7] = [
@@ -89,4 +93,44 @@ fn a_vae_of_one_channel_runs() {
     let outcome = lab.run("upscale in.y4m out2.y4m --model model --scale 1");
     assert_eq!(outcome.code, Some(MODEL), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("1 latent channels") && outcome.stderr.lines().count() == 1, "{}", outcome.stderr);
+}
+
+/// Quantised transformers with damaged descriptions or scales, or in another format.
+#[test]
+fn damaged_quantised_transformers_are_refused() {
+    let lab = lab(&Config::tiny());
+    let config = dit::Config::tiny(dit::B3, 3);
+    let (tensors, _) = transformer(&config, StoredFormat::Nvfp4, |name| name.starts_with("blocks."));
+    let write = |tensors: &[StoredTensor]| fs::write(lab.path("model/dit.safetensors"), file(tensors, &[])).unwrap();
+    write(&tensors);
+    lab.succeed("upscale in.y4m good.y4m --model model --scale 1");
+    let base = "blocks.1.mlp.vid.proj_out";
+    let refused = |end: &str, needed: &str, change: &dyn Fn(&mut StoredTensor)| {
+        let mut tensors = tensors.clone();
+        change(tensors.iter_mut().find(|tensor| tensor.name == format!("{base}{end}")).unwrap());
+        write(&tensors);
+        for args in ["upscale in.y4m out.y4m --model model --scale 1", "image in.png out.png --model model"] {
+            let outcome = lab.run(args);
+            let line = &outcome.stderr;
+            assert_eq!(outcome.code, Some(MODEL), "reseed {args}: {line}");
+            assert!(line.starts_with("reseed: ") && line.lines().count() == 1, "reseed {args}: {line}");
+            assert!(line.contains("model/dit.safetensors: ") && line.contains(needed), "reseed {args}: {line}");
+        }
+    };
+    let described =
+        |text: &'static str| move |tensor: &mut StoredTensor| *tensor = StoredTensor::description(base, text);
+    refused(".comfy_quant", "quantised as mxfp4, which is not supported", &described(r#"{"format": "mxfp4"}"#));
+    refused(".comfy_quant", "it names no format", &described("{}"));
+    refused(".comfy_quant", "group size is 0", &described(ZERO_GROUP));
+    refused(".weight_scale_2", "it is missing, and NVFP4 needs it", &|tensor| tensor.name = "other".into());
+    refused(".weight_scale_2", "scale 0 is NaN", &|tensor| tensor.bytes = f32::NAN.to_le_bytes().into());
+    refused(".weight_scale", "needs [256, 48]", &|tensor| tensor.dims = vec![48, 256]);
+    refused(".weight_scale", "scale 3 is NaN", &|tensor| tensor.bytes[3] = 0x7F);
+    refused(".weight", "NF4 (bitsandbytes)", &|tensor| tensor.name += ".quant_state.bitsandbytes__nf4");
+    let mut short = file(&tensors, &[]);
+    short.pop();
+    fs::write(lab.path("model/dit.safetensors"), short).unwrap();
+    let outcome = lab.run("upscale in.y4m out.y4m --model model --scale 1");
+    assert_eq!((outcome.code, outcome.stderr.lines().count()), (Some(MODEL), 1), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("cut short or damaged"), "{}", outcome.stderr);
 }

@@ -3,6 +3,7 @@
 mod cancel;
 mod commands;
 mod common;
+mod config;
 mod embedding;
 mod errors;
 mod estimate;
@@ -17,6 +18,7 @@ mod media_matrix;
 mod memory_limit;
 mod models;
 mod nano;
+mod preview;
 mod printing;
 mod promise;
 mod resume;

@@ -10,7 +10,8 @@ mod rope;
 mod time;
 mod windows;
 
-pub use config::{B3, B7, Config, Layout, Start};
+pub(crate) use config::cropped;
+pub use config::{B3, B7, Config, Layout, Start, open};
 pub use requirements::{DitRequirements, DitWorkload, LayerPlacement};
 
 use reseed_ops::{Device, Linear, Norm, Rotary, Rows, Shape, Tensor, Thw};

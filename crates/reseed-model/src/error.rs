@@ -141,15 +141,39 @@ pub enum Error {
         /// The expected network.
         network: Network,
     },
-    /// The matrices of a file have separate scales.
+    /// A file has scales of matrices whose format nothing describes.
     #[error(
-        "{path}: `{name}` belongs to scaled weights, which are not supported; use a plain f16, f8_e4m3fn or GGUF file"
+        "{path}: `{name}` belongs to scaled weights of unknown format; use an unmodified checkpoint, such as \
+         seedvr2_3b_int8_convrot.safetensors"
     )]
     ScaledWeights {
         /// The file.
         path: PathBuf,
         /// First tensor of scales.
         name: String,
+    },
+    /// A matrix is quantised in a format that is not supported.
+    #[error(
+        "{path}: `{name}` is quantised as {format}, which is not supported; use a file in f16, fp8, int8 ConvRot, \
+         MXFP8, NVFP4 or GGUF, such as seedvr2_3b_int8_convrot.safetensors"
+    )]
+    UnsupportedQuantization {
+        /// The file.
+        path: PathBuf,
+        /// The tensor, or the layer.
+        name: String,
+        /// Name of the format.
+        format: String,
+    },
+    /// The description or the scales of a quantised matrix are invalid.
+    #[error("{path}: invalid quantisation: `{name}`: {reason}; download the file again, or use an unmodified one")]
+    InvalidQuantization {
+        /// The file.
+        path: PathBuf,
+        /// The tensor, or the layer.
+        name: String,
+        /// Reason.
+        reason: String,
     },
     /// The shape of a tensor does not match the network.
     #[error("{path}: `{name}` is {found}, this model needs {expected}")]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use reseed_ops::Shape;
 
+use crate::dit;
 use crate::error::{Error, Result};
 use crate::weights::gguf::Gguf;
 use crate::weights::safetensors::Safetensors;
@@ -73,14 +74,14 @@ impl ModelFolder {
 
     /// Opens the weights of the VAE.
     pub fn vae(&self) -> Result<Safetensors> {
-        Safetensors::open(&self.vae)
+        Safetensors::open_network(&self.vae)
     }
 
     /// Opens the weights of the transformer.
     pub fn dit(&self) -> Result<Box<dyn Source>> {
         Ok(match self.dit.extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf")) {
             true => Box::new(Gguf::open(&self.dit)?),
-            false => Box::new(Safetensors::open(&self.dit)?),
+            false => Box::new(dit::open(&self.dit)?),
         })
     }
 

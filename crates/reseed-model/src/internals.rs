@@ -5,9 +5,11 @@ use std::path::Path;
 
 use reseed_ops::Shape;
 
+use crate::dit::cropped;
 use crate::error::Result;
 use crate::weights::gguf::Gguf;
-use crate::weights::safetensors::Safetensors;
+use crate::weights::quantized::QuantizedSafetensors;
+use crate::weights::safetensors::{Content, Safetensors};
 use crate::weights::torch;
 
 const NAME: &str = "bytes";
@@ -15,7 +17,15 @@ const NAME: &str = "bytes";
 /// A safetensors file.
 pub fn safetensors(bytes: Vec<u8>) -> Result<Safetensors> {
     let length = bytes.len() as u64;
-    Safetensors::from_reader(Path::new(NAME), Box::new(Cursor::new(bytes)), length, &|_| true)
+    Safetensors::from_reader(Path::new(NAME), Box::new(Cursor::new(bytes)), length, Content::Network, &|_| true)
+}
+
+/// A safetensors file of a transformer that may be quantised.
+pub fn quantized(bytes: Vec<u8>) -> Result<QuantizedSafetensors> {
+    let length = bytes.len() as u64;
+    let file = Box::new(Cursor::new(bytes));
+    let file = Safetensors::from_reader(Path::new(NAME), file, length, Content::Quantized, &|_| true)?;
+    QuantizedSafetensors::new(file).map(cropped)
 }
 
 /// A GGUF file.

@@ -1,7 +1,9 @@
 //! Sources of weights: files and the weight formula.
 
+mod element;
 pub mod formula;
 pub mod gguf;
+pub mod quantized;
 pub mod safetensors;
 pub(crate) mod torch;
 

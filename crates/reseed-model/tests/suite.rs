@@ -8,6 +8,7 @@ mod embedded_model;
 mod model_folder;
 mod pixel_input;
 mod planner;
+mod quantized_files;
 mod saved_state;
 mod slicing;
 mod vae_golden;

@@ -34,7 +34,7 @@ mod pages;
 mod pixels;
 mod precision;
 mod profile;
-mod quant;
+pub mod quant;
 pub mod reference;
 mod residency;
 mod shape;

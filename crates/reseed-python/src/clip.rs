@@ -30,8 +30,8 @@ impl Clip {
             let (other, other_channels) = layout(array)?;
             if (other, other_channels, array.dtype) != (size, channels, dtype) {
                 return Err(Failure::Input(format!(
-                    "frame {i} is {other} with {other_channels} channels of {}, frame 0 is {size} with {channels} of {}; \
-                     use frames of one size and type, or independent=True for images that are not one clip",
+                    "frame {i} is {other} with {other_channels} channels of {}, frame 0 is {size} with {channels} of \
+                     {}; use frames of one size and type, or independent=True for images that are not one clip",
                     array.dtype.name(),
                     dtype.name()
                 )));

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use reseed::media::{self, Info, Size};
+use reseed::media::{self, Frame, Info, Size};
 use reseed::{Batching, Error, Event, Job, JobSpec, Observer, Report, Settings};
 
 use crate::array::Array;
@@ -252,6 +252,10 @@ impl Observer for Several<'_> {
         }
     }
 
+    fn frame(&mut self, frame: &Frame) {
+        self.observer.frame(frame);
+    }
+
     fn cancelled(&mut self) -> bool {
         self.observer.cancelled()
     }
@@ -302,7 +306,7 @@ pub fn read_frames<'py>(
         for (i, frame) in frames.into_iter().enumerate() {
             let (samples, alpha) = (frame.samples.to_depth(info.depth), frame.alpha);
             let alpha = alpha.map(|alpha| alpha.to_depth(info.depth));
-            target.write(i, &media::Frame { samples, alpha, ..frame });
+            target.write(i, &Frame { samples, alpha, ..frame });
         }
         Ok((target, info.kind.is_still()))
     };

@@ -1,13 +1,16 @@
 """Jobs on files, the command, models and the machine."""
 
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import reseed
-from conftest import clip, command, write_folder, write_y4m
+from conftest import PATIENCE, clip, command, write_folder, write_y4m
 
 TINY = ("--model", "formula:tiny", "--device", "cpu")
 
@@ -104,7 +107,25 @@ def test_the_command(tmp_path):
     assert module.stdout == version
     assert "no command given" in command("in.mp4", "out.mp4", code=2).stderr
     source = write_y4m(tmp_path / "in.y4m", clip(frames=1))
-    assert "5b: no such file or folder" in command("upscale", source, tmp_path / "out.y4m", "--model", "5b", code=4).stderr
+    unknown = command("upscale", source, tmp_path / "out.y4m", "--model", "5b", code=4)
+    assert "5b: no such file or folder" in unknown.stderr
+
+
+@pytest.mark.parametrize("module", [False, True])
+def test_ctrl_c_ends_the_command(tmp_path, module):
+    source = write_y4m(tmp_path / "in.y4m", clip(frames=3000, height=48, width=64))
+    program = [sys.executable, "-m", "reseed"] if module else [Path(sys.executable).with_name("reseed")]
+    args = ["upscale", source, tmp_path / "out.y4m", *TINY, "--threads", "1"]
+    running = subprocess.Popen([*program, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not (tmp_path / ".out.y4m.partial").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate(timeout=PATIENCE)
+    finally:
+        running.kill()
+    assert running.returncode == 130 and "reseed: cancelled" in errors and "Traceback" not in errors, errors
 
 
 def test_models_and_the_machine():

@@ -28,6 +28,15 @@ def test_progress(session):
         last["colour"]
 
 
+def test_previews_are_small_copies_of_frames(session):
+    events = []
+    restored = session.upscale_frames(clip(frames=3, height=16, width=400, dtype="float32"), progress=events.append)
+    event = next(event for event in events if event.preview is not None)
+    assert event.kind == "frames" and event.preview.shape == (16, 400, 3) and event.preview.dtype == "uint8"
+    expected = restored.numpy()[event.frames - 1][::2, ::2]
+    assert np.array_equal(event.preview.numpy(), np.floor(expected * np.float32(255) + np.float32(0.5)))
+
+
 def test_progress_of_independent_images_counts_all(session):
     events = []
     session.upscale_frames([clip()[0], clip(height=24)[0]], independent=True, progress=events.append)

@@ -12,6 +12,7 @@ pub mod fuzz;
 pub mod gguf;
 pub mod golden;
 pub mod pipeline;
+pub mod quantized;
 pub mod scarce;
 pub mod torch;
 

@@ -148,7 +148,7 @@ macro_rules! targets {
     };
 }
 
-targets!(safetensors gguf torch vae_config dit_config noise journal y4m ffprobe png jpeg webp tiff);
+targets!(safetensors quantized gguf torch vae_config dit_config noise journal y4m ffprobe png jpeg webp tiff);
 
 /// Every target runs under libFuzzer too.
 #[test]

@@ -17,6 +17,14 @@ pub fn data() -> PathBuf {
     system("Application Support", "XDG_DATA_HOME", ".local/share")
 }
 
+/// For files that users edit.
+pub fn config() -> PathBuf {
+    match cfg!(windows) {
+        true => variable("APPDATA").unwrap_or_else(|| home().join("AppData/Roaming")),
+        false => system("Application Support", "XDG_CONFIG_HOME", ".config"),
+    }
+}
+
 /// For files that programs can make again.
 #[cfg(feature = "cuda")]
 pub fn cache() -> PathBuf {

@@ -59,7 +59,7 @@ pub struct BenchArgs {
 
 #[derive(Args)]
 pub struct DitBenchArgs {
-    /// A model folder, or formula:tiny, formula:3b, formula:7b, each also with -q8, -q4 or -fp8.
+    /// A model folder, or formula:tiny, formula:3b, formula:7b, each also with -q8, -q4, -fp8, -int8, -mxfp8 or -nvfp4.
     #[arg(long, value_name = "DIR", default_value = "formula:3b")]
     pub model: String,
     /// Layers of a formula model. Default: all.

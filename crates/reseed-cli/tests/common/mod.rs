@@ -97,6 +97,8 @@ impl Lab {
         command.args(args.split_whitespace()).current_dir(self.0.path()).stdin(Stdio::null());
         // Tests compare results of the CPU, also on a machine with a GPU.
         command.env("CUDA_VISIBLE_DEVICES", "");
+        // The user's own configuration would change them.
+        command.env_remove("RESEED_CONFIG").env("XDG_CONFIG_HOME", self.path(".config"));
         #[cfg(unix)]
         heed_hangups(&mut command);
         command

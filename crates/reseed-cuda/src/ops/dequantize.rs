@@ -27,6 +27,10 @@ pub unsafe fn run(cuda: &CudaOps, quant: Quant, from: Ptr, count: usize) -> Resu
         Quant::Q8_0 => "q8_0",
         Quant::Q4K => "q4_k",
         Quant::E4m3 => "e4m3",
+        Quant::ScaledE4m3 => "scaled_e4m3",
+        Quant::Mxfp8 => "mxfp8",
+        Quant::Nvfp4 => "nvfp4",
+        Quant::Int8ConvRot => "int8_convrot",
     };
     let grid = Grid::new([count.div_ceil(VALUES), 1, 1], THREADS);
     let name = format!("dequantize_{kind}_{}", cuda.dtype);

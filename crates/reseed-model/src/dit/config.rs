@@ -1,8 +1,11 @@
 //! Configuration of a transformer, detected from its tensors.
 
+use std::path::Path;
+
 use reseed_ops::Shape;
 
 use crate::error::{Error, Result, excerpt};
+use crate::weights::quantized::QuantizedSafetensors;
 use crate::weights::{self, Network, Source};
 
 /// Channels per head in all public configurations.
@@ -222,6 +225,21 @@ impl Config {
     }
 }
 
+/// Opens the safetensors file of a transformer, quantised or not.
+pub fn open(path: &Path) -> Result<QuantizedSafetensors> {
+    QuantizedSafetensors::open(path).map(cropped)
+}
+
+/// Removes the padding of quantised matrices. A file without a configuration keeps it; loading then reports why.
+pub(crate) fn cropped(mut file: QuantizedSafetensors) -> QuantizedSafetensors {
+    if weights::check_count(&file, Network::Dit).is_ok()
+        && let Ok(config) = Config::read(&file)
+    {
+        file.crop(&config.tensors());
+    }
+    file
+}
+
 fn start(source: &dyn Source) -> Result<Start> {
     match source.metadata("start") {
         None | Some("noise") => Ok(Start::Noise),
@@ -235,7 +253,7 @@ fn start(source: &dyn Source) -> Result<Start> {
     }
 }
 
-/// Rejects files with separate scales, which would load without being scaled.
+/// Rejects scales that are still visible: the source knows no format for them and would return unscaled weights.
 fn reject_scaled(source: &dyn Source) -> Result<()> {
     const SUFFIXES: [&str; 4] = [".comfy_quant", ".weight_scale", ".scale_weight", "scaled_fp8"];
     match source.shapes().keys().find(|name| SUFFIXES.iter().any(|suffix| name.ends_with(suffix))) {

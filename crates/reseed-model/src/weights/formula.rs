@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use half::f16;
 use rayon::prelude::*;
+use reseed_ops::quant::{e2m1, hadamard};
 use reseed_ops::{Numbers, Quant, Shape};
 
 use super::Source;
@@ -150,12 +151,48 @@ fn quantize_block(quant: Quant, values: &[f32], max: f32) -> Vec<u8> {
                 values.chunks_exact(64).flat_map(|pair| (0..32).map(|i| nibble(pair[i]) | nibble(pair[i + 32]) << 4));
             step.into_iter().chain(scales).chain(pairs).collect()
         }
-        // The upper bits of an f16, whose exponent bias is eight larger.
-        Quant::E4m3 => {
-            let bits = |value: &f32| f16::from_f32(value / 256.0).to_bits();
-            values.iter().map(bits).map(|bits| (bits >> 8 & 0x80 | bits >> 7 & 0x7F) as u8).collect()
+        Quant::E4m3 => values.iter().map(|value| to_e4m3(*value)).collect(),
+        Quant::ScaledE4m3 => {
+            let scale = max / LARGEST_E4M3;
+            scale.to_le_bytes().into_iter().chain(values.iter().map(|value| to_e4m3(value / scale))).collect()
+        }
+        Quant::Mxfp8 => {
+            let exponent = (max / LARGEST_E4M3).log2().ceil();
+            let power = [(127.0 + exponent) as u8; 4];
+            power.into_iter().chain(values.iter().map(|value| to_e4m3(value / exponent.exp2()))).collect()
+        }
+        Quant::Nvfp4 => {
+            let step = max / LARGEST_E2M1;
+            let pairs = values.chunks_exact(2).map(|pair| to_e2m1(pair[0] / step) << 4 | to_e2m1(pair[1] / step));
+            // The second scales are one.
+            step.to_le_bytes().into_iter().chain([0x38; 4]).chain(pairs).collect()
+        }
+        Quant::Int8ConvRot => {
+            let mut rotated: Vec<f32> = values.iter().map(|value| value / 16.0).collect();
+            hadamard(&mut rotated);
+            // Sums of uniform values are normal: hardly any is larger than 2.5 max.
+            let scale = 2.5 * max / 127.0;
+            let bytes = rotated.iter().map(|value| (value / scale).round() as i8 as u8);
+            scale.to_le_bytes().into_iter().chain(bytes).collect()
         }
     }
+}
+
+/// The largest values of the formats.
+const LARGEST_E4M3: f32 = 448.0;
+const LARGEST_E2M1: f32 = 6.0;
+
+/// Rounds towards zero: the upper bits of an f16, whose exponent bias is eight larger.
+fn to_e4m3(value: f32) -> u8 {
+    let bits = f16::from_f32(value / 256.0).to_bits();
+    (bits >> 8 & 0x80 | bits >> 7 & 0x7F) as u8
+}
+
+/// Rounds to the nearest value.
+fn to_e2m1(value: f32) -> u8 {
+    let distance = |nibble: &u8| (e2m1(*nibble) - value.abs()).abs();
+    let nearest = (0..8).min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or_default();
+    nearest | if value < 0.0 { 8 } else { 0 }
 }
 
 #[cfg(test)]
@@ -176,7 +213,16 @@ mod tests {
             || vec![(name.to_string(), Shape::from([3, 512])), ("txt_in.weight".into(), Shape::from([2, 256]))];
         let exact = Formula::plain(shapes(), 1).read(name).unwrap();
         let max = (3.0f32 / 512.0).sqrt();
-        for (quant, step) in [(Quant::Q8_0, max / 127.0), (Quant::Q4K, max / 7.5), (Quant::E4m3, max / 8.0)] {
+        for (quant, step) in [
+            (Quant::Q8_0, max / 127.0),
+            (Quant::Q4K, max / 7.5),
+            (Quant::E4m3, max / 8.0),
+            (Quant::ScaledE4m3, max / 8.0),
+            (Quant::Mxfp8, max / 8.0),
+            (Quant::Nvfp4, max / 6.0),
+            // The steps of 256 rotated values.
+            (Quant::Int8ConvRot, 2.5 * max / 127.0 * 3.0),
+        ] {
             let formula = Formula::plain(shapes(), 1).quantized(quant);
             assert_eq!((formula.quant(name), formula.quant("txt_in.weight")), (Some(quant), None));
             let values = formula.read(name).unwrap();

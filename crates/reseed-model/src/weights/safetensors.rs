@@ -7,10 +7,10 @@ use std::io::{Cursor, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use half::{bf16, f16};
 use reseed_ops::{Numbers, Quant, Shape};
 use serde_json::{Map, Value, json};
 
+use super::element::{ElementType, SUPPORTED};
 use super::{Reader, Source, bytes_at, name_problem};
 use crate::error::{Error, Result, excerpt};
 
@@ -24,46 +24,18 @@ const LARGE: usize = 1 << 18;
 /// system and return them when freed, while they may cache smaller blocks. Untouched pages use no memory.
 const MAPPED_CAPACITY: usize = (33 << 20) / size_of::<f32>();
 
-/// Element type of a tensor.
+/// Prefixes that some converters add to every name of a network.
+const PREFIXES: [&str; 5] = ["model.diffusion_model.", "diffusion_model.", "model.", "first_stage_model.", "vae."];
+
+/// What a file is expected to contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ElementType {
-    F32,
-    F16,
-    Bf16,
-    /// Four exponent bits, three mantissa bits, no scale.
-    F8E4m3,
-}
-
-impl ElementType {
-    fn parse(dtype: &str) -> Option<ElementType> {
-        Some(match dtype {
-            "F32" => ElementType::F32,
-            "F16" => ElementType::F16,
-            "BF16" => ElementType::Bf16,
-            "F8_E4M3" => ElementType::F8E4m3,
-            _ => return None,
-        })
-    }
-
-    fn bytes(self) -> usize {
-        match self {
-            ElementType::F32 => 4,
-            ElementType::F16 | ElementType::Bf16 => 2,
-            ElementType::F8E4m3 => 1,
-        }
-    }
-
-    fn decode(self, bytes: &[u8], values: &mut Vec<f32>) {
-        let pair = |b: &[u8]| [b[0], b[1]];
-        match self {
-            ElementType::F32 => {
-                values.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])))
-            }
-            ElementType::F16 => values.extend(bytes.chunks_exact(2).map(|b| f16::from_le_bytes(pair(b)).to_f32())),
-            ElementType::Bf16 => values.extend(bytes.chunks_exact(2).map(|b| bf16::from_le_bytes(pair(b)).to_f32())),
-            ElementType::F8E4m3 => Quant::E4m3.widen(bytes, values),
-        }
-    }
+pub(crate) enum Content {
+    /// Tensors under their own names.
+    Tensors,
+    /// A network, whose names may have a prefix.
+    Network,
+    /// A network that may also have tensors that are no floats.
+    Quantized,
 }
 
 struct Entry {
@@ -89,22 +61,41 @@ impl Safetensors {
 
     /// Opens a file and ignores all tensors that `wanted` rejects. Ignored tensors may have any type.
     pub fn open_filtered(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<Safetensors> {
+        let (file, length) = Safetensors::file(path)?;
+        Safetensors::from_reader(path, file, length, Content::Tensors, wanted)
+    }
+
+    /// Opens the file of a network, whose names may have a prefix.
+    pub fn open_network(path: &Path) -> Result<Safetensors> {
+        let (file, length) = Safetensors::file(path)?;
+        Safetensors::from_reader(path, file, length, Content::Network, &|_| true)
+    }
+
+    /// Opens the file of a network that may be quantised: tensors of any element type.
+    pub(crate) fn open_quantized(path: &Path) -> Result<Safetensors> {
+        let (file, length) = Safetensors::file(path)?;
+        Safetensors::from_reader(path, file, length, Content::Quantized, &|_| true)
+    }
+
+    fn file(path: &Path) -> Result<(Box<dyn Reader>, u64)> {
         let io = |source| Error::Io { path: path.into(), source };
         let file = File::open(path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
-        Safetensors::from_reader(path, Box::new(file), length, wanted)
+        Ok((Box::new(file), length))
     }
 
     /// Opens a file that is embedded in the binary. `name` identifies it in errors. Data after the header is read on
     /// request.
     pub fn embedded(name: &'static str, bytes: &'static [u8]) -> Result<Safetensors> {
-        Safetensors::from_reader(Path::new(name), Box::new(Cursor::new(bytes)), bytes.len() as u64, &|_| true)
+        let (file, length) = (Box::new(Cursor::new(bytes)), bytes.len() as u64);
+        Safetensors::from_reader(Path::new(name), file, length, Content::Tensors, &|_| true)
     }
 
     pub(crate) fn from_reader(
         path: &Path,
         mut file: Box<dyn Reader>,
         length: u64,
+        content: Content,
         wanted: &dyn Fn(&str) -> bool,
     ) -> Result<Safetensors> {
         let io = |source| Error::Io { path: path.into(), source };
@@ -119,9 +110,20 @@ impl Safetensors {
         }
         let mut text = vec![0; header as usize];
         file.read_exact(&mut text).map_err(io)?;
-        let parsed = Header { path, available: length - 8 - header, wanted }.parse(&text)?;
-        let (entries, shapes, metadata) = parsed;
+        let (entries, shapes, metadata) =
+            Header { path, available: length - 8 - header, content, wanted }.parse(&text)?;
         Ok(Safetensors { path: path.into(), file: Mutex::new(file), data: 8 + header, entries, shapes, metadata })
+    }
+
+    /// Element type of a tensor.
+    pub(crate) fn element(&self, name: &str) -> Option<ElementType> {
+        self.entries.get(name).map(|entry| entry.kind)
+    }
+
+    /// Reads the stored bytes of a tensor.
+    pub(crate) fn bytes(&self, name: &str) -> Result<Vec<u8>> {
+        let entry = &self.entries[name];
+        bytes_at(&self.file, &self.path, self.data + entry.start, entry.kind.bytes() * self.shapes[name].count())
     }
 
     /// Reads `count` values of a tensor, starting at value `first`.
@@ -171,11 +173,17 @@ impl Source for Safetensors {
     }
 }
 
+/// A name without the prefix of its network.
+pub(crate) fn stripped(name: &str) -> &str {
+    PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
+}
+
 type Parsed = (BTreeMap<String, Entry>, BTreeMap<String, Shape>, BTreeMap<String, String>);
 
 struct Header<'a> {
     path: &'a Path,
     available: u64,
+    content: Content,
     wanted: &'a dyn Fn(&str) -> bool,
 }
 
@@ -207,9 +215,12 @@ impl Header<'_> {
                 continue;
             }
             let (entry, shape, end) = self.tensor(&name, &value)?;
-            extents.push((entry.start, end, name.clone()));
-            entries.insert(name.clone(), entry);
-            shapes.insert(name, shape);
+            let short = if self.content == Content::Tensors { &name } else { stripped(&name) }.to_string();
+            extents.push((entry.start, end, name));
+            if entries.insert(short.clone(), entry).is_some() {
+                return Err(self.invalid(format!("`{short}` occurs twice, with and without a prefix")));
+            }
+            shapes.insert(short, shape);
         }
         if all {
             self.check_coverage(extents)?;
@@ -224,10 +235,13 @@ impl Header<'_> {
             list.ok_or_else(|| self.invalid(format!("{key} of `{name}` is not a list of integers")))
         };
         let dtype = excerpt(field("dtype")?.as_str().unwrap_or("of no type"));
-        let supported = "F32, F16, BF16 or F8_E4M3";
-        let (path, found) = (self.path.into(), dtype.clone());
-        let unsupported = || Error::UnsupportedType { path, name: name.into(), found, supported };
-        let kind = ElementType::parse(&dtype).ok_or_else(unsupported)?;
+        let kind = ElementType::parse(&dtype).filter(|kind| self.content == Content::Quantized || kind.is_common());
+        let kind = kind.ok_or_else(|| Error::UnsupportedType {
+            path: self.path.into(),
+            name: name.into(),
+            found: dtype,
+            supported: SUPPORTED,
+        })?;
         let dims = numbers("shape")?;
         if dims.len() > 5 {
             return Err(self.invalid(format!("`{name}` has {} dimensions; at most 5 are supported", dims.len())));

@@ -31,23 +31,42 @@ pub const CASES: &[Case] = &[
     case(Quant::E4m3, 1, 1, 1),
     case(Quant::E4m3, 7, 5, 33), // unaligned rows
     case(Quant::E4m3, 300, 328, 520),
+    case(Quant::ScaledE4m3, 3, 128, 1),
+    case(Quant::ScaledE4m3, 130, 384, 264),
+    case(Quant::Mxfp8, 1, 128, 5),
+    case(Quant::Mxfp8, 130, 384, 264),
+    case(Quant::Nvfp4, 1, 64, 3), // fewer values than a block of threads
+    case(Quant::Nvfp4, 130, 320, 264),
+    case(Quant::Int8ConvRot, 3, 256, 1), // one warp
+    case(Quant::Int8ConvRot, 130, 768, 264),
 ];
 
-/// Blocks of random bytes, with scales from large to subnormal in f16, and without NaN.
+/// Blocks of random bytes, with scales from large to small (subnormal in f16), and without NaN.
 fn stored(quant: Quant, count: usize, values: &mut Values) -> Vec<u8> {
     let mut bytes: Vec<u8> = values.take(quant.bytes(count)).iter().map(|v| ((v + 1.0) * 128.0) as u8).collect();
-    let scales = match quant {
-        Quant::Q8_0 => 1,
-        Quant::Q4K => 2,
-        Quant::E4m3 => 0,
-    };
+    let not_nan = |bytes: &mut [u8]| bytes.iter_mut().filter(|b| **b & 0x7F == 0x7F).for_each(|b| *b -= 1);
     for (i, block) in bytes.chunks_exact_mut(quant.block().1).enumerate() {
         let size = 0.5f32.powi(i as i32 % 22);
-        for (place, scale) in block.chunks_exact_mut(2).zip(values.take(scales)) {
-            place.copy_from_slice(&f16::from_f32(scale * size).to_le_bytes());
-        }
-        if quant == Quant::E4m3 && block[0] & 0x7F == 0x7F {
-            block[0] -= 1;
+        let mut halves = |block: &mut [u8], count: usize| {
+            for (place, scale) in block.chunks_exact_mut(2).zip(values.take(count)) {
+                place.copy_from_slice(&f16::from_f32(scale * size).to_le_bytes());
+            }
+        };
+        match quant {
+            Quant::Q8_0 => halves(block, 1),
+            Quant::Q4K => halves(block, 2),
+            Quant::E4m3 => not_nan(block),
+            Quant::Mxfp8 => {
+                // From 2^-9 to 2^6, and a block of zeros.
+                block[..4].iter_mut().for_each(|b| *b = if *b < 16 { 0 } else { 0x76 + *b % 16 });
+                not_nan(&mut block[4..]);
+            }
+            Quant::ScaledE4m3 | Quant::Nvfp4 | Quant::Int8ConvRot => {
+                block[..4].copy_from_slice(&(values.take(1)[0] * size / 16.0).to_le_bytes());
+                if quant != Quant::Int8ConvRot {
+                    not_nan(&mut block[4..]);
+                }
+            }
         }
     }
     bytes

@@ -11,6 +11,7 @@ use reseed_ops::Shape;
 use serde_json::{Map, json};
 
 use crate::gguf::{GgufBuilder, GgufTensor, GgufType};
+use crate::quantized::{StoredFormat, StoredTensor, file};
 use crate::torch::{pickle, zip};
 
 /// A safetensors file with these tensors of zeros.
@@ -38,6 +39,20 @@ pub fn safetensors() -> Vec<Vec<u8>> {
     let types = [("F32", 4), ("F16", 2), ("BF16", 2), ("F8_E4M3", 1)];
     let tensors = named(&["a", "b.weight", "c", "positive_conditioning"], [2, 3]);
     vec![zeros(&tensors, &types, &[("groups", "2"), ("start", "noise")]), zeros(&[], &types, &[])]
+}
+
+/// Small matrices in every format, a description in the metadata, and a file of the older fp8 format.
+pub fn quantized() -> Vec<Vec<u8>> {
+    let values: Vec<f32> = (0..3 * 256).map(|i| (i % 19) as f32 - 9.0).collect();
+    let store = |format: StoredFormat| format.store("layer", &values, [3, 256]).0;
+    let old = StoredFormat::OldFp8;
+    let formats = StoredFormat::ALL.into_iter().filter(|format| *format != old);
+    let mut seeds: Vec<Vec<u8>> = formats.map(|format| file(&store(format), &[])).collect();
+    let marker = StoredTensor::new("scaled_fp8", "F8_E4M3", &[0], Vec::new());
+    seeds.push(file(&[store(old), vec![marker]].concat(), &[]));
+    let layers = r#"{"layers": {"layer": {"format": "float8_e4m3fn"}, "other": {"format": "nvfp4"}}}"#;
+    seeds.push(file(&store(old), &[("_quantization_metadata", layers)]));
+    seeds
 }
 
 /// A model of one channel per level.

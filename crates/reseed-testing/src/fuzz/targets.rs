@@ -20,6 +20,7 @@ use super::{Mutation, Target, seeds};
 /// All targets. The numbers of inputs give each a similar part of a minute.
 pub const TARGETS: &[Target] = &[
     target("safetensors", safetensors, Mutation::Safetensors, 60_000, seeds::safetensors),
+    target("quantized", quantized, Mutation::Safetensors, 30_000, seeds::quantized),
     target("gguf", gguf, Mutation::Bytes, 100_000, seeds::gguf),
     target("torch", torch, Mutation::Bytes, 200_000, seeds::torch),
     target("vae_config", vae_config, Mutation::Safetensors, 15_000, seeds::vae_config),
@@ -74,6 +75,16 @@ fn read_all(source: &dyn Source) {
 fn safetensors(bytes: &[u8]) {
     if let Some(file) = checked(internals::safetensors(bytes.to_vec())) {
         read_all(&file);
+    }
+}
+
+/// Scales and descriptions are read as a quantised file; a transformer among them is loaded.
+fn quantized(bytes: &[u8]) {
+    if let Some(file) = checked(internals::quantized(bytes.to_vec())) {
+        read_all(&file);
+        if checked(dit::Config::detect(&file)).is_some() {
+            checked(Dit::load(&trace(), &file));
+        }
     }
 }
 

@@ -88,7 +88,7 @@ impl Hub {
 
     /// The address of a file.
     pub fn url(&self, file: &File) -> String {
-        format!("{}/{}/resolve/{}/{}", self.endpoint, file.repo.name, file.repo.revision, file.name)
+        format!("{}/{}/resolve/{}/{}", self.endpoint, file.repo.name, file.repo.revision, file.path())
     }
 
     /// Downloads a file into the cache and continues an earlier download. `progress` receives the bytes so far.
@@ -113,7 +113,7 @@ impl Hub {
             return Err(Error::WrongHash { url: self.url(file), found, expected: file.sha256 });
         }
         fs::rename(&path, &blob).map_err(|e| Error::write(&blob, e))?;
-        link(&blob, &snapshot).map_err(|e| Error::write(&snapshot, e))?;
+        link(&blob, &snapshot, file).map_err(|e| Error::write(&snapshot, e))?;
         Ok(snapshot)
     }
 
@@ -218,13 +218,18 @@ fn content_range(headers: &HeaderMap) -> Option<(u64, Option<u64>)> {
 }
 
 /// Gives a blob its name: a link as the hub's own programs make it, or the file itself where links do not exist.
-fn link(blob: &Path, snapshot: &Path) -> std::io::Result<()> {
+fn link(blob: &Path, snapshot: &Path, file: &File) -> std::io::Result<()> {
     let _ = fs::remove_file(snapshot);
     #[cfg(unix)]
     {
         let name = blob.file_name().unwrap_or_default();
-        std::os::unix::fs::symlink(Path::new("../../blobs").join(name), snapshot)
+        // From the folder of the file to the one of its repository.
+        let up = "../".repeat(1 + file.path().split('/').count());
+        std::os::unix::fs::symlink(Path::new(&up).join("blobs").join(name), snapshot)
     }
     #[cfg(not(unix))]
-    fs::rename(blob, snapshot)
+    {
+        let _ = file;
+        fs::rename(blob, snapshot)
+    }
 }

@@ -41,9 +41,10 @@ impl Places {
     fn candidates(&self, file: &File) -> Vec<PathBuf> {
         let mut found = vec![self.own.join(file.name), self.snapshot(file)];
         // Another revision may hold the same file.
-        found.extend(folders(&self.repo(file).join("snapshots")).into_iter().map(|folder| folder.join(file.name)));
+        found.extend(folders(&self.repo(file).join("snapshots")).into_iter().map(|folder| folder.join(file.path())));
         for comfy in &self.comfy {
-            found.extend(["SEEDVR2", "vae"].map(|folder| comfy.join("models").join(folder).join(file.name)));
+            let in_models = |folder| comfy.join("models").join(folder).join(file.name);
+            found.extend(["SEEDVR2", "diffusion_models", "vae"].map(in_models));
             // The node contains the text embedding.
             found.extend(folders(&comfy.join("custom_nodes")).into_iter().map(|node| node.join(file.name)));
         }
@@ -57,7 +58,7 @@ impl Places {
 
     /// The file under its own name in the hub's cache.
     pub fn snapshot(&self, file: &File) -> PathBuf {
-        self.repo(file).join("snapshots").join(file.repo.revision).join(file.name)
+        self.repo(file).join("snapshots").join(file.repo.revision).join(file.path())
     }
 
     /// The file's content in the hub's cache, named after its hash.

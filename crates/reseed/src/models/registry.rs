@@ -7,6 +7,8 @@ pub struct Repo {
     pub name: &'static str,
     /// The commit.
     pub revision: &'static str,
+    /// The folder of its files; empty for the root.
+    pub folder: &'static str,
 }
 
 /// One file of a repository.
@@ -33,10 +35,17 @@ pub struct Model {
     pub dit: File,
 }
 
-const NUMZ: Repo = Repo { name: "numz/SeedVR2_comfyUI", revision: "09ced71023636e9bc8cdf9cdecfb2625d1e691e8" };
-const AINVFX: Repo = Repo { name: "AInVFX/SeedVR2_comfyUI", revision: "ac66d6d98fa49975d893b58c55bff7677191c862" };
+const NUMZ: Repo =
+    Repo { name: "numz/SeedVR2_comfyUI", revision: "09ced71023636e9bc8cdf9cdecfb2625d1e691e8", folder: "" };
+const AINVFX: Repo =
+    Repo { name: "AInVFX/SeedVR2_comfyUI", revision: "ac66d6d98fa49975d893b58c55bff7677191c862", folder: "" };
 const BYTEDANCE: Repo =
-    Repo { name: "ByteDance-Seed/SeedVR2-3B", revision: "37255ff8cccfb01071b87f635a5948ca8d53117c" };
+    Repo { name: "ByteDance-Seed/SeedVR2-3B", revision: "37255ff8cccfb01071b87f635a5948ca8d53117c", folder: "" };
+const COMFY: Repo = Repo {
+    name: "Comfy-Org/SeedVR2",
+    revision: "10f035adc869a5b3ffc466360b869641511c0610",
+    folder: "diffusion_models",
+};
 
 /// The VAE.
 pub const VAE: File = File {
@@ -87,6 +96,16 @@ pub const MODELS: &[Model] = &[
         },
     },
     Model {
+        name: "3b-int8",
+        about: "3B, 8 bits, rotated (ConvRot)",
+        dit: File {
+            name: "seedvr2_3b_int8_convrot.safetensors",
+            repo: &COMFY,
+            bytes: 3_458_259_704,
+            sha256: "c3dec8bcc5916843a8a858572970597462e1f2dc598d6dfd818f6cd40f53a157",
+        },
+    },
+    Model {
         name: "3b-q4",
         about: "3B, 4 bits in blocks",
         dit: File {
@@ -117,6 +136,16 @@ pub const MODELS: &[Model] = &[
         },
     },
     Model {
+        name: "7b-int8",
+        about: "7B, 8 bits, rotated (ConvRot)",
+        dit: File {
+            name: "seedvr2_7b_int8_convrot.safetensors",
+            repo: &COMFY,
+            bytes: 8_334_897_976,
+            sha256: "5aa0d25fc9d35e449b659d0c9a5dcb22e2a4fa04032101b95a39da42b32c1be6",
+        },
+    },
+    Model {
         name: "7b-q4",
         about: "7B, 4 bits in blocks",
         dit: File {
@@ -124,6 +153,16 @@ pub const MODELS: &[Model] = &[
             repo: &AINVFX,
             bytes: 4_758_306_592,
             sha256: "db9cb2ad90ebd40d2e8c29da2b3fc6fd03ba87cd58cbadceccca13ad27162789",
+        },
+    },
+    Model {
+        name: "7b-nvfp4",
+        about: "7B, 4 bits in blocks (NVFP4)",
+        dit: File {
+            name: "seedvr2_7b_nvfp4.safetensors",
+            repo: &COMFY,
+            bytes: 4_759_694_792,
+            sha256: "cc4af1a7bd5377066496f393555478323e806fa21163bdbe3409451aface9b93",
         },
     },
     Model {
@@ -147,6 +186,16 @@ pub const MODELS: &[Model] = &[
         },
     },
     Model {
+        name: "7b-sharp-int8",
+        about: "the same, 8 bits, rotated (ConvRot)",
+        dit: File {
+            name: "seedvr2_7b_sharp_int8_convrot.safetensors",
+            repo: &COMFY,
+            bytes: 8_334_897_976,
+            sha256: "db48be2f1cc7e36b01a2aa529810f5d9c6a971edd29be225cf1b0eb18d51c366",
+        },
+    },
+    Model {
         name: "7b-sharp-q4",
         about: "the same, 4 bits in blocks",
         dit: File {
@@ -156,7 +205,27 @@ pub const MODELS: &[Model] = &[
             sha256: "7aed800ac4eb8e0d18569a954c0ff35f5a1caa3ed5d920e66cc31405f75b6e69",
         },
     },
+    Model {
+        name: "7b-sharp-nvfp4",
+        about: "the same, 4 bits in blocks (NVFP4)",
+        dit: File {
+            name: "seedvr2_7b_sharp_nvfp4.safetensors",
+            repo: &COMFY,
+            bytes: 4_759_694_792,
+            sha256: "80d57af7722f5a5bd4c01d2ab2688f2bf05e552e59d3d3287257de709db10397",
+        },
+    },
 ];
+
+impl File {
+    /// Its path in its repository.
+    pub fn path(&self) -> String {
+        match self.repo.folder {
+            "" => self.name.into(),
+            folder => format!("{folder}/{}", self.name),
+        }
+    }
+}
 
 impl Model {
     /// The model with this short name, or with this file name, with or without extension.

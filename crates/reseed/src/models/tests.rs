@@ -93,7 +93,7 @@ pub fn file(content: &[u8]) -> File {
     let sha256 = Box::leak(hash.finish().into_boxed_str());
     File {
         name: "some.safetensors",
-        repo: &Repo { name: "who/what", revision: "r1" },
+        repo: &Repo { name: "who/what", revision: "r1", folder: "" },
         bytes: content.len() as u64,
         sha256,
     }
@@ -134,6 +134,18 @@ fn a_file_comes_whole_and_lies_where_the_hub_programs_look() {
     assert_eq!((seen_bytes.first(), seen_bytes.last()), (Some(&0), Some(&file.bytes)));
     assert_eq!(*asked.lock().unwrap(), [("/who/what/resolve/r1/some.safetensors".into(), "bytes=0-".into())]);
     let cached = lab.folder.path().join("hub/models--who--what/snapshots/r1/some.safetensors");
+    assert_eq!(lab.places.find(&file), Some(cached));
+}
+
+#[test]
+fn a_file_in_a_folder_of_its_repository_keeps_the_folder() {
+    let repo = &Repo { name: "who/what", revision: "r1", folder: "diffusion_models" };
+    let (lab, (hub, asked), file) = (Lab::new(), serve(content(), &[]), File { repo, ..file(&content()) });
+    lab.pull(&hub, &file).unwrap();
+    let cached = lab.folder.path().join("hub/models--who--what/snapshots/r1/diffusion_models/some.safetensors");
+    assert_eq!(asked.lock().unwrap()[0].0, "/who/what/resolve/r1/diffusion_models/some.safetensors");
+    #[cfg(unix)]
+    assert_eq!(fs::read_link(&cached).unwrap(), std::path::Path::new("../../../blobs").join(file.sha256));
     assert_eq!(lab.places.find(&file), Some(cached));
 }
 
@@ -210,6 +222,7 @@ fn files_are_found_wherever_other_programs_have_them() {
         "hub/models--who--what/snapshots/r1/some.safetensors",
         "hub/models--who--what/snapshots/r0/some.safetensors",
         "comfy/models/SEEDVR2/some.safetensors",
+        "comfy/models/diffusion_models/some.safetensors",
         "comfy/custom_nodes/seedvr2/some.safetensors",
     ];
     for place in places.map(|place| lab.folder.path().join(place)).iter().rev() {

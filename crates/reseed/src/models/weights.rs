@@ -20,7 +20,7 @@ const TEXT_TOKENS: usize = 58;
 /// What the name of a formula model starts with.
 const FORMULA: &str = "formula:";
 /// The formula models.
-const SIZES: &str = "tiny, 3b and 7b, each also with -q4, -q8 or -fp8";
+const SIZES: &str = "tiny, 3b and 7b, each also with -q4, -q8, -fp8, -int8, -mxfp8 or -nvfp4";
 
 /// Files that a user gives for a model in place of those that would be found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,6 +85,9 @@ impl Weights {
             Some((size, "q4")) => (size, Some(Quant::Q4K)),
             Some((size, "q8")) => (size, Some(Quant::Q8_0)),
             Some((size, "fp8")) => (size, Some(Quant::E4m3)),
+            Some((size, "int8")) => (size, Some(Quant::Int8ConvRot)),
+            Some((size, "mxfp8")) => (size, Some(Quant::Mxfp8)),
+            Some((size, "nvfp4")) => (size, Some(Quant::Nvfp4)),
             Some(_) => ("", None),
         };
         let (vae, mut dit) = match size {
@@ -179,7 +182,7 @@ pub fn vae_weights(name: &str) -> Result<Box<dyn Source>> {
     let config = match name.strip_prefix(FORMULA) {
         None if name == nano::NAME => return Ok(Box::new(nano::vae()?)),
         None => {
-            let file = Safetensors::open(Path::new(name))?;
+            let file = Safetensors::open_network(Path::new(name))?;
             check_family(&file)?;
             return Ok(Box::new(file));
         }
