@@ -51,7 +51,8 @@ class Job(threading.Thread):
             raise mm.InterruptProcessingException() from self._error
         if self._error is not None:
             raise self._error
-        return self._value
+        value, self._value = self._value, None  # The model remembers the job, not its frames.
+        return value
 
 
 def run(model, node_id, work):
@@ -113,10 +114,9 @@ class Display:
 
 def preview_of(event):
     """The newest restored frame in the form that ComfyUI sends, or none."""
-    frame = getattr(event, "preview", None)
-    if frame is None:
+    if event.preview is None:
         return None
-    return ("JPEG", Image.fromarray(numpy.asarray(frame)), PREVIEW_SIDE)
+    return ("JPEG", Image.fromarray(numpy.asarray(event.preview)), PREVIEW_SIDE)
 
 
 def show_text(node_id, text):
