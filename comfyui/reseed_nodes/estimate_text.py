@@ -24,7 +24,7 @@ def describe(estimate, device):
     if estimate.gpu_bytes:
         needs.append(f"{estimate.gpu_bytes / GIB:.1f} GiB of GPU memory")
     needs.append(f"{estimate.host_bytes / GIB:.1f} GiB of RAM")
-    return f"{frames} {'frame' if frames == 1 else 'frames'} to {width}x{height}\n{', '.join(needs)}"
+    return f"{frames} {'frame' if frames == 1 else 'frames'} to {width}x{height},\n{', '.join(needs)}"
 
 
 def duration(seconds):

@@ -121,7 +121,7 @@ def preview_of(event):
 
 def show_text(node_id, text):
     """Shows text inside the node, and on one line in the log."""
-    logging.info("%s", text.replace("\n", ", "))
+    logging.info("%s", text.replace("\n", " "))
     server = PromptServer.instance
     if server is not None and node_id is not None:
         server.send_progress_text(text, node_id)

@@ -87,7 +87,7 @@ def images(proof):
     assert proof.comfy.texts(), "no node showed its estimate"
     assert proof.comfy.previews(), "no node showed a preview"
     assert proof.comfy.progress("3")[-1] == (7.0, 7.0), "the progress bar did not reach its end"
-    shown = proof.comfy.texts()[0].replace("\n", ", ")
+    shown = proof.comfy.texts()[0].replace("\n", " ")
     return f"equal to the command line: {', '.join(lines)}; {len(proof.comfy.previews())} previews; estimate: {shown}"
 
 
@@ -240,9 +240,12 @@ def long_video(proof):
 
 
 def side_by_side(proof):
-    """Where a pack with the public identifiers is installed, its nodes stay, and ours work beside them."""
+    """Where a pack with the public identifiers is installed, its nodes stay, and ours work beside them.
+
+    That server keeps images as 16-bit floats, as some users choose.
+    """
     packs = {"reseed": PACK, "reseed_tests": TESTS / "test_nodes", "public": TESTS / "public_pack"}
-    comfy = Comfy(proof.source, proof.work / "both", packs)
+    comfy = Comfy(proof.source, proof.work / "both", packs, options=("--fp16-intermediates",))
     try:
         prompt = {
             "1": prompts.clip(count=2),
@@ -255,12 +258,12 @@ def side_by_side(proof):
         }
         outcome = comfy.run(prompt)
         assert outcome.status == "success", outcome.error()
-        theirs = numpy.load(comfy.base / "output/theirs.npy").shape
-        ours = numpy.load(comfy.base / "output/ours.npy").shape
-        assert theirs == (1, 1, 1, 3) and ours == (2, 64, 96, 3), (theirs, ours)
+        theirs, ours = (numpy.load(comfy.base / f"output/{name}.npy") for name in ("theirs", "ours"))
+        assert theirs.shape == (1, 1, 1, 3) and ours.shape == (2, 64, 96, 3), (theirs.shape, ours.shape)
+        assert ours.dtype == numpy.float16, ours.dtype
     finally:
         comfy.stop()
-    return "the other pack's node ran under its own identifier, ours beside it"
+    return "the other pack's node ran under its own identifier, ours beside it, with images of 16-bit floats"
 
 
 CHECKS = [images, independent_images, video_file, vae, public_prompts, cancel, free, long_video, bad_inputs,

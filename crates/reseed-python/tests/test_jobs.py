@@ -84,7 +84,7 @@ def test_ctrl_c_ends_a_program():
     code = (
         "import numpy, reseed\n"
         "session = reseed.Session('formula:tiny', device='cpu', threads=1)\n"
-        "frames = numpy.zeros((4000, 96, 128, 3), numpy.uint8)\n"
+        "frames = numpy.zeros((4000, 32, 48, 3), numpy.uint8)\n"
         "session.upscale_frames(frames, progress=lambda e: e.frames == 1 and print('busy', flush=True))\n"
     )
     program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -109,7 +109,7 @@ def test_other_threads_run_during_a_job(session):
     thread = threading.Thread(target=work)
     thread.start()
     marks = []
-    session.upscale_frames(clip(frames=12, height=48, width=64), progress=lambda event: marks.append(count))
+    session.upscale_frames(clip(frames=12, height=32, width=48), progress=lambda event: marks.append(count))
     stop.set()
     thread.join()
     assert marks[-1] > marks[0] + 100, "the GIL is released"

@@ -41,7 +41,7 @@ impl Session {
     /// the range of f16 and the session has no chosen type, the clip runs again in bf16.
     pub fn upscale_repeatable(
         &self,
-        open: &mut dyn FnMut() -> Result<(Box<dyn Source>, Box<dyn Sink>)>,
+        mut open: impl FnMut() -> Result<(Box<dyn Source>, Box<dyn Sink>)>,
         settings: &Settings,
         observer: &mut dyn Observer,
     ) -> Result<Report> {
