@@ -77,18 +77,16 @@ impl PySession {
     }
 
     /// Frames of arrays. `mode` is whether frames are independent images, and whether every array is a clip of its own
-    /// with a result of its own.
-    #[pyo3(signature = (arrays, mode, settings, progress=None, cancel=None))]
+    /// with a result of its own. `watch` is the callback and the token.
     fn upscale_frames<'py>(
         &self,
         py: Python<'py>,
         arrays: Vec<Bound<'py, PyAny>>,
         mode: (bool, bool),
         settings: &Bound<'py, PyDict>,
-        progress: Option<Bound<'py, PyAny>>,
-        cancel: Option<Bound<'py, CancelToken>>,
+        watch: (Option<Bound<'py, PyAny>>, Option<Bound<'py, CancelToken>>),
     ) -> PyResult<Vec<Frames>> {
-        let ((independent, separate), keywords) = (mode, Keywords(settings));
+        let ((independent, separate), (progress, cancel), keywords) = (mode, watch, Keywords(settings));
         keywords.check("upscale_frames", false)?;
         let mut settings = keywords.settings()?;
         let arrays = arrays.iter().map(Array::new).collect::<Result<Vec<Array>>>()?;

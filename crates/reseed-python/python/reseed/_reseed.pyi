@@ -82,8 +82,7 @@ class Session:
         arrays: list[Any],
         mode: tuple[bool, bool],
         settings: dict[str, Any],
-        progress: _Progress | None = None,
-        cancel: CancelToken | None = None,
+        watch: tuple[_Progress | None, CancelToken | None],
     ) -> list[Frames]: ...
     def upscale(
         self,

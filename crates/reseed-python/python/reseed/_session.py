@@ -257,7 +257,7 @@ class Session:
         """
         arrays, several = _inputs.arrays(frames)
         separate = several and independent
-        results = self._native.upscale_frames(arrays, (independent, separate), dict(settings), progress, cancel)
+        results = self._native.upscale_frames(arrays, (independent, separate), dict(settings), (progress, cancel))
         return results if separate else results[0]
 
     def estimate(self, input: Path | tuple[int, int, int], **settings: Unpack[FileSettings]) -> Estimate:
