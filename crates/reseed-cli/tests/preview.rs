@@ -14,8 +14,8 @@ const SIZE: Size = Size { h: 15, w: 22 };
 
 /// A y4m clip of 4:2:0 with a cut: 14 frames at 25 per second, and its frames as they are read.
 fn y4m(lab: &Lab) -> Vec<Frame> {
-    let source = "-f lavfi -i testsrc2=size=22x15:rate=25:duration=0.32 -f lavfi -i mandelbrot=size=22x15:rate=25 \
-                  -filter_complex [1]trim=duration=0.24,format=yuv420p[b];[0]format=yuv420p[a];[a][b]concat";
+    let source = "-f lavfi -i testsrc2=size=44x30:rate=25:duration=0.32 -f lavfi -i mandelbrot=size=44x30:rate=25 \
+                  -filter_complex [1]trim=duration=0.24[b];[0][b]concat,scale=22:15,format=yuv420p";
     make(&lab.path(""), source, "in.y4m");
     let clip = frames(&lab.path("in.y4m")).1;
     assert_eq!((clip.len(), clip[0].size), (14, SIZE));
@@ -43,7 +43,7 @@ fn previews_of_y4m_are_the_frames_of_the_job() {
     for n in [0, 3, 6, 8, 13] {
         let place = if n % 2 == 0 { format!("--frame {n}") } else { format!("--at {}", f64::from(n) / 25.0 + 0.013) };
         let run = lab.succeed(&format!("preview in.y4m {place} -o {n}.png {JOB}"));
-        assert!(run.text().starts_with(&format!("{n}.png: frame {n}, 33x22")), "{}", run.text());
+        assert!(run.text().starts_with(&format!("{n}.png: frame {n}, 33x23")), "{}", run.text());
         assert!(image(&lab, &format!("{n}.png")) == whole[n as usize], "frame {n}");
     }
     // The exact time of a frame, rounded down, is that frame.
