@@ -160,14 +160,14 @@ impl Filter {
         *job.grid_mut() = grid;
         let mut provider = |n: usize| {
             let at = n - needed.start;
-            Ok(self.format.to_frame(&sources[at], layouts[at]))
+            Ok(self.format.read(&sources[at], layouts[at]))
         };
         let mut observer = Warnings { filter: self, host: request.host() };
         let frames = job.frames(&self.session, range.clone(), &mut provider, &mut observer);
         let frames = frames.map_err(|error| error.to_string())?;
         let output = |(n, frame): (usize, &Frame)| {
             let at = n - needed.start;
-            self.format.from_frame(request.host(), frame, &sources[at], layouts[at])
+            self.format.write(request.host(), frame, &sources[at], layouts[at])
         };
         let results: Vec<FrameRef> = range.clone().zip(&frames).map(output).collect();
         let result = results[n - range.start].clone();
@@ -176,7 +176,7 @@ impl Filter {
     }
 
     fn convert(&self, frame: &FrameRef) -> Result<Frame, String> {
-        Ok(self.format.to_frame(frame, self.layout(frame)?))
+        Ok(self.format.read(frame, self.layout(frame)?))
     }
 
     fn layout(&self, frame: &FrameRef) -> Result<Layout, String> {

@@ -126,7 +126,7 @@ impl ClipFormat {
     }
 
     /// The frame of the library.
-    pub fn to_frame(&self, source: &FrameRef, layout: Layout) -> Frame {
+    pub fn read(&self, source: &FrameRef, layout: Layout) -> Frame {
         if self.is_float() && layout.model == Model::Gbr {
             return Frame::from_unit(self.input, &self.interleaved(source), self.depth());
         }
@@ -144,7 +144,7 @@ impl ClipFormat {
     }
 
     /// A frame of the output with the properties of its source.
-    pub fn from_frame(&self, host: Host, frame: &Frame, source: &FrameRef, layout: Layout) -> FrameRef {
+    pub fn write(&self, host: Host, frame: &Frame, source: &FrameRef, layout: Layout) -> FrameRef {
         let retagged = self.retagged(&source.properties(), layout);
         host.new_frame(&self.format, self.output(), source, |new| {
             if self.is_float() && layout.model == Model::Gbr {

@@ -206,10 +206,8 @@ impl Request {
     /// A frame that was requested.
     pub fn frame(self, node: &Node, n: usize) -> FrameRef {
         // SAFETY: clip and context exist, and the frame was requested.
-        FrameRef {
-            host: self.host,
-            frame: unsafe { (self.host.api.get_frame_filter)(n as c_int, node.node, self.context) },
-        }
+        let frame = unsafe { (self.host.api.get_frame_filter)(n as c_int, node.node, self.context) };
+        FrameRef { host: self.host, frame }
     }
 
     /// Gives back a frame that was requested.
