@@ -27,8 +27,10 @@ fn is_equal(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 
-/// Matrices of golden files and their formats on a device.
-const GOLDENS: &[(&str, &[(&str, Option<Quant>)])] = &[
+/// Matrices of a golden file and their formats on a device.
+type Matrices = &'static [(&'static str, Option<Quant>)];
+
+const GOLDENS: &[(&str, Matrices)] = &[
     ("fp8", &[("one", Some(Quant::ScaledE4m3)), ("rows", Some(Quant::ScaledE4m3)), ("odd", None)]),
     ("fp8_scaled", &[("a", Some(Quant::ScaledE4m3)), ("b", None)]),
     ("fp8_metadata", &[("c", Some(Quant::ScaledE4m3))]),

@@ -140,7 +140,7 @@ impl Array {
         out.extend((0..self.shape[last]).map(|i| unsafe { element(i).read_unaligned() }));
     }
 
-    /// Appends a block of the last `dimensions` dimensions to `out`: `index` has the others.
+    /// Appends a block to `out`: `index` has the first dimensions, the block all others.
     pub fn read_block<T: Copy>(&self, index: &[usize], out: &mut Vec<T>) {
         let inner = &self.shape[index.len()..];
         let count: usize = inner.iter().product();

@@ -64,7 +64,7 @@ impl Clip {
     /// Copies a frame out of its array, into `spare` where that fits.
     pub fn frame(&self, number: usize, spare: Option<Samples>) -> Frame {
         let (array, index) = self.locate(number);
-        let index: &[usize] = index.as_slice();
+        let index = index.as_slice();
         let (samples, alpha) = match (self.dtype, spare) {
             (Dtype::U8, Some(Samples::U8(spare))) => self.split(array, index, spare, Samples::U8),
             (Dtype::U16, Some(Samples::U16(spare))) => self.split(array, index, spare, Samples::U16),

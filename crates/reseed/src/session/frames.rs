@@ -14,6 +14,9 @@ use crate::report::Report;
 use crate::settings::Settings;
 use crate::step::Step;
 
+/// The source of a clip, and a new sink for it.
+type Ends = (Box<dyn Source>, Box<dyn Sink>);
+
 impl Session {
     /// Restores and upscales the frames of one clip.
     ///
@@ -41,7 +44,7 @@ impl Session {
     /// the range of f16 and the session has no chosen type, the clip runs again in bf16.
     pub fn upscale_repeatable(
         &self,
-        mut open: impl FnMut() -> Result<(Box<dyn Source>, Box<dyn Sink>)>,
+        open: &mut dyn FnMut() -> Result<Ends>,
         settings: &Settings,
         observer: &mut dyn Observer,
     ) -> Result<Report> {
