@@ -98,6 +98,17 @@ python:
     tools/python-wheel types --wheels target/wheels
     tools/python-wheel notebook --wheels target/wheels
 
+# Builds the VapourSynth plugin as a wheel and compares it with the command line, in a fresh environment.
+vapoursynth:
+    tools/vapoursynth
+
+# The nodes in a real ComfyUI without a display. Downloads ComfyUI and torch once, 3 GB; needs Python 3.12.
+comfyui *args:
+    tools/python-wheel build --out target/wheels
+    python3 comfyui/tests/install.py target/comfyui target/wheels
+    target/comfyui/venv/bin/python comfyui/tests/prove.py --comfyui target/comfyui/ComfyUI \
+        --work target/comfyui/work {{args}}
+
 # Lines of Rust per crate.
 size:
     @for crate in crates/*/; do \

@@ -19,13 +19,11 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let object = self.0.take();
+        let mut object = self.0.take();
         // An interpreter that is ending takes its memory with it.
-        if Python::try_attach(|_| ()).is_none() {
+        if Python::try_attach(|_| drop(object.take())).is_none() {
             std::mem::forget(object);
-            return;
         }
-        Python::attach(|_| drop(object));
     }
 }
 

@@ -30,8 +30,8 @@ impl Clip {
             let (other, other_channels) = layout(array)?;
             if (other, other_channels, array.dtype) != (size, channels, dtype) {
                 return Err(Failure::Input(format!(
-                    "frame {i} is {other} with {other_channels} channels of {}, frame 0 is {size} with {channels} of {}; \
-                     use frames of one size and type, or independent=True for images that are not one clip",
+                    "frame {i} is {other} with {other_channels} channels of {}, frame 0 is {size} with {channels} of \
+                     {}; use frames of one size and type, or independent=True for images that are not one clip",
                     array.dtype.name(),
                     dtype.name()
                 )));
@@ -64,7 +64,7 @@ impl Clip {
     /// Copies a frame out of its array, into `spare` where that fits.
     pub fn frame(&self, number: usize, spare: Option<Samples>) -> Frame {
         let (array, index) = self.locate(number);
-        let index: &[usize] = index.as_ref().map_or(&[], std::slice::from_ref);
+        let index: &[usize] = index.as_slice();
         let (samples, alpha) = match (self.dtype, spare) {
             (Dtype::U8, Some(Samples::U8(spare))) => self.split(array, index, spare, Samples::U8),
             (Dtype::U16, Some(Samples::U16(spare))) => self.split(array, index, spare, Samples::U16),

@@ -11,8 +11,8 @@ use crate::dlpack::{CPU, Export};
 use crate::dtype::{Dtype, KNOWN};
 use crate::errors::Failure;
 
-/// Frames in memory: an array `[B, H, W, C]`, or `[H, W, C]` for one image. Their memory is shared with the numpy arrays
-/// and torch tensors that are made of them.
+/// Frames in memory: an array `[B, H, W, C]`, or `[H, W, C]` for one image. Their memory is shared with the numpy
+/// arrays and torch tensors that are made of them.
 #[pyclass(module = "reseed", frozen)]
 #[derive(Clone)]
 pub struct Frames {

@@ -9,9 +9,12 @@ use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use reseed::media::Frame;
 use reseed::{Event, Observer, Phase};
 
 use crate::errors::{Failure, Result, panicked};
+use crate::frames::Frames;
+use crate::preview::Previews;
 use crate::progress::Progress;
 
 /// Longest wait between two looks at signals and the token.
@@ -61,7 +64,7 @@ pub struct Watch<'py> {
 
 /// From the thread of a job to the one that waits for it.
 enum Message<T> {
-    Event(Event),
+    Event(Event, Option<Frames>),
     Done(Result<T>),
 }
 
@@ -70,6 +73,7 @@ struct Relay<T> {
     to: Sender<Message<T>>,
     stop: Arc<AtomicBool>,
     phase: Option<Phase>,
+    previews: Option<Previews>,
 }
 
 impl<T> Observer for Relay<T> {
@@ -81,7 +85,17 @@ impl<T> Observer for Relay<T> {
             return;
         }
         // Nobody waits for an abandoned job.
-        let _ = self.to.send(Message::Event(event.clone()));
+        let preview = match event {
+            Event::Frames(_) => self.previews.as_mut().and_then(Previews::take),
+            _ => None,
+        };
+        let _ = self.to.send(Message::Event(event.clone(), preview));
+    }
+
+    fn frame(&mut self, frame: &Frame) {
+        if let Some(previews) = &mut self.previews {
+            previews.show(frame);
+        }
     }
 
     fn cancelled(&mut self) -> bool {
@@ -105,7 +119,8 @@ pub fn run<T: Send + 'static>(
     check_fork()?;
     let (to, messages) = channel();
     let stop = Arc::new(AtomicBool::new(false));
-    let mut relay = Relay { to: to.clone(), stop: stop.clone(), phase: None };
+    let previews = watch.progress.is_some().then(Previews::default);
+    let mut relay = Relay { to: to.clone(), stop: stop.clone(), phase: None, previews };
     let work = move || {
         let done = panic::catch_unwind(AssertUnwindSafe(|| job(&mut relay)));
         let done = done.unwrap_or_else(|payload| Err(panicked(&*payload)));
@@ -139,7 +154,7 @@ impl<T: Send> Wait<'_, '_, T> {
             let messages = &self.messages;
             let next = || messages.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(STEP);
             match py.detach(next) {
-                Ok(Message::Event(event)) => self.event(py, event),
+                Ok(Message::Event(event, preview)) => self.event(py, event, preview),
                 Ok(Message::Done(done)) => return self.finish(done),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
@@ -169,9 +184,9 @@ impl<T: Send> Wait<'_, '_, T> {
         self.ending = Some(Ending { since: Instant::now(), reason, always });
     }
 
-    fn event(&mut self, py: Python<'_>, event: Event) {
+    fn event(&mut self, py: Python<'_>, event: Event, preview: Option<Frames>) {
         let is_warning = matches!(event, Event::Warning(_));
-        let Some(event) = self.progress.add(event) else { return };
+        let Some(event) = self.progress.add(event, preview) else { return };
         if self.ending.is_some() {
             return;
         }

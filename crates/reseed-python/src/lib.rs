@@ -12,6 +12,7 @@ mod frames;
 mod job;
 mod machine;
 mod models;
+mod preview;
 mod progress;
 mod session;
 mod settings;

@@ -5,6 +5,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use reseed::{Event, Phase};
 
+use crate::frames::Frames;
+
 /// Something that happened in a job, with its progress up to now.
 #[pyclass(module = "reseed", frozen, get_all, name = "Event")]
 #[derive(Clone)]
@@ -23,6 +25,8 @@ pub struct ProgressEvent {
     pub saved: usize,
     /// The text of a warning.
     pub message: Option<String>,
+    /// A small copy of the newest frame, RGB in 8 bits; only a few events have one.
+    pub preview: Option<Frames>,
 }
 
 impl ProgressEvent {
@@ -35,6 +39,7 @@ impl ProgressEvent {
         fields.set_item("batches", self.batches)?;
         fields.set_item("saved", self.saved)?;
         fields.set_item("message", &self.message)?;
+        fields.set_item("preview", self.preview.clone())?;
         Ok(fields)
     }
 }
@@ -71,7 +76,7 @@ pub struct Progress {
 
 impl Progress {
     /// Counts an event; `None` for one that callbacks do not see.
-    pub fn add(&mut self, event: Event) -> Option<ProgressEvent> {
+    pub fn add(&mut self, event: Event, preview: Option<Frames>) -> Option<ProgressEvent> {
         let mut message = None;
         let kind = match event {
             Event::Started { frames, done } => {
@@ -112,6 +117,6 @@ impl Progress {
             Phase::Decode => "decode",
         };
         let Progress { frames, total, batches, saved, .. } = *self;
-        Some(ProgressEvent { kind, frames, total, phase, batches, saved, message })
+        Some(ProgressEvent { kind, frames, total, phase, batches, saved, message, preview })
     }
 }

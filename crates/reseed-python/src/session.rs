@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use reseed::media::{self, Info, Size};
+use reseed::media::{self, Frame, Info, Size};
 use reseed::{Batching, Error, Event, Job, JobSpec, Observer, Report, Settings};
 
 use crate::array::Array;
@@ -77,18 +77,16 @@ impl PySession {
     }
 
     /// Frames of arrays. `mode` is whether frames are independent images, and whether every array is a clip of its own
-    /// with a result of its own.
-    #[pyo3(signature = (arrays, mode, settings, progress=None, cancel=None))]
+    /// with a result of its own. `watch` is the callback and the token.
     fn upscale_frames<'py>(
         &self,
         py: Python<'py>,
         arrays: Vec<Bound<'py, PyAny>>,
         mode: (bool, bool),
         settings: &Bound<'py, PyDict>,
-        progress: Option<Bound<'py, PyAny>>,
-        cancel: Option<Bound<'py, CancelToken>>,
+        watch: (Option<Bound<'py, PyAny>>, Option<Bound<'py, CancelToken>>),
     ) -> PyResult<Vec<Frames>> {
-        let ((independent, separate), keywords) = (mode, Keywords(settings));
+        let ((independent, separate), (progress, cancel), keywords) = (mode, watch, Keywords(settings));
         keywords.check("upscale_frames", false)?;
         let mut settings = keywords.settings()?;
         let arrays = arrays.iter().map(Array::new).collect::<Result<Vec<Array>>>()?;
@@ -252,6 +250,10 @@ impl Observer for Several<'_> {
         }
     }
 
+    fn frame(&mut self, frame: &Frame) {
+        self.observer.frame(frame);
+    }
+
     fn cancelled(&mut self) -> bool {
         self.observer.cancelled()
     }
@@ -302,7 +304,7 @@ pub fn read_frames<'py>(
         for (i, frame) in frames.into_iter().enumerate() {
             let (samples, alpha) = (frame.samples.to_depth(info.depth), frame.alpha);
             let alpha = alpha.map(|alpha| alpha.to_depth(info.depth));
-            target.write(i, &media::Frame { samples, alpha, ..frame });
+            target.write(i, &Frame { samples, alpha, ..frame });
         }
         Ok((target, info.kind.is_still()))
     };

@@ -1,6 +1,8 @@
 //! Keyword arguments as settings of the engine. Names and defaults are those of the command line.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
@@ -11,6 +13,9 @@ use reseed::media::{Rate, Size};
 use reseed::{Batching, Budget, Color, Existing, Hw, NoiseSource, Overlap, Precision, Settings, Target, VaeSettings};
 
 use crate::errors::{Failure, Result};
+
+/// The most CPU threads per core.
+const THREADS_PER_CORE: usize = 4;
 
 /// Settings of every job.
 const SETTINGS: &[&str] = &[
@@ -303,8 +308,10 @@ impl Keywords<'_, '_> {
         })
     }
 
+    /// Threads: far more than cores would only take memory and time.
     pub fn threads(&self, key: &str) -> Result<Option<usize>> {
-        self.count(key, 1)
+        let most = THREADS_PER_CORE * available_parallelism().map_or(1, NonZeroUsize::get);
+        Ok(self.count(key, 1)?.map(|threads| threads.min(most)))
     }
 
     pub fn file(&self, key: &str) -> Result<Option<PathBuf>> {

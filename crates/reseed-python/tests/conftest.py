@@ -36,7 +36,7 @@ def clip(frames=7, height=16, width=24, channels=3, dtype="uint8"):
 
 def long_clip():
     """Frames that keep the tiny model busy until somebody stops it."""
-    return clip(frames=600, height=48, width=64)
+    return clip(frames=800, height=32, width=48)
 
 
 def write_png(path, frame):

@@ -1,13 +1,16 @@
 """Jobs on files, the command, models and the machine."""
 
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import reseed
-from conftest import clip, command, write_folder, write_y4m
+from conftest import PATIENCE, clip, command, write_folder, write_y4m
 
 TINY = ("--model", "formula:tiny", "--device", "cpu")
 
@@ -24,7 +27,7 @@ def test_a_y4m_file_equals_the_command_line(session, tmp_path):
 
 
 def test_a_video_file_equals_the_command_line(session, tmp_path, ffmpeg):
-    source, video = write_y4m(tmp_path / "in.y4m", clip(frames=9, height=32, width=48)), tmp_path / "in.mp4"
+    source, video = write_y4m(tmp_path / "in.y4m", clip(frames=5, height=32, width=48)), tmp_path / "in.mp4"
     encode = [ffmpeg, "-loglevel", "error", "-i", source, "-pix_fmt", "yuv420p", "-threads", "1", video]
     subprocess.run(encode, check=True)
     flags = ["--codec", "h264", "--crf", "20", "--encoder-arg", "preset=ultrafast"]
@@ -44,7 +47,7 @@ def test_a_folder_of_images_equals_the_command_line(session, tmp_path):
 
 
 def test_an_interrupted_job_is_resumed(session, tmp_path):
-    source = write_y4m(tmp_path / "in.y4m", clip(frames=60, height=48, width=64))
+    source = write_y4m(tmp_path / "in.y4m", clip(frames=25))
     token = reseed.CancelToken()
 
     def progress(event):
@@ -57,7 +60,7 @@ def test_an_interrupted_job_is_resumed(session, tmp_path):
         session.upscale(source, tmp_path / "out.y4m")
     events = []
     report = session.upscale(source, tmp_path / "out.y4m", existing="resume", progress=events.append)
-    assert events[0].frames > 0 and report.frames < 60, caught.value
+    assert events[0].frames > 0 and report.frames < 25, caught.value
     session.upscale(source, tmp_path / "whole.y4m")
     assert (tmp_path / "out.y4m").read_bytes() == (tmp_path / "whole.y4m").read_bytes()
     assert session.upscale(source, tmp_path / "out.y4m", existing="resume").complete
@@ -104,7 +107,25 @@ def test_the_command(tmp_path):
     assert module.stdout == version
     assert "no command given" in command("in.mp4", "out.mp4", code=2).stderr
     source = write_y4m(tmp_path / "in.y4m", clip(frames=1))
-    assert "5b: no such file or folder" in command("upscale", source, tmp_path / "out.y4m", "--model", "5b", code=4).stderr
+    unknown = command("upscale", source, tmp_path / "out.y4m", "--model", "5b", code=4)
+    assert "5b: no such file or folder" in unknown.stderr
+
+
+@pytest.mark.parametrize("module", [False, True])
+def test_ctrl_c_ends_the_command(tmp_path, module):
+    source = write_y4m(tmp_path / "in.y4m", clip(frames=1500, height=32, width=48))
+    program = [sys.executable, "-m", "reseed"] if module else [Path(sys.executable).with_name("reseed")]
+    args = ["upscale", source, tmp_path / "out.y4m", *TINY, "--threads", "1"]
+    running = subprocess.Popen([*program, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not (tmp_path / ".out.y4m.partial").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate(timeout=PATIENCE)
+    finally:
+        running.kill()
+    assert running.returncode == 130 and "reseed: cancelled" in errors and "Traceback" not in errors, errors
 
 
 def test_models_and_the_machine():

@@ -28,6 +28,15 @@ def test_progress(session):
         last["colour"]
 
 
+def test_previews_are_small_copies_of_frames(session):
+    events = []
+    restored = session.upscale_frames(clip(frames=3, height=16, width=400, dtype="float32"), progress=events.append)
+    event = next(event for event in events if event.preview is not None)
+    assert event.kind == "frames" and event.preview.shape == (16, 400, 3) and event.preview.dtype == "uint8"
+    expected = restored.numpy()[event.frames - 1][::2, ::2]
+    assert np.array_equal(event.preview.numpy(), np.floor(expected * np.float32(255) + np.float32(0.5)))
+
+
 def test_progress_of_independent_images_counts_all(session):
     events = []
     session.upscale_frames([clip()[0], clip(height=24)[0]], independent=True, progress=events.append)
@@ -75,7 +84,7 @@ def test_ctrl_c_ends_a_program():
     code = (
         "import numpy, reseed\n"
         "session = reseed.Session('formula:tiny', device='cpu', threads=1)\n"
-        "frames = numpy.zeros((4000, 96, 128, 3), numpy.uint8)\n"
+        "frames = numpy.zeros((4000, 32, 48, 3), numpy.uint8)\n"
         "session.upscale_frames(frames, progress=lambda e: e.frames == 1 and print('busy', flush=True))\n"
     )
     program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -100,7 +109,7 @@ def test_other_threads_run_during_a_job(session):
     thread = threading.Thread(target=work)
     thread.start()
     marks = []
-    session.upscale_frames(clip(frames=12, height=48, width=64), progress=lambda event: marks.append(count))
+    session.upscale_frames(clip(frames=12, height=32, width=48), progress=lambda event: marks.append(count))
     stop.set()
     thread.join()
     assert marks[-1] > marks[0] + 100, "the GIL is released"

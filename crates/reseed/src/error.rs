@@ -2,6 +2,7 @@
 
 mod convert;
 mod kind;
+mod range;
 
 use std::io;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use crate::bytes::Bytes;
 pub use convert::Result;
 use convert::prefix;
 pub use kind::Kind;
+pub use range::RangeError;
 
 /// Why something could not be done. Each is one line: what failed, why, what to do.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +87,9 @@ pub enum Error {
     /// The input does not know how many frames it has.
     #[error("frame count unknown; set the number of frames")]
     FrameCountUnknown,
+    /// A part of a clip cannot be computed.
+    #[error(transparent)]
+    Range(#[from] RangeError),
     /// The target size has no pixels.
     #[error("{input} frames would become {output}, which has no pixels; choose a larger size")]
     NoPixels {

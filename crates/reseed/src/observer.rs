@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use reseed_media::Size;
+use reseed_media::{Frame, Size};
 use reseed_ops::Hw;
 
 use crate::bytes::Bytes;
@@ -12,6 +12,9 @@ use crate::phase::Phase;
 pub trait Observer {
     /// Something happened.
     fn event(&mut self, event: &Event);
+
+    /// A finished frame, before it is written: for previews.
+    fn frame(&mut self, _frame: &Frame) {}
 
     /// Whether the job shall stop after the slice in hand. Finished frames are still written. Asked several times a
     /// second.

@@ -22,7 +22,8 @@ from ._errors import (
     UsageError,
 )
 from ._reseed import CancelToken, Event, Frames, __version__, doctor, read_frames
-from ._session import Estimate, Latent, Memory, Report, Session, Vae
+from ._session import Latent, Session, Vae
+from ._types import Estimate, FileSettings, Memory, Report, Settings
 
 __all__ = [
     "CancelToken",
@@ -30,6 +31,7 @@ __all__ = [
     "DeviceError",
     "Estimate",
     "Event",
+    "FileSettings",
     "Frames",
     "InputError",
     "Latent",
@@ -40,6 +42,7 @@ __all__ = [
     "ReseedError",
     "ReseedWarning",
     "Session",
+    "Settings",
     "UsageError",
     "Vae",
     "__version__",

@@ -19,7 +19,7 @@ _CPU, _CUDA_HOST = 1, 3
 class _Bytes:
     """A copy of an object with a buffer, as an array."""
 
-    def __init__(self, view: memoryview) -> None:
+    def __init__(self, view: memoryview[Any]) -> None:
         typestr = _FORMATS.get(view.format.lstrip("@=<"), "|" + view.format)
         self.__array_interface__ = {"version": 3, "shape": view.shape, "typestr": typestr, "data": view.tobytes()}
 
@@ -42,9 +42,11 @@ def _array(item: Any) -> Any:
         return item
     if hasattr(item, "__dlpack__"):
         return _tensor(item)
-    if isinstance(item, (bytes, bytearray, memoryview)) or type(item).__module__ == "array":
+    try:
         return _Bytes(memoryview(item))
-    return item
+    except TypeError:
+        # The engine reports what it is.
+        return item
 
 
 def _tensor(item: Any) -> Any:

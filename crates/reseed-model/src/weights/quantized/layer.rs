@@ -90,8 +90,8 @@ fn group(file: &Safetensors, name: &str, description: &Value) -> Result<Option<u
         return Ok(None);
     }
     let Some(size) = field("convrot_groupsize") else { return Ok(Some(GROUP)) };
-    let power_of_four = |size: &u64| size.is_power_of_two() && size.ilog2() % 2 == 0 && (4..=MAX_GROUP).contains(size);
-    match size.as_u64().filter(power_of_four) {
+    let power_of_four = |size: &u64| size.is_power_of_two() && size.ilog2().is_multiple_of(2);
+    match size.as_u64().filter(|size| power_of_four(size) && (4..=MAX_GROUP).contains(size)) {
         Some(size) => Ok(Some(size as usize)),
         None => {
             let size = excerpt(&size.to_string());

@@ -1,0 +1,1 @@
+"""The nodes, one module each, and what they share."""
