@@ -149,9 +149,10 @@ fn in_force(command: &clap::Command, settings: Vec<Setting>, given: &[&Arg]) -> 
     let mut root = Cli::command();
     root.build();
     let all = root.find_subcommand(COMMANDS[0][0]).ok_or(Failure::Failed("no such command".into()))?;
-    let excluded = |arg: &Arg| {
-        let others = command.get_arg_conflicts_with(arg);
-        [arg.get_id().clone()].into_iter().chain(others.into_iter().map(|arg| arg.get_id().clone())).collect::<Vec<_>>()
+    let conflict = |a: &Arg, b: &Arg| command.get_arg_conflicts_with(a).iter().any(|c| c.get_id() == b.get_id());
+    let excluded = |arg: &Arg| -> Vec<clap::Id> {
+        let same = |other: &&Arg| other.get_id() == arg.get_id() || conflict(arg, other) || conflict(other, arg);
+        command.get_arguments().filter(same).map(|other| other.get_id().clone()).collect()
     };
     let mut taken: BTreeSet<clap::Id> = given.iter().flat_map(|arg| excluded(arg)).collect();
     let mut added = Vec::new();

@@ -127,11 +127,11 @@ pub struct JobArgs {
     /// Longest side of the output in pixels.
     #[arg(long, alias = "max_resolution", value_name = "PIXELS", help_heading = SIZE)]
     pub max_resolution: Option<u32>,
-    /// A model such as 3b (see `reseed models list`), the file of a transformer,
-    /// or a folder with model files [default: nano, which is small and built in]
+    /// A model such as 3b (see `reseed models list`), a transformer file, or
+    /// a folder with model files [default: nano, small and built in]
     #[arg(long, alias = "dit_model", value_name = "NAME|PATH", help_heading = MODEL, verbatim_doc_comment)]
     pub model: Option<String>,
-    /// File of the VAE [default: found beside the transformer or among the models]
+    /// File of the VAE [default: beside the transformer or among the models]
     #[arg(long, alias = "vae_model", value_name = "FILE", help_heading = MODEL)]
     pub vae: Option<PathBuf>,
     /// File of the text embedding [default: found as the VAE is]

@@ -116,13 +116,19 @@ impl From<Floats> for Values {
     }
 }
 
+/// Bytes that an allocator never takes from its heap.
+const LARGE_REQUEST: usize = 64 << 20;
+
 fn block_of(count: usize, dtype: DType) -> Block {
     let bytes = count.checked_mul(dtype.bytes()).and_then(|bytes| Layout::array::<u8>(bytes).ok());
     let layout = bytes.expect("the size fits the address space");
+    // The program's allocator decides what happens when the memory is exhausted. It may find a free block of the heap, or
+    // memory that another thread has just returned; a large request needs new pages as `Block` does.
     let retry = || {
-        // The program's allocator decides what happens when the memory is exhausted.
-        drop(std::hint::black_box(Vec::<u8>::with_capacity(layout.size())));
-        Block::zeroed(layout.size())
+        [0, LARGE_REQUEST].iter().find_map(|more| {
+            drop(std::hint::black_box(Vec::<u8>::with_capacity(layout.size() + more)));
+            Block::zeroed(layout.size())
+        })
     };
     Block::zeroed(layout.size()).or_else(retry).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
 }
