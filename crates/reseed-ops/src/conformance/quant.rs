@@ -57,8 +57,8 @@ fn stored(quant: Quant, count: usize, values: &mut Values) -> Vec<u8> {
             Quant::Q4K => halves(block, 2),
             Quant::E4m3 => not_nan(block),
             Quant::Mxfp8 => {
-                // From 2^-9 to 2^6, and a block of zeros.
-                block[..4].iter_mut().for_each(|b| *b = if *b < 16 { 0 } else { 0x76 + *b % 16 });
+                // From 2^-15 to 1, so that products stay in the range of f16, and a block of zeros.
+                block[..4].iter_mut().for_each(|b| *b = if *b < 16 { 0 } else { 0x70 + *b % 16 });
                 not_nan(&mut block[4..]);
             }
             Quant::ScaledE4m3 | Quant::Nvfp4 | Quant::Int8ConvRot => {
