@@ -122,8 +122,8 @@ const LARGE_REQUEST: usize = 64 << 20;
 fn block_of(count: usize, dtype: DType) -> Block {
     let bytes = count.checked_mul(dtype.bytes()).and_then(|bytes| Layout::array::<u8>(bytes).ok());
     let layout = bytes.expect("the size fits the address space");
-    // The program's allocator decides what happens when the memory is exhausted. It may find a free block of the heap, or
-    // memory that another thread has just returned; a large request needs new pages as `Block` does.
+    // The program's allocator decides what happens when the memory is exhausted. It may find a free block of the heap,
+    // or memory that another thread has just returned; a large request needs new pages as `Block` does.
     let retry = || {
         [0, LARGE_REQUEST].iter().find_map(|more| {
             drop(std::hint::black_box(Vec::<u8>::with_capacity(layout.size() + more)));
