@@ -16,7 +16,7 @@ use std::thread::available_parallelism;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use reseed::internals::{AUTO, ComputeOptions};
+use reseed::internals::{AUTO, ComputeOptions, most_threads};
 use reseed::{Budget, Builder, Hw, Precision, Session, VaeSettings};
 
 use crate::console;
@@ -29,9 +29,6 @@ pub use upscale::{ImageArgs, JobArgs, UpscaleArgs, batching};
 /// Headings of the help.
 const DEVICE: &str = "Device";
 const MEMORY: &str = "Memory";
-
-/// The most CPU threads per core.
-const THREADS_PER_CORE: usize = 4;
 
 /// Ends the help of `reseed`.
 const EXAMPLES: &str = "\
@@ -282,11 +279,10 @@ impl ComputeArgs {
     }
 }
 
-/// The number of threads: far more than cores would only take memory and time.
+/// The number of threads, with a warning where it is cut.
 pub fn threads(chosen: Option<u16>) -> Option<usize> {
     let chosen = usize::from(chosen?);
-    let cores = available_parallelism().map_or(1, NonZeroUsize::get);
-    let most = THREADS_PER_CORE * cores;
+    let (most, cores) = (most_threads(), available_parallelism().map_or(1, NonZeroUsize::get));
     if chosen > most {
         console::warn("threads", &format_args!("--threads {chosen}: using {most}, four for each of {cores} cores"));
     }
@@ -370,13 +366,7 @@ pub(crate) fn memory(text: &str) -> Result<usize, String> {
 }
 
 pub(crate) fn precision(text: &str) -> Result<Precision, String> {
-    match text {
-        "f32" => Ok(Precision::F32),
-        "tf32" => Ok(Precision::Tf32),
-        "f16" => Ok(Precision::F16),
-        "bf16" => Ok(Precision::Bf16),
-        _ => Err(format!("`{text}` is not f32, tf32, f16 or bf16")),
-    }
+    text.parse()
 }
 
 #[cfg(test)]

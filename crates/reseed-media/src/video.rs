@@ -10,6 +10,7 @@ mod no_ffmpeg;
 #[cfg(feature = "ffmpeg")]
 mod pipe;
 mod pixels;
+mod text;
 #[cfg(feature = "ffmpeg")]
 mod timeline;
 #[cfg(feature = "ffmpeg")]
@@ -27,6 +28,7 @@ pub use description::Video;
 pub use fields::Deinterlace;
 #[cfg(not(feature = "ffmpeg"))]
 pub use no_ffmpeg::Video;
+pub use text::{is_option_name, parse_time};
 pub use work::{JOB_FILE, discard_work, has_segments, work_folder};
 
 pub(crate) use container::is_video_name;

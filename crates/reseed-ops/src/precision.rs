@@ -1,6 +1,7 @@
 //! The type of activations, and the type of the operands of products.
 
 use std::fmt;
+use std::str::FromStr;
 
 use crate::shape::DType;
 
@@ -43,6 +44,16 @@ impl From<DType> for Precision {
             DType::F16 => Precision::F16,
             DType::Bf16 => Precision::Bf16,
         }
+    }
+}
+
+impl FromStr for Precision {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Precision, String> {
+        let all = [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16];
+        let found = all.into_iter().find(|precision| precision.to_string() == text);
+        found.ok_or_else(|| format!("`{text}` is not f32, tf32, f16 or bf16"))
     }
 }
 

@@ -1,21 +1,18 @@
 //! Keyword arguments as settings of the engine. Names and defaults are those of the command line.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
-use reseed::media::video::{Clip, Codec, Deinterlace, Options};
+use reseed::media::video::{Clip, Codec, Deinterlace, Options, is_option_name, parse_time};
 use reseed::media::{Rate, Size};
-use reseed::{Batching, Budget, Color, Existing, Hw, NoiseSource, Overlap, Precision, Settings, Target, VaeSettings};
+use reseed::{Batching, Budget, Existing, Hw, NoiseSource, Precision, Settings, Target, VaeSettings};
 
 use crate::errors::{Failure, Result};
 
-/// The most CPU threads per core.
-const THREADS_PER_CORE: usize = 4;
+const COLORS: &str = "lab, wavelet, wavelet-adaptive, hsv, adain or none";
 
 /// Settings of every job.
 const SETTINGS: &[&str] = &[
@@ -131,43 +128,33 @@ impl Keywords<'_, '_> {
     fn time(&self, key: &str) -> Result<Option<Duration>> {
         let Some(value) = self.get(key)? else { return Ok(None) };
         let wrong = || self.wrong(key, &value, "a time such as 90, \"1:30\" or \"0:01:30.5\"");
-        let seconds = match value.extract::<String>() {
-            Ok(text) => clock(&text),
-            Err(_) => value.extract::<f64>().ok(),
-        };
-        let micros = (seconds.ok_or_else(wrong)? * 1e6).round();
-        if (0.0..1e15).contains(&micros) { Ok(Some(Duration::from_micros(micros as u64))) } else { Err(wrong()) }
+        let text = value.str()?.to_string();
+        parse_time(&text).map(Some).ok_or_else(wrong)
     }
 
     /// The settings of a job.
     pub fn settings(&self) -> Result<Settings> {
         let defaults = Settings::default();
         let size = self.count("batch_size", 1)?.unwrap_or(defaults.batching.size);
-        let overlap = self.count("overlap", 0)?.unwrap_or(defaults.batching.overlap.min(size - 1));
-        let uniform = self.truth("uniform_batch_size")?;
+        let batching = Batching::new(size, self.count("overlap", 0)?, self.truth("uniform_batch_size")?);
         let seed = self.number("seed", "a whole number from 0 on")?;
         let noise = match (self.path("noise_file")?, seed) {
             (Some(_), Some(_)) => return Err(Failure::Usage("give either seed or noise_file".into())),
             (Some(path), None) => NoiseSource::File(path),
             (None, seed) => seed.map_or(defaults.noise.clone(), NoiseSource::Seed),
         };
-        let overlap_mode = self.word("overlap_mode", "auto, smooth or reference", |word| match word {
-            "auto" => Some(Overlap::Auto),
-            "smooth" => Some(Overlap::Smooth),
-            "reference" => Some(Overlap::Reference),
-            _ => None,
-        })?;
+        let overlap = self.word("overlap_mode", "auto, smooth or reference", |word| word.parse().ok())?;
         let settings = Settings {
             target: self.target()?.unwrap_or(defaults.target),
             longest: self.number("max_resolution", "a number of pixels")?,
-            batching: Batching { size, overlap, uniform },
-            overlap: overlap_mode.unwrap_or(defaults.overlap),
+            batching,
+            overlap: overlap.unwrap_or(defaults.overlap),
             detect_shots: !self.truth("no_shot_detection")?,
             lead_in: self.count("prepend_frames", 0)?.unwrap_or(0),
             noise,
             latent_noise: self.number("latent_noise", "a number from 0 to 1")?.unwrap_or(0.0),
             low_band: self.number("low_band", "a number from 0 to 1")?,
-            color: self.color()?,
+            color: self.word("color", COLORS, |word| word.parse().ok())?,
             vae: self.vae()?,
             ..defaults
         };
@@ -195,18 +182,6 @@ impl Keywords<'_, '_> {
             [target] => Ok(Some(target)),
             _ => Err(Failure::Usage("give one of scale, resolution and size".into())),
         }
-    }
-
-    fn color(&self) -> Result<Option<Color>> {
-        self.word("color", "lab, wavelet, wavelet-adaptive, hsv, adain or none", |word| match word {
-            "lab" => Some(Color::Lab),
-            "wavelet" => Some(Color::Wavelet),
-            "wavelet-adaptive" | "wavelet_adaptive" => Some(Color::WaveletAdaptive),
-            "hsv" => Some(Color::Hsv),
-            "adain" => Some(Color::Adain),
-            "none" => Some(Color::None),
-            _ => None,
-        })
     }
 
     fn vae(&self) -> Result<VaeSettings> {
@@ -255,9 +230,7 @@ impl Keywords<'_, '_> {
                 let given = value.cast::<PyDict>().map_err(|_| wrong())?;
                 let pair = |(name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| -> Result<(String, String)> {
                     let name: String = name.cast::<PyString>().map_err(|_| wrong())?.extract()?;
-                    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "-_:".contains(c));
-                    let named = plain && name.starts_with(|c: char| c.is_ascii_alphanumeric());
-                    if named { Ok((name, value.str()?.to_string())) } else { Err(wrong()) }
+                    if is_option_name(&name) { Ok((name, value.str()?.to_string())) } else { Err(wrong()) }
                 };
                 given.iter().map(pair).collect::<Result<_>>()?
             }
@@ -299,33 +272,15 @@ impl Keywords<'_, '_> {
 
     /// The type of the activations.
     pub fn precision(&self, key: &str) -> Result<Option<Precision>> {
-        self.word(key, "f32, tf32, f16 or bf16", |word| match word {
-            "f32" => Some(Precision::F32),
-            "tf32" => Some(Precision::Tf32),
-            "f16" => Some(Precision::F16),
-            "bf16" => Some(Precision::Bf16),
-            _ => None,
-        })
+        self.word(key, "f32, tf32, f16 or bf16", |word| word.parse().ok())
     }
 
-    /// Threads: far more than cores would only take memory and time.
+    /// Threads of the CPU.
     pub fn threads(&self, key: &str) -> Result<Option<usize>> {
-        let most = THREADS_PER_CORE * available_parallelism().map_or(1, NonZeroUsize::get);
-        Ok(self.count(key, 1)?.map(|threads| threads.min(most)))
+        self.count(key, 1)
     }
 
     pub fn file(&self, key: &str) -> Result<Option<PathBuf>> {
         self.path(key)
     }
-}
-
-/// The seconds of 90, 1:30 or 0:01:30.5.
-fn clock(text: &str) -> Option<f64> {
-    let parts: Vec<&str> = text.split(':').collect();
-    let (seconds, whole) = parts.split_last().filter(|(_, whole)| whole.len() <= 2)?;
-    let mut total: f64 = seconds.parse().ok().filter(|_| seconds.starts_with(|c: char| c.is_ascii_digit()))?;
-    for (part, unit) in whole.iter().rev().zip([60.0, 3600.0]) {
-        total += unit * f64::from(part.parse::<u32>().ok()?);
-    }
-    Some(total)
 }

@@ -2,9 +2,10 @@
 
 use std::ffi::CStr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use reseed::media::Size;
-use reseed::{Batching, Color, NoiseSource, Overlap, Precision, Settings, Target};
+use reseed::{Batching, NoiseSource, Settings, Target};
 
 use crate::host::Map;
 use crate::sessions::SessionKey;
@@ -43,25 +44,24 @@ impl Arguments {
             vae: map.text(c"vae").map(PathBuf::from),
             text: map.text(c"text_embedding").map(PathBuf::from),
             device: map.text(c"device").map(device),
-            budget: map.text(c"max_vram").map(|text| text.parse().map_err(named("max_vram"))).transpose()?,
-            dtype: map.text(c"dtype").map(|text| precision(&text)).transpose()?,
+            budget: parsed(map, c"max_vram")?,
+            dtype: parsed(map, c"dtype")?,
             threads: int(map, c"threads", 1..=MOST)?,
         };
         let default = Settings::default();
         let size = int(map, c"batch_size", 1..=MOST_FRAMES)?.unwrap_or(default.batching.size);
         let overlap = int(map, c"overlap", 0..=MOST_FRAMES)?;
-        let overlap = overlap.unwrap_or(default.batching.overlap.min(size - 1));
         let settings = Settings {
             target: target(map)?.unwrap_or(default.target),
             longest: int(map, c"max_resolution", 1..=MOST)?,
-            batching: Batching { size, overlap, uniform: flag(map, c"uniform_batch_size") },
-            overlap: map.text(c"overlap_mode").map_or(Ok(default.overlap), |text| overlap_mode(&text))?,
+            batching: Batching::new(size, overlap, flag(map, c"uniform_batch_size")),
+            overlap: parsed(map, c"overlap_mode")?.unwrap_or(default.overlap),
             detect_shots: !flag(map, c"no_shot_detection"),
             lead_in: int(map, c"prepend_frames", 0..=MOST_FRAMES)?.unwrap_or(default.lead_in),
             noise: map.int(c"seed").map_or(default.noise, |seed| NoiseSource::Seed(seed as u64)),
             latent_noise: map.float(c"latent_noise").map_or(default.latent_noise, |value| value as f32),
             low_band: map.float(c"low_band").map(|value| value as f32),
-            color: map.text(c"color").map(|text| color(&text)).transpose()?,
+            color: parsed(map, c"color")?,
             ..Settings::default()
         };
         let cache = int(map, c"cache", 1..=MOST)?.unwrap_or(CACHE);
@@ -105,44 +105,14 @@ fn flag(map: &Map, key: &CStr) -> bool {
     map.int(key).is_some_and(|value| value != 0)
 }
 
-/// Puts the name of an argument before a message.
-fn named(key: &'static str) -> impl Fn(String) -> String {
-    move |message| format!("{key}: {message}")
+/// An argument that is written as text.
+fn parsed<T: FromStr<Err = String>>(map: &Map, key: &CStr) -> Result<Option<T>, String> {
+    let value = map.text(key).map(|text| text.parse()).transpose();
+    value.map_err(|message| format!("{}: {message}", key.to_string_lossy()))
 }
 
 /// A bare number is the number of a GPU.
 fn device(text: String) -> String {
     let number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if number { format!("cuda:{text}") } else { text }
-}
-
-fn precision(text: &str) -> Result<Precision, String> {
-    match text {
-        "f32" => Ok(Precision::F32),
-        "tf32" => Ok(Precision::Tf32),
-        "f16" => Ok(Precision::F16),
-        "bf16" => Ok(Precision::Bf16),
-        _ => Err(format!("dtype `{text}` is not f32, tf32, f16 or bf16")),
-    }
-}
-
-fn overlap_mode(text: &str) -> Result<Overlap, String> {
-    match text {
-        "auto" => Ok(Overlap::Auto),
-        "smooth" => Ok(Overlap::Smooth),
-        "reference" => Ok(Overlap::Reference),
-        _ => Err(format!("overlap_mode `{text}` is not auto, smooth or reference")),
-    }
-}
-
-fn color(text: &str) -> Result<Color, String> {
-    match text {
-        "lab" => Ok(Color::Lab),
-        "wavelet" => Ok(Color::Wavelet),
-        "wavelet-adaptive" | "wavelet_adaptive" => Ok(Color::WaveletAdaptive),
-        "hsv" => Ok(Color::Hsv),
-        "adain" => Ok(Color::Adain),
-        "none" => Ok(Color::None),
-        _ => Err(format!("color `{text}` is not lab, wavelet, wavelet-adaptive, hsv, adain or none")),
-    }
 }

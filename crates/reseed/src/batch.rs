@@ -12,9 +12,21 @@ pub struct Batching {
 }
 
 impl Batching {
+    /// Batches of this size with a chosen overlap, or the default one where it fits.
+    pub fn new(size: usize, overlap: Option<usize>, uniform: bool) -> Batching {
+        let fitting = || Batching::default().overlap.min(size.saturating_sub(1));
+        Batching { size, overlap: overlap.unwrap_or_else(fitting), uniform }
+    }
+
     /// The effective overlap: `overlap` if it is below `size`, otherwise 0.
     pub fn shared(&self) -> usize {
         if self.overlap < self.size { self.overlap } else { 0 }
+    }
+}
+
+impl Default for Batching {
+    fn default() -> Batching {
+        Batching { size: 5, overlap: 1, uniform: false }
     }
 }
 

@@ -11,8 +11,13 @@ mod rank;
 mod root;
 mod wavelet;
 
+use std::fmt;
+use std::str::FromStr;
+
 use rayon::prelude::*;
 use reseed_media::Size;
+
+use crate::names;
 
 /// Pixels per parallel work item.
 const RUN: usize = 1 << 13;
@@ -33,6 +38,30 @@ pub enum Color {
     Adain,
     /// No colour transfer.
     None,
+}
+
+const NAMES: [(&str, Color); 6] = [
+    ("lab", Color::Lab),
+    ("wavelet", Color::Wavelet),
+    ("wavelet-adaptive", Color::WaveletAdaptive),
+    ("hsv", Color::Hsv),
+    ("adain", Color::Adain),
+    ("none", Color::None),
+];
+
+impl fmt::Display for Color {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(names::name_of(&NAMES, *self))
+    }
+}
+
+impl FromStr for Color {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Color, String> {
+        // The public programs write names with an underscore.
+        names::named(&NAMES, &text.replace('_', "-")).map_err(|known| format!("`{text}` is not {known}"))
+    }
 }
 
 impl Color {

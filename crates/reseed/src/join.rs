@@ -2,8 +2,12 @@
 
 use std::collections::VecDeque;
 use std::f64::consts::PI;
+use std::fmt;
+use std::str::FromStr;
 
 use rayon::prelude::*;
+
+use crate::names;
 
 /// Weights of the cross-fade: ½ + ½ cos(π p), a Hann ramp, with p from 0 to 1 over the shared frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +22,23 @@ pub enum Overlap {
     /// The ramp of the public pipeline: a Hann ramp over the middle third. With one, two or four shared frames it is a
     /// hard switch.
     Reference,
+}
+
+const NAMES: [(&str, Overlap); 3] =
+    [("auto", Overlap::Auto), ("smooth", Overlap::Smooth), ("reference", Overlap::Reference)];
+
+impl fmt::Display for Overlap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(names::name_of(&NAMES, *self))
+    }
+}
+
+impl FromStr for Overlap {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Overlap, String> {
+        names::named(&NAMES, text).map_err(|known| format!("`{text}` is not {known}"))
+    }
 }
 
 impl Overlap {

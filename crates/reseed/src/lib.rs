@@ -50,6 +50,7 @@ mod low_band;
 mod machine;
 mod memory;
 pub mod models;
+mod names;
 mod networks;
 mod noise;
 mod observer;

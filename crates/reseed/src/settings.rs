@@ -155,7 +155,7 @@ impl Default for Settings {
             target: Target::Scale(2.0),
             longest: None,
             even_sides: false,
-            batching: Batching { size: 5, overlap: 1, uniform: false },
+            batching: Batching::default(),
             overlap: Overlap::default(),
             detect_shots: true,
             lead_in: 0,

@@ -202,9 +202,7 @@ impl JobArgs {
 
 /// Batches with a chosen overlap, or the default one where it fits.
 pub fn batching(size: u16, overlap: Option<u16>, uniform: bool) -> Batching {
-    let size = usize::from(size);
-    let overlap = overlap.map_or(Settings::default().batching.overlap.min(size - 1), usize::from);
-    Batching { size, overlap, uniform }
+    Batching::new(size.into(), overlap.map(usize::from), uniform)
 }
 
 /// A shorter side in pixels, or a word for one.

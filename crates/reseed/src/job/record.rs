@@ -16,9 +16,8 @@ use serde_json::{Map, Value};
 
 use crate::alpha::AlphaRange;
 use crate::batch::Batching;
-use crate::color::Color;
 use crate::error::{Error, Result};
-use crate::join::Overlap;
+use crate::names::{name_of, named};
 use crate::settings::{NoiseSource, Settings, VaeSettings};
 use crate::size::Target;
 
@@ -29,16 +28,6 @@ const DEFAULT: &str = "default";
 /// The noise of a job whose noise comes from a file; the path is not part of the record.
 const NOISE_FILE: &str = "file";
 
-const COLORS: [(&str, Color); 6] = [
-    ("lab", Color::Lab),
-    ("wavelet", Color::Wavelet),
-    ("wavelet-adaptive", Color::WaveletAdaptive),
-    ("hsv", Color::Hsv),
-    ("adain", Color::Adain),
-    ("none", Color::None),
-];
-const OVERLAPS: [(&str, Overlap); 3] =
-    [("auto", Overlap::Auto), ("smooth", Overlap::Smooth), ("reference", Overlap::Reference)];
 const RANGES: [(&str, AlphaRange); 2] = [("fixed", AlphaRange::Fixed), ("inferred", AlphaRange::Inferred)];
 
 /// Names and values.
@@ -62,12 +51,12 @@ impl JobRecord {
         self.set("batch size", size);
         self.set("overlap", overlap);
         self.set("uniform batch size", uniform);
-        self.set("cross-fade", name_of(&OVERLAPS, settings.overlap));
+        self.set("cross-fade", settings.overlap);
         self.set("shot detection", settings.detect_shots);
         self.set("lead-in", settings.lead_in);
         self.set("latent noise", settings.latent_noise);
         self.set("low band", chosen(settings.low_band));
-        self.set("color", chosen(settings.color.map(|color| name_of(&COLORS, color))));
+        self.set("color", chosen(settings.color));
         self.set("alpha range", name_of(&RANGES, settings.alpha_range));
         self.set("tiles", chosen(settings.vae.tiling.map(tiling_text)));
         self.set("slice", chosen(settings.vae.slice));
@@ -102,10 +91,6 @@ impl JobRecord {
             (NOISE_FILE, path) => NoiseSource::File(path?.into()),
             (seed, _) => NoiseSource::Seed(seed.parse().ok()?),
         };
-        let color = match self.optional::<String>("color")? {
-            Some(name) => Some(named(&COLORS, &name)?),
-            None => None,
-        };
         let tiling = match self.optional::<String>("tiles")? {
             Some(text) => Some(tiling(&text)?),
             None => None,
@@ -119,14 +104,14 @@ impl JobRecord {
                 overlap: self.get("overlap")?,
                 uniform: self.get("uniform batch size")?,
             },
-            overlap: named(&OVERLAPS, self.0.get("cross-fade")?)?,
+            overlap: self.get("cross-fade")?,
             detect_shots: self.get("shot detection")?,
             lead_in: self.get("lead-in")?,
             noise,
             latent_noise: self.get("latent noise")?,
             low_band: self.optional("low band")?,
-            color,
-            alpha_range: named(&RANGES, self.0.get("alpha range")?)?,
+            color: self.optional("color")?,
+            alpha_range: named(&RANGES, self.0.get("alpha range")?).ok()?,
             vae: VaeSettings { tiling, slice: self.optional("slice")? },
         })
     }
@@ -211,14 +196,6 @@ fn chosen<T: Display>(value: Option<T>) -> String {
     value.map_or(DEFAULT.into(), |value| value.to_string())
 }
 
-fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: T) -> &'static str {
-    names.iter().find(|(_, known)| *known == value).map_or("", |(name, _)| name)
-}
-
-fn named<T: Copy>(names: &[(&'static str, T)], name: &str) -> Option<T> {
-    names.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
-}
-
 fn target_text(target: Target) -> String {
     match target {
         Target::ShortSide(side) => format!("short side {side}"),
@@ -278,6 +255,8 @@ mod tests {
     use reseed_media::video::Deinterlace;
 
     use super::*;
+    use crate::color::Color;
+    use crate::join::Overlap;
 
     #[test]
     fn settings_survive_a_record() {

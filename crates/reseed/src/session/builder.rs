@@ -11,7 +11,7 @@ use crate::devices::{CheckReport, ComputeOptions};
 use crate::error::{Error, Result};
 use crate::models;
 use crate::models::weights::Parts;
-use crate::threads::start_pool;
+use crate::threads::{most_threads, start_pool};
 
 /// Bytes of GPU memory that a session may allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,9 +102,9 @@ impl Builder {
         self
     }
 
-    /// Threads of the CPU; one per core unless given.
+    /// Threads of the CPU, at most four per core; one per core unless given.
     pub fn threads(mut self, threads: impl Into<Option<usize>>) -> Builder {
-        self.options.threads = threads.into();
+        self.options.threads = threads.into().map(|threads| threads.min(most_threads()));
         self
     }
 
