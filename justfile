@@ -98,6 +98,10 @@ python:
     tools/python-wheel types --wheels target/wheels
     tools/python-wheel notebook --wheels target/wheels
 
+# Builds the VapourSynth plugin as a wheel and compares it with the command line, in a fresh environment.
+vapoursynth:
+    tools/vapoursynth
+
 # Lines of Rust per crate.
 size:
     @for crate in crates/*/; do \

@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod estimate;
 pub mod models;
+pub mod preview;
 pub mod upscale;
 pub mod video;
 
@@ -22,6 +23,7 @@ use crate::console;
 use crate::failure::{Failure, Result as CommandResult};
 pub use bench::{Bench, BenchArgs};
 pub use estimate::{Estimate, EstimateArgs};
+pub use preview::PreviewArgs;
 pub use upscale::{ImageArgs, JobArgs, UpscaleArgs, batching};
 
 /// Headings of the help.
@@ -46,6 +48,12 @@ Examples:
   reseed upscale tape.mp4 restored.mkv --model 3b --scale 2
   reseed upscale tapes/ restored/ --model 3b --resume    every video of a folder that is not done
   reseed upscale tape.mp4 restored.mkv --dry-run         sizes, time and memory, without a run";
+
+/// Ends the help of `reseed preview`.
+const PREVIEW_EXAMPLES: &str = "\
+Examples:
+  reseed preview tape.mp4 --at 1:30 -o frame.png --model 3b
+  reseed preview tape.mp4 --at 1:30 -o frame.png --compare wipe";
 
 /// Restores and upscales video with SeedVR2-family models.
 #[derive(Parser)]
@@ -74,6 +82,9 @@ pub enum Command {
     Upscale(Box<UpscaleArgs>),
     /// Restore and upscale one image.
     Image(Box<ImageArgs>),
+    /// Restore one frame of a video as `upscale` would, into an image.
+    #[command(after_help = PREVIEW_EXAMPLES)]
+    Preview(Box<PreviewArgs>),
     /// List, download and verify the public models.
     #[command(subcommand)]
     Models(models::ModelsCommand),
@@ -102,6 +113,7 @@ impl Command {
         match self {
             Command::Upscale(args) => args.job.compute.json,
             Command::Image(args) => args.job.compute.json,
+            Command::Preview(args) => args.job.compute.json,
             Command::Models(command) => command.prints_json(),
             Command::Estimate(Estimate::Upscale(args)) => args.job.compute.json,
             Command::Estimate(Estimate::Vae(args)) => args.run.compute.json,

@@ -19,6 +19,7 @@ mod folder;
 mod manual;
 mod models;
 mod plan;
+mod preview;
 mod progress;
 mod report;
 mod roundtrip;
@@ -69,6 +70,7 @@ fn run_command(command: Command) -> failure::Result<()> {
     match command {
         Command::Upscale(args) => upscale::run(&args),
         Command::Image(args) => upscale::image(&args),
+        Command::Preview(args) => preview::run(&args),
         Command::Models(command) => models::run(&command),
         Command::Estimate(Estimate::Upscale(args)) => estimate::upscale::run(&args),
         Command::Estimate(Estimate::Vae(args)) => estimate::run(&args),

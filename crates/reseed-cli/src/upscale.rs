@@ -27,7 +27,7 @@ pub fn run(args: &UpscaleArgs) -> Result<()> {
     if !ignored.is_empty() {
         console::warn("ignored_options", &format_args!("{}: decided by the engine, ignored", ignored.join(", ")));
     }
-    let clip = args.video.clip()?;
+    let clip = args.video.part.clip()?;
     let existing = match (args.resume, args.overwrite) {
         (true, _) => Existing::Resume,
         (_, true) => Existing::Overwrite,
@@ -139,7 +139,7 @@ pub fn open_session(args: &JobArgs) -> Result<Session> {
 }
 
 /// A note for users who did not choose a model.
-fn note_default(args: &JobArgs) {
+pub fn note_default(args: &JobArgs) {
     if args.model.is_none() {
         console::note(
             "using nano, a small built-in model that sharpens; `reseed models pull 3b` downloads one that restores, \

@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("reseed-ops", &[]),
     // The wheel carries the command.
     ("reseed-python", &["reseed", "reseed-cli"]),
+    ("reseed-vapoursynth", &["reseed"]),
     ("reseed-testing", &["reseed", "reseed-cpu", "reseed-media", "reseed-model", "reseed-ops"]),
 ];
 

@@ -17,6 +17,7 @@ mod media_matrix;
 mod memory_limit;
 mod models;
 mod nano;
+mod preview;
 mod printing;
 mod promise;
 mod resume;

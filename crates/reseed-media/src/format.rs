@@ -29,13 +29,17 @@ pub enum Range {
 }
 
 /// The weights of red, green and blue in luma: Y = kr R + (1 - kr - kb) G + kb B.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "ffmpeg"), allow(dead_code, reason = "Y4M has no matrix tag"))]
-pub(crate) enum Matrix {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Matrix {
+    /// Standard definition.
     Bt601,
+    /// High definition.
     Bt709,
+    /// Ultra-high definition, non-constant luminance.
     Bt2020,
+    /// SMPTE 240M.
     Smpte240m,
+    /// FCC, 1953.
     Fcc,
 }
 
@@ -49,7 +53,7 @@ impl Matrix {
 
     /// The name in ffmpeg.
     #[cfg(feature = "ffmpeg")]
-    pub fn tag(self) -> &'static str {
+    pub(crate) fn tag(self) -> &'static str {
         match self {
             Matrix::Bt601 => "smpte170m",
             Matrix::Bt709 => "bt709",
@@ -80,7 +84,7 @@ impl Matrix {
     }
 
     /// The weights of red, green and blue.
-    pub fn weights(self) -> [f32; 3] {
+    pub(crate) fn weights(self) -> [f32; 3] {
         let (kr, kb) = (self.kr(), self.kb());
         [kr, 1.0 - kr - kb, kb]
     }

@@ -40,7 +40,7 @@ mod image_file;
 pub mod internals;
 pub mod metrics;
 mod partial;
-mod planes;
+pub mod planes;
 mod problem;
 mod rows;
 mod stream;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::delays::Animation;
 use crate::error::Result;
@@ -105,6 +106,11 @@ pub trait Source: Send {
             }
         }
         Ok(frames)
+    }
+    /// When the last frame that was read is shown, from the start of the file. `None` where frames follow each other at
+    /// the rate of the stream, from 0 on.
+    fn time(&self) -> Option<Duration> {
+        None
     }
     /// The damage of the input that was found so far and not yet returned. The source reads on as far as it goes.
     fn problems(&mut self) -> Vec<Problem> {

@@ -15,6 +15,8 @@ pub(crate) struct Trimmed {
     info: Info,
     /// The number of frames left to read; `None` without an end time.
     left: Option<usize>,
+    /// Frames of the source that were skipped or read.
+    passed: usize,
 }
 
 impl Trimmed {
@@ -35,7 +37,7 @@ impl Trimmed {
             let end = end.unwrap_or(usize::MAX).min(animation.delays.len()).max(start);
             *animation = animation.part(start..end);
         }
-        Ok(Trimmed { source, info, left })
+        Ok(Trimmed { source, info, left, passed: start })
     }
 }
 
@@ -62,7 +64,18 @@ impl Source for Trimmed {
             Some(left) => *left -= 1,
             None => {}
         }
-        self.source.next()
+        let frame = self.source.next()?;
+        self.passed += usize::from(frame.is_some());
+        Ok(frame)
+    }
+
+    fn time(&self) -> Option<Duration> {
+        let Rate { num, den } = self.info.rate;
+        let regular = || {
+            let frames = self.passed.saturating_sub(1) as f64;
+            Duration::from_secs_f64(frames * f64::from(den) / f64::from(num.max(1)))
+        };
+        Some(self.source.time().unwrap_or_else(regular))
     }
 
     fn reuse(&mut self, done: Samples) {

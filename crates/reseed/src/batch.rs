@@ -42,6 +42,16 @@ pub struct Batch<F> {
     pub shot: ShotStart,
 }
 
+impl<F: Clone> Batch<F> {
+    /// A batch of these frames, the first `shared` of which belong to the previous batch too.
+    pub fn new(plan: Batching, number: usize, frames: Vec<F>, (shared, shot): (usize, ShotStart)) -> Batch<F> {
+        let min_frames = if plan.uniform { plan.size } else { 0 };
+        let seen = extend(&frames, min_frames.saturating_sub(frames.len()), End::Back);
+        let seen = extend(&seen, (seen.len() - 1).next_multiple_of(4) + 1 - seen.len(), End::Back);
+        Batch { number, frames, shared, seen, shot }
+    }
+}
+
 /// Splits shots of unknown length into batches as frames arrive.
 pub struct Batcher<F> {
     plan: Batching,
@@ -95,11 +105,8 @@ impl<F: Clone> Batcher<F> {
 
     fn batch(&mut self) -> Batch<F> {
         let frames = std::mem::take(&mut self.held);
-        let min_frames = if self.plan.uniform { self.plan.size } else { 0 };
-        let seen = extend(&frames, min_frames.saturating_sub(frames.len()), End::Back);
-        let seen = extend(&seen, (seen.len() - 1).next_multiple_of(4) + 1 - seen.len(), End::Back);
         self.number += 1;
-        Batch { number: self.number - 1, frames, shared: self.shared, seen, shot: self.shot }
+        Batch::new(self.plan, self.number - 1, frames, (self.shared, self.shot))
     }
 }
 

@@ -33,6 +33,11 @@ pub trait Recorder {
     /// All frames of a batch are written to `sink`; a job can be resumed from `point`.
     fn record(&mut self, point: &Checkpoint, sink: &mut dyn Sink) -> reseed_media::Result<()>;
 
+    /// Whether the frames of a recorded checkpoint are safe on disk.
+    fn is_durable(&self) -> bool {
+        true
+    }
+
     /// All frames are written to `sink`, which is finished next.
     fn complete(&mut self, _sink: &mut dyn Sink) -> reseed_media::Result<()> {
         Ok(())

@@ -10,6 +10,7 @@ use reseed_media::Size;
 use reseed_ops::{Hw, Shape};
 
 use crate::bytes::Bytes;
+use crate::position::Position;
 pub use convert::Result;
 use convert::prefix;
 pub use kind::Kind;
@@ -85,6 +86,36 @@ pub enum Error {
     /// The input does not know how many frames it has.
     #[error("frame count unknown; set the number of frames")]
     FrameCountUnknown,
+    /// A part of something was asked for that has no parts.
+    #[error("still images have no range of frames; compute the whole image")]
+    RangeOfImages,
+    /// Frames that the clip does not have, or whose batches are not known yet.
+    #[error(
+        "frames {start} to {}: {}",
+        end.saturating_sub(1),
+        match frames {
+            Some(frames) => format!("the clip has {frames}"),
+            None => "their batches are not known yet; add more frames to the grid".into(),
+        }
+    )]
+    RangeUnknown {
+        /// The first frame.
+        start: usize,
+        /// The frame after the last one.
+        end: usize,
+        /// Frames of the clip, where the grid is complete.
+        frames: Option<usize>,
+    },
+    /// A place after the end of a clip.
+    #[error("{at}: beyond the end; the clip has {frames} frames and is {seconds:.3} s long")]
+    BeyondEnd {
+        /// The place.
+        at: Position,
+        /// Frames of the clip.
+        frames: usize,
+        /// When its last frame ends.
+        seconds: f64,
+    },
     /// The target size has no pixels.
     #[error("{input} frames would become {output}, which has no pixels; choose a larger size")]
     NoPixels {

@@ -55,6 +55,7 @@ impl<P> Joiner<P> {
     }
 
     /// Adds a batch whose first `shared` frames belong to the previous batch too; returns the slices that are final.
+    /// Where the joiner starts in the middle of a shot, it has not all of the shared frames and drops the others.
     pub fn add(&mut self, batch: Vec<Vec<f32>>, shared: usize, payload: P) -> Vec<JoinedSlice<P>> {
         let mut done = if shared == 0 { self.finish() } else { Vec::new() };
         assert!(
@@ -63,9 +64,12 @@ impl<P> Joiner<P> {
             self.weights.len()
         );
         let mut batch = batch.into_iter();
-        let first = self.frames.len() - shared;
+        let missing = shared.saturating_sub(self.frames.len());
+        let first = self.frames.len() + missing - shared;
+        batch.by_ref().take(missing).for_each(drop);
+        let later = batch.by_ref().take(shared - missing);
         for ((earlier, later), weight) in
-            self.frames.range_mut(first..).zip(batch.by_ref().take(shared)).zip(&self.weights)
+            self.frames.range_mut(first..).zip(later).zip(self.weights.iter().skip(missing))
         {
             blend(earlier, &later, *weight);
         }
@@ -101,7 +105,10 @@ impl<P> Joiner<P> {
     }
 }
 
-/// earlier ← weight · earlier + (1 - weight) · later.
+/// earlier ← weight · earlier + (1 - weight) · later. With weight 1 the later batch is not needed.
 fn blend(earlier: &mut [f32], later: &[f32], weight: f32) {
+    if weight == 1.0 {
+        return;
+    }
     earlier.par_iter_mut().zip(later).with_min_len(1 << 13).for_each(|(e, l)| *e = *e * weight + l * (1.0 - weight));
 }

@@ -2,9 +2,9 @@
 //!
 //! A [`Session`] opens a model and a device. [`Session::upscale`] runs frames from a [`Source`](media::Source) to a
 //! [`Sink`](media::Sink), [`Session::upscale_frames`] runs a clip in memory, and a [`Job`] runs files and can be
-//! resumed. [`Settings`] is what a user chooses; a [`JobPlan`] is what the planner decides for the memory at hand. An
-//! [`Observer`] receives the events of a job and can cancel it. The library prints nothing; diagnostics go through
-//! `tracing`.
+//! resumed. A [`RangeJob`] computes any frames of a clip. [`Settings`] is what a user chooses; a [`JobPlan`] is what
+//! the planner decides for the memory at hand. An [`Observer`] receives the events of a job and can cancel it. The
+//! library prints nothing; diagnostics go through `tracing`.
 //!
 //! ```
 //! use reseed::{Session, Settings, Target};
@@ -40,6 +40,7 @@ mod color;
 mod compute;
 mod devices;
 mod error;
+mod grid;
 #[doc(hidden)]
 pub mod internals;
 mod job;
@@ -52,13 +53,17 @@ pub mod models;
 mod networks;
 mod noise;
 mod observer;
+mod part;
 mod paths;
 mod phase;
 mod planner;
 mod pool;
+mod position;
 mod post;
 mod prepare;
+mod preview;
 mod quality;
+mod range_job;
 mod read;
 mod report;
 mod resize;
@@ -80,12 +85,17 @@ pub use alpha::AlphaRange;
 pub use batch::Batching;
 pub use color::Color;
 pub use error::{Error, Kind, Result};
+pub use grid::BatchGrid;
 pub use job::{Existing, Job, JobSpec};
 pub use join::Overlap;
 pub use latent::Latent;
 pub use observer::{Event, Observer, Warning};
+pub use part::FrameProvider;
 pub use phase::Phase;
 pub use planner::JobPlan;
+pub use position::Position;
+pub use preview::{Comparison, Preview};
+pub use range_job::RangeJob;
 pub use report::{Profile, Report, Times};
 pub use session::{Budget, Builder, EncodedClip, Estimate, Held, Session, Vae};
 pub use settings::{NoiseSource, Settings, VaeSettings};

@@ -1,6 +1,7 @@
 //! The fourth stage: joins batches, applies low band, alpha and colour transfer, and converts values to frames.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -43,6 +44,8 @@ pub struct Post<'a> {
     checkpoint: Checkpoint,
     /// Whether checkpoints hold what a resumed job needs.
     resumable: bool,
+    /// The batch whose slice is next, and the one after the last whose slice is sent.
+    slices: Range<usize>,
     stop: &'a AtomicBool,
 }
 
@@ -52,14 +55,21 @@ impl<'a> Post<'a> {
         let joiner = Joiner::new(settings.overlap, settings.batching.shared());
         let (held, checkpoint) = (VecDeque::new(), Checkpoint::default());
         let shots = VecDeque::new();
-        Post { settings, view, depth, joiner, done: 0, held, shots, checkpoint, resumable: false, stop }
+        let (resumable, slices) = (false, 0..usize::MAX);
+        Post { settings, view, depth, joiner, done: 0, held, shots, checkpoint, resumable, slices, stop }
     }
 
     /// Resumes from a checkpoint; `resumable` asks for checkpoints that hold what a resumed job needs.
     pub fn resume_from(self, checkpoint: Checkpoint, resumable: bool) -> Post<'a> {
+        let first = checkpoint.first_held();
         let Checkpoint { batches: done, held, .. } = checkpoint;
         let checkpoint = Checkpoint { held: Vec::new(), ..checkpoint };
-        Post { done, held: held.into(), checkpoint, resumable, ..self }
+        Post { done, held: held.into(), checkpoint, resumable, slices: first..self.slices.end, ..self }
+    }
+
+    /// Sends no frames of the batches from `end` on, which are here for the cross-fade only.
+    pub fn until(self, end: usize) -> Post<'a> {
+        Post { slices: self.slices.start..end, ..self }
     }
 
     /// Receives decoded slices and sends frames until the input ends or the receiver hangs up. Returns the time spent.
@@ -101,6 +111,9 @@ impl<'a> Post<'a> {
         to: &SyncSender<PostOutput>,
     ) -> bool {
         for slice in slices {
+            if self.slices.next().is_none() {
+                return true;
+            }
             let frames = timed(time, || self.finish(slice));
             for frame in frames {
                 if self.checkpoint.lead_in < self.settings.lead_in {

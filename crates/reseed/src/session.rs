@@ -27,6 +27,7 @@ use crate::error::Result;
 use crate::memory;
 use crate::models::weights::{Parts, Weights};
 use crate::observer::{Event, Observer, Warning};
+use crate::part::ClipInput;
 use crate::planner::{BudgetReplanner, JobPlanner, Loaded};
 use crate::report::{Profile, Report};
 use crate::run_plan::Replanner;
@@ -38,6 +39,7 @@ pub use clip_estimate::ClipEstimate;
 pub use coder::{CoderRun, load_coder};
 pub use estimate::Estimate;
 pub use extend::{Extended, crop};
+pub(crate) use frames::FrameCollector;
 pub use residency::Held;
 pub use roundtrip::Roundtrip;
 pub use tensor_file::{TensorInput, TensorOutput};
@@ -171,7 +173,7 @@ impl Session {
 
     /// The settings with what the model asks for where nothing was chosen. A low band already gives the result the
     /// colours of the input.
-    fn resolved(&self, settings: &Settings) -> Result<Settings> {
+    pub(crate) fn resolved(&self, settings: &Settings) -> Result<Settings> {
         settings.check()?;
         settings.noise.open()?;
         let own = self.low_band()?;
@@ -217,14 +219,14 @@ impl Session {
         output: &mut dyn Output,
         observer: &mut dyn Observer,
     ) -> Result<Report> {
-        self.execute_with(dtype, source, settings, output, (observer, None))
+        self.execute_with(dtype, ClipInput::Whole(source), settings, output, (observer, None))
     }
 
-    /// The same with another step in place of the transformer.
-    fn execute_with(
+    /// The same on a whole clip or a part of one, and with another step in place of the transformer.
+    pub(crate) fn execute_with(
         &self,
         dtype: Option<Precision>,
-        source: &mut dyn Source,
+        source: ClipInput,
         settings: &Settings,
         output: &mut dyn Output,
         (observer, step): (&mut dyn Observer, Option<&dyn Step>),
@@ -250,7 +252,7 @@ impl Session {
         let run_plan = plan.as_ref().map(|plan| plan.run_plan()).unwrap_or_default();
         let from = output.start(&format!("{:?}", run_plan.vae), &info)?;
         self.set_held(Held::of(&devices, plan.as_ref()));
-        observer.event(&Event::Started { frames: source.info().frames, done: from.frames });
+        observer.event(&Event::Started { frames: source.frames(), done: from.frames });
 
         let weights = memory::Watch::start();
         let run = Run { devices: &devices, planner: planner.as_ref(), loaded: loaded.as_ref(), step };

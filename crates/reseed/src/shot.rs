@@ -26,6 +26,7 @@ const RECENT: usize = 8;
 const FLASH: f32 = 0.5;
 
 /// Block means and histogram of a frame.
+#[derive(Clone)]
 pub struct FrameSignature {
     blocks: Vec<[f32; 3]>,
     bins: Vec<f32>,
@@ -97,6 +98,7 @@ impl FrameSignature {
 }
 
 /// Decides for each frame whether a shot starts with it, with a delay of one frame.
+#[derive(Clone)]
 pub struct ShotDetector<F> {
     held: Option<(F, FrameSignature)>,
     /// Signature of the frame before `held`, or before a flash.

@@ -17,6 +17,7 @@ use crate::compute::{Compute, PhaseTimes, pass};
 use crate::error::{Error, Result};
 use crate::memory;
 use crate::observer::{Event, EventQueue, Observer};
+use crate::part::ClipInput;
 use crate::phase::PhaseCell;
 use crate::pool::HostMemory;
 use crate::post::{Post, PostOutput};
@@ -81,16 +82,18 @@ impl<'a> Upscaler<'a> {
     /// Runs the job: every frame of `source` goes restored to `sink`, which is finished after the last frame. After an
     /// error all threads have ended and the sink is dropped unfinished.
     pub fn run(&self, source: &mut dyn Source, sink: Box<dyn Sink>, observer: &mut dyn Observer) -> Result<Report> {
-        self.resume(Checkpoint::default(), source, sink, (observer, None))
+        self.resume(Checkpoint::default(), ClipInput::Whole(source), sink, (observer, None))
     }
 
     /// Continues a job with the same settings, networks and source from a checkpoint. `source` starts from its first
     /// frame. `sink` has the frames up to the checkpoint, and receives the frames that an uninterrupted run would
     /// write. The report counts this run only. The recorder receives a checkpoint after every batch.
+    ///
+    /// A part of a clip starts from a checkpoint at its first batch. Its sink receives the frames that its batches add.
     pub fn resume(
         &self,
         from: Checkpoint,
-        source: &mut dyn Source,
+        source: ClipInput,
         mut sink: Box<dyn Sink>,
         (observer, mut recorder): (&mut dyn Observer, Option<&mut dyn Recorder>),
     ) -> Result<Report> {
@@ -110,7 +113,7 @@ impl<'a> Upscaler<'a> {
     fn stages(
         &self,
         from: Checkpoint,
-        source: &mut dyn Source,
+        source: ClipInput,
         sink: &mut dyn Sink,
         (observer, recorder): (&mut dyn Observer, Option<&mut dyn Recorder>),
     ) -> Result<Report> {
@@ -147,7 +150,8 @@ impl<'a> Upscaler<'a> {
                 store,
             }
         });
-        let post = Post::new(settings, view, info.depth, stop).resume_from(from, recorder.is_some());
+        let post = Post::new(settings, view, info.depth, stop).until(source.end());
+        let post = post.resume_from(from, recorder.is_some());
         let (batches, batches_in) = sync_channel(1);
         let (slices, slices_in) = sync_channel(SLICES_AHEAD);
         let (decoded, decoded_in) = sync_channel(SLICES_AHEAD);
@@ -156,7 +160,12 @@ impl<'a> Upscaler<'a> {
         thread::scope(|scope| {
             let failed = |_: &Error| stop.store(true, Ordering::Relaxed);
             // A stage that cannot be started drops its channels, which ends the others.
-            let read = start(scope, move || guarded(stop, || reader.run(source, &batches).inspect_err(failed)))?;
+            let read = start(scope, move || {
+                guarded(stop, || match source {
+                    ClipInput::Whole(source) => reader.run(source, &batches).inspect_err(failed),
+                    ClipInput::Part(part) => part.read([first, computed], stop, &batches).inspect_err(failed),
+                })
+            })?;
             let resize = start(scope, move || guarded(stop, || prepare.run(&batches_in, &slices)))?;
             let compute = start(scope, move || {
                 guarded(stop, || match compute {
@@ -261,7 +270,9 @@ impl Write<'_> {
     fn record(&mut self, point: &Checkpoint, report: &mut Report) -> reseed_media::Result<()> {
         if let Some(recorder) = &mut self.recorder {
             timed(&mut report.times.write, || recorder.record(point, self.sink))?;
-            self.observer.event(&Event::Saved { frames: point.frames });
+            if recorder.is_durable() {
+                self.observer.event(&Event::Saved { frames: point.frames });
+            }
         }
         self.observer.event(&Event::Batch { batches: point.batches });
         Ok(())

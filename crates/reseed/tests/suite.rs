@@ -12,6 +12,7 @@ mod lab_rank_bounds;
 mod low_band;
 mod nano;
 mod pulse;
+mod ranges;
 mod resizing;
 mod resume;
 mod sizes;

@@ -36,6 +36,13 @@ pub struct UpscaleArgs {
     pub job: JobArgs,
     #[command(flatten)]
     pub video: VideoArgs,
+    #[command(flatten)]
+    pub batches: BatchArgs,
+}
+
+/// How a clip is split into batches.
+#[derive(Args, Clone)]
+pub struct BatchArgs {
     /// Frames that go through the model together; best 4n+1.
     #[arg(long, alias = "batch_size", value_name = "N", default_value_t = 5, help_heading = BATCHES)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
@@ -61,6 +68,13 @@ pub struct UpscaleArgs {
 
 impl UpscaleArgs {
     pub fn settings(&self) -> Settings {
+        self.batches.settings(&self.job)
+    }
+}
+
+impl BatchArgs {
+    /// The settings of a job on a clip.
+    pub fn settings(&self, job: &JobArgs) -> Settings {
         Settings {
             batching: batching(self.batch_size, self.overlap, self.uniform_batch_size),
             overlap: match self.overlap_mode {
@@ -70,7 +84,7 @@ impl UpscaleArgs {
             },
             detect_shots: !self.no_shot_detection,
             lead_in: self.prepend_frames.into(),
-            ..self.job.settings()
+            ..job.settings()
         }
     }
 }

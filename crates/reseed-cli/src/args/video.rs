@@ -8,10 +8,10 @@ use reseed::media::video::{Clip, Codec, Deinterlace, Options};
 
 use crate::failure::{Failure, Result};
 
-/// Options of video files.
+/// The part of a clip, and how its frames are read.
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Video files")]
-pub struct VideoArgs {
+pub struct ClipArgs {
     /// Start of the part to process: seconds, or h:m:s.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub start: Option<Duration>,
@@ -28,6 +28,14 @@ pub struct VideoArgs {
     /// Rate of a folder of images, such as 24 or 30000/1001 [default: 25]
     #[arg(long, value_name = "RATE")]
     pub fps: Option<Rate>,
+}
+
+/// Options of video files.
+#[derive(Args, Clone)]
+#[command(next_help_heading = "Video files")]
+pub struct VideoArgs {
+    #[command(flatten)]
+    pub part: ClipArgs,
     /// h264, hevc, av1, ffv1, prores, or in hardware, such as hevc-nvenc
     /// [default: h264; hevc for more than 8 bits; av1 in webm]
     #[arg(long, value_name = "CODEC", verbatim_doc_comment)]
@@ -58,7 +66,7 @@ pub struct VideoArgs {
     pub public: PublicArgs,
 }
 
-impl VideoArgs {
+impl ClipArgs {
     /// The part to process.
     pub fn clip(&self) -> Result<Clip> {
         match (self.start, self.end) {
@@ -71,7 +79,9 @@ impl VideoArgs {
             }
         }
     }
+}
 
+impl VideoArgs {
     /// How the video is encoded.
     pub fn options(&self) -> Options {
         Options {
@@ -152,7 +162,7 @@ fn deinterlace(text: &str) -> std::result::Result<Deinterlace, String> {
 }
 
 /// 90, 1:30 or 0:01:30.5.
-fn time(text: &str) -> std::result::Result<Duration, String> {
+pub(super) fn time(text: &str) -> std::result::Result<Duration, String> {
     let wrong = || format!("`{text}` is not a time such as 90, 1:30 or 0:01:30.5");
     let parts: Vec<&str> = text.split(':').collect();
     let (seconds, whole) = parts.split_last().filter(|(_, whole)| whole.len() <= 2).ok_or_else(wrong)?;

@@ -5,6 +5,7 @@ use std::io::{BufReader, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
+use std::time::Duration;
 
 use image::codecs::gif::GifDecoder;
 use image::codecs::png::PngDecoder;
@@ -208,6 +209,12 @@ impl Source for AnimationSource {
         let (colour, alpha) = image_file::split_alpha(&rgba);
         let alpha = self.info.alpha.then_some(Samples::U8(alpha));
         Ok(Some(Frame { size: self.info.size, samples: Samples::U8(colour), alpha }))
+    }
+
+    fn time(&self) -> Option<Duration> {
+        let Kind::Animation(animation) = &self.info.kind else { return None };
+        let times = animation.shown().times(1_000_000);
+        times.get(self.read.saturating_sub(1)).map(|micros| Duration::from_micros(*micros))
     }
 
     fn problems(&mut self) -> Vec<Problem> {

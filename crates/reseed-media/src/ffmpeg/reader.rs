@@ -129,6 +129,12 @@ impl Source for Reader {
         Ok(self.advance()?.then(|| self.planes.decode(&self.buffer, self.spare.take())))
     }
 
+    fn time(&self) -> Option<Duration> {
+        let timeline = &described(&self.info).timeline;
+        let ticks = timeline.time(self.read.saturating_sub(1) as i64);
+        Some(Duration::from_micros(timeline.clock().micros(ticks).max(0) as u64))
+    }
+
     fn reuse(&mut self, done: Samples) {
         self.spare = Some(done);
     }

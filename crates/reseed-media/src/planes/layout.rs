@@ -8,18 +8,28 @@ use crate::frame::{Depth, Frame, Samples, Size};
 
 /// The colour model of planes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Model {
+pub enum Model {
     /// Luma and two planes of chroma, or luma alone for grey.
-    Yuv { chroma: Chroma, range: Range, matrix: Matrix },
+    Yuv {
+        /// The chroma format.
+        chroma: Chroma,
+        /// Which codes are black and white.
+        range: Range,
+        /// The weights of luma.
+        matrix: Matrix,
+    },
     /// Green, blue and red of full range.
     Gbr,
 }
 
 /// The colour model of planes, their bits per sample, and whether a plane of alpha follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub struct Layout {
+    /// The colour model.
     pub model: Model,
+    /// Bits per sample, 8 to 16; samples of more than eight bits have two bytes, the lower one first.
     pub bits: u8,
+    /// Whether a plane of alpha follows.
     pub alpha: bool,
 }
 
@@ -30,8 +40,8 @@ impl Layout {
     }
 }
 
-/// A converter for the frames of one stream.
-pub(crate) struct Planes {
+/// A converter for the frames of one stream, whose planes follow each other without gaps.
+pub struct Planes {
     color: ColorPlanes,
     alpha: Option<AlphaPlane>,
 }
@@ -42,6 +52,7 @@ enum ColorPlanes {
 }
 
 impl Planes {
+    /// A converter for frames of this size.
     pub fn new(size: Size, layout: Layout) -> Planes {
         let color = match layout.model {
             Model::Yuv { chroma, range, matrix } => {

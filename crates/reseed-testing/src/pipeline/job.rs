@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use reseed::internals::{BatchStore, Checkpoint, Model, Recorder, RunPlan, Step, Upscaler};
+use reseed::internals::{BatchStore, Checkpoint, ClipInput, Model, Recorder, RunPlan, Step, Upscaler};
 use reseed::{Latent, Observer, Report, Result, Settings};
 use reseed_cpu::CpuOps;
 use reseed_media::{Depth, Frame, Info, Kind, Rate, Sink, Size, Source};
@@ -83,7 +83,7 @@ pub fn run_job(
     (from, observer, recorder): (Checkpoint, &mut dyn Observer, Option<&mut dyn Recorder>),
 ) -> (Result<Report>, Vec<Frame>) {
     let (sink, finished) = memory_sink(&source, size);
-    let report = upscaler.resume(from, &mut source, sink, (observer, recorder));
+    let report = upscaler.resume(from, ClipInput::Whole(&mut source), sink, (observer, recorder));
     let frames = finished.lock().unwrap().take();
     assert_eq!(report.is_ok(), frames.is_some(), "only a successful job finishes its sink");
     (report, frames.unwrap_or_default())

@@ -9,6 +9,7 @@ use super::{Plain, Session};
 use crate::error::{Error, Result};
 use crate::latent::Latent;
 use crate::observer::{Event, Observer, Warning};
+use crate::part::ClipInput;
 use crate::report::Report;
 use crate::settings::Settings;
 use crate::step::Step;
@@ -85,9 +86,8 @@ impl Session {
         let mut source = FrameSource { info, frames: frames.iter() };
         let collector = FrameCollector::default();
         let mut output = Plain(Some(Box::new(collector.clone())));
-        let report = self.execute_with(self.dtype(), &mut source, settings, &mut output, watchers)?;
-        let restored = std::mem::take(&mut *collector.0.lock().unwrap_or_else(PoisonError::into_inner));
-        Ok((restored, report))
+        let report = self.execute_with(self.dtype(), ClipInput::Whole(&mut source), settings, &mut output, watchers)?;
+        Ok((collector.take(), report))
     }
 }
 
@@ -109,7 +109,13 @@ impl Source for FrameSource<'_> {
 
 /// Keeps frames in memory.
 #[derive(Clone, Default)]
-struct FrameCollector(Arc<Mutex<Vec<Frame>>>);
+pub(crate) struct FrameCollector(Arc<Mutex<Vec<Frame>>>);
+
+impl FrameCollector {
+    pub fn take(&self) -> Vec<Frame> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
 
 impl Sink for FrameCollector {
     fn write(&mut self, frame: &Frame) -> reseed_media::Result<()> {

@@ -1,0 +1,212 @@
+//! Jobs on any part of a clip.
+
+use std::ops::Range;
+
+use reseed_media::{Frame, Info, Sink};
+use reseed_ops::Precision;
+
+use crate::checkpoint::{Checkpoint, Recorder};
+use crate::error::{Error, Result};
+use crate::grid::BatchGrid;
+use crate::observer::{Event, Observer, Warning};
+use crate::part::{ClipInput, FrameProvider, Part};
+use crate::report::Report;
+use crate::session::{Environment, FrameCollector, Output, Session, Watch};
+use crate::settings::Settings;
+
+/// Computes any frames of a clip. Each has the bytes that a job on the whole clip gives it.
+///
+/// The batches of a range are computed whole, so that a range which [covers](BatchGrid::covering) them wastes nothing.
+/// Where batches are cross-faded, a range also needs the batches after it. A range that continues the last one takes
+/// these from it: ranges in order cost as much as the whole job. The same device, model and memory budget are assumed;
+/// see [`JobPlan::is_inexact`](crate::JobPlan::is_inexact) for plans that change the result.
+///
+/// ```
+/// use reseed::{RangeJob, Session, Settings, Target};
+///
+/// let session = Session::builder().model("formula:tiny").device("cpu").threads(1).open()?;
+/// let mut clip = reseed::media::sample();
+/// let settings = Settings { target: Target::Scale(1.5), ..Settings::default() };
+/// let mut job = RangeJob::new(&session, clip.info(), &settings)?;
+/// let mut frames = Vec::new();
+/// while let Some(frame) = clip.next()? {
+///     job.grid_mut().push(&frame);
+///     frames.push(frame);
+/// }
+/// job.grid_mut().finish();
+///
+/// let mut source = |index: usize| Ok(frames[index].clone());
+/// let seventh = job.frames(&session, 7..8, &mut source, &mut ())?;
+/// # let seventh = &seventh[0];
+/// let whole = session.upscale_frames(frames, &settings, &mut ())?;
+/// assert!(*seventh == whole[7]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct RangeJob {
+    settings: Settings,
+    info: Info,
+    grid: BatchGrid,
+    dtype: Option<Precision>,
+    held: Option<CarriedFrames>,
+}
+
+/// What the last range leaves to the next: frames that are cross-faded with batches computed already.
+struct CarriedFrames {
+    /// The batch that adds the first of them.
+    first: usize,
+    frames: Vec<Vec<Vec<f32>>>,
+}
+
+impl RangeJob {
+    /// A job on a clip. Its grid is empty unless shots are not detected and the number of frames is known.
+    pub fn new(session: &Session, input: &Info, settings: &Settings) -> Result<RangeJob> {
+        if input.kind.is_still() {
+            return Err(Error::RangeOfImages);
+        }
+        let settings = session.resolved(settings)?;
+        settings.geometry(input)?;
+        let grid = BatchGrid::new(&settings, input.frames);
+        Ok(RangeJob { settings, info: input.clone(), grid, dtype: session.dtype(), held: None })
+    }
+
+    /// The batches of the clip.
+    pub fn grid(&self) -> &BatchGrid {
+        &self.grid
+    }
+
+    /// The batches of the clip, to add frames to them.
+    pub fn grid_mut(&mut self) -> &mut BatchGrid {
+        &mut self.grid
+    }
+
+    /// The most frames before a frame that its batches have.
+    pub(crate) fn longest_batch(&self) -> usize {
+        self.settings.batching.size + self.settings.lead_in
+    }
+
+    /// What the results are.
+    pub fn output_info(&self) -> Result<Info> {
+        self.settings.output(&self.info)
+    }
+
+    /// Restores and upscales the frames of a range into `sink`, which is finished after the last one. The grid must
+    /// [know](BatchGrid::covering) their batches. Reads only the [frames](BatchGrid::input_of) that they depend on.
+    pub fn run(
+        &mut self,
+        session: &Session,
+        frames: Range<usize>,
+        source: &mut dyn FrameProvider,
+        sink: Box<dyn Sink>,
+        observer: &mut dyn Observer,
+    ) -> Result<Report> {
+        let RangeJob { settings, info, grid, .. } = self;
+        let outside = || Error::RangeUnknown { start: frames.start, end: frames.end, frames: grid.frames() };
+        let batches = grid.batches(frames.clone()).ok_or_else(outside)?;
+        let covering = grid.covering(frames.clone()).ok_or_else(outside)?;
+        let held =
+            self.held.take().filter(|held| held.first == batches.start).map_or_else(Vec::new, |held| held.frames);
+        let from = Checkpoint {
+            batches: batches.start + held.len(),
+            frames: covering.start,
+            lead_in: grid.lead_in_before(batches.start),
+            held,
+            shot: grid.shot(batches.start),
+        };
+        let sink = RangeSink { sink, skip: frames.start - covering.start, left: frames.len() };
+        let mut output = RangeOutput { sink: Some(Box::new(sink)), from, end: batches.end, held: None };
+        let part = ClipInput::Part(Part { info, grid, frames, batches, provider: source });
+        let report = session.execute_with(self.dtype, part, settings, &mut output, (observer, None))?;
+        self.held = output.held;
+        Ok(report)
+    }
+
+    /// The same into memory.
+    ///
+    /// Where values leave the range of f16 and the session has no chosen type, this range and all later ones are
+    /// computed in bf16, as [`Job::run`](crate::Job::run) computes the whole clip.
+    pub fn frames(
+        &mut self,
+        session: &Session,
+        frames: Range<usize>,
+        source: &mut dyn FrameProvider,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Frame>> {
+        loop {
+            let collector = FrameCollector::default();
+            match self.run(session, frames.clone(), source, Box::new(collector.clone()), observer) {
+                Err(error) if self.dtype.is_none() && error.is_out_of_range() => {
+                    self.dtype = Some(Precision::Bf16);
+                    observer.event(&Event::Warning(Warning::Rerun { reason: error.to_string() }));
+                }
+                done => return done.map(|_| collector.take()),
+            }
+        }
+    }
+}
+
+/// The frames of a range, out of those that its batches add.
+struct RangeSink {
+    sink: Box<dyn Sink>,
+    skip: usize,
+    left: usize,
+}
+
+impl Sink for RangeSink {
+    fn write(&mut self, frame: &Frame) -> reseed_media::Result<()> {
+        if self.skip > 0 {
+            self.skip -= 1;
+        } else if self.left > 0 {
+            self.left -= 1;
+            return self.sink.write(frame);
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> reseed_media::Result<()> {
+        self.sink.finish()
+    }
+}
+
+/// The sink of a range and what it leaves to the next.
+struct RangeOutput {
+    sink: Option<Box<dyn Sink>>,
+    from: Checkpoint,
+    /// The batch after the last one of the range.
+    end: usize,
+    held: Option<CarriedFrames>,
+}
+
+impl Output for RangeOutput {
+    fn open(&mut self, _: &Info, _: &Environment) -> Result<Box<dyn Sink>> {
+        Ok(self.sink.take().expect("an output is opened once"))
+    }
+
+    fn start(&mut self, _: &str, _: &Info) -> Result<Checkpoint> {
+        Ok(std::mem::take(&mut self.from))
+    }
+
+    fn watch(&mut self) -> Watch<'_> {
+        Watch { recorder: Some(Box::new(CarriedFramesRecorder { end: self.end, held: &mut self.held })), store: None }
+    }
+}
+
+/// Keeps the frames after the end of a range that its batches are cross-faded into.
+struct CarriedFramesRecorder<'a> {
+    end: usize,
+    held: &'a mut Option<CarriedFrames>,
+}
+
+impl Recorder for CarriedFramesRecorder<'_> {
+    fn record(&mut self, point: &Checkpoint, _: &mut dyn Sink) -> reseed_media::Result<()> {
+        if point.batches > self.end {
+            let before = self.end.saturating_sub(point.first_held());
+            let frames = point.held.iter().skip(before).cloned().collect();
+            *self.held = Some(CarriedFrames { first: point.first_held().max(self.end), frames });
+        }
+        Ok(())
+    }
+
+    fn is_durable(&self) -> bool {
+        false
+    }
+}
