@@ -22,6 +22,7 @@ mod printing;
 mod promise;
 mod resume;
 mod roundtrip;
+mod serve;
 mod tuning;
 mod upscale;
 mod vae;
