@@ -24,6 +24,8 @@ mod preview;
 mod progress;
 mod report;
 mod roundtrip;
+#[cfg(feature = "serve")]
+mod serve;
 mod shutdown;
 mod upscale;
 mod usage;
@@ -55,7 +57,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         // It would report a failing standard error there, and panic.
         log.log_internal_errors(false).init();
     }
-    shutdown::catch_signals();
+    if !cli.command.handles_signals() {
+        shutdown::catch_signals();
+    }
     match crash::caught(|| run_command(cli.command)).and_then(|()| console::lost()) {
         Ok(()) => 0,
         Err(failure) => {
@@ -77,6 +81,8 @@ fn run_command(command: Command) -> failure::Result<()> {
         Command::Demo(args) => demo::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Config(args) => config::print(&args),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => serve::run(&args),
         Command::Vae(VaeCommand::Encode(args)) => vae::encode(&args),
         Command::Vae(VaeCommand::Decode(args)) => vae::decode(&args),
         Command::Vae(VaeCommand::Roundtrip(args)) => roundtrip::run(&args),

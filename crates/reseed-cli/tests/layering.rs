@@ -12,7 +12,7 @@ use serde_json::Value;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("reseed", &["reseed-cpu", "reseed-cuda", "reseed-media", "reseed-model", "reseed-ops"]),
     ("reseed-check", &["reseed-cpu", "reseed-cuda", "reseed-model", "reseed-ops", "reseed-testing"]),
-    ("reseed-cli", &["reseed"]),
+    ("reseed-cli", &["reseed", "reseed-server"]),
     ("reseed-cpu", &["reseed-ops"]),
     ("reseed-cuda", &["reseed-ops"]),
     ("reseed-media", &[]),
@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("reseed-ops", &[]),
     // The wheel carries the command.
     ("reseed-python", &["reseed", "reseed-cli"]),
+    ("reseed-server", &["reseed"]),
     ("reseed-vapoursynth", &["reseed"]),
     ("reseed-testing", &["reseed", "reseed-cpu", "reseed-media", "reseed-model", "reseed-ops"]),
 ];

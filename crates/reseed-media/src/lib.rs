@@ -101,6 +101,18 @@ fn open_video(path: &Path, _clip: Clip) -> Result<Box<dyn Source>> {
     Err(Error::FfmpegDisabled { path: path.to_owned() })
 }
 
+/// Fails for a file in a format that can name other files or addresses, such as a playlist, and for formats that are
+/// not known to be free of that. For programs that open files of strangers.
+pub fn check_self_contained(path: &Path) -> Result<()> {
+    match open_native(path, None)? {
+        Some(_) => Ok(()),
+        #[cfg(feature = "ffmpeg")]
+        None => ffmpeg::check_self_contained(path),
+        #[cfg(not(feature = "ffmpeg"))]
+        None => Err(Error::FfmpegDisabled { path: path.to_owned() }),
+    }
+}
+
 /// Opens formats that need no ffmpeg; `None` for other files. The images of a folder have the rate `rate`, if given.
 fn open_native(path: &Path, rate: Option<Rate>) -> Result<Option<Box<dyn Source>>> {
     if path == Path::new(PIPE) {

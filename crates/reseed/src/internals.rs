@@ -25,6 +25,7 @@ pub use crate::devices::{
 pub use crate::job::refuse_same_file;
 pub use crate::machine::Machine;
 pub use crate::models::weights::{Parts, Weights, vae_weights};
+pub use crate::paths::data as data_folder;
 pub use crate::planner::clip::{ClipPlan, CoderClip, Direction, MARGIN, reserve};
 pub use crate::session::{ClipEstimate, CoderRun, Extended, Roundtrip, TensorInput, TensorOutput, crop, load_coder};
 pub use crate::threads::most_threads;

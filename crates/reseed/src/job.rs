@@ -219,6 +219,15 @@ impl Job {
     pub fn discard_unused(output: &Path) {
         journal::discard_unused(&journal::folder(output));
     }
+
+    /// Removes the work of an interrupted job at an output. An output that has its name stays. An error where the job
+    /// runs.
+    pub fn discard(output: &Path) -> Result<()> {
+        let folder = journal::folder(output);
+        let Some((mut journal, _)) = Journal::open(&folder)? else { return Ok(()) };
+        journal.start_again()?;
+        reseed_media::discard(output).map_err(Error::Output)
+    }
 }
 
 fn is_pipe(path: &Path) -> bool {

@@ -40,6 +40,7 @@ mod color;
 mod compute;
 mod devices;
 mod error;
+mod eta;
 mod grid;
 #[doc(hidden)]
 pub mod internals;
@@ -87,6 +88,7 @@ pub use alpha::AlphaRange;
 pub use batch::Batching;
 pub use color::Color;
 pub use error::{Error, Kind, RangeError, Result};
+pub use eta::Eta;
 pub use grid::BatchGrid;
 pub use job::{Existing, Job, JobSpec};
 pub use join::Overlap;

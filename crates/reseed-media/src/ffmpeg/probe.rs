@@ -19,6 +19,18 @@ const TOLERANCE: f64 = 1.0;
 /// The largest file in bytes whose packets are counted, because all of it must be read.
 const MAX_COUNTED: u64 = 4 << 30;
 
+/// Demuxers that read nothing but their file. Others, such as `hls`, `concat`, `dash`, `sdp` and `image2`, open files
+/// and addresses that the file names.
+const SELF_CONTAINED: &str = "3g2,3gp,asf,av1,avi,dv,flv,gxf,h264,hevc,ivf,m4a,m4v,matroska,mj2,mjpeg,mov,mp4,mpeg,\
+                              mpegts,mpegvideo,mxf,nut,obu,ogg,vc1,webm,wtv,yuv4mpegpipe";
+
+/// Fails unless one of the self-contained demuxers reads the file.
+pub(super) fn check_self_contained(tools: &Tools, path: &Path) -> Result<()> {
+    let path = std::path::absolute(path).map_err(|cause| Error::Read { path: path.to_owned(), cause })?;
+    let file = File { tools, path };
+    file.query(&format!("-format_whitelist {SELF_CONTAINED} -show_entries format=format_name")).map(drop)
+}
+
 /// Describes the first video stream of `path` that is not a cover image.
 pub(super) fn probe(tools: &Tools, path: &Path, clip: Clip) -> Result<(Info, Vec<Problem>)> {
     let path = std::path::absolute(path).map_err(|cause| Error::Read { path: path.to_owned(), cause })?;
