@@ -1,13 +1,12 @@
 //! `reseed serve`.
 
-#[cfg(unix)]
-mod systemd;
-
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use reseed::Budget;
 use reseed::internals::data_folder;
+use reseed_server::systemd::{listener, notify};
 use reseed_server::{Access, Config, Error, Limits, Server};
 use serde_json::json;
 
@@ -32,13 +31,14 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     // Without a handler the system ends the server at once, and the queue continues at the next start.
     let _ = ctrlc::set_handler(move || match STOPPED.swap(true, Ordering::SeqCst) {
         true => exit(CANCELLED),
-        false => stopper.stop(),
+        false => {
+            notify("STOPPING=1");
+            stopper.stop();
+        }
     });
     announce(args, &server);
     notify("READY=1");
-    let served = server.run().map_err(failure);
-    notify("STOPPING=1");
-    served
+    server.run().map_err(failure)
 }
 
 fn config(args: &ServeArgs) -> Config {
@@ -58,9 +58,16 @@ fn config(args: &ServeArgs) -> Config {
         budget: args.max_vram.map(Budget::bytes),
         dtype: args.dtype,
         threads: threads(args.threads),
-        limits: Limits { jobs: args.max_jobs as usize, ..Limits::default() },
+        limits: limits(args),
         ..Config::new(args.bind, data)
     }
+}
+
+fn limits(args: &ServeArgs) -> Limits {
+    let defaults = Limits::default();
+    let time = |default| args.read_timeout.map_or(default, |seconds| Duration::from_secs(seconds.into()));
+    let (headers, idle) = (time(defaults.headers), time(defaults.idle));
+    Limits { jobs: args.max_jobs as usize, headers, idle, ..defaults }
 }
 
 fn announce(args: &ServeArgs, server: &Server) {
@@ -89,14 +96,3 @@ fn failure(error: Error) -> Failure {
         error => Failure::Failed(error.to_string()),
     }
 }
-
-#[cfg(unix)]
-use systemd::{listener, notify};
-
-#[cfg(not(unix))]
-fn listener() -> Option<std::net::TcpListener> {
-    None
-}
-
-#[cfg(not(unix))]
-fn notify(_: &str) {}

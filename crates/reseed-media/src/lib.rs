@@ -55,13 +55,14 @@ use std::path::{Path, PathBuf};
 
 pub use delays::Animation;
 pub use digest::{Digest, digest};
-pub use disk::{Disk, disk};
+pub use disk::{Disk, disk, free_bytes};
 pub use error::{Error, HeaderProblem, Result};
-pub use folder::{jobs_in, output_name, sequence, videos_in};
+pub use folder::{is_image_name, jobs_in, natural_order, output_name, sequence, videos_in};
 pub use frame::{Depth, Frame, Rate, Samples, Size};
 pub use partial::{discard, discard_unfinished, has_unfinished};
 pub use problem::Problem;
 pub use stream::{ImageTags, Info, Kind, Sink, Source};
+pub use video::is_video_name;
 
 use animation::{AnimationFormat, AnimationSink, AnimationSource};
 use image_file::ImageCodec;

@@ -2,16 +2,22 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use reseed::internals::{AUTO, Machine, auto};
+use reseed::media::Info;
+use reseed::{Estimate, Settings};
 use tokio::sync::{Semaphore, watch};
 
 use crate::auth::Keys;
+use crate::capabilities::{self, ordinal};
 use crate::config::Config;
+use crate::downloads::Downloads;
 use crate::error::{Error, Result};
 use crate::events::EventHub;
-use crate::previews::Previews;
+use crate::images::Images;
+use crate::problem::{Answer, Problem};
 use crate::queue::Queue;
 use crate::roots::Roots;
 use crate::sessions::{Compute, SessionCache};
@@ -36,9 +42,12 @@ pub struct App {
     pub hub: Arc<EventHub>,
     pub queue: Queue,
     pub uploads: Uploads,
-    pub previews: Previews,
-    /// For estimates: the sessions of the devices are busy.
-    pub estimates: Mutex<SessionCache>,
+    pub images: Images,
+    pub downloads: Arc<Downloads>,
+    /// What the machine has.
+    pub machine: Option<Machine>,
+    /// For estimates, by device: the sessions of the devices are busy.
+    estimates: Mutex<Vec<(String, SessionCache)>>,
     pub counters: Counters,
     /// Bounds the number of ffprobe processes.
     pub probes: Semaphore,
@@ -73,7 +82,12 @@ impl App {
         let data = |cause| Error::Data { path: path.clone(), cause };
         std::fs::create_dir_all(&config.data).map_err(data)?;
         config.data = std::fs::canonicalize(&config.data).map_err(data)?;
-        let estimates = SessionCache::new(compute(&config, &devices(&config)[0]));
+        config.devices = devices(&config);
+        // Two plans for the memory of one GPU would not fit.
+        let gpus = config.devices.iter().filter_map(|device| ordinal(device));
+        if let Some(gpu) = gpus.clone().enumerate().find(|(i, gpu)| gpus.clone().take(*i).any(|other| other == *gpu)) {
+            return Err(Error::DeviceTwice { name: format!("cuda:{}", gpu.1) });
+        }
         let hub = Arc::new(EventHub::new());
         let queue = Queue::open(&config.data, hub.clone(), config.limits.jobs, config.limits.ended)?;
         Ok(App {
@@ -82,8 +96,10 @@ impl App {
             port,
             roots: Roots::open(&config.roots, &config.data)?,
             uploads: Uploads::open(&config.data, &config.limits).map_err(data)?,
-            previews: Previews::open(&config.data).map_err(data)?,
-            estimates: Mutex::new(estimates),
+            images: Images::open(&config.data).map_err(data)?,
+            downloads: Arc::new(Downloads::new(&config.model, hub.clone())),
+            machine: capabilities::machine(),
+            estimates: Mutex::default(),
             queue,
             hub,
             counters: Counters::default(),
@@ -94,14 +110,35 @@ impl App {
         })
     }
 
-    /// The devices.
-    pub fn devices(&self) -> Vec<String> {
-        devices(&self.config)
+    /// The devices. A name that occurs twice runs two jobs.
+    pub fn devices(&self) -> &[String] {
+        &self.config.devices
+    }
+
+    /// A device by the name that a client gives, or the first.
+    pub fn device(&self, name: Option<&str>) -> Answer<String> {
+        let devices = self.devices();
+        let found = devices.iter().find(|device| name.is_none_or(|name| name == *device));
+        found.cloned().ok_or_else(|| {
+            let name = name.unwrap_or_default();
+            Problem::invalid(format!("device {name:?} is not one of {}", devices.join(", ")))
+        })
     }
 
     /// How sessions of a device are opened.
     pub fn compute(&self, device: &str) -> Compute {
-        compute(&self.config, device)
+        let Config { budget, dtype, threads, .. } = self.config;
+        Compute { device: device.to_owned(), budget, dtype, threads }
+    }
+
+    /// What a job would need.
+    pub fn estimate(&self, device: &str, model: &str, input: &Info, settings: &Settings) -> reseed::Result<Estimate> {
+        let mut estimates = self.estimates.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = estimates.iter().position(|(name, _)| name == device).unwrap_or_else(|| {
+            estimates.push((device.to_owned(), SessionCache::new(self.compute(device))));
+            estimates.len() - 1
+        });
+        estimates[index].1.get(model)?.estimate(input, settings)
     }
 
     /// The folder of the result of a job without a chosen output.
@@ -115,16 +152,13 @@ impl App {
     }
 }
 
+/// The devices by their own names.
 fn devices(config: &Config) -> Vec<String> {
+    let named = |name: &String| if name == AUTO { auto().to_owned() } else { name.clone() };
     match config.devices.is_empty() {
-        true => vec![reseed::internals::AUTO.to_owned()],
-        false => config.devices.clone(),
+        true => vec![auto().to_owned()],
+        false => config.devices.iter().map(named).collect(),
     }
-}
-
-fn compute(config: &Config, device: &str) -> Compute {
-    let Config { budget, dtype, threads, .. } = *config;
-    Compute { device: device.to_owned(), budget, dtype, threads }
 }
 
 /// Values of the Host header that are served.

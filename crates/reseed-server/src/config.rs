@@ -32,7 +32,7 @@ pub struct Config {
     pub data: PathBuf,
     /// The model of jobs that choose none.
     pub model: String,
-    /// The devices, each with one job at a time; `auto` where empty.
+    /// The devices, each with one job at a time; `auto` where empty. The CPU may be there several times.
     pub devices: Vec<String>,
     /// GPU memory of each device.
     pub budget: Option<Budget>,

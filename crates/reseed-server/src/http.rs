@@ -3,14 +3,17 @@
 mod body;
 mod estimate;
 mod events;
+mod files;
 mod guard;
 mod jobs;
 mod login;
 mod machine;
+mod models;
 mod openapi;
 mod page;
 mod previews;
 mod results;
+mod stills;
 mod uploads;
 
 use std::sync::Arc;
@@ -37,7 +40,13 @@ fn routes() -> Vec<Route> {
         ("get", "/login", get(login::with_code)),
         ("post", "/login", post(login::with_token)),
         ("get", "/v1/capabilities", get(machine::capabilities)),
-        ("get", "/v1/models", get(machine::models)),
+        ("get", "/v1/models", get(models::list)),
+        ("post", "/v1/models/{name}", post(models::download)),
+        ("delete", "/v1/models/{name}", delete(models::cancel)),
+        ("get", "/v1/presets", get(files::presets)),
+        ("get", "/v1/files", get(files::list)),
+        ("get", "/v1/inputs", get(stills::input)),
+        ("get", "/v1/inputs/frame", get(stills::input_frame)),
         ("get", "/v1/events", get(events::stream)),
         ("get", "/v1/jobs", get(jobs::list)),
         ("post", "/v1/jobs", post(jobs::create)),
@@ -47,6 +56,7 @@ fn routes() -> Vec<Route> {
         ("post", "/v1/jobs/{id}/resume", post(jobs::resume)),
         ("post", "/v1/jobs/{id}/retry", post(jobs::retry)),
         ("get", "/v1/jobs/{id}/result", get(results::result)),
+        ("get", "/v1/jobs/{id}/frames/{side}", get(stills::job_frame)),
         ("post", "/v1/order", post(jobs::order)),
         ("post", "/v1/estimate", post(estimate::estimate)),
         ("post", "/v1/previews", post(previews::create)),
@@ -62,11 +72,9 @@ fn routes() -> Vec<Route> {
 /// The whole service.
 pub fn router(app: Arc<App>) -> Router {
     let add = |router: Router<Arc<App>>, (_, path, handler): Route| router.route(path, handler);
-    let page = Router::new().route("/", get(page::index)).route("/style.css", get(page::style));
-    let page = page.route("/app.js", get(page::script));
-    let router = routes().into_iter().fold(page, add);
+    let router = routes().into_iter().fold(Router::new(), add);
     router
-        .fallback(async || Problem::not_found("no such address"))
+        .fallback(page::serve)
         .method_not_allowed_fallback(async || {
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method", "this address does not have this method")
         })

@@ -39,6 +39,9 @@ pub enum Record {
         /// Frames of the output, of a job that is done.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         frames: Option<usize>,
+        /// Bytes of the output, of a job that is done.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bytes: Option<u64>,
         /// Why it failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<JobError>,
@@ -74,7 +77,9 @@ pub struct Accepted {
     pub output: PathBuf,
     /// Whether an existing output is replaced.
     pub overwrite: bool,
-    /// The settings, as the client wrote them.
+    /// The preset that the client chose.
+    pub preset: Option<String>,
+    /// The settings, those of the preset included: a preset may change while a job waits.
     pub settings: Value,
     /// The model.
     pub model: String,
@@ -84,6 +89,21 @@ pub struct Accepted {
     pub frames: Option<usize>,
     /// Width and height of input and output.
     pub sizes: [[usize; 2]; 2],
+    /// Frames per second as a fraction.
+    pub rate: [u32; 2],
+    /// Whether the input is a still image.
+    pub still: bool,
+    /// Bytes of the input.
+    pub bytes: u64,
+    /// Batches without the cuts of shots, where the frames are known.
+    pub batches: Option<usize>,
+}
+
+impl Accepted {
+    /// Frames per second.
+    pub fn rate(&self) -> f64 {
+        f64::from(self.rate[0]) / f64::from(self.rate[1].max(1))
+    }
 }
 
 /// The state of a job.

@@ -23,11 +23,16 @@
 
 mod app;
 mod auth;
+mod capabilities;
 mod config;
+mod downloads;
 mod error;
 mod events;
+mod files;
 mod http;
+mod images;
 mod journal;
+mod presets;
 mod previews;
 mod problem;
 mod queue;
@@ -36,6 +41,8 @@ mod roots;
 mod server;
 mod sessions;
 mod settings;
+mod stills;
+pub mod systemd;
 mod uploads;
 mod view;
 mod worker;

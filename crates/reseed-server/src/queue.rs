@@ -140,6 +140,13 @@ impl Queue {
         self.jobs().find(id).map(|job| (job.accepted.clone(), job.state))
     }
 
+    /// Devices that work, with their jobs.
+    pub fn running(&self) -> Vec<(String, String)> {
+        let jobs = self.jobs();
+        let active = jobs.list.iter().filter(|job| jobs.active.contains_key(&job.accepted.id));
+        active.filter_map(|job| Some((job.device()?.to_owned(), job.accepted.id.clone()))).collect()
+    }
+
     /// The number of jobs in each state.
     pub fn counts(&self) -> [(State, usize); 6] {
         let jobs = self.jobs();
@@ -190,18 +197,21 @@ impl Queue {
         self.jobs().find(id).is_some_and(|job| job.started)
     }
 
-    /// A device has ended its work on a job, which has so many frames where it is done.
-    pub fn end(&self, id: &str, result: std::result::Result<usize, JobError>) {
+    /// A device has ended its work on a job. The result of a job that is done has so many frames and bytes.
+    pub fn end(&self, id: &str, result: std::result::Result<(usize, u64), JobError>) {
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         let mut jobs = self.jobs();
         let Some(job) = jobs.find(id) else { return };
         let cancelled = matches!(&result, Err(error) if error.kind == Kind::Cancelled.name());
-        let record = |state, frames, error| Record::State { id: id.into(), state, at: now(), frames, error };
+        let record = |state, frames, bytes, error| {
+            let (id, at) = (id.into(), now());
+            Record::State { id, state, at, frames, bytes, error }
+        };
         let record = match (result, job.state) {
-            (Ok(frames), _) => Some(record(State::Done, Some(frames), None)),
+            (Ok((frames, bytes)), _) => Some(record(State::Done, Some(frames), Some(bytes), None)),
             (Err(_), State::Cancelled) => None,
             (Err(_), _) if cancelled => None,
-            (Err(error), _) => Some(record(State::Failed, None, Some(error))),
+            (Err(error), _) => Some(record(State::Failed, None, None, Some(error))),
         };
         drop(jobs);
         if let Some(Err(cause)) = record.as_ref().map(|record| journal.append(std::slice::from_ref(record))) {

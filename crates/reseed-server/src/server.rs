@@ -44,6 +44,7 @@ impl Stopper {
     pub fn stop(&self) {
         self.0.stop.send_replace(true);
         self.0.queue.stop();
+        self.0.downloads.stop();
     }
 }
 
@@ -62,10 +63,7 @@ impl Server {
         config.bind = local;
         let app = Arc::new(App::open(config, local.port())?);
         let mut devices: Vec<(String, SessionCache)> = Vec::new();
-        for device in app.devices() {
-            if devices.iter().any(|(name, _)| *name == device) {
-                return Err(Error::DeviceTwice { name: device });
-            }
+        for device in app.devices().to_vec() {
             let mut sessions = SessionCache::new(app.compute(&device));
             // A model that is missing is found now, not by the first job.
             sessions.get(&app.config.model)?;

@@ -1,12 +1,16 @@
 //! Settings of a job as clients write them. Names and defaults are those of the command line.
 
+use std::str::FromStr;
 use std::time::Duration;
 
-use reseed::media::Size;
-use reseed::media::video::{Clip, Deinterlace, Options};
+use reseed::media::Rate;
+use reseed::media::video::{Clip, Codec, Deinterlace, Options, parse_time};
 use reseed::{Batching, Color, Hw, NoiseSource, Overlap, Settings, Target, VaeSettings};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+/// The longest side of an output.
+const LARGEST: usize = 1 << 16;
 
 /// A number or a text.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, ToSchema)]
@@ -119,45 +123,32 @@ impl JobSettings {
         if size == 0 || self.slice == Some(0) {
             return Err("batch_size and slice: at least 1".into());
         }
-        let overlap = self.overlap.map_or(defaults.batching.overlap.min(size - 1), usize::from);
         Ok(Settings {
             target: self.target()?.unwrap_or(defaults.target),
             longest: self.max_resolution.map(|side| side as usize),
-            batching: Batching { size, overlap, uniform: self.uniform_batch_size },
-            overlap: match self.overlap_mode.as_deref() {
-                None | Some("auto") => Overlap::Auto,
-                Some("smooth") => Overlap::Smooth,
-                Some("reference") => Overlap::Reference,
-                Some(word) => return Err(format!("overlap_mode: {word:?} is not auto, smooth or reference")),
-            },
+            batching: Batching::new(size, self.overlap.map(usize::from), self.uniform_batch_size),
+            overlap: word::<Overlap>("overlap_mode", self.overlap_mode.as_deref())?.unwrap_or_default(),
             detect_shots: !self.no_shot_detection,
             lead_in: self.prepend_frames.map_or(0, usize::from),
             noise: self.seed.map_or(defaults.noise.clone(), NoiseSource::Seed),
             latent_noise: self.latent_noise.unwrap_or(defaults.latent_noise),
             low_band: self.low_band,
-            color: self.color()?,
+            color: word::<Color>("color", self.color.as_deref())?,
             vae: self.vae()?,
             ..defaults
         })
     }
 
     fn target(&self) -> Parsed<Option<Target>> {
-        let short = match &self.resolution {
+        let short = match word::<Target>("resolution", self.resolution.as_ref().map(Text::text).as_deref())? {
             None => None,
-            Some(text) => match text.text().parse() {
-                Ok(Target::ShortSide(side)) => Some(Target::ShortSide(side)),
-                _ => {
-                    let text = text.text();
-                    return Err(format!("resolution: {text:?} is not a shorter side such as 720, \"1080p\" or \"4k\""));
-                }
-            },
+            Some(Target::ShortSide(side)) => Some(Target::ShortSide(side)),
+            Some(_) => return Err("resolution: a shorter side such as 720, \"1080p\" or \"4k\"".into()),
         };
-        let exact = match &self.size {
+        let exact = match word::<Target>("size", self.size.as_deref())? {
             None => None,
-            Some(text) => match pair("size", text)? {
-                (w, h) if w > 0 && h > 0 && w <= 1 << 16 && h <= 1 << 16 => Some(Target::Exact(Size { h, w })),
-                _ => return Err(format!("size: {text:?}: sides are between 1 and 65536")),
-            },
+            Some(Target::Exact(size)) if size.h <= LARGEST && size.w <= LARGEST => Some(Target::Exact(size)),
+            Some(_) => return Err(format!("size: width and height such as \"1920x1080\", at most {LARGEST} each")),
         };
         match [self.scale.map(Target::Scale), short, exact].into_iter().flatten().collect::<Vec<_>>()[..] {
             [] => Ok(None),
@@ -165,21 +156,6 @@ impl JobSettings {
             [target] => Ok(Some(target)),
             _ => Err("give one of scale, resolution and size".into()),
         }
-    }
-
-    fn color(&self) -> Parsed<Option<Color>> {
-        Ok(Some(match self.color.as_deref() {
-            None => return Ok(None),
-            Some("lab") => Color::Lab,
-            Some("wavelet") => Color::Wavelet,
-            Some("wavelet-adaptive" | "wavelet_adaptive") => Color::WaveletAdaptive,
-            Some("hsv") => Color::Hsv,
-            Some("adain") => Color::Adain,
-            Some("none") => Color::None,
-            Some(word) => {
-                return Err(format!("color: {word:?} is not lab, wavelet, wavelet-adaptive, hsv, adain or none"));
-            }
-        }))
     }
 
     fn vae(&self) -> Parsed<VaeSettings> {
@@ -209,17 +185,13 @@ impl JobSettings {
             }
             (Some(word), false) => return Err(format!("deinterlace: {word:?} is not auto, off, bob or single")),
         };
-        let wrong = |text: &Text| format!("fps: {:?} is not a rate such as 24 or \"30000/1001\"", text.text());
-        let rate = self.fps.as_ref().map(|text| text.text().parse().map_err(|_| wrong(text))).transpose()?;
+        let rate = word::<Rate>("fps", self.fps.as_ref().map(Text::text).as_deref())?;
         Ok(Clip { start, end, deinterlace, rate })
     }
 
     fn video(&self) -> Parsed<Options> {
-        let wrong =
-            |word: &str| format!("codec: {word:?} is not h264, hevc, av1, ffv1, prores or one such as hevc-nvenc");
-        let codec = self.codec.as_deref().map(|word| word.parse().map_err(|_| wrong(word))).transpose()?;
         Ok(Options {
-            codec,
+            codec: word::<Codec>("codec", self.codec.as_deref())?,
             crf: self.crf,
             // An option of an encoder can name files.
             encoder_args: Vec::new(),
@@ -241,17 +213,12 @@ fn pair(name: &str, text: &str) -> Parsed<(usize, usize)> {
 /// 90, "1:30" or "0:01:30.5".
 pub fn time(name: &str, text: &Text) -> Parsed<Duration> {
     let text = text.text();
-    let wrong = || format!("{name}: {text:?} is not a time such as 90, \"1:30\" or \"0:01:30.5\"");
-    let parts: Vec<&str> = text.split(':').collect();
-    let (seconds, whole) = parts.split_last().filter(|(_, whole)| whole.len() <= 2).ok_or_else(wrong)?;
-    let digits = seconds.starts_with(|c: char| c.is_ascii_digit());
-    let mut total: f64 = seconds.parse().ok().filter(|_| digits).ok_or_else(wrong)?;
-    for (part, unit) in whole.iter().rev().zip([60.0, 3600.0]) {
-        total += unit * f64::from(part.parse::<u32>().map_err(|_| wrong())?);
-    }
-    // ffmpeg takes times in microseconds.
-    let micros = (total * 1e6).round();
-    if micros < 1e15 { Ok(Duration::from_micros(micros as u64)) } else { Err(wrong()) }
+    parse_time(&text).ok_or_else(|| format!("{name}: {text:?} is not a time such as 90, \"1:30\" or \"0:01:30.5\""))
+}
+
+/// The value of a setting that the library parses.
+fn word<T: FromStr<Err = String>>(name: &str, text: Option<&str>) -> Parsed<Option<T>> {
+    text.map(str::parse).transpose().map_err(|error| format!("{name}: {error}"))
 }
 
 #[cfg(test)]

@@ -15,6 +15,12 @@ pub struct Progress {
     pub done: usize,
     /// Frames that are safe on disk.
     pub saved: usize,
+    /// The part that is written, 0 to 100, where the number of frames is known.
+    pub percent: Option<f64>,
+    /// Batches that are written.
+    pub batches: usize,
+    /// Batches of the job, where the frames are known. Cuts between shots add some.
+    pub batches_total: Option<usize>,
     /// Frames per second of this run.
     pub fps: Option<f64>,
     /// Seconds that are left.
@@ -38,19 +44,37 @@ pub struct JobView {
     pub stopping: bool,
     /// The input.
     pub input: String,
+    /// Its file name.
+    pub input_name: String,
     /// The output.
     pub output: String,
+    /// Its file name.
+    pub output_name: String,
+    /// The upload that the input is.
+    pub upload: Option<String>,
+    /// The preset that the client chose.
+    pub preset: Option<String>,
     /// The model.
     pub model: String,
     /// The device that runs it, or that it was sent to.
     pub device: Option<String>,
-    /// The settings, as they were sent.
+    /// The settings in force, those of the preset included.
     #[schema(value_type = Object)]
     pub settings: Value,
     /// Width and height of the input.
     pub input_size: [usize; 2],
     /// Width and height of the output.
     pub output_size: [usize; 2],
+    /// Bytes of the input.
+    pub input_bytes: u64,
+    /// Bytes of the output, when the job is done.
+    pub output_bytes: Option<u64>,
+    /// Frames per second of the input and of the output.
+    pub frame_rate: f64,
+    /// How long the result is shown, where that is known.
+    pub duration_seconds: Option<f64>,
+    /// Whether the input is a still image.
+    pub is_still: bool,
     /// How far it is.
     pub progress: Progress,
     /// Why it failed.
@@ -59,4 +83,15 @@ pub struct JobView {
     pub created_at: f64,
     /// When its state changed, in seconds since 1970.
     pub changed_at: f64,
+    /// When a device began with it, since the start of the server.
+    pub started_at: Option<f64>,
+}
+
+impl Progress {
+    /// The progress with its percentage.
+    pub fn with_percent(mut self) -> Progress {
+        let part = |total: usize| (100.0 * self.done as f64 / total.max(1) as f64).min(100.0);
+        self.percent = self.total.map(part);
+        self
+    }
 }

@@ -1,16 +1,19 @@
 //! A thread for each device, which runs jobs and previews.
 
+use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use reseed::media::check_self_contained;
 use reseed::{Error, Eta, Event, Existing, Job, JobSpec, Kind, Observer, Phase};
 
 use crate::app::{App, Counters};
 use crate::journal::{Accepted, JobError};
 use crate::queue::{Control, Task};
-use crate::request::parsed;
+use crate::request::{parsed, spec_of};
 use crate::sessions::SessionCache;
 use crate::settings::Chosen;
 
@@ -55,23 +58,30 @@ impl Worker {
             Err(JobError { kind: Kind::Failed.name().into(), detail: "an internal error; see the log".into() })
         });
         match &result {
-            Ok(frames) => tracing::info!(job = id, frames, "done"),
+            Ok((frames, bytes)) => tracing::info!(job = id, frames, bytes, "done"),
             Err(error) => tracing::info!(job = id, kind = error.kind, detail = error.detail, "stopped"),
         }
         self.app.queue.end(id, result);
     }
 
-    /// Runs a job and returns the frames of its output.
-    fn run_job(&mut self, accepted: &Accepted, control: &Control) -> Result<usize, JobError> {
+    /// Runs a job and returns the frames and bytes of its output.
+    fn run_job(&mut self, accepted: &Accepted, control: &Control) -> Result<(usize, u64), JobError> {
         let usage = |detail: String| JobError { kind: Kind::Usage.name().into(), detail };
         if let Some(folder) = accepted.output.parent().filter(|folder| folder.starts_with(&self.app.config.data)) {
-            std::fs::create_dir_all(folder).map_err(|error| usage(format!("{}: {error}", folder.display())))?;
+            fs::create_dir_all(folder).map_err(|error| usage(format!("{}: {error}", folder.display())))?;
         }
         // The folders may have changed since the job was accepted.
-        let input = std::fs::canonicalize(&accepted.input).map_err(|error| usage(error.to_string()))?;
-        let folder = accepted.output.parent().and_then(|folder| std::fs::canonicalize(folder).ok());
+        let input = fs::canonicalize(&accepted.input).map_err(|error| usage(error.to_string()))?;
+        let folder = accepted.output.parent().and_then(|folder| fs::canonicalize(folder).ok());
         if !self.app.may_use(&input) || !folder.is_some_and(|folder| self.app.may_use(&folder)) {
             return Err(usage("the input or the output is no longer under a folder that this server serves".into()));
+        }
+        let unusable = |error: reseed::media::Error| {
+            let error = Error::Input(error);
+            JobError { kind: error.kind().name().into(), detail: error.to_string() }
+        };
+        if input.is_file() {
+            check_self_contained(&input).map_err(unusable)?;
         }
         let chosen = parsed(&accepted.settings).map_err(|_| usage("the settings are not understood".into()))?;
         match self.attempt(accepted, &chosen, control) {
@@ -82,6 +92,7 @@ impl Worker {
             }
             result => result,
         }
+        .map(|frames| (frames, bytes_at(&accepted.output)))
         .map_err(|error| JobError { kind: error.kind().name().into(), detail: error.to_string() })
     }
 
@@ -101,10 +112,18 @@ impl Worker {
     }
 }
 
+/// Bytes of a file, or of the files of a folder.
+fn bytes_at(path: &Path) -> u64 {
+    let bytes = |path: &Path| fs::metadata(path).map_or(0, |metadata| metadata.len());
+    match path.is_dir() {
+        false => bytes(path),
+        true => fs::read_dir(path).into_iter().flatten().flatten().map(|entry| bytes(&entry.path())).sum(),
+    }
+}
+
 /// Opens a job. The work of an earlier run is resumed.
 fn open(accepted: &Accepted, chosen: &Chosen, begun: bool) -> reseed::Result<Job> {
-    let Chosen { settings, clip, video } = chosen.clone();
-    let spec = JobSpec { clip, video, ..JobSpec::new(&accepted.input, &accepted.output, settings) };
+    let spec = spec_of(&accepted.input, &accepted.output, chosen.clone());
     let first = if accepted.overwrite { Existing::Overwrite } else { Existing::Refuse };
     if !begun {
         return Job::open(JobSpec { existing: first, ..spec });
@@ -133,6 +152,7 @@ struct JobObserver<'a> {
     before: usize,
     done: usize,
     saved: usize,
+    batches: usize,
     phase: Option<&'static str>,
     warnings: Vec<String>,
 }
@@ -140,7 +160,7 @@ struct JobObserver<'a> {
 impl<'a> JobObserver<'a> {
     fn new(app: &'a App, id: &'a str, control: &'a Control, resumable: bool) -> JobObserver<'a> {
         let (eta, start, warnings) = (Eta::default(), Instant::now(), Vec::new());
-        let (sent, total, before, done, saved, phase, yields) = (None, None, 0, 0, 0, None, false);
+        let (sent, total, before, done, saved, batches, phase, yields) = (None, None, 0, 0, 0, 0, None, false);
         JobObserver {
             app,
             id,
@@ -154,6 +174,7 @@ impl<'a> JobObserver<'a> {
             before,
             done,
             saved,
+            batches,
             phase,
             warnings,
         }
@@ -170,6 +191,8 @@ impl<'a> JobObserver<'a> {
         self.app.queue.update(self.id, |progress| {
             progress.total = self.total.or(progress.total);
             (progress.done, progress.saved, progress.phase) = (self.done, self.saved, self.phase);
+            progress.batches = self.batches;
+            progress.batches_total = progress.batches_total.map(|total| total.max(self.batches));
             progress.fps = (run > 0).then(|| run as f64 / elapsed.as_secs_f64().max(1e-9));
             progress.eta_seconds = left;
             progress.warnings.clone_from(&self.warnings);
@@ -200,7 +223,10 @@ impl Observer for JobObserver<'_> {
                 self.eta.update(self.done - self.before, self.start.elapsed());
                 self.send(false);
             }
-            Event::Batch { .. } => self.yields |= self.control.is_preempted(),
+            Event::Batch { batches } => {
+                self.batches = *batches;
+                self.yields |= self.control.is_preempted();
+            }
             Event::Saved { frames } => self.saved = *frames,
             Event::Warning(warning) if self.warnings.len() < MAX_WARNINGS => {
                 self.warnings.push(warning.to_string());

@@ -2,7 +2,11 @@
 
 mod common;
 mod events;
+mod files;
 mod hostile;
+mod hostile_files;
 mod jobs;
+mod machine;
 mod previews;
+mod stills;
 mod uploads;

@@ -15,6 +15,13 @@ const TUS: (&str, &str) = ("tus-resumable", "1.0.0");
 const BYTES: (&str, &str) = ("content-type", "application/offset+octet-stream");
 
 impl Lab {
+    /// Uploads a file at once and returns its id.
+    pub fn upload(&self, content: &[u8], name: &str) -> String {
+        let path = self.created(content.len(), name);
+        assert_eq!(self.patch(&path, 0, content).status, 204);
+        path.rsplit('/').next().unwrap().to_owned()
+    }
+
     fn create(&self, length: usize, name: &str) -> Reply {
         let metadata = format!("filename {}", base64(name.as_bytes()));
         let length = length.to_string();

@@ -19,8 +19,8 @@ pub use crate::view::View;
 // Devices and plans of one network, for benchmarks.
 pub use crate::bytes::Bytes;
 pub use crate::devices::{
-    AUTO, ComputeOptions, DeviceHandle, Gpu, GpuInfo, Tuning, auto, cpu_precision, gpus, kernel_stamp, open,
-    transformer, tuning,
+    AUTO, ComputeOptions, DeviceHandle, Gpu, GpuInfo, Tuning, auto, cpu_precision, gpu_free_bytes, gpus, kernel_stamp,
+    open, transformer, tuning,
 };
 pub use crate::job::refuse_same_file;
 pub use crate::machine::Machine;

@@ -35,9 +35,10 @@ pub struct ServeArgs {
     /// Model of jobs that choose none.
     #[arg(long, value_name = "NAME|PATH", default_value = EMBEDDED)]
     pub model: String,
-    /// cpu, cuda or cuda:N; repeatable, each runs one job at a time
-    /// [default: auto, a GPU if there is one]
-    #[arg(long, value_name = "NAME", value_parser = device, help_heading = DEVICE, verbatim_doc_comment)]
+    /// cpu, cuda or cuda:N, or several such as cuda:0,cuda:1; each runs one
+    /// job at a time [default: auto, a GPU if there is one]
+    #[arg(long, value_name = "NAME", value_parser = device, value_delimiter = ',', help_heading = DEVICE)]
+    #[arg(verbatim_doc_comment)]
     pub device: Vec<String>,
     /// Type of the activations: f32, tf32, f16 or bf16.
     #[arg(long, value_parser = precision, value_name = "TYPE", help_heading = DEVICE)]
@@ -52,6 +53,10 @@ pub struct ServeArgs {
     /// Jobs that may wait or run.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub max_jobs: u32,
+    /// Seconds that a client may be silent within a request
+    /// [default: 10 for its headers, 30 for its body]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(1..), verbatim_doc_comment)]
+    pub read_timeout: Option<u16>,
     /// Print one JSON object per line on stdout instead of text.
     #[arg(long)]
     pub json: bool,

@@ -1,7 +1,8 @@
-//! Bodies of requests.
+//! Bodies and queries of requests.
 
 use axum::body::to_bytes;
-use axum::extract::Request;
+use axum::extract::{FromRequestParts, Query, Request};
+use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use reseed::media::digest;
 use serde::de::DeserializeOwned;
@@ -27,6 +28,18 @@ pub async fn json<T: DeserializeOwned>(app: &App, request: Request) -> Answer<(T
     let bytes = read.map_err(slow)?.map_err(large)?;
     let value = serde_json::from_slice(&bytes).map_err(|error| Problem::invalid(format!("the body: {error}")))?;
     Ok((value, digest(0, &bytes)))
+}
+
+/// The query of an address.
+pub struct Params<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Params<T>> {
+        let query = Query::from_request_parts(parts, state).await;
+        query.map(|Query(query)| Params(query)).map_err(|error| Problem::invalid(error.body_text()))
+    }
 }
 
 /// Runs work that waits for files or processes.

@@ -1,6 +1,6 @@
 //! Estimates.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::body::{self, blocking};
 use crate::app::App;
 use crate::problem::{Answer, Problem};
-use crate::request::{EstimateRequest, Wish};
+use crate::request::{EstimateRequest, Wish, bytes_of, frame_rate, seconds};
 
 /// What a job would need.
 #[derive(Serialize, ToSchema)]
@@ -19,8 +19,18 @@ pub struct EstimateView {
     input_size: [usize; 2],
     /// Width and height of the output.
     output_size: [usize; 2],
+    /// The name that the output has unless another is chosen.
+    output_name: String,
     /// Frames of the input.
     frames: usize,
+    /// Frames per second of the input and of the output.
+    frame_rate: f64,
+    /// How long the result is shown.
+    duration_seconds: f64,
+    /// Bytes of the input.
+    input_bytes: u64,
+    /// The device that the estimate is for.
+    device: String,
     /// Batches, without the cuts of shots.
     batches: usize,
     /// Time in the networks.
@@ -43,20 +53,25 @@ pub struct EstimateView {
 #[utoipa::path(post, path = "/v1/estimate", tag = "jobs", request_body = EstimateRequest,
     responses((status = 200, body = EstimateView), (status = 422, description = "A value cannot be used")))]
 pub async fn estimate(State(app): State<Arc<App>>, request: Request) -> Answer<Json<EstimateView>> {
-    let (EstimateRequest { input, upload, model, settings }, _) = body::json(&app, request).await?;
+    let (EstimateRequest { input, upload, preset, model, device, settings }, _) = body::json(&app, request).await?;
     let Ok(_permit) = app.probes.acquire().await else { return Err(Problem::failed("the server stops")) };
     let shared = app.clone();
     blocking(move || {
-        let checked = Wish { input, upload, model, settings }.check(&shared)?;
+        let checked = Wish { input, upload, preset, model, settings }.check(&shared)?;
+        let device = shared.device(device.as_deref())?;
         let output = shared.results("estimate").join(checked.output_name());
         let settings = checked.settings_for(&output);
-        let mut sessions = shared.estimates.lock().unwrap_or_else(PoisonError::into_inner);
-        let estimate = sessions.get(&checked.model)?.estimate(&checked.info, &settings)?;
+        let estimate = shared.estimate(&device, &checked.model, &checked.info, &settings)?;
         let disk = estimate.disk(&checked.chosen.video);
         let (input, output) = (estimate.input_size, estimate.output_size);
         Ok(Json(EstimateView {
             input_size: [input.w, input.h],
             output_size: [output.w, output.h],
+            output_name: checked.output_name(),
+            frame_rate: frame_rate(&checked.info),
+            duration_seconds: seconds(&checked.info).unwrap_or(0.0),
+            input_bytes: bytes_of(&checked.input, &checked.info),
+            device,
             frames: estimate.frames,
             batches: estimate.batches,
             seconds: estimate.seconds,

@@ -20,8 +20,9 @@ use crate::events::{ServerEvent, Since};
 /// A comment is sent after this time without events, so that proxies keep the connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Streams events: `snapshot` with all jobs at the start and after a gap, `job` when a job changes, `removed` when it
-/// is no longer listed. A client that sends `Last-Event-ID` gets what it has missed instead of a snapshot.
+/// Streams events: `snapshot` with all jobs and downloads at the start and after a gap, `job` when a job changes,
+/// `removed` when it is no longer listed, `model` when the download of a model changes. A client that sends
+/// `Last-Event-ID` gets what it has missed instead of a snapshot.
 #[utoipa::path(get, path = "/v1/events", tag = "events",
     params(("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that arrived")),
     responses((status = 200, description = "Server-sent events", content_type = "text/event-stream")))]
@@ -55,7 +56,8 @@ impl Client {
     /// All jobs instead of the events up to one.
     fn snapshot(&mut self, number: u64) {
         self.number = number;
-        let data = json!({"jobs": self.app.queue.list()}).to_string();
+        let (jobs, models) = (self.app.queue.list(), self.app.downloads.downloading());
+        let data = json!({"jobs": jobs, "models": models}).to_string();
         self.pending.push_back(Event::default().event("snapshot").id(self.app.hub.id(number)).data(data));
     }
 

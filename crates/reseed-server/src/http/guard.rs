@@ -7,6 +7,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::page;
 use crate::app::{App, Counters};
 use crate::problem::{Answer, Problem};
 
@@ -18,13 +19,13 @@ const HEADERS: &[(HeaderName, &str)] = &[
     (header::CACHE_CONTROL, "no-store"),
     (
         header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self' blob:; \
-         connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; media-src 'self' blob:; \
+         connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
 ];
 
-/// Addresses that need no token. None of them reveals anything or changes anything.
-const PUBLIC: &[&str] = &["/", "/app.js", "/health", "/login", "/style.css"];
+/// Addresses that need no token, beside the files of the page. None of them reveals anything or changes anything.
+const PUBLIC: &[&str] = &["/health", "/login"];
 
 /// Refuses requests that do not come from the page of this server or from a program with its token.
 pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
@@ -89,7 +90,8 @@ fn value<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 
 fn check_token(app: &App, request: &Request) -> Answer<()> {
     let Some(keys) = &app.keys else { return Ok(()) };
-    if PUBLIC.contains(&request.uri().path()) {
+    let path = request.uri().path();
+    if PUBLIC.contains(&path) || page::has(path) {
         return Ok(());
     }
     let bearer = value(request.headers(), "authorization").and_then(|text| {

@@ -8,7 +8,6 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::body::{self, blocking};
@@ -17,7 +16,7 @@ use crate::auth;
 use crate::journal::Accepted;
 use crate::problem::{Answer, Problem};
 use crate::queue::{Acceptance, ChangeError, now};
-use crate::request::{Checked, JobRequest, Wish};
+use crate::request::{Checked, JobRequest, Wish, bytes_of};
 use crate::view::JobView;
 
 /// The longest Idempotency-Key.
@@ -107,12 +106,10 @@ fn key(headers: &HeaderMap) -> Answer<Option<String>> {
 
 /// Checks a job against the files at hand.
 fn accepted(app: &App, request: JobRequest, key: Option<String>, digest: u64) -> Answer<Accepted> {
-    let JobRequest { input, upload, output, overwrite, model, device, settings } = request;
-    let wish = Wish { input, upload: upload.clone(), model, settings: settings.clone() };
+    let JobRequest { input, upload, output, overwrite, preset, model, device, settings } = request;
+    let wish = Wish { input, upload: upload.clone(), preset: preset.clone(), model, settings };
     let checked = wish.check(app)?;
-    if let Some(device) = device.as_deref().filter(|device| !app.devices().iter().any(|own| own == device)) {
-        return Err(Problem::invalid(format!("device {device:?} is not one of {}", app.devices().join(", "))));
-    }
+    let device = device.map(|device| app.device(Some(&device))).transpose()?;
     let id = new_id()?;
     let output = match output {
         Some(text) => app.roots.output(&text).map_err(|error| Problem::invalid(error.to_string()))?,
@@ -120,22 +117,38 @@ fn accepted(app: &App, request: JobRequest, key: Option<String>, digest: u64) ->
     };
     check_output(&checked, &output, overwrite)?;
     let size = checked.settings_for(&output).output(&checked.info)?.size;
-    let before = checked.info.size;
+    let batches = checked.info.frames.map(|frames| batches(&checked, frames));
+    let (before, rate) = (checked.info.size, checked.info.rate);
     Ok(Accepted {
         id,
         at: now(),
         key,
         request: digest,
+        bytes: bytes_of(&checked.input, &checked.info),
         input: checked.input,
         upload,
         output,
         overwrite,
-        settings: if settings.is_null() { Value::Object(Default::default()) } else { settings },
+        preset,
+        settings: checked.settings,
         model: checked.model,
         device,
         frames: checked.info.frames,
         sizes: [[before.w, before.h], [size.w, size.h]],
+        rate: [rate.num, rate.den],
+        still: checked.info.kind.is_still(),
+        batches,
     })
+}
+
+/// Batches of a job whose shots are not known.
+fn batches(checked: &Checked, frames: usize) -> usize {
+    let batching = checked.chosen.settings.batching;
+    let (size, shared) = (batching.size, batching.shared());
+    match checked.info.kind.is_still() {
+        true => frames,
+        false => frames.saturating_sub(shared).div_ceil(size - shared).max(1),
+    }
 }
 
 fn check_output(checked: &Checked, output: &std::path::Path, overwrite: bool) -> Answer<()> {

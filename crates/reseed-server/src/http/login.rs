@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Query, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::body;
+use super::body::{self, Params};
 use super::guard::cookie_name;
 use crate::app::App;
 use crate::problem::{Answer, Problem};
@@ -18,6 +18,7 @@ const AGE: u32 = 30 * 24 * 3600;
 
 /// The code of the address that the server prints.
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct Code {
     /// The code, which works once.
     #[serde(default)]
@@ -34,7 +35,7 @@ pub struct Login {
 /// Sets the cookie of a browser that opens the address which the server prints.
 #[utoipa::path(get, path = "/login", tag = "access", params(Code), security(()),
     responses((status = 303, description = "The cookie is set"), (status = 403, description = "Wrong or used code")))]
-pub async fn with_code(State(app): State<Arc<App>>, Query(Code { code }): Query<Code>) -> Answer<Response> {
+pub async fn with_code(State(app): State<Arc<App>>, Params(Code { code }): Params<Code>) -> Answer<Response> {
     match &app.keys {
         Some(keys) if !keys.take_code(&code) => {
             let detail =

@@ -5,7 +5,7 @@ use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Document;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 
-use super::{estimate, events, jobs, login, machine, previews, results, uploads};
+use super::{estimate, events, files, jobs, login, machine, models, previews, results, stills, uploads};
 use crate::settings::JobSettings;
 
 /// The API of the server.
@@ -13,9 +13,10 @@ use crate::settings::JobSettings;
 #[openapi(
     info(title = "Reseed", description = "Restores and upscales video. Errors are problems of RFC 9457."),
     paths(
-        document, estimate::estimate, events::stream, jobs::create, jobs::delete, jobs::list, jobs::one, jobs::order,
+        document, estimate::estimate, events::stream, files::list, files::presets, jobs::create, jobs::delete, jobs::list, jobs::one, jobs::order,
         jobs::pause, jobs::resume, jobs::retry, login::with_code, login::with_token, machine::capabilities,
-        machine::health, machine::metrics, machine::models, previews::create, previews::image, results::result,
+        machine::health, machine::metrics, models::cancel, models::download, models::list, previews::create,
+        previews::image, results::result, stills::input, stills::input_frame, stills::job_frame,
         uploads::append, uploads::create, uploads::offset, uploads::options, uploads::remove
     ),
     components(schemas(JobSettings)),

@@ -6,14 +6,14 @@ use axum::Json;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use reseed::Position;
+use reseed::{Event, Observer, Position};
 use tokio::sync::oneshot;
 
 use super::body::{self, blocking};
 use super::jobs::new_id;
 use super::results::file;
 use crate::app::{App, Counters};
-use crate::previews::PreviewView;
+use crate::previews::{self, PreviewView, make};
 use crate::problem::{Answer, Problem};
 use crate::request::{PreviewRequest, Wish};
 use crate::settings::time;
@@ -30,18 +30,19 @@ pub async fn create(State(app): State<Arc<App>>, request: Request) -> Answer<Res
         (None, Some(frame)) => Position::Frame(frame),
         _ => return Err(Problem::invalid("give either at or frame")),
     };
-    let PreviewRequest { input, upload, model, settings, .. } = wish;
+    let PreviewRequest { input, upload, preset, model, settings, .. } = wish;
     let shared = app.clone();
     let checked = {
         let Ok(_permit) = app.probes.acquire().await else { return Err(Problem::failed("the server stops")) };
-        blocking(move || Wish { input, upload, model, settings }.check(&shared)).await?
+        blocking(move || Wish { input, upload, preset, model, settings }.check(&shared)).await?
     };
     let (reply, answer) = oneshot::channel();
     let (shared, id) = (app.clone(), new_id()?);
     let added = app.queue.preview(Box::new(move |sessions| {
-        // A client that has gone needs no preview.
-        if !reply.is_closed() {
-            let _ = reply.send(shared.previews.make(&id, &checked, at, sessions));
+        let mut client = PreviewClient { app: &shared, reply };
+        if !client.cancelled() {
+            let made = make(&shared.images, (&id, &checked, at), sessions, &mut client);
+            let _ = client.reply.send(made);
         }
     }));
     if !added {
@@ -51,6 +52,20 @@ pub async fn create(State(app): State<Arc<App>>, request: Request) -> Answer<Res
     let preview = answer.await.map_err(|_| Problem::failed("the preview was not computed; see the log"))??;
     Counters::add(&app.counters.previews, 1);
     Ok((StatusCode::CREATED, Json(preview)).into_response())
+}
+
+/// A client that waits for a preview. One that has gone needs none.
+struct PreviewClient<'a> {
+    app: &'a App,
+    reply: oneshot::Sender<reseed::Result<PreviewView>>,
+}
+
+impl Observer for PreviewClient<'_> {
+    fn event(&mut self, _: &Event) {}
+
+    fn cancelled(&mut self) -> bool {
+        self.reply.is_closed() || *self.app.stop.borrow()
+    }
 }
 
 /// An image of a preview: `input`, resized, or `output`.
@@ -63,6 +78,7 @@ pub async fn image(
     Path((id, side)): Path<(String, String)>,
     request: Request,
 ) -> Answer<Response> {
-    let path = app.previews.image(&id, &side).ok_or_else(|| Problem::not_found("no such preview, or an old one"))?;
+    let path =
+        previews::image(&app.images, &id, &side).ok_or_else(|| Problem::not_found("no such preview, or an old one"))?;
     Ok(file(&path, request).await)
 }

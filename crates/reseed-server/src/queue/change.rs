@@ -47,9 +47,9 @@ pub fn apply(jobs: &mut Jobs, record: Record) {
     match record {
         Record::Accept(accepted) => jobs.list.push(QueuedJob::new(*accepted)),
         Record::Start { id } => jobs.find_mut(&id).into_iter().for_each(|job| job.started = true),
-        Record::State { id, state, at, frames, error } => {
+        Record::State { id, state, at, frames, bytes, error } => {
             if let Some(job) = jobs.find_mut(&id) {
-                (job.state, job.at, job.error) = (state, at, error);
+                (job.state, job.at, job.bytes, job.error) = (state, at, bytes, error);
                 if let Some(frames) = frames.filter(|_| state == State::Done) {
                     (job.progress.done, job.progress.saved) = (frames, frames);
                     job.progress.total = Some(frames);
@@ -138,7 +138,10 @@ impl Queue {
             if !from.contains(&job.state) {
                 return Err(ChangeError::State(job.state, verb));
             }
-            Ok((vec![Record::State { id: id.into(), state: to, at: now(), frames: None, error: None }], ()))
+            Ok((
+                vec![Record::State { id: id.into(), state: to, at: now(), frames: None, bytes: None, error: None }],
+                (),
+            ))
         })?;
         let jobs = self.jobs();
         if !matches!(to, State::Queued | State::Running) {

@@ -24,6 +24,7 @@ pub struct Lab {
     folder: tempfile::TempDir,
     pub server: Option<Running>,
     limits: Limits,
+    devices: usize,
 }
 
 /// A server that runs.
@@ -68,9 +69,14 @@ impl Lab {
     }
 
     pub fn with(limits: Limits) -> Lab {
+        Lab::with_devices(limits, 1)
+    }
+
+    /// A server that runs several jobs at the same time.
+    pub fn with_devices(limits: Limits, devices: usize) -> Lab {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("root")).unwrap();
-        let mut lab = Lab { folder, server: None, limits };
+        let mut lab = Lab { folder, server: None, limits, devices };
         lab.start();
         lab
     }
@@ -80,7 +86,7 @@ impl Lab {
         let mut config = Config::new("127.0.0.1:0".parse().unwrap(), self.path("data"));
         config.roots = vec![self.path("root")];
         config.model = "formula:tiny".into();
-        config.devices = vec!["cpu".into()];
+        config.devices = vec!["cpu".into(); self.devices];
         config.threads = Some(1);
         config.limits = self.limits.clone();
         let server = Server::bind(config).unwrap();
@@ -148,6 +154,14 @@ impl Lab {
 
     pub fn post(&self, path: &str, body: Value) -> Reply {
         self.send("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes())
+    }
+
+    /// An image of the server.
+    pub fn image(&self, path: &str) -> Frame {
+        let reply = self.get(path);
+        assert_eq!(reply.status, 200, "{path}: {}", String::from_utf8_lossy(&reply.bytes));
+        assert_eq!(reply.header("content-type"), "image/png");
+        reseed::media::decode(&reply.bytes, Path::new("image.png")).unwrap()
     }
 
     /// Accepts a job and returns its id.
