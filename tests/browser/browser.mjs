@@ -86,5 +86,6 @@ export async function drop(page, files) {
   }, files.map(({ name, path, text }) => ({
     name, content: (text !== undefined ? Buffer.from(text) : readFileSync(path)).toString('base64'),
   })));
-  for (const kind of ['dragenter', 'dragover', 'drop']) await page.dispatchEvent('#drop', kind, { dataTransfer: transfer });
+  const kinds = ['dragenter', 'dragover', 'drop'];
+  for (const kind of kinds) await page.dispatchEvent('#drop', kind, { dataTransfer: transfer });
 }

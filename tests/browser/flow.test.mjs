@@ -16,7 +16,7 @@ let clip;
 let slow;
 
 const job = (state = '') => page.locator(`.job${state && `[data-state=${state}]`}`);
-const action = (name) => page.locator('.job-actions').getByRole(name === 'Download' ? 'link' : 'button', { name: `${name}:` });
+const action = (name) => page.locator('.job-actions').getByRole('button', { name: `${name}:` });
 const images = (root) => page.locator(`${root} .pane img[src]`);
 const clipOf = () => page.locator('#compare .pane.side-0').evaluate((pane) => pane.style.clipPath);
 
@@ -146,6 +146,8 @@ async function wipeWithPointer() {
   await page.mouse.up();
   const dragged = await clipOf();
   assert.notEqual(dragged, start);
+  const line = await page.locator('#compare .line').boundingBox();
+  assert.ok(Math.abs(line.x + line.width / 2 - (box.x + box.width * 0.6)) <= 4, 'the line follows the pointer');
   const slider = page.locator('#compare').getByRole('slider', { name: 'Wipe' });
   await slider.focus();
   await page.keyboard.press('ArrowRight');
@@ -301,14 +303,16 @@ test('many files: settings of their own, an order, a queue that grows while it r
   await look(page, 'many');
   await page.getByRole('button', { name: 'Add 2 jobs to the queue' }).click();
   await job('queued').nth(1).waitFor();
+  const firstIs = (name) => page.waitForFunction((wanted) =>
+    document.querySelector('.job[data-state=queued] .name').textContent === wanted, name);
   const names = () => job('queued').locator('.name').allInnerTexts();
   assert.deepEqual(await names(), ['second.mp4', 'tape.mp4']);
   assert.match(await job('queued').nth(1).innerText(), /128 × 96/);
   await page.getByRole('button', { name: 'Move up: tape.mp4' }).click();
-  await page.waitForFunction(() => document.querySelector('.job[data-state=queued] .name').textContent === 'tape.mp4');
+  await firstIs('tape.mp4');
   await page.getByRole('button', { name: 'Move down: tape.mp4' }).focus();
   await page.keyboard.press('Alt+ArrowDown');
-  await page.waitForFunction(() => document.querySelector('.job[data-state=queued] .name').textContent === 'second.mp4');
+  await firstIs('second.mp4');
   await look(page, 'queue');
   assertClean(tab);
 });

@@ -9,7 +9,8 @@ import { createInterface } from 'node:readline';
 const RESEED = process.env.RESEED;
 
 export class Server {
-  constructor() {
+  constructor(model = 'formula:tiny') {
+    this.model = model;
     this.folder = mkdtempSync(join(tmpdir(), 'reseed-browser-'));
     this.root = join(this.folder, 'videos');
     mkdirSync(this.root);
@@ -17,21 +18,26 @@ export class Server {
     this.port = 0;
   }
 
-  // A moving pattern; its frames differ, so that times can be told apart.
+  // A moving pattern; its frames differ, so that a time can be recognised.
   clip(name, { size = '32x24', frames = 24, rate = 8 } = {}) {
-    const path = join(this.root, name);
     const source = `testsrc2=size=${size}:rate=${rate}`;
-    execFileSync('ffmpeg', ['-y', '-v', 'error', '-f', 'lavfi', '-i', source, '-frames:v', frames, '-pix_fmt', 'yuv420p',
-      '-c:v', 'libx264', '-preset', 'ultrafast', path]);
+    return this.encode(['-f', 'lavfi', '-i', source, '-frames:v', frames], join(this.root, name));
+  }
+
+  encode(input, path) {
+    const codec = ['-pix_fmt', 'yuv420p', '-c:v', 'libx264', '-crf', '18'];
+    execFileSync('ffmpeg', ['-y', '-v', 'error', ...input, ...codec, path]);
     return path;
   }
 
   // The first start takes a free port, later ones the same.
   async start() {
-    const options = ['--bind', `127.0.0.1:${this.port}`, '--data', this.data, '--root', this.root, '--model', 'formula:tiny',
-      '--device', 'cpu', '--threads', '1', '--json'];
+    const options = ['--bind', `127.0.0.1:${this.port}`, '--data', this.data, '--root', this.root,
+      '--model', this.model, '--device', 'cpu', '--threads', '1', '--json'];
     this.child = spawn(RESEED, ['serve', ...options], { stdio: ['ignore', 'pipe', 'inherit'] });
-    const ended = new Promise((resolve, reject) => this.child.once('exit', (code) => reject(new Error(`serve ended: ${code}`))));
+    const ended = new Promise((resolve, reject) => {
+      this.child.once('exit', (code) => reject(new Error(`serve ended: ${code}`)));
+    });
     ended.catch(() => {});
     const line = new Promise((resolve) => createInterface({ input: this.child.stdout }).once('line', resolve));
     const { url, address } = JSON.parse(await Promise.race([line, ended]));

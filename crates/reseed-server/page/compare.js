@@ -4,6 +4,7 @@ import { choose, h, icon, iconButton, radios } from './dom.js';
 
 const ZOOMS = [['fit', 'Fit'], ['1', '1:1'], ['2', '2:1'], ['4', '4:1']];
 const MODES = [['wipe', 'Wipe'], ['side', 'Side by side']];
+const SIDES = ['Input', 'Result'];
 const STEP = 64; // pixels of the screen for an arrow key
 const GRIP = 28; // pixels on either side of the line that move it in a zoomed view
 let count = 0;
@@ -14,12 +15,10 @@ const snap = (value) => Math.round(value * devicePixelRatio) / devicePixelRatio;
 
 export class Compare {
   constructor(root) {
-    const names = ['Input', 'Result'];
     const id = ++count;
     Object.assign(this, { zoom: 'fit', mode: 'wipe', center: [0, 0], size: null, both: false, shown: 0 });
-    this.images = names.map((alt) => h('img', { alt, draggable: false }));
-    this.panes = this.images.map((image, side) => h('div', { className: `pane side-${side}` }, image));
-    this.tags = names.map((name, side) => h('span', { className: `tag side-${side}`, ariaHidden: true }, name));
+    this.panes = SIDES.map((name, side) => h('div', { className: `pane side-${side}` }));
+    this.tags = SIDES.map((name, side) => h('span', { className: `tag side-${side}`, ariaHidden: true }, name));
     this.line = h('div', { className: 'line' }, h('span', { className: 'grip' }, icon('grip')));
     this.cover = h('div', { className: 'cover' });
     this.stage = h('div', {
@@ -32,7 +31,7 @@ export class Compare {
     this.zooms = radios(`zoom-${id}`, 'Zoom', ZOOMS, 'fit', (zoom) => this.setZoom(zoom));
     this.modes = radios(`mode-${id}`, 'View', MODES, 'wipe', (mode) => this.setMode(mode));
     this.bar = h('div', { className: 'compare-bar', hidden: true },
-      h('label', { className: 'wipe' }, names[0], this.range, names[1]),
+      h('label', { className: 'wipe' }, SIDES[0], this.range, SIDES[1]),
       this.modes, this.zooms,
       iconButton('expand', 'Full screen', () => this.fullscreen()));
     const help = h('p', { id: `compare-help-${id}`, className: 'unseen' },
@@ -47,25 +46,18 @@ export class Compare {
   // Shows an image, or two of the same size. The view stays where it is, so that frames can be compared at one place.
   async show(before, after = null) {
     const turn = ++this.shown;
-    const loaded = await Promise.all([before, after].map(async (source) => {
-      if (!source) return null;
-      const image = new Image();
-      image.src = source;
+    const loaded = await Promise.all([before, after].filter(Boolean).map(async (src, side) => {
+      const image = h('img', { src, alt: SIDES[side] });
       await image.decode();
       return image;
     }));
     if (turn !== this.shown) return;
-    const first = loaded[1] || loaded[0];
-    const size = [first.naturalWidth, first.naturalHeight];
+    const { naturalWidth, naturalHeight } = loaded.at(-1);
+    const size = [naturalWidth, naturalHeight];
     this.center = size.map((side, axis) => (this.size ? this.center[axis] * side / this.size[axis] : side / 2));
     this.size = size;
-    this.both = Boolean(loaded[1]);
-    this.images[0].src = loaded[0].src;
-    if (loaded[1]) this.images[1].src = loaded[1].src;
-    else this.images[1].removeAttribute('src');
-    this.stage.dataset.filled = 'true';
-    this.root.dataset.both = this.both;
-    this.bar.hidden = false;
+    this.both = loaded.length > 1;
+    this.setImages(loaded);
     this.render();
   }
 
@@ -73,10 +65,14 @@ export class Compare {
     this.shown++;
     this.size = null;
     this.both = false;
-    this.images.forEach((image) => image.removeAttribute('src'));
-    delete this.stage.dataset.filled;
-    this.root.dataset.both = false;
-    this.bar.hidden = true;
+    this.setImages([]);
+  }
+
+  setImages(images) {
+    this.images = images;
+    this.panes.forEach((pane, side) => pane.replaceChildren(...images.slice(side, side + 1)));
+    this.root.dataset.both = this.both;
+    this.bar.hidden = images.length === 0;
   }
 
   say(...content) {
