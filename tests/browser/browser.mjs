@@ -1,7 +1,7 @@
 // A chromium that notices console errors, requests to other sites and violations of accessibility rules.
 
 import assert from 'node:assert/strict';
-import { mkdirSync, readFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { chromium } from 'playwright-core';
@@ -17,6 +17,7 @@ export const launch = () => chromium.launch({ executablePath: process.env.CHROMI
 export async function open(browser, origin, options = {}) {
   const context = await browser.newContext({ viewport: WIDE, reducedMotion: 'no-preference', ...options });
   context.setDefaultTimeout(60_000);
+  if (process.env.PAGE) await context.route('**/*', (route) => fromFolder(route, process.env.PAGE));
   const page = await context.newPage();
   const watch = { errors: [], foreign: [], quiet: false };
   page.on('console', (message) => {
@@ -28,6 +29,14 @@ export async function open(browser, origin, options = {}) {
     if (target !== origin && !['data:', 'blob:'].includes(protocol)) watch.foreign.push(request.url());
   });
   return { context, page, watch };
+}
+
+// Answers with a file of the folder instead of the one in the program, so that a change needs no build.
+async function fromFolder(route, folder) {
+  const path = join(folder, new URL(route.request().url()).pathname.slice(1) || 'index.html');
+  if (!existsSync(path)) return route.fallback();
+  const response = await route.fetch();
+  return route.fulfill({ response, body: readFileSync(path) });
 }
 
 export function assertClean({ watch }) {
