@@ -14,6 +14,8 @@ import { showSystem, startSystem } from './system.js';
 
 const THEMES = { auto: 'Theme of the system', light: 'Light theme', dark: 'Dark theme' };
 let started = false;
+// Factors, then sizes, then the others.
+const kind = ({ name }) => (/^\d+x$/.test(name) ? 0 : /^\d/.test(name) ? 1 : 2);
 
 function showTheme(theme) {
   if (theme === 'auto') delete document.documentElement.dataset.theme;
@@ -70,6 +72,8 @@ $('signin-form').addEventListener('submit', async (event) => {
 async function load() {
   const [capabilities, { models }, { presets }] = await Promise.all(
     ['/v1/capabilities', '/v1/models', '/v1/presets'].map((path) => call('GET', path)));
+  presets.sort((a, b) => kind(a) - kind(b));
+  models.sort((a, b) => b.installed - a.installed);
   Object.assign(state, { capabilities, models, presets });
   const [device] = capabilities.devices;
   $('device').textContent = device ? device.description || device.name : '';

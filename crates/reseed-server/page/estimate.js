@@ -76,7 +76,8 @@ async function estimate() {
   const own = stopper = new AbortController();
   const files = usable();
   let failed = '';
-  $('estimate-body').setAttribute('aria-busy', 'true');
+  // Values of a file that is gone say nothing about another.
+  if (!files.some((file) => file.estimate)) $('estimate-body').replaceChildren();
   for (const file of files) {
     const wanted = JSON.stringify(wish(file));
     if (file.estimated === wanted) continue;
@@ -89,7 +90,6 @@ async function estimate() {
       failed = files.length > 1 ? `${file.name}: ${error.message}` : error.message;
     }
   }
-  $('estimate-body').removeAttribute('aria-busy');
   problem(failed);
   if (failed && !files.some(current)) $('estimate-body').replaceChildren();
   showEstimate(files);
