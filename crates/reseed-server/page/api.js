@@ -5,10 +5,11 @@ import { emit, state } from './state.js';
 const GRACE = 700; // milliseconds without a stream before the page says so
 const RETRY = [500, 1000, 2000, 4000];
 
-// An answer that is no success. `detail` says what failed, why and what to do.
+// An answer that is no success.
 export class Problem extends Error {
   constructor(status, detail) {
-    super(detail);
+    // People know a file by its name, not by its place on the server.
+    super(detail.replace(/^\/.*\/(?=[^/]+: )/, ''));
     this.status = status;
   }
 }
@@ -19,7 +20,6 @@ async function problem(reply) {
   return new Problem(reply.status, value.detail || value.title || `the server answered with status ${reply.status}`);
 }
 
-// `fetch` that throws a Problem for every answer that is no success.
 export async function request(path, options = {}) {
   let reply;
   try {

@@ -47,8 +47,8 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-// Facts on one line; those without a value are left out.
-export const line = (...parts) => parts.filter(Boolean).join(' · ');
+// Facts on one line, without those that have no value.
+export const line = (...parts) => parts.filter(Boolean).join('\u00a0· ');
 export const plural = (count, word) => `${count.toLocaleString('en')} ${word}${count === 1 ? '' : 's'}`;
 export const base = (path) => path.split(/[\\/]/).filter(Boolean).pop() || path;
 
@@ -88,12 +88,12 @@ export function debounce(wait, work) {
   };
 }
 
-// Says something to screen readers, one message at a time.
+// For screen readers.
 export function announce(text) {
   $('announcer').textContent = text;
 }
 
-// Reports something that failed, where the user looks; it stays until it is closed.
+// Something that failed stays until it is closed.
 export function toast(text, kind = 'bad') {
   const close = iconButton('close', 'Dismiss', () => item.remove());
   const item = h('div', { className: `toast ${kind}`, role: kind === 'bad' ? 'alert' : 'status' },

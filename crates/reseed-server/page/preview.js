@@ -54,7 +54,8 @@ function showFile() {
   if (!file?.info) {
     compare.clear();
     playhead.setClip({});
-    const text = file?.error || (file && isReady(file) ? 'Reading …' : 'Shown when it is uploaded');
+    const wait = file && isReady(file) ? 'Reading …' : 'Shown when uploaded';
+    const text = file?.error ? 'This file cannot be shown' : wait;
     compare.say(icon('film'), h('p', {}, text));
     return;
   }

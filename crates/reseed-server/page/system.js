@@ -32,7 +32,7 @@ function showMachine() {
     pair('ffmpeg', about.ffmpeg.found ? about.ffmpeg.path : 'not found'),
     pair('CPU', about.cpu?.description || ''),
     pair('Free disk space', about.data_free_bytes ? bytes(about.data_free_bytes) : 'unknown'),
-    pair('Folders', about.roots.length ? about.roots.join(', ') : 'none; files are uploaded'),
+    pair('Folders', about.roots.join(', ') || 'none; files are uploaded'),
     pair('Running for', duration(about.uptime_seconds)));
 }
 
