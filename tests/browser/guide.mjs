@@ -9,7 +9,8 @@ const server = new Server('nano');
 const browser = await launch();
 try {
   for (const name of ['cockatoo.mp4', 'garden.mp4']) {
-    server.encode(['-f', 'mjpeg', '-framerate', '20', '-i', CLIP, '-vf', 'scale=240:136'], join(server.root, name));
+    const input = ['-f', 'mjpeg', '-framerate', '20', '-i', CLIP, '-frames:v', '20', '-vf', 'scale=240:136'];
+    server.encode(input, join(server.root, name));
   }
   await server.start();
   const viewport = { width: 1440, height: 860 };
@@ -26,16 +27,20 @@ try {
   await page.goto(server.url);
   await add('garden.mp4');
   await page.locator('#start').click();
-  await page.locator('.job[data-state=done]').waitFor();
+  await page.locator('.job[data-state=done]').waitFor({ timeout: 600_000 });
   await add('cockatoo.mp4');
   await page.getByRole('button', { name: 'Preview this frame' }).click();
-  await page.locator('#compare[data-both=true]').waitFor();
+  await page.locator('#compare[data-both=true]').waitFor({ timeout: 600_000 });
+  await page.mouse.move(0, 0);
   await page.waitForTimeout(500);
   await shot(page, 'serve-page');
   await page.emulateMedia({ colorScheme: 'dark' });
   await page.getByRole('button', { name: /^Compare:/ }).click();
   await page.locator('#result-compare[data-both=true]').waitFor();
   await page.locator('#result-compare').getByRole('radio', { name: '2:1' }).check();
+  // The path of a temporary folder says nothing.
+  await page.locator('#result code').evaluate((node) => node.remove());
+  await page.mouse.move(0, 0);
   await page.waitForTimeout(500);
   await shot(page, 'serve-result');
 } finally {

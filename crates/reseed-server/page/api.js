@@ -6,7 +6,7 @@ const GRACE = 700; // milliseconds without a stream before the page says so
 const RETRY = [500, 1000, 2000, 4000];
 
 // An answer that is no success.
-export class Problem extends Error {
+class Problem extends Error {
   constructor(status, detail) {
     // People know a file by its name, not by its place on the server.
     super(detail.replace(/^\/.*\/(?=[^/]+: )/, ''));

@@ -53,7 +53,7 @@ export function targetOf(values) {
   return key ? `${key}:${String(values[key]).toLowerCase()}` : 'scale:2';
 }
 
-export function targetName(value) {
+function targetName(value) {
   const [key, size] = value.split(':');
   return TARGETS[value] || (key === 'scale' ? `${size}×` : size);
 }

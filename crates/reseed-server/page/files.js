@@ -36,7 +36,7 @@ function add(file) {
   emit('selection');
 }
 
-export function addBlobs(blobs) {
+function addBlobs(blobs) {
   for (const blob of blobs) {
     const file = { name: blob.name, blob, bytes: blob.size, sent: 0 };
     add(file);

@@ -7,7 +7,7 @@ import { emit, on, recall, remember, state } from './state.js';
 const TIME = '[0-9]+(:[0-9]{1,2}){0,2}(\\.[0-9]+)?';
 const FIRST = { preset: '2x', model: null, changed: {} };
 let shared = { ...FIRST, ...recall('settings', {}) };
-export const saving = { beside: false, overwrite: false, ...recall('saving', {}) };
+const saving = { beside: false, overwrite: false, ...recall('saving', {}) };
 let own = false; // whether the form edits the selected file alone
 
 const choice = () => (own && state.selected?.own) || shared;
