@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use reseed_server::Limits;
 use serde_json::Value;
 use ureq::http::Request;
 
@@ -105,7 +106,7 @@ fn a_removed_job_is_announced() {
 
 #[test]
 fn a_server_with_many_listeners_and_a_job_ends_soon() {
-    let mut lab = Lab::new();
+    let mut lab = Lab::with(Limits::default());
     lab.clip("in.y4m", 500);
     let id = lab.accept(job("in.y4m", "out.y4m"));
     let streams: Vec<Stream> = (0..50).map(|_| Stream::open(&lab, None)).collect();
