@@ -3,9 +3,8 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use reseed_server::Limits;
 use serde_json::Value;
 use ureq::http::Request;
 
@@ -106,7 +105,7 @@ fn a_removed_job_is_announced() {
 
 #[test]
 fn a_server_with_many_listeners_and_a_job_ends_soon() {
-    let mut lab = Lab::with(Limits::default());
+    let mut lab = Lab::new();
     lab.clip("in.y4m", 500);
     let id = lab.accept(job("in.y4m", "out.y4m"));
     let streams: Vec<Stream> = (0..50).map(|_| Stream::open(&lab, None)).collect();
@@ -116,7 +115,7 @@ fn a_server_with_many_listeners_and_a_job_ends_soon() {
     lab.wait(&id, "running", |job| job["state"] == "running");
     let start = Instant::now();
     lab.stop();
-    // The promise is two seconds; a busy machine gets more.
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    // The promise is two seconds; a busy machine gets more. An open connection would keep the server until its limit.
+    assert!(start.elapsed() < GUARD / 2, "{:?}", start.elapsed());
     assert!(streams.into_iter().all(|stream| stream.count() > 0));
 }
