@@ -165,7 +165,7 @@ fn the_socket_of_systemd_is_used() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     // The shell becomes the server, which has the socket as its descriptor 3 then.
-    let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\" 3<&0 0</dev/null";
+    let script = "export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" \"$@\" 3<&0 0</dev/null";
     let direct = lab.command(&format!("serve {OPTIONS}"));
     let mut command = Command::new("sh");
     command.args(["-c", script]).arg(direct.get_program()).args(direct.get_args());
@@ -254,7 +254,7 @@ fn a_download_reports_its_progress_and_can_be_cancelled() {
     while model()["download"]["state"] != "cancelled" {}
     // The bytes so far are kept, and the next download continues.
     let resumed = server.request("POST", "/v1/models/3b-q4", "");
-    assert_eq!(resumed["download"]["state"], "waiting", "{resumed}");
+    assert!(["waiting", "running"].iter().any(|state| resumed["download"]["state"] == *state), "{resumed}");
     let kept = loop {
         let event = model();
         if event["download"]["state"] == "running" {

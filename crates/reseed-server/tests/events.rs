@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 use ureq::http::Request;
@@ -115,7 +115,7 @@ fn a_server_with_many_listeners_and_a_job_ends_soon() {
     lab.wait(&id, "running", |job| job["state"] == "running");
     let start = Instant::now();
     lab.stop();
-    // The promise is two seconds; a busy machine gets more.
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    // The promise is two seconds; a busy machine gets more. An open connection would keep the server until its limit.
+    assert!(start.elapsed() < GUARD / 2, "{:?}", start.elapsed());
     assert!(streams.into_iter().all(|stream| stream.count() > 0));
 }

@@ -83,7 +83,7 @@ fn the_page_is_served_without_a_token_and_asked_for_again() {
     let tag = page.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap();
     assert!(get("/", &format!("If-None-Match: {tag}")).starts_with("http/1.1 304"));
     assert!(get("/", "If-None-Match: \"0\"").starts_with("http/1.1 200"));
-    assert!(get("/app.js", "Accept: */*").contains("content-type: text/javascript"));
+    assert!(get("/index.html", "Accept: */*").contains("content-type: text/html"));
     for path in ["/Cargo.toml", "/../Cargo.toml", "/%2e%2e/Cargo.toml", "/page/index.html"] {
         assert!(get(path, "Accept: */*").starts_with("http/1.1 401"), "{path}");
     }

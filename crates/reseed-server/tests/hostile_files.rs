@@ -213,7 +213,7 @@ fn a_playlist_that_takes_the_place_of_an_input_is_not_opened() {
     if !lab.ffmpeg("-f lavfi -i testsrc2=size=16x16:rate=5:duration=1 -pix_fmt yuv420p", "in.mp4") {
         return;
     }
-    lab.clip("long.y4m", 100);
+    lab.clip("long.y4m", 3000);
     let first = lab.accept(job("long.y4m", "a.y4m"));
     let second = lab.accept(job("in.mp4", "b.mp4"));
     fs::rename(lab.file("in.mp4"), lab.path("secret.mp4")).unwrap();

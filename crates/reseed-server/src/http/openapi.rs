@@ -13,11 +13,11 @@ use crate::settings::JobSettings;
 #[openapi(
     info(title = "Reseed", description = "Restores and upscales video. Errors are problems of RFC 9457."),
     paths(
-        document, estimate::estimate, events::stream, files::list, files::presets, jobs::create, jobs::delete, jobs::list, jobs::one, jobs::order,
-        jobs::pause, jobs::resume, jobs::retry, login::with_code, login::with_token, machine::capabilities,
-        machine::health, machine::metrics, models::cancel, models::download, models::list, previews::create,
-        previews::image, results::result, stills::input, stills::input_frame, stills::job_frame,
-        uploads::append, uploads::create, uploads::offset, uploads::options, uploads::remove
+        document, estimate::estimate, events::stream, files::list, files::presets, jobs::create, jobs::delete,
+        jobs::list, jobs::one, jobs::order, jobs::pause, jobs::resume, jobs::retry, login::with_code,
+        login::with_token, machine::capabilities, machine::health, machine::metrics, models::cancel, models::download,
+        models::list, previews::create, previews::image, results::result, stills::input, stills::input_frame,
+        stills::job_frame, uploads::append, uploads::create, uploads::offset, uploads::options, uploads::remove
     ),
     components(schemas(JobSettings)),
     security(("token" = []))

@@ -64,8 +64,10 @@ impl Reply {
 }
 
 impl Lab {
+    /// A server that waits for its devices when it stops: a process would end them, a test must not restart beside
+    /// them.
     pub fn new() -> Lab {
-        Lab::with(Limits::default())
+        Lab::with(Limits { grace: GUARD, ..Limits::default() })
     }
 
     pub fn with(limits: Limits) -> Lab {
