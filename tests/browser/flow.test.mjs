@@ -300,6 +300,7 @@ test('many files: settings of their own, an order, a queue that grows while it r
   await page.getByRole('radio', { name: 'This file' }).check();
   await page.getByRole('radio', { name: '4×' }).check();
   await page.locator('.file').nth(1).getByText('Own settings').waitFor();
+  await page.locator('#estimate').getByText('2 files').waitFor();
   await look(page, 'many');
   await page.getByRole('button', { name: 'Add 2 jobs to the queue' }).click();
   await job('queued').nth(1).waitFor();
