@@ -18,7 +18,7 @@ const INPUT: i32 = 3;
 
 /// Frames of the input: one full segment of 120 and a short one.
 const FRAMES: usize = 130;
-const ARGS: &str = "upscale in.mkv out.mp4 --model identity --scale 1 --color none --batch-size 40";
+const ARGS: &str = "upscale in.mkv out.mp4 --model identity --scale 1 --color none --batch-size 40 --deinterlace off";
 
 /// A folder with a video and with programs that behave like ffmpeg and ffprobe except where a test says otherwise.
 struct Fixture {
