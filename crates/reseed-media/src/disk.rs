@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn an_output_larger_than_the_disk_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let info = crate::sample().info().clone();
         let huge = Info { frames: Some(usize::MAX >> 20), ..info.clone() };
         let short = Info { frames: Some(9), ..info };

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let folder = tempfile::tempdir()?;
+//! # let folder = temp_dir::TempDir::new()?;
 //! # let copy = folder.path().join("copy.y4m");
 //! let mut clip = reseed_media::sample();
 //! let mut sink = reseed_media::create(&copy, clip.info())?;

@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_code_works_once() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let keys = Keys::open(&Access::Generated, folder.path()).unwrap().unwrap();
         let code = keys.code().unwrap();
         assert!(!keys.take_code("") && !keys.take_code(&code[1..]));
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_generated_token_survives_a_restart_and_is_private() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let [first, second] = [0, 1].map(|_| Keys::open(&Access::Generated, folder.path()).unwrap().unwrap());
         assert!(first.token() == second.token() && first.cookie() == second.cookie());
         assert!(first.code() != second.code() && first.cookie() != first.token());

@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn folders_and_media_are_listed_and_nothing_else() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let root = folder.path().join("root");
         fs::create_dir_all(root.join("sub")).unwrap();
         fs::create_dir_all(root.join("own")).unwrap();

@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn records_survive_and_damaged_lines_do_not_count() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let (mut journal, records) = Journal::open(folder.path()).unwrap();
         assert_eq!(records, []);
         journal.append(&[started("a"), started("b")]).unwrap();
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn two_servers_cannot_share_a_folder() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let _first = Journal::open(folder.path()).unwrap();
         assert!(matches!(Journal::open(folder.path()), Err(Error::Busy { .. })));
     }

@@ -140,12 +140,12 @@ mod tests {
     use super::*;
 
     struct Lab {
-        folder: tempfile::TempDir,
+        folder: temp_dir::TempDir,
         roots: Roots,
     }
 
     fn lab() -> Lab {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let root = folder.path().join("root");
         fs::create_dir_all(root.join("sub")).unwrap();
         fs::write(root.join("a.mp4"), "a").unwrap();

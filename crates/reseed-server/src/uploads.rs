@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn uploads_are_counted_and_named_when_complete() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let limits = Limits { uploads: 1, ..Limits::default() };
         let uploads = Uploads::open(folder.path(), &limits).unwrap();
         uploads.create("a1", 3, "x.mp4").unwrap();

@@ -152,7 +152,7 @@ fn wrong_codes_and_tokens_sign_nobody_in() {
 
 #[test]
 fn a_server_without_a_token_stays_on_this_machine() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let config = Config { access: Access::Open, ..Config::new("0.0.0.0:0".parse().unwrap(), folder.path()) };
     assert!(matches!(Server::bind(config), Err(Error::OpenToNetwork { .. })));
 }

@@ -118,7 +118,7 @@ fn a_link_that_takes_the_place_of_an_input_is_not_followed() {
 
 #[test]
 fn files_of_the_server_are_no_inputs() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let mut config = Config::new("127.0.0.1:0".parse().unwrap(), folder.path().join("data"));
     config.roots = vec![folder.path().into()];
     (config.model, config.devices) = ("identity".into(), vec!["cpu".into()]);

@@ -46,7 +46,7 @@ fn several_devices_run_jobs_at_the_same_time() {
 
 #[test]
 fn one_gpu_cannot_be_two_devices() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let mut config = Config::new("127.0.0.1:0".parse().unwrap(), folder.path());
     config.devices = ["cpu", "cuda", "cuda:0"].map(String::from).to_vec();
     assert!(matches!(Server::bind(config), Err(Error::DeviceTwice { name }) if name == "cuda:0"));

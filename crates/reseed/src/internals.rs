@@ -27,7 +27,7 @@ pub use crate::machine::Machine;
 pub use crate::models::weights::{Parts, Weights, vae_weights};
 pub use crate::paths::data as data_folder;
 pub use crate::planner::clip::{ClipPlan, CoderClip, Direction, MARGIN, reserve};
-pub use crate::session::{ClipEstimate, CoderRun, Extended, Roundtrip, TensorInput, TensorOutput, crop, load_coder};
+pub use crate::session::{ClipEstimate, Roundtrip, TensorClip, load_coder};
 pub use crate::threads::most_threads;
 
 /// Reads the journal in a folder as `--resume` does, with frames of so many values, for fuzzing. Returns the finished

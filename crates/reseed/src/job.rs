@@ -76,7 +76,7 @@ impl JobSpec {
 /// frames. Digests find damage to them: a resumed job goes back to an undamaged checkpoint, or is an error.
 ///
 /// ```
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = temp_dir::TempDir::new()?;
 /// # let (input, output) = (folder.path().join("small.y4m"), folder.path().join("large.y4m"));
 /// # let mut clip = reseed::media::sample();
 /// # let mut sink = reseed::media::create(&input, clip.info())?;

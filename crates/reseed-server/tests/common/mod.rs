@@ -21,7 +21,7 @@ pub const GUARD: Duration = Duration::from_secs(120);
 
 /// A folder with a root and the data of a server.
 pub struct Lab {
-    folder: tempfile::TempDir,
+    folder: temp_dir::TempDir,
     pub server: Option<Running>,
     limits: Limits,
     devices: usize,
@@ -76,7 +76,7 @@ impl Lab {
 
     /// A server that runs several jobs at the same time.
     pub fn with_devices(limits: Limits, devices: usize) -> Lab {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         fs::create_dir(folder.path().join("root")).unwrap();
         let mut lab = Lab { folder, server: None, limits, devices };
         lab.start();
@@ -228,7 +228,7 @@ impl Drop for Lab {
 
 /// What the library alone writes for a job.
 pub fn expected(input: &Path, settings: Settings) -> Vec<u8> {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let output = folder.path().join(input.file_name().unwrap());
     let session = Session::builder().model("formula:tiny").device("cpu").threads(1).open().unwrap();
     reseed::Job::open(JobSpec::new(input, &output, settings)).unwrap().run(&session, &mut ()).unwrap();

@@ -15,7 +15,7 @@ use ureq::{Agent, Body};
 use super::download::{Attempt, Download, MinimumRate, Reason};
 use super::places::Places;
 use super::registry::File;
-use crate::error::{Error, Result};
+use crate::error::{DownloadError, Error, Result};
 
 const PUBLIC: &str = "https://huggingface.co";
 /// Attempts in a row that bring nearly nothing.
@@ -120,7 +120,7 @@ impl Hub {
         let found = hash.finish();
         if found != file.sha256 {
             fs::remove_file(&path).map_err(|e| Error::write(&path, e))?;
-            return Err(Error::WrongHash { url: self.url(file), found, expected: file.sha256 });
+            return Err(DownloadError::WrongHash { url: self.url(file), found, expected: file.sha256 }.into());
         }
         fs::rename(&path, &blob).map_err(|e| Error::write(&blob, e))?;
         link(&blob, &snapshot, file).map_err(|e| Error::write(&snapshot, e))?;
@@ -219,7 +219,7 @@ impl Hub {
         // A reason may repeat what a server sent.
         let reason: String = reason.chars().take(200).flat_map(char::escape_debug).collect();
         let (url, folder) = (self.url(file), places.own.clone());
-        Error::Download { url, reason, file: file.name, bytes: file.bytes, folder }
+        DownloadError::Unreachable { url, reason, file: file.name, bytes: file.bytes, folder }.into()
     }
 }
 

@@ -20,7 +20,9 @@ use screen::{Mode, Screen};
 /// The place of a job among those of a folder, counted from one.
 #[derive(Clone, Copy)]
 pub struct Place {
+    /// Its number.
     pub number: usize,
+    /// The number of all jobs.
     pub count: usize,
 }
 
