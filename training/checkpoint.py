@@ -1,4 +1,4 @@
-"""Checkpoints: a folder with the averaged weights in f16 and the second moments of Adam in eight bits."""
+"""Checkpoints: a folder with the averaged weights, matrices in f16, and the second moments of Adam in eight bits."""
 import json
 
 import torch
@@ -12,7 +12,9 @@ LARGEST, SMALLEST = 448.0, 2.0 ** -8     # of float8_e4m3fn, with a bit of preci
 
 def save(folder, weights, sizes, steps, optimizer=None, names=None):
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save({name: value.half().cpu() for name, value in weights.items()}, folder / "weights.pt")
+    # Vectors in f32, as in the exported model. With all in f16, a reloaded model was 0.08 dB worse at 4x.
+    stored = {name: value.half() if value.dim() > 1 else value.float() for name, value in weights.items()}
+    torch.save({name: value.cpu() for name, value in stored.items()}, folder / "weights.pt")
     (folder / "sizes.json").write_text(json.dumps(sizes.asdict() | {"steps": steps}))
     if optimizer is None:
         return

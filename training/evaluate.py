@@ -11,7 +11,7 @@ from arguments import add_data, data_file
 from checkpoint import load
 from model import Dit, Vae
 
-LOW_BAND = 0.05                          # the share that is blended back
+LOW_BAND = 0.2                           # the share that is blended back
 
 
 def psnr(a, b):
