@@ -102,6 +102,11 @@ python:
 vapoursynth:
     tools/vapoursynth
 
+# The page of `reseed serve` in a real chromium, with a tiny model. Screenshots go to target/browser.
+browser:
+    cargo build --release --locked -p reseed-cli
+    tests/browser/run
+
 # The nodes in a real ComfyUI without a display. Downloads ComfyUI and torch once, 3 GB; needs Python 3.12.
 comfyui *args:
     tools/python-wheel build --out target/wheels

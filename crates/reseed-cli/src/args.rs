@@ -5,6 +5,8 @@ pub mod bench;
 pub mod estimate;
 pub mod models;
 pub mod preview;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub mod upscale;
 pub mod video;
 
@@ -24,6 +26,8 @@ use crate::failure::{Failure, Result as CommandResult};
 pub use bench::{Bench, BenchArgs};
 pub use estimate::{Estimate, EstimateArgs};
 pub use preview::PreviewArgs;
+#[cfg(feature = "serve")]
+pub use serve::ServeArgs;
 pub use upscale::{ImageArgs, JobArgs, UpscaleArgs, batching};
 
 /// Headings of the help.
@@ -94,6 +98,9 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Show the settings of the configuration file, and all presets.
     Config(ConfigArgs),
+    /// Serve a job queue over HTTP.
+    #[cfg(feature = "serve")]
+    Serve(Box<ServeArgs>),
     /// Run the video autoencoder (VAE) by itself.
     #[command(subcommand)]
     Vae(VaeCommand),
@@ -107,6 +114,14 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whether the command ends by itself after a signal.
+    pub fn handles_signals(&self) -> bool {
+        #[cfg(feature = "serve")]
+        return matches!(self, Command::Serve(_));
+        #[cfg(not(feature = "serve"))]
+        false
+    }
+
     /// Whether `--json` is given.
     pub fn prints_json(&self) -> bool {
         match self {
@@ -119,6 +134,8 @@ impl Command {
             Command::Demo(args) => args.json,
             Command::Doctor(args) => args.json,
             Command::Config(args) => args.json,
+            #[cfg(feature = "serve")]
+            Command::Serve(args) => args.json,
             Command::Vae(VaeCommand::Encode(args) | VaeCommand::Decode(args)) => args.run.compute.json,
             Command::Vae(VaeCommand::Roundtrip(args)) => args.run.compute.json,
             Command::Bench(bench) => bench.prints_json(),

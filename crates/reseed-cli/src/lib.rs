@@ -1,40 +1,35 @@
 //! The command `reseed` as a function, for its program and for packages that carry the command.
 #![deny(missing_docs)]
 
-/// Prints a line of results.
-macro_rules! say {
-    ($($what:tt)*) => { crate::console::line(format_args!($($what)*)) };
-}
+#[macro_use(say)]
+extern crate reseed_terminal;
 
-mod allocator;
 mod args;
 mod bench;
 mod config;
-mod console;
-mod crash;
 mod demo;
 mod doctor;
 mod estimate;
-mod failure;
 mod folder;
 mod manual;
 mod models;
 mod plan;
 mod preview;
-mod progress;
-mod report;
 mod roundtrip;
-mod shutdown;
+#[cfg(feature = "serve")]
+mod serve;
 mod upscale;
 mod usage;
 mod vae;
-mod warning;
 
 use std::ffi::OsString;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
 
-pub use allocator::Allocator;
+pub use reseed_terminal::Allocator;
+use reseed_terminal::{console, crash, failure, progress, report, shutdown, warning};
+
 use args::{Bench, Command, Estimate, VaeCommand};
 
 /// The variable that turns diagnostics on, such as `reseed=debug`.
@@ -50,12 +45,15 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Err(refusal) => return usage::report(&refusal, args.get(1..).unwrap_or_default()),
     };
     console::configure(cli.quiet, cli.command.prints_json());
-    if let Ok(filter) = EnvFilter::try_from_env(LOG) {
-        let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if let Some(filter) = std::env::var(LOG).ok().and_then(|filter| filter.parse::<Targets>().ok()) {
+        let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         // It would report a failing standard error there, and panic.
-        log.log_internal_errors(false).init();
+        let log = log.log_internal_errors(false);
+        tracing_subscriber::registry().with(log.with_filter(filter)).init();
     }
-    shutdown::catch_signals();
+    if !cli.command.handles_signals() {
+        shutdown::catch_signals();
+    }
     match crash::caught(|| run_command(cli.command)).and_then(|()| console::lost()) {
         Ok(()) => 0,
         Err(failure) => {
@@ -77,6 +75,8 @@ fn run_command(command: Command) -> failure::Result<()> {
         Command::Demo(args) => demo::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Config(args) => config::print(&args),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => serve::run(&args),
         Command::Vae(VaeCommand::Encode(args)) => vae::encode(&args),
         Command::Vae(VaeCommand::Decode(args)) => vae::decode(&args),
         Command::Vae(VaeCommand::Roundtrip(args)) => roundtrip::run(&args),

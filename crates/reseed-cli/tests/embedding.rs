@@ -11,7 +11,7 @@ const PROGRAM: &str = include_str!("../../reseed/examples/upscale.rs");
 #[test]
 fn a_crate_outside_the_workspace_compiles() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let library = root.join("crates/reseed");
     let manifest = format!(
         "[package]\nname = \"embedding\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[workspace]\n\n\

@@ -12,7 +12,7 @@ use serde_json::Value;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("reseed", &["reseed-cpu", "reseed-cuda", "reseed-media", "reseed-model", "reseed-ops"]),
     ("reseed-check", &["reseed-cpu", "reseed-cuda", "reseed-model", "reseed-ops", "reseed-testing"]),
-    ("reseed-cli", &["reseed"]),
+    ("reseed-cli", &["reseed", "reseed-server", "reseed-terminal"]),
     ("reseed-cpu", &["reseed-ops"]),
     ("reseed-cuda", &["reseed-ops"]),
     ("reseed-media", &[]),
@@ -20,7 +20,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("reseed-ops", &[]),
     // The wheel carries the command.
     ("reseed-python", &["reseed", "reseed-cli"]),
+    ("reseed-server", &["reseed"]),
     ("reseed-vapoursynth", &["reseed"]),
+    ("reseed-terminal", &["reseed"]),
     ("reseed-testing", &["reseed", "reseed-cpu", "reseed-media", "reseed-model", "reseed-ops"]),
 ];
 
@@ -243,7 +245,7 @@ fn no_module_cycle_spans_several_folders() {
 
 #[test]
 fn cycles_are_detected_in_use_declarations() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let write = |name: &str, text: &str| {
         let path = folder.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -23,6 +23,7 @@ mod printing;
 mod promise;
 mod resume;
 mod roundtrip;
+mod serve;
 mod tuning;
 mod upscale;
 mod vae;

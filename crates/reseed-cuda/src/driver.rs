@@ -61,6 +61,29 @@ pub fn devices() -> Result<Vec<DeviceInfo>> {
     (0..count as usize).map(|ordinal| Ok(DeviceInfo::of(ordinal, version)?.0)).collect()
 }
 
+/// Free bytes of a GPU that this process uses; `None` for another one, because asking would allocate memory there.
+pub fn free_bytes(ordinal: usize) -> Result<Option<usize>> {
+    init()?;
+    let label = format!("cuda:{ordinal}");
+    let device = result::device::get(ordinal as c_int).map_err(failed(&label, "cuDeviceGet"))?;
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: the driver returned `device`; writes two integers.
+    let status = unsafe { sys::cuDevicePrimaryCtxGetState(device, &mut flags, &mut active) };
+    status.result().map_err(failed(&label, "cuDevicePrimaryCtxGetState"))?;
+    if active == 0 {
+        return Ok(None);
+    }
+    // SAFETY: the driver returned `device`; the context is released below, after its last use on this thread.
+    let context = unsafe { result::primary_ctx::retain(device) }.map_err(failed(&label, "cuDevicePrimaryCtxRetain"))?;
+    // SAFETY: the context is held.
+    let entered = unsafe { result::ctx::set_current(context) };
+    let memory = entered.and_then(|()| result::mem_get_info());
+    // SAFETY: no context is current on this thread from here on, and the context was retained above.
+    let left = unsafe { result::ctx::set_current(ptr::null_mut()).and(result::primary_ctx::release(device)) };
+    left.map_err(failed(&label, "cuDevicePrimaryCtxRelease"))?;
+    Ok(Some(memory.map_err(failed(&label, "cuMemGetInfo"))?.0))
+}
+
 /// Initialises the driver and returns its CUDA version, 12080 for 12.8.
 fn init() -> Result<usize> {
     // SAFETY: only looks for the library; without it every other call would panic.

@@ -33,7 +33,7 @@ mod stream;
 mod tensor_map;
 mod tune;
 
-pub use driver::{DeviceInfo, devices};
+pub use driver::{DeviceInfo, devices, free_bytes};
 pub use ops::{CudaOps, Timestamp};
 
 use std::path::Path;

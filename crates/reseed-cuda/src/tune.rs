@@ -163,8 +163,8 @@ mod tests {
 
     const PRODUCT: Product = Product { dtype: DType::Bf16, rows: 18000, d_in: 2560, d_out: 7680, biased: true };
 
-    fn missing_record() -> (tempfile::TempDir, PathBuf) {
-        let folder = tempfile::tempdir().unwrap();
+    fn missing_record() -> (temp_dir::TempDir, PathBuf) {
+        let folder = temp_dir::TempDir::new().unwrap();
         let path = folder.path().join("missing/folder/linear.txt");
         (folder, path)
     }

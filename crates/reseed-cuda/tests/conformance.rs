@@ -43,6 +43,7 @@ fn bf16_conforms() {
 }
 
 #[test]
+#[ignore = "takes half a minute; run `just long-tests`"]
 fn the_cases_hold_on_the_cpu() {
     let cpu = CpuOps::new(DType::F32, None).unwrap();
     let found = disagreements(&cpu).unwrap();

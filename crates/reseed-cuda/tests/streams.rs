@@ -15,7 +15,7 @@ const SCENARIO: &str = "RESEED_TEST_SCENARIO";
 
 /// Runs a scenario in a child process on the fake driver; returns races and copies.
 fn races_in(scenario: &str) -> (usize, usize) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     fake_driver::build_driver(folder.path());
     let report = folder.path().join("races");
     let output = Command::new(std::env::current_exe().unwrap())

@@ -97,7 +97,7 @@ pub(crate) fn check_free(path: &Path, info: &Info, options: &Options, done: usiz
 
 /// The bytes that an unprivileged process may still write to the disk of a folder.
 #[cfg(unix)]
-fn free_bytes(folder: &Path) -> Option<u64> {
+pub fn free_bytes(folder: &Path) -> Option<u64> {
     use std::os::unix::ffi::OsStrExt;
     let folder = std::ffi::CString::new(folder.as_os_str().as_bytes()).ok()?;
     let mut space = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
@@ -114,7 +114,7 @@ fn free_bytes(folder: &Path) -> Option<u64> {
 
 /// Other systems are not asked.
 #[cfg(not(unix))]
-fn free_bytes(_folder: &Path) -> Option<u64> {
+pub fn free_bytes(_folder: &Path) -> Option<u64> {
     None
 }
 
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn an_output_larger_than_the_disk_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let info = crate::sample().info().clone();
         let huge = Info { frames: Some(usize::MAX >> 20), ..info.clone() };
         let short = Info { frames: Some(9), ..info };

@@ -62,6 +62,11 @@ pub(crate) fn open(path: &Path, clip: Clip) -> Result<Box<dyn Source>> {
     Ok(Box::new(reader::Reader::new(tools, info, problems)?))
 }
 
+/// Fails for a file whose demuxer may open other files.
+pub(crate) fn check_self_contained(path: &Path) -> Result<()> {
+    probe::check_self_contained(&tools::Tools::find()?, path)
+}
+
 /// Describes a video by ffprobe's reports on its streams and on its first frame; `None` where there is no video stream.
 pub(crate) fn describe(streams: Value, frame: &Value) -> Option<Result<Info>> {
     let keep = fields::Decision { action: FieldAction::Keep, note: None };

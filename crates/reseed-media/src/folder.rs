@@ -132,6 +132,12 @@ impl Source for FolderSource {
     }
 }
 
+/// Whether a path has the extension of an image or of an animation.
+pub fn is_image_name(path: &Path) -> bool {
+    let gif = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gif"));
+    gif || ImageCodec::from_extension(path).is_some()
+}
+
 fn image_names(folder: &Path) -> Result<Vec<OsString>> {
     names(folder, |path| ImageCodec::from_extension(path).is_some())
 }
@@ -189,7 +195,7 @@ fn names(folder: &Path, wanted: impl Fn(&Path) -> bool) -> Result<Vec<OsString>>
 }
 
 /// Compares runs of digits by value and all else by character: `frame2` before `frame10`.
-fn natural_order(a: &str, b: &str) -> Ordering {
+pub fn natural_order(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (a, b);
     loop {
         let (number_a, rest_a) = split_number(a);

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let folder = tempfile::tempdir()?;
+//! # let folder = temp_dir::TempDir::new()?;
 //! # let copy = folder.path().join("copy.y4m");
 //! let mut clip = reseed_media::sample();
 //! let mut sink = reseed_media::create(&copy, clip.info())?;
@@ -55,13 +55,14 @@ use std::path::{Path, PathBuf};
 
 pub use delays::Animation;
 pub use digest::{Digest, digest};
-pub use disk::{Disk, disk};
+pub use disk::{Disk, disk, free_bytes};
 pub use error::{Error, HeaderProblem, Result};
-pub use folder::{jobs_in, output_name, sequence, videos_in};
+pub use folder::{is_image_name, jobs_in, natural_order, output_name, sequence, videos_in};
 pub use frame::{Depth, Frame, Rate, Samples, Size};
 pub use partial::{discard, discard_unfinished, has_unfinished};
 pub use problem::Problem;
 pub use stream::{ImageTags, Info, Kind, Sink, Source};
+pub use video::is_video_name;
 
 use animation::{AnimationFormat, AnimationSink, AnimationSource};
 use image_file::ImageCodec;
@@ -99,6 +100,18 @@ fn open_video(path: &Path, clip: Clip) -> Result<Box<dyn Source>> {
 #[cfg(not(feature = "ffmpeg"))]
 fn open_video(path: &Path, _clip: Clip) -> Result<Box<dyn Source>> {
     Err(Error::FfmpegDisabled { path: path.to_owned() })
+}
+
+/// Fails for a file in a format that can name other files or addresses, such as a playlist, and for formats that are
+/// not known to be free of that. For programs that open files of strangers.
+pub fn check_self_contained(path: &Path) -> Result<()> {
+    match open_native(path, None)? {
+        Some(_) => Ok(()),
+        #[cfg(feature = "ffmpeg")]
+        None => ffmpeg::check_self_contained(path),
+        #[cfg(not(feature = "ffmpeg"))]
+        None => Err(Error::FfmpegDisabled { path: path.to_owned() }),
+    }
 }
 
 /// Opens formats that need no ffmpeg; `None` for other files. The images of a folder have the rate `rate`, if given.

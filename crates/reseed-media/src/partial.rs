@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_link_under_the_temporary_name_is_replaced_not_followed() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let (target, other) = (folder.path().join("out.y4m"), folder.path().join("other"));
         let link = folder.path().join(".out.y4m.partial");
         fs::write(&other, "precious").unwrap();

@@ -22,7 +22,7 @@ use std::time::Duration;
 use crate::frame::Rate;
 
 pub use codec::Codec;
-pub use container::Container;
+pub use container::{Container, is_video_name};
 #[cfg(feature = "ffmpeg")]
 pub use description::Video;
 pub use fields::Deinterlace;
@@ -31,7 +31,6 @@ pub use no_ffmpeg::Video;
 pub use text::{is_option_name, parse_time};
 pub use work::{JOB_FILE, discard_work, has_segments, work_folder};
 
-pub(crate) use container::is_video_name;
 pub(crate) use pixels::{Family, Pixels};
 pub(crate) use work::SEGMENT_FRAMES;
 

@@ -32,7 +32,7 @@ fn eight_bit(alpha: &Samples) -> Vec<u8> {
 
 #[test]
 fn alpha_is_read_and_written() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let gradient: Vec<u8> = (0..16).flat_map(|_| (0..32).map(|x| 8 * x)).collect();
     for (format, codec, name) in [
         ("yuva420p", "ffv1", "a.mkv"),

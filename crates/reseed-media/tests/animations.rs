@@ -64,7 +64,7 @@ fn decoded(path: &Path) -> (Vec<u32>, bool) {
 
 #[test]
 fn all_frames_and_delays_go_from_every_format_to_every_other() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let gif = folder.path().join("in.gif");
     for alpha in [false, true] {
         write_gif(&gif, alpha);
@@ -91,7 +91,7 @@ fn all_frames_and_delays_go_from_every_format_to_every_other() {
 /// The video has the frames at their times, and the last one lasts as long as in the animation.
 #[test]
 fn an_animation_becomes_a_video_with_its_times() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let (gif, video) = (folder.path().join("in.gif"), folder.path().join("out.mkv"));
     write_gif(&gif, false);
     let (input, frames) = read_all(&gif);
@@ -106,7 +106,7 @@ fn an_animation_becomes_a_video_with_its_times() {
 
 #[test]
 fn an_interrupted_animation_resumes() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let (gif, path, whole) =
         (folder.path().join("in.gif"), folder.path().join("out.webp"), folder.path().join("whole.webp"));
     write_gif(&gif, true);
@@ -129,7 +129,7 @@ fn an_interrupted_animation_resumes() {
 /// A part by time keeps the delays of its frames.
 #[test]
 fn a_part_of_an_animation_keeps_its_delays() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let (gif, part) = (folder.path().join("in.gif"), folder.path().join("part.apng"));
     write_gif(&gif, false);
     let time = |milliseconds| Some(std::time::Duration::from_millis(milliseconds));
@@ -143,7 +143,7 @@ fn a_part_of_an_animation_keeps_its_delays() {
 /// Other sources have a constant rate: 24 frames per second are 42, 41 and 42 milliseconds.
 #[test]
 fn frames_at_a_constant_rate_have_delays_that_add_up() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let path = folder.path().join("a.webp");
     let mut clip = reseed_media::sample();
     let frames: Vec<Frame> = std::iter::from_fn(|| clip.next().unwrap()).collect();
@@ -154,7 +154,7 @@ fn frames_at_a_constant_rate_have_delays_that_add_up() {
 
 #[test]
 fn a_truncated_animation_is_read_as_far_as_it_goes() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let gif = folder.path().join("in.gif");
     write_gif(&gif, false);
     let file = fs::read(&gif).unwrap();
@@ -168,7 +168,7 @@ fn a_truncated_animation_is_read_as_far_as_it_goes() {
 
 #[test]
 fn a_gif_with_one_frame_is_an_image() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let path = folder.path().join("a.gif");
     drawing(1, false).save(&path).unwrap();
     let (info, frames) = read_all(&path);

@@ -25,7 +25,7 @@ fn frames(path: &Path, clip: Clip) -> Vec<Frame> {
 /// Frames of every format, with and without a start that a seek reaches, equal those of the whole file.
 #[test]
 fn the_frames_of_a_clip_equal_those_of_the_whole_file() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let folder = folder.path();
     ffmpeg(folder, "-v error -f lavfi -i testsrc2=size=64x48:rate=25:duration=4.4 -c:v ffv1 master.nut");
     let sources = [
@@ -56,7 +56,7 @@ fn the_frames_of_a_clip_equal_those_of_the_whole_file() {
 /// The beep is where the flash is, nothing sounds before the first frame or long after the last, and PCM ends with it.
 #[test]
 fn the_sound_of_a_clip_begins_with_its_first_frame() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let folder = folder.path();
     // A constant tone shows where the sound begins and ends.
     master(folder, "beeps.nut", 5.0, &[0.4, 3.2, 4.6]);
@@ -90,7 +90,7 @@ fn the_sound_of_a_clip_begins_with_its_first_frame() {
 
 #[test]
 fn subtitles_and_chapters_of_a_clip_are_cut_and_moved() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let folder = folder.path();
     let words = "1\n00:00:00,200 --> 00:00:00,800\nBefore\n\n2\n00:00:00,900 --> 00:00:01,500\nAcross the start\n\n\
                  3\n00:00:01,700 --> 00:00:01,900\nInside\n\n4\n00:00:02,300 --> 00:00:02,900\nAfter\n";

@@ -30,7 +30,7 @@ fn read(path: &Path) -> (usize, Vec<Problem>) {
 
 #[test]
 fn a_video_without_its_end_is_read_as_far_as_it_goes() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     for (name, options) in [("in.mkv", "-c:v libx264"), ("in.mp4", "-c:v libx264 -movflags +faststart")] {
         make(folder.path(), name, "64x48", 8.0, options);
         let path = folder.path().join(name);
@@ -46,7 +46,7 @@ fn a_video_without_its_end_is_read_as_far_as_it_goes() {
 
 #[test]
 fn a_hole_in_a_transport_stream_is_reported_with_its_place() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     make(folder.path(), "in.ts", "64x48", 4.0, "-c:v mpeg2video -q:v 2 -bf 0");
     let path = folder.path().join("in.ts");
     assert_eq!(read(&path), (100, Vec::new()));
@@ -62,7 +62,7 @@ fn a_hole_in_a_transport_stream_is_reported_with_its_place() {
 
 #[test]
 fn frames_of_another_size_are_scaled_to_the_first_size() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     make(folder.path(), "a.ts", "64x48", 1.0, "-c:v mpeg2video -q:v 2");
     make(folder.path(), "b.ts", "96x80", 1.0, "-c:v mpeg2video -q:v 2");
     let part = |name: &str| fs::read(folder.path().join(name)).unwrap();
@@ -82,7 +82,7 @@ fn frames_of_another_size_are_scaled_to_the_first_size() {
 /// The header of an AVI file counts dropped frames, which have no packet.
 #[test]
 fn the_frames_of_avi_files_are_counted() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let source = "-f lavfi -i testsrc2=size=64x48:rate=25:duration=1.4";
     let dropped = "-vf select='not(between(n,10,14))' -vsync passthrough";
     for (name, filter, frames) in [("a.avi", "", 35), ("b.avi", dropped, 30)] {

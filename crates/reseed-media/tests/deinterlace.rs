@@ -47,7 +47,7 @@ fn assert_less_combed(frames: &[Frame], stored: &[Frame], progressive: &[Frame])
 
 #[test]
 fn flagged_video_is_deinterlaced() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let folder = folder.path();
     ffmpeg(folder, &format!("-v error {INTERLACED} {H264} -flags +ildct+ilme -x264opts tff=1 in.mp4"));
     let path = folder.join("in.mp4");
@@ -78,7 +78,7 @@ fn flagged_video_is_deinterlaced() {
 
 #[test]
 fn combing_without_a_flag_is_found_and_progressive_video_is_left_alone() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let folder = folder.path();
     ffmpeg(folder, &format!("-v error {INTERLACED},setfield=prog {H264} combed.mkv"));
     let (info, frames) = read(&folder.join("combed.mkv"), Deinterlace::Auto);
@@ -94,7 +94,7 @@ fn combing_without_a_flag_is_found_and_progressive_video_is_left_alone() {
 
 #[test]
 fn dv_is_deinterlaced_by_the_flags_of_its_frames() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let folder = folder.path();
     let fields = "testsrc2=size=720x576:rate=50:duration=0.4 -vf interlace=scan=bff:lowpass=off";
     ffmpeg(folder, &format!("-v error -f lavfi -i {fields} -c:v dvvideo -pix_fmt yuv420p in.avi"));
@@ -105,7 +105,7 @@ fn dv_is_deinterlaced_by_the_flags_of_its_frames() {
 
 #[test]
 fn film_with_pulldown_gets_its_frames_back() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let folder = folder.path();
     let film = "-f lavfi -i testsrc2=size=128x96:rate=24000/1001:duration=4";
     ffmpeg(folder, &format!("-v error {film} -vf telecine -c:v mpeg2video -q:v 2 -flags +ildct+ilme -top 1 in.mpg"));

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use reseed_media::{Depth, Error, Frame, ImageTags, Info, Kind, Rate, Size, create, open};
-use tempfile::TempDir;
+use temp_dir::TempDir;
 
 fn info(kind: Kind, size: Size) -> Info {
     let rate = Rate { num: 24, den: 1 };
@@ -38,7 +38,7 @@ fn write_file(folder: &TempDir, name: &str, content: &[u8]) -> PathBuf {
 }
 
 fn folder() -> TempDir {
-    tempfile::tempdir().unwrap()
+    temp_dir::TempDir::new().unwrap()
 }
 
 /// The error of reading `path`, and its message.

@@ -53,7 +53,7 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn lossless_images_are_read_back_unchanged() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     for (name, depth) in [
         ("8.png", Depth::Eight),
         ("16.png", Depth::Sixteen),
@@ -72,7 +72,7 @@ fn lossless_images_are_read_back_unchanged() {
 
 #[test]
 fn alpha_is_read_back_if_the_format_stores_it() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let ramp: Vec<f32> = (0..SIZE.pixels()).map(|i| i as f32 / SIZE.pixels() as f32).collect();
     for (name, depth, kept) in [
         ("8.png", Depth::Eight, true),
@@ -93,7 +93,7 @@ fn alpha_is_read_back_if_the_format_stores_it() {
 
 #[test]
 fn a_folder_has_alpha_if_one_of_its_images_has() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let opaque = gradient(Depth::Eight);
     let clear = Frame { alpha: Some(Samples::U8(vec![7; SIZE.pixels()])), ..opaque.clone() };
     write_all(folder.path().join("a").as_path(), &info(Kind::Folder, Depth::Eight), &[opaque.clone(), clear.clone()]);
@@ -104,7 +104,7 @@ fn a_folder_has_alpha_if_one_of_its_images_has() {
 
 #[test]
 fn formats_of_eight_bits_store_deep_frames_with_small_loss() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     for (name, at_least) in [("a.jpg", 35.0), ("a.webp", 50.0)] {
         let path = folder.path().join(name);
         let frame = gradient(Depth::Sixteen);
@@ -118,7 +118,7 @@ fn formats_of_eight_bits_store_deep_frames_with_small_loss() {
 
 #[test]
 fn the_content_determines_the_format_not_the_extension() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let (png, jpg) = (folder.path().join("a.png"), folder.path().join("a.jpg"));
     write_all(&png, &info(Kind::Image, Depth::Eight), &[gradient(Depth::Eight)]);
     fs::rename(&png, &jpg).unwrap();
@@ -127,7 +127,7 @@ fn the_content_determines_the_format_not_the_extension() {
 
 #[test]
 fn colours_under_alpha_are_kept_and_grey_is_expanded() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let rgba = folder.path().join("rgba.png");
     image::RgbaImage::from_pixel(2, 1, image::Rgba([10, 20, 30, 0])).save(&rgba).unwrap();
     assert_eq!(read_all(&rgba).1[0].samples, Samples::U8(vec![10, 20, 30, 10, 20, 30]));
@@ -140,7 +140,7 @@ fn colours_under_alpha_are_kept_and_grey_is_expanded() {
 /// The size in the headers must be rotated like the pixels.
 #[test]
 fn the_orientation_tag_is_applied() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let path = folder.path().join("a.jpg");
     write_all(&path, &info(Kind::Image, Depth::Eight), &[gradient(Depth::Eight)]);
     let upright = read_all(&path).1.remove(0);
@@ -158,7 +158,7 @@ fn the_orientation_tag_is_applied() {
 
 #[test]
 fn colour_profiles_are_copied_to_the_output() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let mut profile = vec![7u8; 64];
     profile[16..20].copy_from_slice(b"RGB ");
     for name in ["a.png", "a.jpg", "a.webp", "a.tiff"] {
@@ -172,7 +172,7 @@ fn colour_profiles_are_copied_to_the_output() {
 
 #[test]
 fn a_folder_keeps_its_names_and_natural_order() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let input = folder.path().join("in");
     fs::create_dir(&input).unwrap();
     fs::write(input.join("notes.txt"), "ignored").unwrap();
@@ -196,7 +196,7 @@ fn a_folder_keeps_its_names_and_natural_order() {
 
 #[test]
 fn a_folder_without_names_is_numbered_and_can_replace_an_empty_folder() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let output = folder.path().join("out");
     fs::create_dir(&output).unwrap();
     let frames = [gradient(Depth::Eight), gradient(Depth::Eight)];
@@ -206,7 +206,7 @@ fn a_folder_without_names_is_numbered_and_can_replace_an_empty_folder() {
 
 #[test]
 fn a_folder_has_the_depth_of_its_deepest_image() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     for (name, depth) in [("1.png", Depth::Eight), ("2.png", Depth::Sixteen)] {
         write_all(&folder.path().join(name), &info(Kind::Image, depth), &[gradient(depth)]);
     }
@@ -215,7 +215,7 @@ fn a_folder_has_the_depth_of_its_deepest_image() {
 
 #[test]
 fn an_output_file_is_replaced_only_when_finished() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     for (name, kind) in
         [("a.png", Kind::Image), ("a.y4m", Kind::Y4m(y4m::Format::for_depth(Depth::Eight))), ("plain.y4m", Kind::Image)]
     {
@@ -234,7 +234,7 @@ fn an_output_file_is_replaced_only_when_finished() {
 
 #[test]
 fn a_sink_dropped_unfinished_removes_its_files() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     for (name, kind) in [("a.png", Kind::Image), ("a.y4m", Kind::Image), ("a", Kind::Folder)] {
         let mut sink = create(&folder.path().join(name), &info(kind, Depth::Eight)).unwrap();
         sink.write(&gradient(Depth::Eight)).unwrap();
@@ -256,7 +256,7 @@ fn the_sample_has_nine_different_frames() {
 
 #[test]
 fn a_clip_written_and_read_again_differs_only_by_rounding() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let path = folder.path().join("again.y4m");
     let mut clip = sample();
     let frames: Vec<Frame> = std::iter::from_fn(|| clip.next().unwrap()).collect();

@@ -135,7 +135,7 @@ fn write_photograph(path: &Path, orientation: u16) {
 
 #[test]
 fn exif_xmp_and_iptc_reach_every_format_that_stores_them() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let photograph = folder.path().join("photograph.jpg");
     write_photograph(&photograph, 6);
     let (input, frames, _) = read_all(&photograph);
@@ -164,7 +164,7 @@ fn exif_xmp_and_iptc_reach_every_format_that_stores_them() {
 /// The width in EXIF follows the image, and the thumbnail of a rotated image, which would be wrong, is unlinked.
 #[test]
 fn exif_states_the_size_of_the_output() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let (from, to) = (folder.path().join("from.jpg"), folder.path().join("to.jpg"));
     write_photograph(&from, 3);
     let (input, _, _) = read_all(&from);
@@ -179,7 +179,7 @@ fn exif_states_the_size_of_the_output() {
 
 #[test]
 fn a_folder_keeps_the_tags_of_every_image() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));
     fs::create_dir(&from).unwrap();
     write_photograph(&from.join("1.jpg"), 1);
@@ -194,7 +194,7 @@ fn a_folder_keeps_the_tags_of_every_image() {
 
 #[test]
 fn grey_images_stay_grey() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     for (name, depth, alpha) in [
         ("8.png", Depth::Eight, false),
         ("8a.png", Depth::Eight, true),
@@ -225,7 +225,7 @@ fn grey_images_stay_grey() {
 
 #[test]
 fn transparent_images_are_put_on_white_in_jpeg() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let path = folder.path().join("a.jpg");
     let unit = vec![0.2; 3 * SIZE.pixels()];
     let clear = (0..SIZE.pixels()).map(|i| if i % SIZE.w < SIZE.w / 2 { 0 } else { 255 }).collect();
@@ -241,7 +241,7 @@ fn transparent_images_are_put_on_white_in_jpeg() {
 
 #[test]
 fn truncated_images_are_read_as_far_as_they_go_and_say_so() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let size = Size { h: 64, w: 64 };
     let noise = |i: usize| ((i * 2_654_435_761) >> 7) as f32 % 97.0 / 97.0;
     let unit: Vec<f32> = (0..3 * size.pixels()).map(noise).collect();
@@ -264,7 +264,7 @@ fn truncated_images_are_read_as_far_as_they_go_and_say_so() {
 
 #[test]
 fn every_page_of_a_tiff_file_is_read_and_written() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let (path, copy) = (folder.path().join("scan.tiff"), folder.path().join("copy.tif"));
     let shade = |shade: f32| Frame::from_unit(SIZE, &vec![shade; 3 * SIZE.pixels()], Depth::Eight);
     let pages = [shade(0.1), shade(0.5), shade(0.9)];
@@ -282,7 +282,7 @@ fn every_page_of_a_tiff_file_is_read_and_written() {
 
 #[test]
 fn bmp_pnm_and_tga_images_are_read() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let from = |name: &str| folder.path().join(name);
     let Samples::U8(rgb) = gradient(Depth::Eight, false).samples else { unreachable!("eight bits") };
     let image = image::RgbImage::from_raw(SIZE.w as u32, SIZE.h as u32, rgb).unwrap();
@@ -298,7 +298,7 @@ fn bmp_pnm_and_tga_images_are_read() {
 /// The output of a format that is not written is PNG, under a name that no other image has.
 #[test]
 fn images_of_a_folder_in_other_formats_become_png() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));
     fs::create_dir(&from).unwrap();
     image::RgbImage::new(8, 8).save(from.join("a.bmp")).unwrap();
@@ -322,7 +322,7 @@ fn make(path: &Path, encoder: &str) -> bool {
 #[cfg(feature = "ffmpeg")]
 #[test]
 fn images_that_ffmpeg_decodes_are_images() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let (png, output) = (folder.path().join("a.png"), folder.path().join("out.png"));
     assert!(make(&png, "-update 1"), "these tests need ffmpeg");
     let original = &read_all(&png).1[0];
@@ -344,7 +344,7 @@ fn images_that_ffmpeg_decodes_are_images() {
 #[cfg(feature = "ffmpeg")]
 #[test]
 fn an_image_that_ffmpeg_cannot_decode_says_so() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let path = folder.path().join("a.heic");
     fs::write(&path, b"\0\0\0\x18ftypheic\0\0\0\0mif1heic").unwrap();
     let error = open(&path).err().unwrap();
@@ -354,7 +354,7 @@ fn an_image_that_ffmpeg_cannot_decode_says_so() {
 
 #[test]
 fn a_folder_of_images_of_different_sizes_has_a_job_for_each() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     for name in ["2.png", "10.png"] {
         image::RgbImage::new(8, 8).save(folder.path().join(name)).unwrap();
     }
@@ -365,7 +365,7 @@ fn a_folder_of_images_of_different_sizes_has_a_job_for_each() {
 
 #[test]
 fn a_rate_is_for_folders_of_images() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     image::RgbImage::new(8, 8).save(folder.path().join("1.png")).unwrap();
     let clip = reseed_media::video::Clip { rate: Some(Rate { num: 12, den: 1 }), ..Default::default() };
     let source = reseed_media::open_clip(folder.path(), clip).unwrap();

@@ -23,7 +23,7 @@ fn an_unfinished_output_resumes_after_any_synced_frame() {
     let (y4m, clip) = clip();
     let images = Info { kind: Kind::Folder, ..y4m.clone() };
     for (name, info) in [("out.y4m", y4m), ("out", images)] {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let path = folder.path().join(name);
         let mut sink = create(&path, &info).unwrap();
         clip.iter().for_each(|frame| sink.write(frame).unwrap());
@@ -58,7 +58,7 @@ fn resuming_after_a_missing_frame_is_reported() {
     let (y4m, clip) = clip();
     let images = Info { kind: Kind::Folder, ..y4m.clone() };
     for (name, info) in [("out.y4m", y4m), ("out", images)] {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let path = folder.path().join(name);
         assert!(matches!(resume_with(&path, &info, &Options::default(), 1), Err(Error::Read { .. })), "{name}");
         let mut sink = create(&path, &info).unwrap();
@@ -74,7 +74,7 @@ fn resuming_after_a_missing_frame_is_reported() {
 #[test]
 fn discard_removes_only_the_file_of_the_sink() {
     let (info, clip) = clip();
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let path = folder.path().join("out.y4m");
     fs::write(folder.path().join("out.y4m.partial"), "another file").unwrap();
     let mut sink = create(&path, &info).unwrap();

@@ -13,7 +13,7 @@ const PLAIN: &str = "-i master.nut";
 
 /// Makes each source, copies it to all four containers, and compares the delay of the beep with that of the source.
 fn check(sources: &[(&str, String)]) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let folder = folder.path();
     master(folder, "master.nut", 1.4, &[0.8]);
     let outputs = ["out.mp4", "out.mkv", "out.mov", "out.webm"];

@@ -11,8 +11,8 @@ use reseed_model::weights::Source;
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_model::{Config, Vae};
 use reseed_ops::DType;
+use reseed_testing::files::TempFile;
 use reseed_testing::formula;
-use tempfile::NamedTempFile;
 
 /// A value of `/proc/self/status` in bytes.
 fn status(key: &str) -> usize {
@@ -22,10 +22,11 @@ fn status(key: &str) -> usize {
 }
 
 /// Writes a file of the public size with formula weights, converted by `bytes`.
-fn checkpoint<const N: usize>(dtype: &str, bytes: fn(f32) -> [u8; N]) -> NamedTempFile {
+fn checkpoint<const N: usize>(dtype: &str, bytes: fn(f32) -> [u8; N]) -> TempFile {
     let config = Config::full();
     let (source, tensors) = (formula(&config), config.tensors());
-    let mut file = BufWriter::new(NamedTempFile::new().unwrap());
+    let checkpoint = TempFile::new();
+    let mut file = BufWriter::new(checkpoint.create());
     let mut start = 0;
     let mut entries = serde_json::Map::new();
     for (name, shape) in &tensors {
@@ -42,12 +43,13 @@ fn checkpoint<const N: usize>(dtype: &str, bytes: fn(f32) -> [u8; N]) -> NamedTe
             file.write_all(&values.iter().flat_map(|&value| bytes(value)).collect::<Vec<u8>>()).unwrap();
         }
     }
-    file.into_inner().unwrap()
+    file.flush().unwrap();
+    checkpoint
 }
 
 /// Peak memory while loading and memory of the loaded model, relative to the size of the file.
-fn load(file: &NamedTempFile) -> [f64; 2] {
-    let size = file.as_file().metadata().unwrap().len() as f64;
+fn load(file: &TempFile) -> [f64; 2] {
+    let size = file.path().metadata().unwrap().len() as f64;
     let best = Level::available().last().unwrap(); // The reference level stores f64.
     let ops = CpuOps::at(best, DType::F32, Some(2)).unwrap();
     // Resets the peak. If the system refuses, a larger earlier peak fails the test.

@@ -10,14 +10,14 @@ use reseed_model::{ModelFolder, Result, TextEmbedding};
 use reseed_ops::Shape;
 use reseed_testing::dit::MemoryWeights;
 use reseed_testing::torch::{pickle, zip};
-use tempfile::TempDir;
+use temp_dir::TempDir;
 
 const VALUES: [f32; 6] = [0.5, -1.25, 3.0, 0.0, -0.0078125, 96.0];
 const WIDTH: usize = 3;
 
 /// A temporary folder with empty files.
 fn folder(names: &[&str]) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     names.iter().for_each(|name| std::fs::write(folder.path().join(name), b"").unwrap());
     folder
 }

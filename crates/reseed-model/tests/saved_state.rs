@@ -10,29 +10,27 @@ use reseed_model::plan::CachePlan;
 use reseed_model::weights::safetensors::{header, write_values};
 use reseed_model::{Config, Error, State};
 use reseed_ops::{DType, Device, Hw, Shape};
+use reseed_testing::files::TempFile;
 use reseed_testing::{Side, load, step};
-use tempfile::NamedTempFile;
 
 fn cpu(dtype: DType) -> CpuOps {
     CpuOps::new(dtype, Some(2)).unwrap()
 }
 
-fn save(ops: &dyn Device, state: &State) -> NamedTempFile {
-    let mut file = NamedTempFile::new().unwrap();
-    let path = file.path().to_path_buf();
-    state.save(ops, &mut file, &path).unwrap();
-    file.flush().unwrap();
+fn save(ops: &dyn Device, state: &State) -> TempFile {
+    let file = TempFile::new();
+    state.save(ops, &mut file.create(), file.path()).unwrap();
     file
 }
 
 /// A safetensors file with one tensor of zeros and this metadata.
-fn file_with(metadata: &[(&str, &str)], tensor: &str) -> NamedTempFile {
+fn file_with(metadata: &[(&str, &str)], tensor: &str) -> TempFile {
     let metadata: BTreeMap<String, String> = metadata.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
     let shape = Shape::from([1, 2, 2, 8]);
-    let mut file = NamedTempFile::new().unwrap();
-    file.write_all(&header(&[(tensor, shape)], &metadata)).unwrap();
-    write_values(&mut file, &vec![0.0; shape.count()]).unwrap();
-    file.flush().unwrap();
+    let file = TempFile::new();
+    let mut content = file.create();
+    content.write_all(&header(&[(tensor, shape)], &metadata)).unwrap();
+    write_values(&mut content, &vec![0.0; shape.count()]).unwrap();
     file
 }
 
@@ -104,7 +102,7 @@ fn files_that_are_not_states_are_errors() {
 
 #[test]
 fn a_missing_state_is_an_io_error() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let path = folder.path().join("state.safetensors");
     match State::restore(&cpu(DType::F32), &path, CachePlan::default()) {
         Err(Error::Io { path: named, source }) => {

@@ -7,10 +7,10 @@ use reseed_model::Vae;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_ops::{DType, Shape, TraceOps};
+use reseed_testing::files::TempFile;
 use reseed_testing::files::{SafetensorsBuilder, smallest, write, write_bytes};
 use reseed_testing::formula;
 use serde_json::{Value, json};
-use tempfile::NamedTempFile;
 
 const CONV: &str = "encoder.conv_out.weight";
 const GAIN: &str = "encoder.conv_norm_out.weight";
@@ -33,7 +33,7 @@ fn load_error(path: &Path) -> String {
 }
 
 /// The error must start with the path and contain all of `parts`.
-fn assert_error(file: &NamedTempFile, parts: &[&str]) {
+fn assert_error(file: &TempFile, parts: &[&str]) {
     let message = load_error(file.path());
     let path = format!("{}: ", file.path().display());
     assert!(message.starts_with(&path), "{message}");
@@ -55,7 +55,7 @@ fn a_valid_file_loads() {
 
 #[test]
 fn missing_file_is_an_io_error() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let path = folder.path().join("nothing.safetensors");
     match Safetensors::open(&path) {
         Err(error @ reseed_model::Error::Io { .. }) => {
@@ -252,7 +252,7 @@ fn every_missing_or_changed_tensor_is_an_error() {
 }
 
 /// A file with one more tensor for each name, of one value.
-fn with_tensors(names: impl Iterator<Item = String>) -> NamedTempFile {
+fn with_tensors(names: impl Iterator<Item = String>) -> TempFile {
     let mut more = draft();
     for name in names {
         let start = more.data.len();

@@ -1,14 +1,15 @@
 //! A builder of safetensors files, valid and damaged.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 
 use reseed_model::Config;
 use reseed_model::weights::Source;
 use reseed_model::weights::safetensors::{header, write_values};
 use reseed_ops::Shape;
 use serde_json::{Map, Value};
-use tempfile::NamedTempFile;
+use temp_dir::TempDir;
 
 /// The smallest model with one spatial and one temporal downsampling: a few kilobytes.
 pub fn smallest() -> Config {
@@ -51,18 +52,42 @@ impl SafetensorsBuilder {
         self.set("__metadata__", key, value.into())
     }
 
-    pub fn write(&self) -> NamedTempFile {
+    pub fn write(&self) -> TempFile {
         write(Value::Object(self.header.clone()).to_string().as_bytes(), &self.data)
     }
 }
 
 /// Writes a file with this header, valid or not.
-pub fn write(header: &[u8], data: &[u8]) -> NamedTempFile {
+pub fn write(header: &[u8], data: &[u8]) -> TempFile {
     write_bytes(&[&(header.len() as u64).to_le_bytes(), header, data].concat())
 }
 
-pub fn write_bytes(bytes: &[u8]) -> NamedTempFile {
-    let mut file = NamedTempFile::new().unwrap();
-    file.write_all(bytes).unwrap();
+pub fn write_bytes(bytes: &[u8]) -> TempFile {
+    let file = TempFile::new();
+    fs::write(file.path(), bytes).unwrap();
     file
+}
+
+/// The path of a file that is removed on drop.
+pub struct TempFile {
+    _folder: TempDir,
+    path: PathBuf,
+}
+
+impl TempFile {
+    /// A path at which nothing exists yet.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> TempFile {
+        let folder = TempDir::new().unwrap();
+        TempFile { path: folder.path().join("file"), _folder: folder }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Creates the file.
+    pub fn create(&self) -> File {
+        File::create(&self.path).unwrap()
+    }
 }

@@ -15,7 +15,7 @@ use reseed_ops::{Ceiling, CheckOps, Device, Precision, TraceOps};
 
 use crate::error::{Error, Result};
 pub use cpu::precision as cpu_precision;
-pub use cuda::{Gpu, GpuInfo, gpus, kernel_stamp, tuning};
+pub use cuda::{Gpu, GpuInfo, gpu_free_bytes, gpus, kernel_stamp, tuning};
 #[cfg(not(feature = "cuda"))]
 use no_cuda as cuda;
 

@@ -1,6 +1,7 @@
 //! Why something could not be done: errors with data, and the kind that a front end maps to an exit code or a status.
 
 mod convert;
+mod download;
 mod kind;
 mod range;
 
@@ -13,6 +14,7 @@ use reseed_ops::{Hw, Shape};
 use crate::bytes::Bytes;
 pub use convert::Result;
 use convert::prefix;
+pub use download::DownloadError;
 pub use kind::Kind;
 pub use range::RangeError;
 
@@ -299,19 +301,8 @@ pub enum Error {
         folder: PathBuf,
     },
     /// A file of a model could not be downloaded.
-    #[error("{url}: {reason}; without a network put {file} ({}) into {}", Bytes(*bytes as usize), folder.display())]
-    Download {
-        /// Its address.
-        url: String,
-        /// Why not.
-        reason: String,
-        /// The file.
-        file: &'static str,
-        /// Its length.
-        bytes: u64,
-        /// The folder for files that a user brings.
-        folder: PathBuf,
-    },
+    #[error(transparent)]
+    Download(#[from] DownloadError),
     /// A file of a model could not be read.
     #[error("{}: {cause}", path.display())]
     ModelFile {
@@ -319,22 +310,6 @@ pub enum Error {
         path: PathBuf,
         /// The system's reason.
         cause: io::Error,
-    },
-    /// A downloaded file is not the published one.
-    #[error("{url}: its SHA-256 is {found} instead of {expected}; nothing of it is kept, try again or use a mirror")]
-    WrongHash {
-        /// Its address.
-        url: String,
-        /// Its hash.
-        found: String,
-        /// The published hash.
-        expected: &'static str,
-    },
-    /// Another process downloads the same file.
-    #[error("{}: another download is writing it; wait for that", path.display())]
-    DownloadBusy {
-        /// The file.
-        path: PathBuf,
     },
     /// The output is the input.
     #[error("{} is both input and output", path.display())]

@@ -19,14 +19,15 @@ pub use crate::view::View;
 // Devices and plans of one network, for benchmarks.
 pub use crate::bytes::Bytes;
 pub use crate::devices::{
-    AUTO, ComputeOptions, DeviceHandle, Gpu, GpuInfo, Tuning, auto, cpu_precision, gpus, kernel_stamp, open,
-    transformer, tuning,
+    AUTO, ComputeOptions, DeviceHandle, Gpu, GpuInfo, Tuning, auto, cpu_precision, gpu_free_bytes, gpus, kernel_stamp,
+    open, transformer, tuning,
 };
 pub use crate::job::refuse_same_file;
 pub use crate::machine::Machine;
 pub use crate::models::weights::{Parts, Weights, vae_weights};
+pub use crate::paths::data as data_folder;
 pub use crate::planner::clip::{ClipPlan, CoderClip, Direction, MARGIN, reserve};
-pub use crate::session::{ClipEstimate, CoderRun, Extended, Roundtrip, TensorInput, TensorOutput, crop, load_coder};
+pub use crate::session::{ClipEstimate, Roundtrip, TensorClip, load_coder};
 pub use crate::threads::most_threads;
 
 /// Reads the journal in a folder as `--resume` does, with frames of so many values, for fuzzing. Returns the finished

@@ -76,7 +76,7 @@ impl JobSpec {
 /// frames. Digests find damage to them: a resumed job goes back to an undamaged checkpoint, or is an error.
 ///
 /// ```
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = temp_dir::TempDir::new()?;
 /// # let (input, output) = (folder.path().join("small.y4m"), folder.path().join("large.y4m"));
 /// # let mut clip = reseed::media::sample();
 /// # let mut sink = reseed::media::create(&input, clip.info())?;
@@ -218,6 +218,15 @@ impl Job {
     /// are finished.
     pub fn discard_unused(output: &Path) {
         journal::discard_unused(&journal::folder(output));
+    }
+
+    /// Removes the work of an interrupted job at an output. An output that has its name stays. An error where the job
+    /// runs.
+    pub fn discard(output: &Path) -> Result<()> {
+        let folder = journal::folder(output);
+        let Some((mut journal, _)) = Journal::open(&folder)? else { return Ok(()) };
+        journal.start_again()?;
+        reseed_media::discard(output).map_err(Error::Output)
     }
 }
 

@@ -12,7 +12,7 @@
 //! let session = Session::builder().model("formula:tiny").device("cpu").open()?;
 //! let mut clip = reseed::media::sample();
 //! let settings = Settings { target: Target::Scale(1.5), ..Settings::default() };
-//! # let folder = tempfile::tempdir()?;
+//! # let folder = temp_dir::TempDir::new()?;
 //! # let output = folder.path().join("large.y4m");
 //! let sink = reseed::media::create(&output, &settings.output(clip.info())?)?;
 //! let report = session.upscale(&mut *clip, sink, &settings, &mut ())?;
@@ -40,6 +40,7 @@ mod color;
 mod compute;
 mod devices;
 mod error;
+mod eta;
 mod grid;
 #[doc(hidden)]
 pub mod internals;
@@ -86,7 +87,8 @@ pub use reseed_ops::{Hw, Precision, Thw};
 pub use alpha::AlphaRange;
 pub use batch::Batching;
 pub use color::Color;
-pub use error::{Error, Kind, RangeError, Result};
+pub use error::{DownloadError, Error, Kind, RangeError, Result};
+pub use eta::Eta;
 pub use grid::BatchGrid;
 pub use job::{Existing, Job, JobSpec};
 pub use join::Overlap;

@@ -26,6 +26,11 @@ pub fn machine() -> Option<usize> {
     field("/proc/meminfo", "MemTotal:")
 }
 
+/// Bytes of the machine's memory that programs can still get.
+pub fn available() -> Option<usize> {
+    field("/proc/meminfo", "MemAvailable:")
+}
+
 fn status(key: &str) -> Option<usize> {
     field("/proc/self/status", key)
 }

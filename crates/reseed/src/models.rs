@@ -19,6 +19,8 @@ mod tests;
 pub(crate) mod weights;
 
 use std::path::{Path, PathBuf};
+#[cfg(feature = "download")]
+use std::sync::{Arc, atomic::AtomicBool};
 
 use reseed_model::{ModelFolder, nano};
 
@@ -77,9 +79,16 @@ fn located(model: &Model, file: &'static File) -> Result<PathBuf> {
 /// interrupted download continues where it stopped.
 #[cfg(feature = "download")]
 pub fn download(file: &'static File, progress: &mut dyn FnMut(u64)) -> Result<PathBuf> {
-    let path = hub::Hub::of_user().pull(file, &Places::of_user(), progress)?;
+    let path = download_until(file, &Arc::default(), progress)?;
     tracing::info!(file = file.name, path = %path.display(), "downloaded");
     Ok(path)
+}
+
+/// The same as [`download`], until `stop` is set: the error is then [`Error::Cancelled`], and the bytes so far are
+/// kept.
+#[cfg(feature = "download")]
+pub fn download_until(file: &'static File, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(u64)) -> Result<PathBuf> {
+    hub::Hub::of_user().stopped_by(stop).pull(file, &Places::of_user(), progress)
 }
 
 /// Whether a file has its published hash. `progress` receives the number of bytes read so far.

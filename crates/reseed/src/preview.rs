@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use reseed_media::{Frame, Rate, Samples, Size, Source};
+use reseed_media::{Depth, Frame, Info, Rate, Samples, Size, Source};
 
 use crate::error::{Error, RangeError, Result};
 use crate::observer::Observer;
@@ -65,16 +65,25 @@ impl Session {
         let (number, read) = Search { job: &mut job, source, at, observer }.run()?;
         let mut provider = |index: usize| Ok(read.frame(index).clone());
         let output = job.frames(self, number..number + 1, &mut provider, observer)?.swap_remove(0);
-        Ok(Preview { number, input: resized(&view, read.frame(number), &output), output })
+        Ok(Preview { number, input: resized(&view, read.frame(number), output.depth()), output })
     }
 }
 
-/// The frame at the output size, with the depth of the result.
-fn resized(view: &View, frame: &Frame, like: &Frame) -> Frame {
-    let mut samples = Samples::black(like.depth(), like.samples.len());
+impl Settings {
+    /// A frame of an input at the size of the result, resized as [`Preview::input`] is.
+    pub fn resized_input(&self, input: &Info, frame: &Frame) -> Result<Frame> {
+        let view = View::new(self.geometry(&Info { size: frame.size, ..input.clone() })?);
+        Ok(resized(&view, frame, frame.depth()))
+    }
+}
+
+/// The frame at the output size.
+fn resized(view: &View, frame: &Frame, depth: Depth) -> Frame {
+    let size = view.geometry().output;
+    let mut samples = Samples::black(depth, 3 * size.pixels());
     samples.set_between(&view.cropped(frame), [BLACK, WHITE]);
-    let alpha = frame.alpha.as_ref().map(|alpha| Samples::from_unit(&view.alpha(alpha), like.depth()));
-    Frame { size: like.size, samples, alpha }
+    let alpha = frame.alpha.as_ref().map(|alpha| Samples::from_unit(&view.alpha(alpha), depth));
+    Frame { size, samples, alpha }
 }
 
 /// The last frames that were read.

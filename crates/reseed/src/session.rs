@@ -8,6 +8,7 @@ mod extend;
 mod frames;
 mod residency;
 mod roundtrip;
+mod tensor_clip;
 mod tensor_file;
 mod vae;
 
@@ -36,13 +37,12 @@ use crate::step::{Model, Step};
 use crate::upscaler::Upscaler;
 pub use builder::{Budget, Builder};
 pub use clip_estimate::ClipEstimate;
-pub use coder::{CoderRun, load_coder};
+pub use coder::load_coder;
 pub use estimate::Estimate;
-pub use extend::{Extended, crop};
 pub(crate) use frames::FrameCollector;
 pub use residency::Held;
 pub use roundtrip::Roundtrip;
-pub use tensor_file::{TensorInput, TensorOutput};
+pub use tensor_clip::TensorClip;
 pub use vae::{EncodedClip, Vae};
 
 /// The model without networks: frames are resized and keep their content.
@@ -60,7 +60,7 @@ const IDENTITY: &str = "identity";
 /// let estimate = session.estimate(clip.info(), &settings)?;
 /// assert_eq!(estimate.batches, 2);
 ///
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = temp_dir::TempDir::new()?;
 /// # let output = folder.path().join("large.y4m");
 /// let sink = reseed::media::create(&output, &settings.output(clip.info())?)?;
 /// let report = session.upscale(&mut *clip, sink, &settings, &mut ())?;

@@ -128,7 +128,7 @@ fn alpha_colours_and_depths_are_those_of_the_whole_job() {
         let settings = Settings { alpha_range, ..settings(5, 1, false) };
         check(&format!("{alpha_range:?} alpha"), &session, &clip(Depth::Eight, true), &settings);
     }
-    for color in [Color::None, Color::Wavelet, Color::WaveletAdaptive, Color::Hsv, Color::Adain] {
+    for color in [Color::WaveletAdaptive, Color::Adain] {
         let settings = Settings { color: Some(color), low_band: Some(0.5), ..settings(5, 2, false) };
         check(&format!("{color:?}"), &session, &clip(Depth::Eight, false)[..9], &settings);
     }

@@ -46,7 +46,7 @@ fn upscale(spec: JobSpec) -> (Size, Vec<Warning>) {
 
 #[test]
 fn odd_sides_stay_where_the_format_allows_them() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name);
     let (image, video) = (write_input(folder.path(), "in.png"), write_input(folder.path(), "in.y4m"));
     let settings = Settings { target: Target::Scale(3.0), ..Settings::default() };
@@ -68,7 +68,7 @@ fn odd_sides_stay_where_the_format_allows_them() {
 
 #[test]
 fn a_job_enlarges_unless_told_and_warns_where_it_shrinks() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let (input, output) = (write_input(folder.path(), "in.y4m"), folder.path().join("out.y4m"));
     let spec = |target: Option<Target>| {
         let settings = Settings { target: target.unwrap_or(Settings::default().target), ..Settings::default() };

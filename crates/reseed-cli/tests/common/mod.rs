@@ -72,11 +72,11 @@ impl Tensor {
 }
 
 /// A temporary folder.
-pub struct Lab(tempfile::TempDir);
+pub struct Lab(temp_dir::TempDir);
 
 impl Lab {
     pub fn new() -> Lab {
-        Lab(tempfile::tempdir().unwrap())
+        Lab(temp_dir::TempDir::new().unwrap())
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -4,6 +4,7 @@
 //! tracks of the file, and the mux step also takes the video: both processes then have the same time zero, and make the
 //! same corrections where the timestamps of a file jump.
 
+use std::ffi::OsString;
 use std::io::{self, Read};
 use std::process::{ChildStdout, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -41,7 +42,12 @@ impl Decoder {
             // Starts at the keyframe and keeps the timestamps of an uninterrupted read.
             command.args(words("-copyts -start_at_zero -noaccurate_seek -ss")).arg(format!("{time:.6}"));
         }
-        command.arg("-i").arg(file_url(&video.path)).arg("-map").arg(format!("0:{}", video.index));
+        command
+            .args(video.format_guard())
+            .arg("-i")
+            .arg(file_url(&video.path))
+            .arg("-map")
+            .arg(format!("0:{}", video.index));
         command.arg("-vf").arg(filters(video, size)).args(tools.passthrough());
         command.args(["-f", "rawvideo", "-pix_fmt", &video.pipe.name, "pipe:1"]).stdout(Stdio::piped());
         command.args(unused(0, video.clock_streams().filter(|index| *index != video.index)));
@@ -88,6 +94,15 @@ impl Decoder {
 }
 
 impl Video {
+    /// Arguments that let ffmpeg open the file in the format that was described only: it may have been replaced by one
+    /// that names other files.
+    pub(super) fn format_guard(&self) -> Vec<OsString> {
+        match self.format.is_empty() {
+            true => Vec::new(),
+            false => vec!["-format_whitelist".into(), (&self.format).into()],
+        }
+    }
+
     /// The streams that define time zero: the video and the tracks with times of their own.
     pub(super) fn clock_streams(&self) -> impl Iterator<Item = usize> {
         let timed = |kind: TrackKind| matches!(kind, TrackKind::Audio | TrackKind::Subtitle);

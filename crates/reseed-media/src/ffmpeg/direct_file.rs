@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_file_holds_exactly_the_appended_bytes() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let path = folder.path().join("file");
         let mut buffer = Vec::new();
         for pieces in [&[][..], &[7], &[BLOCK, 1, BLOCK - 1], &[BYTES + 3, 5, BYTES], &[3 * BYTES + 17]] {
@@ -144,7 +144,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_misaligned_buffer_falls_back_to_buffered_writes() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let path = folder.path().join("file");
         let mut file = DirectFile::create(&path, Vec::new()).unwrap();
         file.first += 1;

@@ -23,7 +23,7 @@ pub(super) struct Flags {
 
 /// What ffmpeg's filter `idet` finds in the frames of a sample.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Looks {
+pub(super) struct Looks {
     /// Frames whose top field, or whose bottom field, seems to be the earlier one.
     top: usize,
     bottom: usize,
@@ -41,7 +41,13 @@ pub(super) struct Decision {
 }
 
 /// Decides what is done with the fields of a video.
-pub(super) fn decide(choice: Deinterlace, flags: Flags, rate: Rate, sampler: &Sampler) -> Decision {
+pub(super) fn decide(
+    choice: Deinterlace,
+    flags: Flags,
+    rate: Rate,
+    looks: impl FnOnce() -> Vec<Looks>,
+    is_combed: impl FnOnce() -> bool,
+) -> Decision {
     let asked = |double, parity| {
         let action = FieldAction::Deinterlace { double, parity, flagged: false };
         Decision::new(action, rate, "as requested")
@@ -49,9 +55,9 @@ pub(super) fn decide(choice: Deinterlace, flags: Flags, rate: Rate, sampler: &Sa
     match choice {
         Deinterlace::Off => Decision { action: FieldAction::Keep, note: None },
         Deinterlace::InverseTelecine => Decision::new(FieldAction::InverseTelecine, rate, "as requested"),
-        Deinterlace::Auto => automatic(flags, rate, &sampler.looks(), || sampler.is_combed()),
+        Deinterlace::Auto => automatic(flags, rate, &looks(), is_combed),
         Deinterlace::Bob | Deinterlace::Single => {
-            let parity = flags.parity().unwrap_or_else(|| Looks::parity(&sampler.looks()));
+            let parity = flags.parity().unwrap_or_else(|| Looks::parity(&looks()));
             asked(choice == Deinterlace::Bob, parity)
         }
     }
@@ -159,7 +165,7 @@ pub(super) struct Sampler<'a> {
 const COLUMNS: usize = 128;
 
 impl Sampler<'_> {
-    fn looks(&self) -> Vec<Looks> {
+    pub fn looks(&self) -> Vec<Looks> {
         let filter = r"idet=rep_thres=1.8,metadata=print:file=pipe\\:1";
         let printed = self.run(&["-vf", filter, "-f", "null", "-"]);
         printed.iter().map(|bytes| Looks::parse(&String::from_utf8_lossy(bytes))).collect()
@@ -167,7 +173,7 @@ impl Sampler<'_> {
 
     /// Whether the frames are combed: where something moves, samples differ from both rows beside them rather than from
     /// both rows of the same field.
-    fn is_combed(&self) -> bool {
+    pub fn is_combed(&self) -> bool {
         let scale = format!("scale={COLUMNS}:{}:flags=area,format=gray", self.rows);
         let planes = self.run(&["-vf", &scale, "-f", "rawvideo", "-pix_fmt", "gray", "pipe:1"]).concat();
         let frames: Vec<&[u8]> = planes.chunks_exact((COLUMNS * self.rows).max(1)).collect();

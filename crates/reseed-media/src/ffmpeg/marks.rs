@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn marks_are_read_back_without_an_incomplete_last_one() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let timeline = || Timeline::new(Rate { num: 25, den: 1 }, Rate { num: 1, den: 1000 });
         let all: Vec<Mark> =
             [Some(0), None, Some(-7), Some(90)].map(|timestamp| Mark { timestamp, digest: 3 }).to_vec();

@@ -135,8 +135,11 @@ impl Mux<'_> {
         let mut args: Vec<OsString> = Vec::new();
         let mut add = |offset: i64, path: &Path| {
             args.extend(["-itsoffset".into(), format!("{offset}us").into()]);
-            args.extend(["-protocol_whitelist", "file", "-i"].map(OsString::from));
-            args.push(file_url(path));
+            args.extend(["-protocol_whitelist", "file"].map(OsString::from));
+            if path == video.path {
+                args.extend(video.format_guard());
+            }
+            args.extend(["-i".into(), file_url(path)]);
         };
         add(preroll - origin, &video.path);
         for input in &inputs.extra {

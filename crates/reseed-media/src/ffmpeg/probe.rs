@@ -19,6 +19,18 @@ const TOLERANCE: f64 = 1.0;
 /// The largest file in bytes whose packets are counted, because all of it must be read.
 const MAX_COUNTED: u64 = 4 << 30;
 
+/// Demuxers that read nothing but their file. Others, such as `hls`, `concat`, `dash`, `sdp` and `image2`, open files
+/// and addresses that the file names.
+const SELF_CONTAINED: &str = "3g2,3gp,asf,av1,avi,dv,flv,gxf,h264,hevc,ivf,m4a,m4v,matroska,mj2,mjpeg,mov,mp4,mpeg,\
+                              mpegts,mpegvideo,mxf,nut,obu,ogg,vc1,webm,wtv,yuv4mpegpipe";
+
+/// Fails unless one of the self-contained demuxers reads the file.
+pub(super) fn check_self_contained(tools: &Tools, path: &Path) -> Result<()> {
+    let path = std::path::absolute(path).map_err(|cause| Error::Read { path: path.to_owned(), cause })?;
+    let file = File { tools, path };
+    file.query(&format!("-format_whitelist {SELF_CONTAINED} -show_entries format=format_name")).map(drop)
+}
+
 /// Describes the first video stream of `path` that is not a cover image.
 pub(super) fn probe(tools: &Tools, path: &Path, clip: Clip) -> Result<(Info, Vec<Problem>)> {
     let path = std::path::absolute(path).map_err(|cause| Error::Read { path: path.to_owned(), cause })?;
@@ -55,15 +67,20 @@ impl File<'_> {
         Error::Unreadable { path: self.path.clone(), reason: reason.to_owned() }
     }
 
-    /// Queries the first frame of the video, looks for interlacing, and checks that the end of the file exists. The
+    /// Queries the first frames of the video, looks for interlacing, and checks that the end of the file exists. The
     /// processes run concurrently, because each takes long to start.
     fn frames(&self, report: &Report, clip: Clip) -> (Result<Value>, Decision, Option<Problem>) {
-        let index = report.index();
-        let first = || self.query(&format!("-select_streams {index} -show_frames -read_intervals %+#1"));
+        let (index, seconds, choice) = (report.index(), report.span().1, clip.deinterlace);
+        let sampler = Sampler { tools: self.tools, path: &self.path, index, rows: report.rows(), seconds };
+        let count = if choice == Deinterlace::Off { 1 } else { SAMPLE };
         thread::scope(|scope| {
             let end = scope.spawn(|| self.missing_end(report, clip));
-            let fields = scope.spawn(|| self.fields(report, clip.deinterlace));
-            (first(), finished(fields), finished(end))
+            let looks = (choice == Deinterlace::Auto).then(|| scope.spawn(|| sampler.looks()));
+            let frames = self.query(&format!("-select_streams {index} -show_frames -read_intervals %+#{count}"));
+            let looks = || looks.map_or_else(|| sampler.looks(), finished);
+            let flags = report.flags(frames.as_ref().unwrap_or(&Value::Null));
+            let fields = decide(choice, flags, report.rate(), looks, || sampler.is_combed());
+            (frames, fields, finished(end))
         })
     }
 
@@ -76,14 +93,6 @@ impl File<'_> {
         let select = format!("-select_streams {} -count_packets", report.index());
         let count = self.query(&format!("{select} -show_entries stream=nb_read_packets")).ok()?;
         count["streams"][0]["nb_read_packets"].as_str()?.parse().ok()
-    }
-
-    fn fields(&self, report: &Report, choice: Deinterlace) -> Decision {
-        let (index, seconds) = (report.index(), report.span().1);
-        let flags = format!("-select_streams {index} -show_entries frame=interlaced_frame -read_intervals %+#{SAMPLE}");
-        let flags = if choice == Deinterlace::Off { Value::Null } else { self.query(&flags).unwrap_or_default() };
-        let sampler = Sampler { tools: self.tools, path: &self.path, index, rows: report.rows(), seconds };
-        decide(choice, report.flags(&flags), report.rate(), &sampler)
     }
 
     /// Compares the duration in the header with the last packets, so that an interrupted copy is found before the job

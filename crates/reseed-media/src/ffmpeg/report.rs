@@ -110,6 +110,7 @@ impl Report {
             tracks: others.filter_map(|(_, other)| track(other)).collect(),
             chapters: self.chapters(),
             names: names.filter_map(|name| Some((name.to_owned(), text(&stream["tags"], name)?.to_owned()))).collect(),
+            timecode: self.timecode(),
             timeline: Timeline::new(rate, fields.action.base(time_base)),
         };
         let (depth, alpha) = (video.layout.depth(), video.layout.alpha);
@@ -121,6 +122,13 @@ impl Report {
 }
 
 impl Report {
+    /// The timecode in the tags of the stream, or else of the file.
+    fn timecode(&self) -> Option<String> {
+        let tagged = [self.stream(), &self.report["format"]].into_iter();
+        let mut tags = tagged.flat_map(|of| ["timecode", "TIMECODE"].map(|name| text(&of["tags"], name)));
+        tags.find_map(|tag| tag.map(str::to_owned))
+    }
+
     fn chapters(&self) -> Vec<Chapter> {
         let start = self.span().0;
         let micros = |value: &Value| Some(((seconds(value)? - start) * 1e6).round() as i64);

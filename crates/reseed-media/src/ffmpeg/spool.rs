@@ -149,7 +149,7 @@ mod tests {
     fn replay_returns_the_frames_that_are_in_no_segment() {
         let planes = |i: usize| vec![i as u8; 7];
         for synced in 1..4 {
-            let folder = tempfile::tempdir().unwrap();
+            let folder = temp_dir::TempDir::new().unwrap();
             let mut spool = Spool::open(folder.path(), 0, 0).unwrap();
             // The last batch is incomplete and never synced.
             for i in 0..3 * (synced + 1) - 1 {

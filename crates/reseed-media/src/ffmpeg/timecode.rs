@@ -1,15 +1,12 @@
 //! SMPTE timecodes, which number the frames of a video by a time of day. MOV and MP4 store them in a track, other
 //! containers in a tag.
 
-use serde_json::Value;
-
-use super::tools::{self, Tools, file_url, words};
 use crate::frame::Rate;
 use crate::video::Video;
 
 /// Arguments of ffmpeg that give the output the timecode of its source.
-pub(super) fn options(tools: &Tools, video: &Video) -> Vec<String> {
-    match timecode(tools, video) {
+pub(super) fn options(video: &Video) -> Vec<String> {
+    match timecode(video) {
         // A timecode of the whole file would take precedence over that of the stream.
         Some(timecode) => {
             ["-metadata", "timecode=", "-metadata:s:v:0", &format!("timecode={timecode}")].map(str::to_owned).into()
@@ -18,22 +15,13 @@ pub(super) fn options(tools: &Tools, video: &Video) -> Vec<String> {
     }
 }
 
-/// The timecode of the first frame. A source whose timecode cannot be read has none.
-fn timecode(tools: &Tools, video: &Video) -> Option<String> {
-    let mut command = tools::command(&tools.ffprobe);
-    command
-        .args(words("-v error -of json -protocol_whitelist file -show_entries stream=index:stream_tags:format_tags"));
-    command.arg(file_url(&video.path));
-    let report: Value = serde_json::from_slice(&tools::output(command).ok()?.ok()?).ok()?;
-    let streams = report["streams"].as_array()?;
-    let stream = streams.iter().find(|stream| stream["index"].as_u64() == Some(video.index as u64))?;
-    let names = ["timecode", "TIMECODE"];
-    let tag = |from: &Value| names.iter().find_map(|name| from["tags"][*name].as_str().map(str::to_owned));
+/// The timecode of the first frame that is read.
+fn timecode(video: &Video) -> Option<String> {
     let rate = video.timeline.clock().rate();
     let fps = f64::from(rate.num) / f64::from(rate.den);
     // The first frame at or after the start.
     let skipped = (video.clip.start.unwrap_or_default().as_secs_f64() * fps - 1e-6).ceil().max(0.0);
-    advance(&tag(stream).or(tag(&report["format"]))?, skipped as u64, rate)
+    advance(video.timecode.as_deref()?, skipped as u64, rate)
 }
 
 /// The timecode `frames` frames after `text`, such as `01:00:00:00`, or `01:00:00;00` with dropped numbers. `None` if

@@ -153,8 +153,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn folder_with(names: &[&str]) -> (tempfile::TempDir, PathBuf) {
-        let folder = tempfile::tempdir().unwrap();
+    fn folder_with(names: &[&str]) -> (temp_dir::TempDir, PathBuf) {
+        let folder = temp_dir::TempDir::new().unwrap();
         let output = folder.path().join("video.mkv");
         fs::create_dir(work_folder(&output)).unwrap();
         names.iter().for_each(|name| fs::write(work_folder(&output).join(name), "").unwrap());
@@ -196,7 +196,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn a_link_is_no_work_folder() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let (output, other) = (folder.path().join("video.mkv"), folder.path().join("other"));
         fs::create_dir(&other).unwrap();
         fs::write(other.join(JOB_FILE), "").unwrap();

@@ -154,7 +154,7 @@ impl Writer {
     fn join(&self) -> Result<()> {
         let mut tags = self.encoder.tags.clone();
         if let Some(video) = self.source.as_ref().filter(|_| self.options.metadata) {
-            tags.extend(timecode::options(&self.encoder.tools, video));
+            tags.extend(timecode::options(video));
         }
         let mux = Mux {
             tools: &self.encoder.tools,

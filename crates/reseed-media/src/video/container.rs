@@ -22,7 +22,7 @@ const VIDEO_EXTENSIONS: &[&str] = &[
 ];
 
 /// Whether a path has the extension of a video file.
-pub(crate) fn is_video_name(path: &Path) -> bool {
+pub fn is_video_name(path: &Path) -> bool {
     extension(path).is_some_and(|extension| VIDEO_EXTENSIONS.contains(&extension.as_str()))
 }
 

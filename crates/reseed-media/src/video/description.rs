@@ -35,6 +35,8 @@ pub struct Video {
     pub(crate) chapters: Vec<Chapter>,
     /// The title and the language of the stream, if it has them.
     pub(crate) names: Vec<(String, String)>,
+    /// The timecode of the first frame of the file, as it is written there.
+    pub(crate) timecode: Option<String>,
     pub(crate) timeline: Timeline,
 }
 

@@ -31,7 +31,7 @@ fn headers() -> impl Strategy<Value = Header> {
 proptest! {
     #[test]
     fn planes_survive_writing_and_reading(header in headers(), frames in 0usize..4, seed: u64) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let path = folder.path().join("clip.y4m");
         let kind = Kind::Y4m(header.format.clone());
         let Header { size, rate, .. } = header;

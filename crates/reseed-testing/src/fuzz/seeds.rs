@@ -135,7 +135,7 @@ impl Observer for FirstBatch {
 
 /// The journal of a tiny job that was cancelled. The folder of the process changes.
 pub fn journal() -> Vec<Vec<u8>> {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     std::env::set_current_dir(folder.path()).unwrap();
     let mut clip = reseed_media::sample();
     let mut sink = reseed_media::create(Path::new("in.y4m"), clip.info()).unwrap();
@@ -186,7 +186,7 @@ pub fn y4m() -> Vec<Vec<u8>> {
 
 /// A frame of the sample as an image file, in these colours.
 fn image(extension: &str, alpha: bool) -> Vec<u8> {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = temp_dir::TempDir::new().unwrap();
     let path = folder.path().join("seed").with_extension(extension);
     let size = Size { h: 8, w: 12 };
     let info = Info { size, kind: Kind::Image, alpha, ..reseed_media::sample().info().clone() };

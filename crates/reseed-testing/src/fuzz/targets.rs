@@ -1,9 +1,7 @@
 //! Entry functions: each parses bytes as one format, uses what it gets, and checks that errors are one line.
 
-use std::cell::RefCell;
 use std::fmt::Display;
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 use reseed::internals::noise::Noise;
@@ -13,9 +11,10 @@ use reseed_media::video::JOB_FILE;
 use reseed_model::weights::Source;
 use reseed_model::{Config, Dit, Vae, dit, internals};
 use reseed_ops::{DType, Thw, TraceOps};
-use tempfile::{NamedTempFile, TempDir};
+use temp_dir::TempDir;
 
 use super::{Mutation, Target, seeds};
+use crate::files::TempFile;
 
 /// All targets. The numbers of inputs give each a similar part of a minute.
 pub const TARGETS: &[Target] = &[
@@ -124,10 +123,9 @@ fn dit_config(bytes: &[u8]) {
 
 /// A noise file is read from disk.
 fn noise(bytes: &[u8]) {
-    thread_local!(static FILE: RefCell<NamedTempFile> = RefCell::new(NamedTempFile::new().unwrap()));
-    FILE.with_borrow_mut(|file| {
+    thread_local!(static FILE: TempFile = TempFile::new());
+    FILE.with(|file| {
         fs::write(file.path(), bytes).unwrap();
-        file.flush().unwrap();
         let Some(noise) = checked(Noise::open(file.path())) else { return };
         for batch in 0..2 {
             checked(noise.draw(batch, Thw::new(2, 3, 4), 4, batch == 1));
@@ -137,7 +135,7 @@ fn noise(bytes: &[u8]) {
 
 /// A journal is a file in a folder, with the frames that later batches may change beside it.
 fn journal(bytes: &[u8]) {
-    thread_local!(static FOLDER: TempDir = tempfile::tempdir().unwrap());
+    thread_local!(static FOLDER: TempDir = TempDir::new().unwrap());
     FOLDER.with(|folder| {
         fs::create_dir_all(folder.path()).unwrap();
         fs::write(folder.path().join(JOB_FILE), bytes).unwrap();

@@ -38,6 +38,11 @@ pub fn gpus() -> Result<Vec<GpuInfo>> {
     Ok(reseed_cuda::devices()?)
 }
 
+/// Free bytes of a GPU that this process uses, where the driver knows.
+pub fn gpu_free_bytes(ordinal: usize) -> Option<usize> {
+    reseed_cuda::free_bytes(ordinal).ok().flatten()
+}
+
 pub fn open(options: &ComputeOptions) -> Result<DeviceHandle> {
     let number = match options.device.split_once(':') {
         None => Some(0),

@@ -31,6 +31,11 @@ pub fn gpus() -> Result<Vec<GpuInfo>> {
     Ok(Vec::new())
 }
 
+/// None.
+pub fn gpu_free_bytes(_: usize) -> Option<usize> {
+    None
+}
+
 pub fn open(options: &ComputeOptions) -> Result<DeviceHandle> {
     Err(Error::NotBuilt { name: options.device.clone(), feature: "cuda" })
 }

@@ -1,6 +1,6 @@
 //! The kind of an error.
 
-use super::Error;
+use super::{DownloadError, Error};
 
 /// What an error is about, for front ends that map errors to exit codes or HTTP status codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +70,10 @@ impl Error {
                 | Media::BadCrf { .. }
                 | Media::NoEncoder { .. },
             ) => Kind::Usage,
-            Error::Output(_) | Error::Write { .. } | Error::DownloadBusy { .. } | Error::JournalDamaged { .. } => {
-                Kind::Failed
-            }
+            Error::Output(_)
+            | Error::Write { .. }
+            | Error::Download(DownloadError::Busy { .. })
+            | Error::JournalDamaged { .. } => Kind::Failed,
             Error::Input(_)
             | Error::Read { .. }
             | Error::NoFrames { .. }
@@ -91,8 +92,7 @@ impl Error {
             | Error::UnknownFormula { .. }
             | Error::ModelMissing { .. }
             | Error::ModelFile { .. }
-            | Error::Download { .. }
-            | Error::WrongHash { .. } => Kind::Model,
+            | Error::Download(_) => Kind::Model,
             Error::OverBudget { .. }
             | Error::Contended { .. }
             | Error::SliceTooLarge { .. }

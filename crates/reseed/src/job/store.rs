@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn whole_batches_come_back_and_torn_ones_do_not() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let made = DiskBatchStore::new(folder.path().into());
         made.put(3, &[1.0, -2.5], false);
         made.put(3, &[0.5], true);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::hash::{CHUNK, Hash};
 use crate::bytes::Bytes;
-use crate::error::{Error, Result};
+use crate::error::{DownloadError, Error, Result};
 
 /// How an attempt ended.
 pub enum Attempt {
@@ -65,7 +65,7 @@ impl<'a> Download<'a> {
         let mut file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(cannot)?;
         if file.try_lock().is_err() {
-            return Err(Error::DownloadBusy { path });
+            return Err(DownloadError::Busy { path }.into());
         }
         let (mut hash, mut have) = (Hash::new(), 0);
         hash.read(&mut file, &path, |count| have += count as u64)?;

@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn the_vae_is_found_beside_the_file_and_in_the_folder_of_vaes() {
-        let root = tempfile::tempdir().unwrap();
+        let root = temp_dir::TempDir::new().unwrap();
         let (models, places) = (root.path().join("diffusion_models"), nowhere(root.path()));
         fs::create_dir_all(&models).unwrap();
         fs::create_dir_all(root.path().join("vae")).unwrap();

@@ -2,7 +2,10 @@
 
 use std::env;
 use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -12,7 +15,7 @@ use ureq::{Agent, Body};
 use super::download::{Attempt, Download, MinimumRate, Reason};
 use super::places::Places;
 use super::registry::File;
-use crate::error::{Error, Result};
+use crate::error::{DownloadError, Error, Result};
 
 const PUBLIC: &str = "https://huggingface.co";
 /// Attempts in a row that bring nearly nothing.
@@ -56,6 +59,8 @@ impl Default for Limits {
 pub struct Hub {
     pub endpoint: String,
     pub offline: bool,
+    /// Ends a download.
+    stop: Arc<AtomicBool>,
     limits: Limits,
     agent: Agent,
 }
@@ -68,6 +73,11 @@ impl Hub {
         let endpoint = endpoint.map_or(PUBLIC.into(), |url| url.trim_end_matches('/').into());
         let offline = matches!(offline.as_str(), "1" | "on" | "yes" | "true");
         Hub { offline, ..Hub::new(endpoint, Limits::default()) }
+    }
+
+    /// The same, whose downloads end when a flag is set.
+    pub fn stopped_by(self, stop: &Arc<AtomicBool>) -> Hub {
+        Hub { stop: stop.clone(), ..self }
     }
 
     /// A hub at this address.
@@ -83,7 +93,7 @@ impl Hub {
             .user_agent(concat!("reseed/", env!("CARGO_PKG_VERSION")))
             .build()
             .new_agent();
-        Hub { endpoint, offline: false, limits, agent }
+        Hub { endpoint, offline: false, stop: Arc::default(), limits, agent }
     }
 
     /// The address of a file.
@@ -110,7 +120,7 @@ impl Hub {
         let found = hash.finish();
         if found != file.sha256 {
             fs::remove_file(&path).map_err(|e| Error::write(&path, e))?;
-            return Err(Error::WrongHash { url: self.url(file), found, expected: file.sha256 });
+            return Err(DownloadError::WrongHash { url: self.url(file), found, expected: file.sha256 }.into());
         }
         fs::rename(&path, &blob).map_err(|e| Error::write(&blob, e))?;
         link(&blob, &snapshot, file).map_err(|e| Error::write(&snapshot, e))?;
@@ -122,16 +132,21 @@ impl Hub {
     fn fetch(&self, file: &File, download: &mut Download) -> std::result::Result<(), Reason> {
         let (mut idle, mut answered) = (0, false);
         loop {
+            if self.stop.load(Ordering::SeqCst) {
+                return Err(Reason::Disk(Error::Cancelled));
+            }
             let before = download.have;
             let reason = match self.attempt(file, download, &mut answered)? {
                 Attempt::Whole => return Ok(()),
                 Attempt::Broken(reason) => reason,
             };
             idle = if download.have >= before + PROGRESS { 0 } else { idle + 1 };
-            if idle == TRIES || !answered {
+            if (idle == TRIES || !answered) && !self.stop.load(Ordering::SeqCst) {
                 return Err(Reason::Hub(reason));
             }
-            sleep(self.limits.pause * (1 << idle) / 2);
+            if !self.stop.load(Ordering::SeqCst) {
+                sleep(self.limits.pause * (1 << idle) / 2);
+            }
         }
     }
 
@@ -162,7 +177,8 @@ impl Hub {
             code => return Err(Reason::Hub(format!("the server answers {code}"))),
         }
         self.check(&response, file, download)?;
-        download.take(response.into_body().into_reader(), file.bytes, self.limits.rate)
+        let body = Stoppable { body: response.into_body().into_reader(), stop: &self.stop };
+        download.take(body, file.bytes, self.limits.rate)
     }
 
     /// Checks that an answer is the asked part of a file of the published length, before the file is transferred.
@@ -203,7 +219,22 @@ impl Hub {
         // A reason may repeat what a server sent.
         let reason: String = reason.chars().take(200).flat_map(char::escape_debug).collect();
         let (url, folder) = (self.url(file), places.own.clone());
-        Error::Download { url, reason, file: file.name, bytes: file.bytes, folder }
+        DownloadError::Unreachable { url, reason, file: file.name, bytes: file.bytes, folder }.into()
+    }
+}
+
+/// A body that breaks off when a flag is set.
+struct Stoppable<'a, R> {
+    body: R,
+    stop: &'a AtomicBool,
+}
+
+impl<R: Read> Read for Stoppable<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.stop.load(Ordering::SeqCst) {
+            true => Err(io::Error::other("cancelled")),
+            false => self.body.read(buffer),
+        }
     }
 }
 

@@ -100,13 +100,13 @@ pub fn file(content: &[u8]) -> File {
 }
 
 pub struct Lab {
-    pub folder: tempfile::TempDir,
+    pub folder: temp_dir::TempDir,
     pub places: Places,
 }
 
 impl Lab {
     pub fn new() -> Lab {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let at = |name: &str| folder.path().join(name);
         let places = Places { own: at("own"), hub: at("hub"), comfy: vec![at("comfy")] };
         Lab { folder, places }

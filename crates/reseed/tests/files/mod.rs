@@ -35,7 +35,7 @@ pub fn write_y4m(path: &Path, frames: usize) {
 
 /// An input, and where its output goes.
 pub struct Setup {
-    folder: tempfile::TempDir,
+    folder: temp_dir::TempDir,
     pub output: PathBuf,
     /// Frames of a batch.
     pub batch: usize,
@@ -44,7 +44,7 @@ pub struct Setup {
 impl Setup {
     /// A y4m video of `frames` frames, or a folder or a Matroska video with the same ones.
     pub fn new(frames: usize, output: &str) -> Setup {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = temp_dir::TempDir::new().unwrap();
         let y4m = folder.path().join("in.y4m");
         write_y4m(&y4m, frames);
         if output.ends_with("mkv") {

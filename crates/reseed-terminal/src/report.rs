@@ -63,6 +63,7 @@ pub struct HostMemory {
 }
 
 impl HostMemory {
+    /// These figures, where the system tells them.
     pub fn new(peak: Option<usize>, above: Option<usize>) -> HostMemory {
         HostMemory { peak, above }
     }
@@ -72,6 +73,7 @@ impl HostMemory {
         HostMemory { peak: memory::peak(), above: watch.peak_above() }
     }
 
+    /// The part above the weights.
     pub fn above_weights(&self) -> Option<usize> {
         self.above
     }

@@ -1,4 +1,4 @@
-//! The time that is left.
+//! The time that is left of a job.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,7 +8,15 @@ use std::time::Duration;
 const RATES: usize = 64;
 
 /// Estimates the time that is left when a piece of work is done, and counts down until the next one is.
-#[derive(Default)]
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let mut eta = reseed::Eta::default();
+/// eta.update(5, Duration::from_secs(4));
+/// assert_eq!(eta.seconds(10, Duration::from_secs(4)), Some(4.0));
+/// ```
+#[derive(Debug, Default)]
 pub struct Eta {
     /// Average rates at the ends of the last pieces, in frames per second.
     rates: VecDeque<f64>,

@@ -1,6 +1,5 @@
 //! The progress of a run: a live line on a terminal, a line now and then in a log, JSON events on request.
 
-mod eta;
 mod meter;
 mod screen;
 
@@ -8,21 +7,22 @@ use std::time::{Duration, Instant};
 
 use reseed::internals::memory;
 use reseed::media::Size;
-use reseed::{Event, Observer, Phase, Session};
+use reseed::{Eta, Event, Observer, Phase, Session};
 use serde_json::{Value, json};
 
 use crate::console;
 use crate::report::{bytes, clock, merged};
 use crate::shutdown;
 use crate::warning;
-use eta::Eta;
 pub use meter::Meter;
 use screen::{Mode, Screen};
 
 /// The place of a job among those of a folder, counted from one.
 #[derive(Clone, Copy)]
 pub struct Place {
+    /// Its number.
     pub number: usize,
+    /// The number of all jobs.
     pub count: usize,
 }
 

@@ -33,6 +33,7 @@ pub fn make_way_for(output: &Path) {
     STDOUT_IS_TAKEN.store(output == Path::new("-"), Ordering::SeqCst);
 }
 
+/// Whether notes, warnings, progress and summaries are left out.
 pub fn is_quiet() -> bool {
     QUIET.load(Ordering::SeqCst)
 }

@@ -61,6 +61,7 @@ impl Failure {
         Failure::Failed(format!("{}: {error}", path.display()))
     }
 
+    /// Whether the user ended the command.
     pub fn is_cancelled(&self) -> bool {
         self.kind() == Kind::Cancelled
     }
