@@ -1,5 +1,6 @@
-"""Photographs and clips, decoded once and kept on the device as bytes; random crops of them, batched."""
+"""The training data, decoded once and kept on the device as bytes, and the validation set."""
 import io
+import json
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,15 +15,17 @@ LEVELS = (512, 352, 256)                 # downscaled copies of the tiles: small
 
 
 def decode(data):
-    return torch.from_numpy(np.array(Image.open(io.BytesIO(data)).convert("RGB")))
+    image = Image.open(io.BytesIO(data))
+    return torch.from_numpy(np.array(image if image.mode == "L" else image.convert("RGB")))
 
 
 def read(path):
-    """Every image of a tar: name to [H, W, 3] bytes."""
+    """Every image of a tar, name to [H, W, 3] or [H, W] bytes, and the list of compressed clips."""
     with tarfile.open(path) as tar:
-        files = {m.name: tar.extractfile(m).read() for m in tar if m.name.endswith(".jpg")}
+        files = {m.name: tar.extractfile(m).read() for m in tar if m.name.endswith((".jpg", ".png", ".json"))}
+    coded = json.loads(files.pop("coded.json", b"[]"))
     with ThreadPoolExecutor() as pool:
-        return dict(zip(files, pool.map(decode, files.values())))
+        return dict(sorted(zip(files, pool.map(decode, files.values())))), coded
 
 
 class Photos:
@@ -47,54 +50,46 @@ def detail(x):
     return lost.view(n, -1).square().mean(1).sqrt()
 
 
+class Coded:
+    """Compressed clips of one scale: the inputs, and the place of each original."""
+
+    def __init__(self, sets, images, photos, clips, device):
+        inputs, places = [], []
+        for number, group in sets:
+            side = 192 // group["scale"]
+            frames = torch.stack([v for n, v in images.items() if n.startswith(f"coded/{number:02}/")])
+            columns = frames.shape[2] // side
+            for i, record in enumerate(group["records"]):
+                name, known = ("clip", clips) if "clip" in record else ("photo", photos)
+                if record[name] not in known:                  # held back
+                    continue
+                y, x = i // columns * side, i % columns * side
+                inputs.append(frames[:, y:y + side, x:x + side])
+                kind = [name == "clip", known.index(record[name])]
+                places.append(kind + [record[k] for k in ("t", "y", "x", "vy", "vx")])
+        self.inputs, self.places = torch.stack(inputs).to(device), torch.tensor(places, device=device)
+
+
 class Train:
     """The training set on a device. Every HELD-th photograph is held back to monitor the training."""
     HELD = 40
 
     def __init__(self, path, device):
-        images = dict(sorted(read(path).items()))
-        photos = [p for n, p in images.items() if "img/" in n and p.shape[:2] == (TILE, TILE)]
-        clips = [p.view(FRAMES, SIDE, SIDE, 3) for n, p in images.items() if "vid/" in n]
-        self.held = torch.stack(photos[::self.HELD]).to(device)
-        tiles = torch.stack([p for i, p in enumerate(photos) if i % self.HELD]).to(device)
-        self.photos = {side: Photos(tiles, side) for side in LEVELS}
-        self.clips = torch.stack(clips).to(device)
+        images, coded = read(path)
+        tiles = {n: p for n, p in images.items() if "img/" in n and p.shape[:2] == (TILE, TILE)}
+        names = [n for i, n in enumerate(tiles) if i % self.HELD]
+        clips = {n: p.view(FRAMES, SIDE, SIDE, 3) for n, p in images.items() if "vid/" in n}
         self.device = device
-
-    def places(self, count, room, size, flip=True):
-        """Random ranges of indices, [count, size], half of them reversed."""
-        start = (torch.rand(count, 1, device=self.device) * (room - size + 1)).long()
-        step = torch.arange(size, device=self.device)
-        back = (torch.rand(count, 1, device=self.device) < 0.5) & flip
-        return start + torch.where(back, size - 1 - step, step)
-
-    def stills(self, count, h, w, level=TILE):
-        """[count, 3, h, w] in [0, 1]; half of the square crops are transposed."""
-        photos = self.photos[level]
-        y, x = self.places(count, level, h), self.places(count, level, w)
-        crops = photos.tiles[photos.draw(count)[:, None, None], y[:, :, None], x[:, None, :]]
-        if h == w:
-            turned = torch.rand(count, 1, 1, 1, device=self.device) < 0.5
-            crops = torch.where(turned, crops.transpose(1, 2), crops)
-        return planes(crops)
-
-    def moving(self, count, frames, h, w):
-        """[count * frames, 3, h, w]: half real clips, half pans over photographs."""
-        real = (count + 1) // 2
-        i = torch.randint(len(self.clips), (real, 1, 1, 1), device=self.device)
-        t, y, x = self.places(real, FRAMES, frames), self.places(real, SIDE, h), self.places(real, SIDE, w)
-        shots = self.clips[i, t[:, :, None, None], y[:, None, :, None], x[:, None, None, :]]
-        return planes(torch.cat([shots, self.pans(count - real, frames, h, w)]).flatten(0, 1))
-
-    def pans(self, count, frames, h, w, fastest=4):
-        reach = fastest * (frames - 1)
-        i = self.photos[TILE].draw(count)[:, None, None, None]
-        t = torch.arange(frames, device=self.device)
-        speed = torch.randint(-fastest, fastest + 1, (2, count, 1), device=self.device)
-        y, x = self.places(count, TILE - 2 * reach, h), self.places(count, TILE - 2 * reach, w)
-        y = y[:, None, :] + reach + (speed[0] * t)[:, :, None]
-        x = x[:, None, :] + reach + (speed[1] * t)[:, :, None]
-        return self.photos[TILE].tiles[i, y[:, :, :, None], x[:, :, None, :]]
+        self.held = torch.stack([p for i, p in enumerate(tiles.values()) if i % self.HELD == 0]).to(device)
+        whole = torch.stack([tiles[n] for n in names]).to(device)
+        self.photos = {side: Photos(whole, side) for side in LEVELS}
+        self.clips = torch.stack(list(clips.values())).to(device)
+        masks = [p for n, p in images.items() if n.startswith("mask/")] or [torch.zeros(TILE, TILE, dtype=torch.uint8)]
+        self.masks = torch.stack(masks).to(device)
+        self.coded = {}
+        for scale in {group["scale"] for group in coded}:
+            sets = [(i, group) for i, group in enumerate(coded) if group["scale"] == scale]
+            self.coded[scale] = Coded(sets, images, names, list(clips), device)
 
 
 def planes(pixels):
@@ -105,7 +100,7 @@ def planes(pixels):
 def validation(path):
     """Photographs and clips [T, 3, H, W] in [0, 1], by name."""
     photos, clips = {}, {}
-    for name, image in sorted(read(path).items()):
+    for name, image in read(path)[0].items():
         if "img/" in name:
             photos[name.split("/")[-1]] = planes(image[None])
         else:

@@ -1,4 +1,4 @@
-"""Degradations of the training input: blur, downscaling, noise and a block codec, all batched on the device."""
+"""Parts of the degradations (blur, downscaling, noise, a block codec), and the standard degradation of the figures."""
 import functools
 
 import torch
@@ -47,21 +47,49 @@ def constant(name, device):
     return {"luma": LUMA, "chroma": CHROMA, "ycc": TO_YCC, "rgb": torch.linalg.inv(TO_YCC)}[name].to(device)
 
 
-def block_codec(x, quality):
-    """x [N, 3, H, W] in [0, 1] after the quantisation of JPEG at a quality [N] from 1 to 100, without subsampling."""
-    n, _, h, w = x.shape
-    scale = torch.where(quality < 50, 50 / quality, 2 - quality / 50).clamp(min=0.01)
-    tables = torch.stack([constant(name, x.device) for name in ("luma", "chroma", "chroma")])
-    steps = (tables * scale[:, None, None, None]).round().clamp(1, 255)[:, :, None, None]
-    c = cosines(x.device)
-    y = torch.einsum("kc,nchw->nkhw", constant("ycc", x.device), x * 255)
-    y[:, 0] -= 128
+def coded(y, steps):
+    """Planes [N, C, H, W] through the transform of 8x8 blocks, quantised by steps [N, C, 8, 8], and back."""
+    h, w = y.shape[-2:]
+    c = cosines(y.device)
     y = F.pad(y, (0, -w % 8, 0, -h % 8), mode="replicate")
     y = y.unflatten(-1, (-1, 8)).unflatten(-3, (-1, 8)).transpose(-3, -2)             # N C rows columns 8 8
+    steps = steps[:, :, None, None]
     y = c.T @ (((c @ y @ c.T) / steps).round() * steps) @ c
-    y = y.transpose(-3, -2).flatten(-2).flatten(-3, -2)[..., :h, :w].clone()
-    y[:, 0] += 128
-    return (torch.einsum("kc,nchw->nkhw", constant("rgb", x.device), y) / 255).clamp(0, 1)
+    return y.transpose(-3, -2).flatten(-2).flatten(-3, -2)[..., :h, :w]
+
+
+@functools.cache
+def doubling(n, device):
+    """The matrix [2n, n] of the triangle filter that JPEG decoders double chroma with."""
+    m, i = torch.zeros(2 * n, n), torch.arange(n)
+    for row, neighbour in ((2 * i, (i - 1).clamp(min=0)), (2 * i + 1, (i + 1).clamp(max=n - 1))):
+        m[row, i] += 0.75
+        m[row, neighbour] += 0.25
+    return m.to(device)
+
+
+def half_chroma(y, steps):
+    """Chroma planes that are coded at half their resolution."""
+    h, w = y.shape[-2:]
+    y = F.pad(y, (0, w % 2, 0, h % 2), mode="replicate")
+    small = coded(F.avg_pool2d(y, 2), steps)
+    y = doubling(small.shape[-2], y.device) @ small @ doubling(small.shape[-1], y.device).T
+    return y[..., :h, :w]
+
+
+def block_codec(x, quality, halved=None):
+    """x [N, 3, H, W] in [0, 1] after the quantisation of JPEG at a quality [N] from 1 to 100. `halved` [N] says which
+    images have chroma at half resolution; none by default."""
+    scale = torch.where(quality < 50, 50 / quality, 2 - quality / 50).clamp(min=0.01)
+    tables = torch.stack([constant(name, x.device) for name in ("luma", "chroma", "chroma")])
+    steps = (tables * scale[:, None, None, None]).round().clamp(1, 255)
+    y = torch.einsum("kc,nchw->nkhw", constant("ycc", x.device), x * 255)
+    y[:, 0] -= 128
+    whole = coded(y, steps).clone()
+    if halved is not None:
+        whole[:, 1:] = torch.where(halved[:, None, None, None], half_chroma(y[:, 1:], steps[:, 1:]), whole[:, 1:])
+    whole[:, 0] += 128
+    return (torch.einsum("kc,nchw->nkhw", constant("rgb", x.device), whole) / 255).clamp(0, 1)
 
 
 def bytes_of(x):
@@ -78,22 +106,6 @@ def small(x, scale, sigma, noise, quality):
     y = bytes_of(y + torch.randn_like(y) * (noise / 255)[:, None, None, None])
     coded = bytes_of(block_codec(y, quality.clamp(max=100)))
     return torch.where((quality > 100)[:, None, None, None], y, coded)
-
-
-def random_small(x, t, scale, clean=0.35, near=0.35):
-    """x [B*T, ...] with degradations drawn once per clip and noise drawn for every frame. A share of the clips is only
-    downscaled, a share is degraded near the standard degradation, the rest widely. Returns the small images and which
-    of them are clean."""
-    b = x.shape[0] // t
-    draw = lambda: torch.rand(b, device=x.device)
-    kind = draw()
-    is_clean, is_near = kind < clean, (kind >= clean) & (kind < clean + near)
-    sigma = torch.where(is_near, 0.15 + 0.3 * draw(), 0.5 * draw() * (draw() > 0.3)) * scale * ~is_clean
-    noise = torch.where(is_near, 2.5 + 5 * draw(), draw().square() * 14 * (draw() > 0.2)) * ~is_clean
-    quality = torch.where(is_near, 50 + 30 * draw(), torch.where(draw() > 0.2, 35 + draw() * 60, 101.0))
-    quality = torch.where(is_clean, 101.0, quality)
-    spread = lambda v: v.repeat_interleave(t, output_size=b * t)
-    return small(x, scale, *map(spread, (sigma, noise, quality))), spread(is_clean)
 
 
 # The standard degradation of the published figures.

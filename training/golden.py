@@ -3,11 +3,11 @@ import argparse
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 import degrade
+from checkpoint import load
 from evaluate import Judge
-from model import Sizes
 
 FRAMES, HEIGHT, WIDTH, SCALE = 5, 9, 13, 4
 STRENGTH = 0.75
@@ -21,11 +21,10 @@ def waves():
 
 def make(folder, golden):
     """`folder` holds the exported model."""
-    files = (folder / name for name in ("vae.safetensors", "dit.safetensors"))
-    w = {name: value.float() for file in files for name, value in load_file(file).items()}
+    w, sizes, _ = load(folder, "cpu")
     small = waves()
     size = SCALE * HEIGHT, SCALE * WIDTH
-    out = Judge(w, Sizes()).run(degrade.resize(small, *size).clamp(0, 1), True)
+    out = Judge(w, sizes).run(degrade.resize(small, *size).clamp(0, 1), True)
     lost = small - degrade.resize(out, HEIGHT, WIDTH)
     given = (out + STRENGTH * degrade.resize(lost, *size)).clamp(0, 1)
     tensors = {"input": small, "output": out.half(), "low_band": given.half()}

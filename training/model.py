@@ -16,19 +16,36 @@ HEAD, PATCH = 128, 2
 @dataclass(frozen=True)
 class Sizes:
     """The sizes of the model. `groups` is one: a norm covers all channels of a frame."""
-    channels: tuple = (16, 32, 64, 64)
+    channels: tuple = (16, 32, 96, 96)
     layers: int = 1                # residual blocks of an encoder level
     decoder_layers: int = 1        # and of a decoder level
-    latent: int = 56
+    latent: int = 88
     width: int = 256
     heads: int = 2
-    hidden: int = 576
-    blocks: int = 4
+    hidden: int = 640
+    blocks: int = 2
     text: int = 4
     text_width: int = 16
 
     def asdict(self):
         return asdict(self)
+
+    @staticmethod
+    def of(w):
+        """The sizes of given weights."""
+        count = lambda name: next(i for i in range(99) if name.format(i) not in w)
+        rows = lambda name: w[name + ".weight"].shape[0]
+        return Sizes(
+            channels=tuple(rows(f"encoder.down_blocks.{i}.resnets.0.conv1") for i in range(4)),
+            layers=count("encoder.down_blocks.0.resnets.{}.conv1.weight"),
+            decoder_layers=count("decoder.up_blocks.0.resnets.{}.conv1.weight"),
+            latent=w["decoder.conv_in.weight"].shape[1],
+            width=rows("vid_in.proj"),
+            heads=rows("blocks.0.attn.proj_qkv.all") // (3 * HEAD),
+            hidden=rows("blocks.0.mlp.all.proj_in"),
+            blocks=count("blocks.{}.attn.proj_qkv.all.weight"),
+            text=w["positive_conditioning"].shape[0],
+            text_width=w["positive_conditioning"].shape[1])
 
 
 # ---- norm and SiLU fused, forward and backward in one or two passes each
@@ -126,13 +143,12 @@ class Vae:
         return self.resnet(name + ".resnets.1", self.resnet(name + ".resnets.0", x, t), t)
 
     def head(self, half, h, t):
-        """In float32: the signal is small relative to its offset."""
-        return self.conv(half + ".conv_out", self.norm(half + ".conv_norm_out", h.float()), t)
+        return self.conv(half + ".conv_out", self.norm(half + ".conv_norm_out", h), t)
 
     def encode(self, x, t):
         """Frames in [-1, 1] to the means of their latents."""
         h, t = self.encoder_trunk(x, t)
-        return self.head("encoder", h, t)[:, :self.sizes.latent].to(x.dtype)
+        return self.head("encoder", h, t)[:, :self.sizes.latent]
 
     def encoder_trunk(self, x, t):
         h = self.conv("encoder.conv_in", x, t)
@@ -242,14 +258,21 @@ class Dit:
         h = F.silu(self.linear(p + ".proj_in_gate", z, dtype)) * self.linear(p + ".proj_in", z, dtype)
         return x + self.linear(p + ".proj_out", h, dtype) * self.w[f"blocks.{i}.ada.all.mlp_gate"]
 
-    def restore(self, z, t, full=None):
+    def text(self, strength):
+        """The text tokens [B, L, D] for strengths [B]; the file stores those of the strengths 1 and 0."""
+        full = self.w["positive_conditioning"]
+        if strength is None or "negative_conditioning" not in self.w:
+            return full[None]
+        return torch.lerp(self.w["negative_conditioning"], full, strength[:, None, None])
+
+    def restore(self, z, t, full=None, strength=None):
         """Latents [B*T, C, H, W] to restored latents. `full` is the window size; the grid decides by default."""
         n, c, h, w = z.shape
         dtype, s = z.dtype, self.sizes
         pixels = torch.cat([z, z, torch.ones_like(z[:, :1])], 1)
         cells = pixels.view(n // t, t, 2 * c + 1, h // 2, 2, w // 2, 2).permute(0, 1, 3, 5, 4, 6, 2).flatten(4)
         x = self.linear("vid_in.proj", cells, dtype).float()
-        y = self.linear("txt_in", self.w["positive_conditioning"], dtype).float().expand(n // t, -1, -1)
+        y = self.linear("txt_in", self.text(strength), dtype).float().expand(n // t, -1, -1)
         full = full or cell((t, h // 2, w // 2))
         for i in range(s.blocks):
             last = i == s.blocks - 1

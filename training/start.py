@@ -2,8 +2,9 @@
 
 The transform is a tree of principal components: 2x2 pixels, then 2x2 of those in two frames, then the same again.
 Residual branches end in zeros, so that at the start only the tree acts. Norms would remove amplitudes: one channel of
-every tensor is a constant so large that it dominates the statistics, and the norms hardly act. SiLU is nearly linear
-around its inflection.
+every tensor is a constant so large that it dominates the statistics, and the norms hardly act. Convolutions write the
+constant with their bias and never read it, so that it costs other channels no precision. The encoder ends at the
+inflection of SiLU, where it is nearly linear. The decoder ends in pairs of opposite channels: silu(z) - silu(-z) = z.
 """
 import math
 
@@ -16,6 +17,7 @@ VALUE = INFLECTION / (1 + math.exp(-INFLECTION))
 SLOPE = 1 / (1 + math.exp(-INFLECTION)) * (1 + INFLECTION * (1 - 1 / (1 + math.exp(-INFLECTION))))
 ANCHOR = 4.0                             # the constant channel, in roots of the number of channels
 REACH = 1.0                              # of nearly all of a signal, to either side of the inflection
+PAIR_GAIN = 2.0                          # of the opposite channels before the last SiLU
 
 
 def shapes(s):
@@ -64,7 +66,7 @@ def shapes(s):
     d, inner = s.width, s.heads * HEAD
     dit["vid_in.proj.weight"], dit["vid_in.proj.bias"] = (d, 4 * (2 * s.latent + 1)), (d,)
     dit["txt_in.weight"], dit["txt_in.bias"] = (d, s.text_width), (d,)
-    dit["positive_conditioning"] = (s.text, s.text_width)
+    dit["positive_conditioning"] = dit["negative_conditioning"] = (s.text, s.text_width)
     for i in range(s.blocks):
         p = f"blocks.{i}"
         dit[p + ".attn.proj_qkv.all.weight"] = (3 * inner, d)
@@ -93,21 +95,21 @@ def start(sizes, samples, seed=1):
 
 def vae_tensor(name, shape, generator):
     if ".norm" in name or "norm_out" in name:
-        return torch.cat([torch.full((shape[0] - 1,), ANCHOR * name.endswith("weight")), torch.zeros(1)])
-    if ".conv1." in name:
-        return anchored(name, shape, generator)
-    return torch.zeros(shape)
-
-
-def anchored(name, shape, generator):
-    """A random convolution whose last channel is the constant that dominates the next norm."""
-    if name.endswith("bias"):
-        value = torch.zeros(shape)
+        # The bias undoes the subtraction of the mean, which is that of the constant.
+        value = ANCHOR if name.endswith("weight") else ANCHOR / math.sqrt(shape[0])
+        return torch.cat([torch.full((shape[0] - 1,), value), torch.zeros(1)])
+    value = torch.zeros(shape)
+    if ".conv1.weight" in name:
+        value = torch.randn(shape, generator=generator) / math.sqrt(math.prod(shape[1:]))
+        value[-1] = 0
+    if name.endswith(WRITERS):
         value[-1] = ANCHOR * math.sqrt(shape[0])
-        return value
-    value = torch.randn(shape, generator=generator) / math.sqrt(math.prod(shape[1:]))
-    value[-1] = 0
     return value
+
+
+# Biases that write the constant: of every convolution whose result is not added to a tensor that has it.
+WRITERS = tuple(part + ".bias" for part in ("conv1", "conv_in", "conv_shortcut", "downsamplers.0.conv",
+                                            "upsamplers.0.conv"))
 
 
 def free(name, shape):
@@ -126,7 +128,7 @@ def free(name, shape):
 def dit_tensor(name, shape, generator):
     if name.endswith(("_scale", "_gate")) or "norm" in name:
         return torch.ones(shape)
-    if name == "positive_conditioning":
+    if name.endswith("_conditioning"):
         return torch.randn(shape, generator=generator)
     closing = ("proj_out.all.weight", "mlp.all.proj_out.weight", "vid_out.proj.weight")
     if len(shape) == 1 or name.endswith(closing):
@@ -164,55 +166,55 @@ def lay_tree(w, s, samples):
         scale = 0.7 * (spread / spread[0]).sqrt() / spread
         analyses.append(scale[:, None] * basis / inner)
         syntheses.append((inner[:, None] * basis.T) / scale)
-    for half in ("encoder", "decoder"):
-        w[half + ".conv_in.bias"][-1] = ANCHOR * math.sqrt(w[half + ".conv_in.bias"].shape[0])
     for name, value in w.items():
-        if name.endswith("conv_shortcut.weight"):
-            pass_on(value, math.sqrt(value.shape[0] / value.shape[1]))
-        if name.endswith("upsamplers.0.conv.weight"):
-            value[:, :, 2, 1, 1] = torch.eye(value.shape[0], device=value.device)
+        if name.endswith(("conv_shortcut.weight", "upsamplers.0.conv.weight")):
+            pass_on(value)
+    opposite = w["decoder.up_blocks.3.resnets.0.conv_shortcut.weight"]
+    opposite[3:6] = -opposite[:3]
     w["encoder.conv_in.weight"][:3, :, 2, 1, 1] = torch.eye(3, device=samples.device)
     for i, a in enumerate(analyses):
         kernel = w[f"encoder.down_blocks.{i}.downsamplers.0.conv.weight"]
         taps = 2 if i > 0 else 1
         a = a.unflatten(1, (taps, 2, 2, -1)).permute(0, 4, 1, 2, 3)                   # out, in, time, row, column
         kernel[:a.shape[0], :a.shape[1], -taps:, :2, :2] = a
-        kernel[-1, -1, -1, 0, 0] = 1
     for i, b in enumerate(reversed(syntheses)):
         kernel = w[f"decoder.up_blocks.{i}.upsamplers.0.upscale_conv.weight"]
         taps, width = (2 if i < 2 else 1), kernel.shape[1]
         b = b.unflatten(0, (taps, 2, 2, -1)).permute(1, 2, 0, 3, 4)                   # row, column, time, out, in
         phases = kernel.view(2, 2, taps, width, width)
         phases[..., :b.shape[3], :b.shape[4]] = b
-        phases[..., -1, -1] = 1
     with torch.no_grad():
         vae, t = Vae(w, s), samples.shape[1]
         x = samples[::len(samples) // 16].flatten(0, 1).contiguous(memory_format=torch.channels_last)
         h, latents = vae.encoder_trunk(x, t)
-        mean, spread, reach = straighten(w, "encoder", h, s.latent)
-        close(w, "encoder", reach / spread, torch.zeros_like(mean))
+        mean, spread, reach = straighten(w, h, s.latent)
+        close(w, reach / spread)
         w["decoder.conv_in.weight"][:s.latent, :, 2, 1, 1] = torch.diag(spread)
         w["decoder.conv_in.bias"][:s.latent] = mean
         h, _ = vae.decoder_trunk(vae.encode(x, t), latents)
-        mean, _, reach = straighten(w, "decoder", h, 3)
-        close(w, "decoder", reach, mean)
+        close_pairs(w, h)
 
 
-def pass_on(kernel, anchor):
-    """A shortcut between widths: signals pass, the constant grows with the width."""
+def pass_on(kernel):
+    """A convolution that hands all signals on, up to the smaller width."""
     shared = min(kernel.shape[:2]) - 2
-    kernel[:shared, :shared, 0, 0, 0] = torch.eye(shared, device=kernel.device)
-    kernel[-1, -1] = anchor
+    kernel[:shared, :shared, -1, kernel.shape[3] // 2, kernel.shape[4] // 2] = torch.eye(shared, device=kernel.device)
 
 
-def straighten(w, half, h, n):
-    """Sets the last norm so that the first n channels of h lie at the inflection of SiLU; returns their means, standard
-    deviations and ranges. The channel before the last is empty: it shows the shift by the mean of the frame."""
+def moments(h):
+    """Mean and standard deviation of a frame."""
+    return h.mean((1, 2, 3)).mean(), h.var((1, 2, 3)).mean().sqrt()
+
+
+def straighten(w, h, n):
+    """Sets the last norm of the encoder so that the first n channels of h lie at the inflection of SiLU; returns their
+    means, standard deviations and ranges. The channel before the last is empty: it shows the shift by the mean of the
+    frame."""
     signal = h[:, :n].transpose(0, 1).flatten(1)
     mean, spread = signal.mean(1), signal.std(1)
-    reach = torch.quantile((signal - mean[:, None]).abs(), 0.999, 1)
-    frame_mean, frame_std = h.mean((1, 2, 3)).mean(), h.var((1, 2, 3)).mean().sqrt()
-    gain, bias = w[half + ".conv_norm_out.weight"], w[half + ".conv_norm_out.bias"]
+    reach = torch.stack([torch.quantile(row[::7], 0.999) for row in (signal - mean[:, None]).abs()])
+    frame_mean, frame_std = moments(h)
+    gain, bias = w["encoder.conv_norm_out.weight"], w["encoder.conv_norm_out.bias"]
     gain[:n] = REACH * frame_std / reach
     gain[-2] = gain[:n].min()
     bias[:n] = INFLECTION + gain[:n] * (frame_mean - mean) / frame_std
@@ -220,12 +222,22 @@ def straighten(w, half, h, n):
     return mean, spread, reach
 
 
-def close(w, half, reach, mean):
-    """Sets the last convolution to invert that, to a given mean and range."""
-    gain, norm = reach / (SLOPE * REACH), w[half + ".conv_norm_out.weight"]
+def close(w, reach):
+    """Sets the last convolution of the encoder to invert that, to a mean of zero and a given range."""
+    gain, norm = reach / (SLOPE * REACH), w["encoder.conv_norm_out.weight"]
     n = len(gain)
     shared = gain * norm[:n] / norm[-2]
-    kernel = w[half + ".conv_out.weight"]
+    kernel = w["encoder.conv_out.weight"]
     kernel[range(n), range(n), 2, 1, 1] = gain
     kernel[:n, -2, 2, 1, 1] = -shared
-    w[half + ".conv_out.bias"][:n] = mean - (gain - shared) * VALUE
+    w["encoder.conv_out.bias"][:n] = -(gain - shared) * VALUE
+
+
+def close_pairs(w, h):
+    """Sets the last norm and convolution of the decoder to hand on the difference of its opposite channels."""
+    mean, std = moments(h)
+    w["decoder.conv_norm_out.weight"][:6] = PAIR_GAIN * std
+    w["decoder.conv_norm_out.bias"][:6] = PAIR_GAIN * mean
+    kernel = w["decoder.conv_out.weight"]
+    kernel[range(3), range(3), 2, 1, 1] = 1 / PAIR_GAIN
+    kernel[range(3), range(3, 6), 2, 1, 1] = -1 / PAIR_GAIN
