@@ -79,7 +79,9 @@ fn a_job_is_paused_resumed_cancelled_and_retried() {
     assert_eq!((cancelled.status, &cancelled.json()["state"]), (200, &json!("cancelled")));
     lab.wait(&id, "stopped", |job| job["stopping"] == false);
     act("pause").assert_problem(409, "conflict");
-    assert_eq!(act("retry").json()["state"], "queued");
+    // The device is idle and may take it at once.
+    let retried = act("retry").json()["state"].clone();
+    assert!(["queued", "running"].iter().any(|state| retried == *state), "{retried}");
     lab.wait_done(&id);
     assert!(fs::read(lab.file("out.y4m")).unwrap() == expected(&lab.file("in.y4m"), Settings::default()));
     let left: Vec<_> = fs::read_dir(lab.path("root")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
