@@ -109,7 +109,7 @@ TASKS = [
     (Task("still", 10, 256, 256, 1), 1),
     (Task("still", 6, 240, 432, 4, window=(1, 8, 14)), 1),
     (Task("clip", 2, 192, 192, 4, frames=9), 2),
-    (Task("clip", 2, 192, 192, 2, frames=9), 2),
+    (Task("clip", 2, 192, 192, 2, frames=9), 3),
     (Task("clip", 2, 128, 128, 4, frames=17), 1),
     (Task("coded", 2, 192, 192, 2, frames=9), 1),
     (Task("coded", 2, 192, 192, 4, frames=9), 1),
