@@ -32,7 +32,7 @@ use crate::stream::{ImageTags, Info, Kind, Sink, Source};
 pub(crate) use codec::ImageCodec;
 pub(crate) use decode::{Decoded, HEAD, Headers, check, limits, split_alpha};
 pub(crate) use encode::{encode_error, encode_vp8l, interleaved, losses, with_size, write};
-pub(crate) use guard::{MAX_METADATA, Retry, catch};
+pub(crate) use guard::{Input, MAX_METADATA, Retry, catch};
 pub(crate) use pages::Page;
 pub(crate) use pages_file::{PagesSink, PagesSource};
 
@@ -81,7 +81,7 @@ fn identify(path: &Path) -> Result<ImageCodec> {
 pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Frame> {
     let codec = ImageCodec::detect(bytes, path).and_then(|codec| Some((codec, codec.format()?)));
     let (codec, format) = codec.ok_or_else(|| Error::UnknownInput { path: path.to_owned() })?;
-    Ok(decode::decode(Cursor::new(bytes), bytes.len() as u64, codec, format, path)?.frame)
+    Ok(decode::decode(Box::new(Cursor::new(bytes)), bytes.len() as u64, codec, format, path)?.frame)
 }
 
 /// Opens an image, or a TIFF file with several pages.

@@ -1,7 +1,7 @@
 //! Reading animations.
 
 use std::fs::File;
-use std::io::{BufReader, Seek};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
@@ -16,7 +16,7 @@ use image::{AnimationDecoder, ImageDecoder, ImageFormat, ImageResult, RgbaImage}
 use super::{Animation, AnimationFormat, Delay, gif};
 use crate::error::{Error, Result};
 use crate::frame::{Depth, Frame, Samples, Size};
-use crate::image_file::{self, ImageCodec, Retry};
+use crate::image_file::{self, ImageCodec, Input, Retry};
 use crate::problem::Problem;
 use crate::stream::{ImageTags, Info, Kind, Source};
 
@@ -43,7 +43,7 @@ pub(crate) fn is_animated(path: &Path, head: &[u8]) -> Result<Option<AnimationFo
         Some(ImageCodec::WebP) => AnimationFormat::WebP,
         _ => return Ok(None),
     };
-    let input = input(path)?;
+    let input = input(open(path)?);
     // The error of a damaged file occurs again when it is read as an image.
     let animated = image_file::catch(format.image_format(), || match format {
         AnimationFormat::WebP => Ok(WebPDecoder::new(input)?.has_animation()),
@@ -53,13 +53,16 @@ pub(crate) fn is_animated(path: &Path, head: &[u8]) -> Result<Option<AnimationFo
 }
 
 /// A decoder that allocates little before the size is known.
-fn png_decoder<R: std::io::BufRead + Seek>(input: R) -> ImageResult<PngDecoder<R>> {
+fn png_decoder(input: Input) -> ImageResult<PngDecoder<Input>> {
     PngDecoder::with_limits(input, image_file::limits(image_file::MAX_METADATA))
 }
 
-fn input(path: &Path) -> Result<BufReader<Retry<File>>> {
-    let file = File::open(path).map_err(|cause| Error::Read { path: path.to_owned(), cause })?;
-    Ok(BufReader::new(Retry(file)))
+fn open(path: &Path) -> Result<File> {
+    File::open(path).map_err(|cause| Error::Read { path: path.to_owned(), cause })
+}
+
+fn input(file: File) -> Input<'static> {
+    Box::new(BufReader::new(Retry(file)))
 }
 
 /// What a decoder knows before the first frame.
@@ -71,7 +74,7 @@ struct Header {
 
 /// Decodes an animation. `start` gets its header and `each` every frame; both return whether to go on.
 fn decode(
-    input: impl std::io::BufRead + Seek,
+    input: Input,
     format: AnimationFormat,
     start: impl FnOnce(Header) -> bool,
     mut each: impl FnMut(image::Frame) -> bool,
@@ -135,7 +138,7 @@ impl AnimationSource {
     /// Decodes the whole animation once, because only its frames tell their delays and whether they have alpha.
     pub fn open(path: &Path, format: AnimationFormat) -> Result<AnimationSource> {
         let length = std::fs::metadata(path).map_err(|cause| Error::Read { path: path.to_owned(), cause })?.len();
-        let input = input(path)?;
+        let input = input(open(path)?);
         let (mut header, mut refused, mut alpha, mut delays) = (None, None, false, Vec::new());
         let decoded = image_file::catch(format.image_format(), || {
             let start = |found: Header| {
@@ -180,11 +183,11 @@ impl AnimationSource {
     /// Starts a thread that decodes, because decoders cannot move between threads.
     fn start(&self) -> Result<Receiver<RgbaImage>> {
         let (sender, frames) = sync_channel(AHEAD);
-        let (input, format) = (input(&self.path)?, self.format);
+        let (file, format) = (open(&self.path)?, self.format);
         thread::spawn(move || {
             // The first pass has reported the errors. Sending fails when the source is dropped.
             let each = |frame: image::Frame| sender.send(frame.into_buffer()).is_ok();
-            let _ = image_file::catch(format.image_format(), || decode(input, format, |_| true, each));
+            let _ = image_file::catch(format.image_format(), || decode(input(file), format, |_| true, each));
         });
         Ok(frames)
     }

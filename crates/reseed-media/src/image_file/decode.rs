@@ -1,7 +1,7 @@
 //! Decoding of image files into frames.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Cursor, Read, Seek};
+use std::io::{BufReader, Cursor, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use image::codecs::bmp::BmpDecoder;
@@ -16,7 +16,7 @@ use image::{ColorType, DynamicImage, ImageBuffer, ImageDecoder, ImageError, Imag
 
 use super::codec::ImageCodec;
 use super::grey_alpha::{GreyAlphaDecoder, is_grey_alpha};
-use super::guard::{self, Retry};
+use super::guard::{self, Input, Retry};
 use super::pages::{AtPage, Page};
 use super::{exif, iptc, jpeg, png, tiff};
 use crate::error::{Error, Result};
@@ -140,8 +140,8 @@ impl ImageFile {
         Ok(ImageFile { path: path.to_owned(), file, length, codec, format, page })
     }
 
-    fn input(&self) -> impl BufRead + Seek + '_ {
-        BufReader::new(AtPage::new(Retry(&self.file), self.page))
+    fn input(&self) -> Input<'_> {
+        Box::new(BufReader::new(AtPage::new(Retry(&self.file), self.page)))
     }
 
     pub fn headers(&self) -> Result<Headers> {
@@ -149,7 +149,7 @@ impl ImageFile {
             if self.format == ImageFormat::Jpeg {
                 let mut start = Vec::new();
                 (&self.file).take(JPEG_HEADERS).read_to_end(&mut start)?;
-                let headers = read_headers(Cursor::new(start), self.format);
+                let headers = read_headers(Box::new(Cursor::new(start)), self.format);
                 (&self.file).rewind()?;
                 if headers.is_ok() {
                     return headers;
@@ -168,13 +168,13 @@ impl ImageFile {
     }
 }
 
-fn read_headers(mut input: impl BufRead + Seek, format: ImageFormat) -> ImageResult<Headers> {
+fn read_headers(mut input: Input, format: ImageFormat) -> ImageResult<Headers> {
     let tags = stored_tags(&mut input, format)?;
     Headers::read(&mut decoder(input, format)?, format, tags)
 }
 
 /// The tags that the decoder of a format does not read.
-fn stored_tags(input: &mut (impl BufRead + Seek), format: ImageFormat) -> ImageResult<ImageTags> {
+fn stored_tags(input: &mut Input, format: ImageFormat) -> ImageResult<ImageTags> {
     if format != ImageFormat::Tiff {
         return Ok(ImageTags::default());
     }
@@ -193,7 +193,7 @@ fn decode_error(path: &Path, codec: ImageCodec, cause: ImageError) -> Error {
 
 /// Decodes an image file of `length` bytes; errors name `path`.
 pub(super) fn decode(
-    input: impl BufRead + Seek,
+    input: Input,
     length: u64,
     codec: ImageCodec,
     format: ImageFormat,
@@ -206,7 +206,7 @@ pub(super) fn decode(
     guard::catch(format, read).unwrap_or_else(|cause| Err(decode_error(path, codec, cause)))
 }
 
-fn decode_png(input: impl BufRead + Seek, length: u64, path: &Path) -> ImageResult<Result<Decoded>> {
+fn decode_png(input: Input, length: u64, path: &Path) -> ImageResult<Result<Decoded>> {
     let mut stored = Size { h: 0, w: 0 };
     let decoded = png::read(input, |size, bytes| {
         stored = size;
@@ -223,14 +223,13 @@ fn decode_png(input: impl BufRead + Seek, length: u64, path: &Path) -> ImageResu
 }
 
 fn decode_other(
-    mut input: impl BufRead + Seek,
+    mut input: Input,
     length: u64,
     format: ImageFormat,
     path: &Path,
 ) -> ImageResult<Result<Decoded>> {
     let tags = stored_tags(&mut input, format)?;
     let mut problem = None;
-    let mut input: Box<dyn ReadSeek> = Box::new(input);
     if format == ImageFormat::Jpeg {
         let mut file = Vec::new();
         input.read_to_end(&mut file)?;
@@ -247,10 +246,6 @@ fn decode_other(
     let image = DynamicImage::from_decoder(decoder)?;
     Ok(Ok(Decoded { frame: frame(image, &headers), headers, problem }))
 }
-
-trait ReadSeek: BufRead + Seek {}
-
-impl<T: BufRead + Seek> ReadSeek for T {}
 
 /// An image from its samples in native byte order.
 fn image(color: ColorType, size: Size, samples: Vec<u8>) -> DynamicImage {
@@ -302,7 +297,7 @@ pub(crate) fn limits(max_alloc: u64) -> Limits {
 }
 
 /// A decoder that has read the headers. It allocates little before its limits are set for the declared size.
-fn decoder<'a>(mut input: impl BufRead + Seek + 'a, format: ImageFormat) -> ImageResult<Box<dyn ImageDecoder + 'a>> {
+fn decoder<'a>(mut input: Input<'a>, format: ImageFormat) -> ImageResult<Box<dyn ImageDecoder + 'a>> {
     if format == ImageFormat::Tiff && is_grey_alpha(&mut input)? {
         return Ok(Box::new(GreyAlphaDecoder::new(input)?));
     }

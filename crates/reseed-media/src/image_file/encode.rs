@@ -31,7 +31,7 @@ pub(crate) fn encode_error(path: &Path, codec: ImageCodec, cause: ImageError) ->
     }
 }
 
-fn encode(output: impl Write + Seek, codec: ImageCodec, frame: &Frame, tags: &ImageTags) -> ImageResult<()> {
+fn encode(output: impl Write + Seek + Send, codec: ImageCodec, frame: &Frame, tags: &ImageTags) -> ImageResult<()> {
     let (samples, color) = interleaved(frame, codec, tags.grey);
     let tags = with_size(tags, frame.size);
     match codec {

@@ -1,7 +1,5 @@
 //! TIFF files of grey and alpha, which the `image` crate does not decode.
 
-use std::io::{BufRead, Seek};
-
 use image::error::{DecodingError, LimitError, LimitErrorKind};
 use image::metadata::Orientation;
 use image::{ColorType, ImageDecoder, ImageError, ImageFormat, ImageResult, Limits};
@@ -9,17 +7,20 @@ use tiff::TiffError;
 use tiff::decoder::{Decoder, DecodingResult};
 use tiff::tags::Tag;
 
+use super::guard::Input;
+
 /// A decoder of a TIFF file with two samples per pixel.
-pub(super) struct GreyAlphaDecoder<R: BufRead + Seek> {
+pub(super) struct GreyAlphaDecoder<'a> {
     /// `None` only while its limits are set.
-    decoder: Option<Decoder<R>>,
+    decoder: Option<Decoder<Input<'a>>>,
     size: (u32, u32),
     color: ColorType,
 }
 
 /// Whether a TIFF file has two samples per pixel. Leaves `input` at its start.
-pub(super) fn is_grey_alpha(input: &mut (impl BufRead + Seek)) -> ImageResult<bool> {
-    let found = Decoder::new(&mut *input).and_then(|mut decoder| decoder.colortype()).ok().and_then(two_samples);
+pub(super) fn is_grey_alpha(input: &mut Input) -> ImageResult<bool> {
+    let borrowed: Input = Box::new(&mut *input);
+    let found = Decoder::new(borrowed).and_then(|mut decoder| decoder.colortype()).ok().and_then(two_samples);
     input.rewind()?;
     Ok(found.is_some())
 }
@@ -44,8 +45,8 @@ fn damaged(reason: &str) -> ImageError {
     ImageError::Decoding(DecodingError::new(ImageFormat::Tiff.into(), reason.to_owned()))
 }
 
-impl<R: BufRead + Seek> GreyAlphaDecoder<R> {
-    pub fn new(input: R) -> ImageResult<GreyAlphaDecoder<R>> {
+impl<'a> GreyAlphaDecoder<'a> {
+    pub fn new(input: Input<'a>) -> ImageResult<GreyAlphaDecoder<'a>> {
         let mut decoder = Decoder::new(input).map_err(failed)?;
         let color = decoder.colortype().map_err(failed)?;
         let color = two_samples(color).ok_or_else(|| damaged("not grey with alpha"))?;
@@ -54,7 +55,7 @@ impl<R: BufRead + Seek> GreyAlphaDecoder<R> {
     }
 }
 
-impl<R: BufRead + Seek> ImageDecoder for GreyAlphaDecoder<R> {
+impl ImageDecoder for GreyAlphaDecoder<'_> {
     fn dimensions(&self) -> (u32, u32) {
         self.size
     }
@@ -68,7 +69,7 @@ impl<R: BufRead + Seek> ImageDecoder for GreyAlphaDecoder<R> {
     }
 
     fn orientation(&mut self) -> ImageResult<Orientation> {
-        let find = |decoder: &mut Decoder<R>| decoder.find_tag_unsigned::<u8>(Tag::Orientation).ok().flatten();
+        let find = |decoder: &mut Decoder<Input>| decoder.find_tag_unsigned::<u8>(Tag::Orientation).ok().flatten();
         let tag = self.decoder.as_mut().and_then(find);
         Ok(tag.and_then(Orientation::from_exif).unwrap_or(Orientation::NoTransforms))
     }

@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
@@ -61,6 +61,13 @@ fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
+
+/// The input of every decoder. It is one type, because decoders are compiled anew for each type of input.
+pub(crate) type Input<'a> = Box<dyn BufReadSeek + 'a>;
+
+pub(crate) trait BufReadSeek: BufRead + Seek {}
+
+impl<T: BufRead + Seek> BufReadSeek for T {}
 
 /// A reader that repeats interrupted reads. Decoders take an interrupted read for a damaged file.
 pub(crate) struct Retry<R>(pub R);

@@ -84,7 +84,7 @@ pub(crate) struct PagesSink {
     written: usize,
     /// Without a buffer, because the encoder cannot flush one. Declared before `partial`, so that the file closes
     /// before it is removed.
-    output: tiff::Pages<File>,
+    output: tiff::Pages<'static>,
     partial: Partial,
 }
 

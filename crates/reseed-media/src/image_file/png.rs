@@ -1,13 +1,13 @@
 //! PNG, by rows, so that the rows of a truncated file are kept, and with tags before and after the image.
 
 use std::borrow::Cow;
-use std::io::{BufRead, Seek, Write};
+use std::io::Write;
 
 use image::error::{DecodingError, EncodingError};
 use image::{ColorType, ImageError, ImageFormat, ImageResult};
 use png::{BitDepth, Compression, Filter, Limits, Reader, Transformations};
 
-use super::guard::MAX_METADATA;
+use super::guard::{Input, MAX_METADATA};
 use super::iptc;
 use crate::frame::Size;
 use crate::stream::ImageTags;
@@ -34,7 +34,7 @@ fn failed(cause: png::DecodingError) -> ImageError {
 
 /// Starts reading a file; `check` decides by size and by bytes of the decoded image whether to go on.
 pub(super) fn read<E>(
-    input: impl BufRead + Seek,
+    input: Input,
     check: impl FnOnce(Size, u64) -> std::result::Result<(), E>,
 ) -> ImageResult<std::result::Result<Decoded, E>> {
     let limits = Limits { bytes: MAX_METADATA as usize };
@@ -69,7 +69,7 @@ fn is_system_error(cause: &png::DecodingError) -> bool {
 
 /// Reads all rows. Of a file that ends early or is damaged, returns the number of rows before; the rest repeats the
 /// last of them.
-fn read_rows<R: BufRead + Seek>(reader: &mut Reader<R>, samples: &mut [u8]) -> ImageResult<Option<usize>> {
+fn read_rows(reader: &mut Reader<Input>, samples: &mut [u8]) -> ImageResult<Option<usize>> {
     if reader.info().interlaced {
         return reader.next_frame(samples).map(|_| None).map_err(failed);
     }
@@ -89,7 +89,7 @@ fn read_rows<R: BufRead + Seek>(reader: &mut Reader<R>, samples: &mut [u8]) -> I
     Ok(None)
 }
 
-fn color_type<R: BufRead + Seek>(reader: &Reader<R>) -> ImageResult<ColorType> {
+fn color_type(reader: &Reader<Input>) -> ImageResult<ColorType> {
     Ok(match reader.output_color_type() {
         (png::ColorType::Grayscale, BitDepth::Eight) => ColorType::L8,
         (png::ColorType::Grayscale, BitDepth::Sixteen) => ColorType::L16,

@@ -41,12 +41,20 @@ pub(super) fn tags(input: &mut (impl Read + Seek)) -> ImageTags {
 }
 
 /// Writes images to one file, one page each.
-pub(crate) struct Pages<W: Write + Seek> {
-    encoder: TiffEncoder<W>,
+pub(crate) struct Pages<'a> {
+    encoder: TiffEncoder<Output<'a>>,
 }
 
-impl<W: Write + Seek> Pages<W> {
-    pub fn new(output: W) -> ImageResult<Pages<W>> {
+/// One type, because the encoder is compiled anew for each type of output.
+type Output<'a> = Box<dyn WriteSeek + Send + 'a>;
+
+trait WriteSeek: Write + Seek {}
+
+impl<T: Write + Seek> WriteSeek for T {}
+
+impl<'a> Pages<'a> {
+    pub fn new(output: impl Write + Seek + Send + 'a) -> ImageResult<Pages<'a>> {
+        let output: Output = Box::new(output);
         Ok(Pages { encoder: TiffEncoder::new(output).map_err(failed)? })
     }
 
@@ -113,8 +121,8 @@ impl<W: Write + Seek> Pages<W> {
     }
 }
 
-fn write_entries<W: Write + Seek, K: TiffKind>(
-    directory: &mut DirectoryEncoder<'_, W, K>,
+fn write_entries<K: TiffKind>(
+    directory: &mut DirectoryEncoder<'_, Output<'_>, K>,
     entries: &[Entry],
     wanted: impl Fn(u16) -> bool,
 ) -> TiffResult<()> {
