@@ -10,9 +10,9 @@ check:
     tools/lint
     tools/words
     python3 tools/reference/make_goldens.py --check crates/reseed-testing/golden
-    cargo clippy --workspace --all-targets --release --locked -- -D warnings
-    cargo test --workspace --release --locked --lib --bins
-    cargo test --release --locked -p reseed-cli --test suite -- errors:: layering:: roundtrip:: upscale:: vae::
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+    cargo test --workspace --locked --lib --bins
+    cargo test --workspace --locked --test suite -- errors:: layering:: roundtrip:: upscale:: vae::
 
 # Everything that continuous integration checks.
 ci:
@@ -28,11 +28,11 @@ deny-advisories:
 
 # Fails every I/O call of tiny jobs in turn, then resumes them. Linux.
 faults:
-    RESEED_FAULTS=every cargo test --release --locked -p reseed-cli --test suite -- faults:: --nocapture
+    RESEED_FAULTS=every cargo test --workspace --locked --test suite -- faults:: --nocapture
 
 # Kills tiny jobs at random moments, then resumes them.
 kills count="100" seed="1":
-    RESEED_KILLS={{count}} RESEED_SEED={{seed}} cargo test --release --locked -p reseed-cli --test suite -- kills:: --nocapture
+    RESEED_KILLS={{count}} RESEED_SEED={{seed}} cargo test --workspace --locked --test suite -- kills:: --nocapture
 
 # Many more mutated inputs for every parser than in continuous integration, with overflow checks.
 mutations times="10" seed="2":

@@ -1,11 +1,11 @@
 """Compiles crates/reseed-cuda/kernels/*.cu into one image per architecture, without a GPU or a CUDA toolkit.
 
     python3 -m venv venv && venv/bin/pip install nvidia-cuda-nvrtc-cu12==12.8.93
-    venv/bin/python tools/kernels.py [--check]
+    venv/bin/python tools/kernels.py [--check [ARCHITECTURE]...]
 
 The version is fixed: drivers from R570 on load the images of NVRTC 12.8, and the same version writes the same bytes.
---check writes nothing. It compares every image and the stamp with the committed files, byte for byte, and exits 1 with
-the first file that differs.
+--check writes nothing. It compares every image, or those of the named architectures, and the stamp with the committed
+files, byte for byte, and exits 1 with the first file that differs.
 """
 import concurrent.futures
 import ctypes
@@ -96,10 +96,14 @@ def difference(path, image):
 
 
 def main():
-    library, out, only_check = nvrtc(), ROOT / "cubin", "--check" in sys.argv[1:]
+    only_check, wanted = sys.argv[1:2] == ["--check"], sys.argv[2:] or list(IMAGES)
+    if sys.argv[1:] and not only_check or any(architecture not in IMAGES for architecture in wanted):
+        sys.exit(f"usage: kernels.py [--check [ARCHITECTURE]...], with architectures among {', '.join(IMAGES)}")
+    library, out = nvrtc(), ROOT / "cubin"
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        images = list(pool.map(lambda architecture: compile_all(library, architecture), IMAGES))
-    for name, image in (*zip(IMAGES.values(), images), ("STAMP", stamp().encode())):
+        images = list(pool.map(lambda architecture: compile_all(library, architecture), wanted))
+    names = [IMAGES[architecture] for architecture in wanted]
+    for name, image in (*zip(names, images), ("STAMP", stamp().encode())):
         if not only_check:
             out.mkdir(exist_ok=True)
             (out / name).write_bytes(image)
