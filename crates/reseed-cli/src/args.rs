@@ -249,9 +249,10 @@ pub struct RunArgs {
 
 #[derive(Args, Clone)]
 pub struct ComputeArgs {
-    /// cpu, cuda or cuda:N; auto is a GPU if there is one.
+    /// cpu, cuda:N, cuda for all GPUs, or several such as cuda:0,cuda:1;
+    /// auto is the first GPU if there is one
     #[arg(long, alias = "cuda_device", value_name = "NAME", default_value = AUTO, value_parser = device)]
-    #[arg(help_heading = DEVICE)]
+    #[arg(help_heading = DEVICE, verbatim_doc_comment)]
     pub device: String,
     /// Type of the activations: f32, tf32, f16 or bf16; sums are always f32
     /// [default: f16 on a GPU, bf16 on a CPU with AMX, else f32]
@@ -350,8 +351,9 @@ fn vae_settings(tile: Option<Hw>, overlap: Option<Hw>, slice: Option<u16>) -> Va
 
 /// A bare number is the number of a GPU.
 fn device(text: &str) -> Result<String, String> {
-    let number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    Ok(if number { format!("cuda:{text}") } else { text.to_owned() })
+    let is_number = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+    let full = |name: &str| if is_number(name) { format!("cuda:{name}") } else { name.to_owned() };
+    Ok(text.split(',').map(|name| full(name.trim())).collect::<Vec<_>>().join(","))
 }
 
 fn switch(text: &str) -> Result<bool, String> {

@@ -52,8 +52,9 @@ impl Plan<'_> {
             let (plan, disk) = (&estimate.plan, estimate.disk(self.video));
             let [step, waits] = plan.step_seconds();
             json!({
-                "batches": estimate.batches, "seconds": estimate.seconds, "fps": estimate.fps(),
-                "based_on": estimate.based_on, "device_bytes": estimate.device_bytes,
+                "batches": estimate.batches, "devices": estimate.devices,
+                "seconds": estimate.seconds, "fps": estimate.fps(), "based_on": estimate.based_on,
+                "device_bytes": estimate.device_bytes,
                 "host_bytes": estimate.host_bytes, "output_bytes": disk.output, "work_bytes": disk.work,
                 "weights_bytes": plan.weights_bytes(), "host_weights_bytes": plan.host_bytes(),
                 "flops": estimate.flops, "layers": plan.layers(), "resident_layers": plan.resident_layers(),
@@ -69,6 +70,9 @@ impl Plan<'_> {
         let (seconds, fps) = (estimate.seconds, estimate.fps());
         say!("batches     {} of {}", estimate.batches, counted(self.settings.batching.size, "frame"));
         say!("time        about {}, {fps:.2} fps in the networks", report::duration(seconds));
+        if estimate.devices > 1 {
+            say!("devices     {} that take batches in turn", estimate.devices);
+        }
         say!("based on    {}", estimate.based_on);
         if estimate.device_bytes > 0 {
             say!("GPU         {} at most", bytes(estimate.device_bytes));

@@ -120,7 +120,10 @@ Answer cuMemFreeHost(void* at) { return free(at), 0; }
 
 Answer cuDeviceGetAttribute(int* value, int attribute, int device) {
     if (attribute == 99) return *value = pins("ours") || pins("refused"), 0;                   // registers host memory
-    return *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 16 ? 132 : 1, 0;  // 9.0, 132 SMs
+    const char* capability = getenv("RESEED_STUB_CAPABILITY");
+    if (!capability) capability = "9.0";
+    if (attribute == 75 || attribute == 76) return *value = capability[attribute == 75 ? 0 : 2] - '0', 0;
+    return *value = attribute == 16 ? 132 : 1, 0;  // SMs
 }
 Answer cuDeviceGetName(char* name, int length, int device) { return strncpy(name, "stub", length), 0; }
 Answer cuDeviceTotalMem_v2(size_t* bytes, int device) { return *bytes = TOTAL, 0; }

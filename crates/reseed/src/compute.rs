@@ -1,6 +1,7 @@
 //! The third stage: the networks, in turns over windows of batches.
 
 use std::collections::VecDeque;
+use std::ops::AddAssign;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -31,6 +32,39 @@ pub struct PhaseTimes {
     pub upscale: Duration,
     pub decode: Duration,
     pub streaming: CopyTime,
+}
+
+impl AddAssign for PhaseTimes {
+    fn add_assign(&mut self, other: PhaseTimes) {
+        self.encode += other.encode;
+        self.upscale += other.upscale;
+        self.decode += other.decode;
+        self.streaming += other.streaming;
+    }
+}
+
+/// Where slices come from.
+pub trait SliceInput {
+    /// Waits for the next slice; `None` when there are no more.
+    fn next(&self) -> Option<Slice>;
+}
+
+impl SliceInput for Receiver<Slice> {
+    fn next(&self) -> Option<Slice> {
+        self.recv().ok()
+    }
+}
+
+/// Where restored slices go.
+pub trait SliceOutput {
+    /// Sends a slice; `false` when the receiver is gone.
+    fn send(&self, slice: Slice) -> bool;
+}
+
+impl SliceOutput for FrameSender<'_> {
+    fn send(&self, slice: Slice) -> bool {
+        FrameSender::send(self, slice).is_ok()
+    }
 }
 
 /// Forwards slices unchanged until there are none or the receiver is gone.
@@ -96,7 +130,7 @@ struct Decoding {
 
 impl Compute<'_> {
     /// Receives slices and sends restored ones until there are none or the receiver is gone.
-    pub fn run(mut self, from: &Receiver<Slice>, to: &FrameSender) -> Result<PhaseTimes> {
+    pub fn run(&mut self, from: &dyn SliceInput, to: &dyn SliceOutput) -> Result<PhaseTimes> {
         let (mut times, mut next) = (PhaseTimes::default(), self.done);
         loop {
             let mut encoding = Encoding { window: Window::new(), next, slices: Vec::new(), ended: false };
@@ -137,8 +171,8 @@ impl Compute<'_> {
     fn encode_window(
         &self,
         encoding: &mut Encoding,
-        from: &Receiver<Slice>,
-        to: &FrameSender,
+        from: &dyn SliceInput,
+        to: &dyn SliceOutput,
         times: &mut PhaseTimes,
     ) -> Result<()> {
         let prefetched = self.model.vae.encoder.prefetch(self.encoder_ops)?;
@@ -176,7 +210,7 @@ impl Compute<'_> {
     }
 
     /// Takes the next batch with the latent that an earlier run stored; `false` if there is none.
-    fn recall(&self, encoding: &mut Encoding, from: &Receiver<Slice>, to: &FrameSender) -> bool {
+    fn recall(&self, encoding: &mut Encoding, from: &dyn SliceInput, to: &dyn SliceOutput) -> bool {
         let Some(latent) = self.store.and_then(|store| store.get_latent(Turn::Encode, encoding.next)) else {
             return false;
         };
@@ -192,17 +226,17 @@ impl Compute<'_> {
     }
 
     /// Waits for a slice to encode; `false` when there are no more.
-    fn read(&self, encoding: &mut Encoding, from: &Receiver<Slice>, to: &FrameSender) -> bool {
+    fn read(&self, encoding: &mut Encoding, from: &dyn SliceInput, to: &dyn SliceOutput) -> bool {
         self.phase.set(Phase::Wait);
         loop {
-            let slice = if self.stopped() { None } else { from.recv().ok() };
+            let slice = if self.stopped() { None } else { from.next() };
             let Some(slice) = slice.filter(|_| !self.stopped()) else { break };
             match slice.batch.as_ref().is_some_and(|batch| batch.number < self.done) {
                 false => {
                     encoding.slices.push(slice);
                     return true;
                 }
-                true if to.send(slice).is_err() => break,
+                true if !to.send(slice) => break,
                 true => {}
             }
         }
@@ -230,7 +264,7 @@ impl Compute<'_> {
     }
 
     /// Decodes the window and sends its slices; `false` when the receiver is gone.
-    fn decode_window(&self, decoding: &mut Decoding, to: &FrameSender, times: &mut PhaseTimes) -> Result<bool> {
+    fn decode_window(&self, decoding: &mut Decoding, to: &dyn SliceOutput, times: &mut PhaseTimes) -> Result<bool> {
         if decoding.window.is_empty() {
             return Ok(true);
         }
@@ -258,7 +292,7 @@ impl Compute<'_> {
                     continue;
                 }
                 let batch = (i == ranges.len()).then(|| batch.clone());
-                if to.send(Slice { pixels, frames: Vec::new(), batch }).is_err() {
+                if !to.send(Slice { pixels, frames: Vec::new(), batch }) {
                     return Ok(false);
                 }
                 decoding.sent += 1;

@@ -39,7 +39,7 @@ pub type CheckReport = Arc<dyn Fn(&dyn fmt::Display) + Send + Sync>;
 /// Which device computes, and how.
 #[derive(Clone)]
 pub struct ComputeOptions {
-    /// `auto`, `cpu`, `cuda` or `cuda:N`.
+    /// `auto`, `cpu`, `cuda` or `cuda:N`; a session has its own list.
     pub device: String,
     /// Type of the activations; what suits the device unless given.
     pub dtype: Option<Precision>,
@@ -113,8 +113,11 @@ impl Devices {
             let other = Some(cpu::open(&ComputeOptions { profile: false, ..options.clone() })?);
             return Ok(Devices { vae, other });
         }
-        let vae = open(options)?;
+        let mut vae = open(options)?;
         let other = transformer(options, &vae)?;
+        if other.is_none() && vae.ops.precision() == Precision::F16 {
+            vae.warnings.push(format!("{} has no bf16: the transformer runs in f16, less precisely", vae.ops.name()));
+        }
         Ok(Devices { vae, other })
     }
 
@@ -131,10 +134,51 @@ impl Devices {
         }
     }
 
+    /// The type of a job whose values left the range of f16.
+    pub fn wider_precision(&self) -> Precision {
+        match &self.vae.gpu {
+            Some(gpu) if !gpu.has_bf16() => Precision::F32,
+            _ => Precision::Bf16,
+        }
+    }
+
     /// The same devices with measured rates for their plans. The rates of GPUs are known; a CPU is measured.
     pub fn with_measured_speed(self) -> Result<Devices> {
         let other = self.other.map(DeviceHandle::with_measured_speed).transpose()?;
         Ok(Devices { vae: self.vae.with_measured_speed()?, other })
+    }
+}
+
+/// The devices that names stand for: several may be in one name, with commas between them, and `cuda` is all GPUs.
+pub fn names(given: &[String]) -> Vec<String> {
+    let gpu = |number: usize| format!("{CUDA}:{number}");
+    let all = |name: &str| match name.trim() {
+        AUTO if auto() == CUDA => vec![gpu(0)],
+        AUTO => vec![CPU.into()],
+        CUDA => (0..gpus().map_or(1, |gpus| gpus.len()).max(1)).map(gpu).collect(),
+        name => vec![name.into()],
+    };
+    let given = if given.is_empty() { &[AUTO.into()][..] } else { given };
+    given.iter().flat_map(|names| names.split(',')).flat_map(all).collect()
+}
+
+/// Opens the devices of several lanes, which must compute alike. Lanes of one GPU share its memory.
+pub fn open_lanes(names: &[String], options: &ComputeOptions, decodes_in_f32: bool) -> Result<Vec<Devices>> {
+    let open = |name: &String| {
+        let options = ComputeOptions { device: name.clone(), ..options.clone() };
+        let sharing = names.iter().filter(|other| *other == name).count();
+        let budget = match options.budget {
+            _ if sharing == 1 => options.budget,
+            Some(bytes) => Some(bytes / sharing),
+            None => (self::open(&options)?.room)()?.map(|bytes| bytes / sharing),
+        };
+        Devices::open(&ComputeOptions { budget, ..options }, decodes_in_f32)
+    };
+    let lanes: Vec<Devices> = names.iter().map(open).collect::<Result<_>>()?;
+    let first = &lanes[0].vae.class;
+    match lanes.iter().find(|lane| lane.vae.class != *first) {
+        Some(other) => Err(Error::MixedDevices { first: first.clone(), other: other.vae.class.clone() }),
+        None => Ok(lanes),
     }
 }
 
@@ -164,7 +208,7 @@ fn unknown(options: &ComputeOptions) -> Error {
 }
 
 /// The transformer's device, where it differs from the VAE's: f16 costs the transformer 15 dB, so that it computes in
-/// bf16. On a GPU the two share all memory.
+/// bf16. On a GPU the two share all memory. A GPU without bf16 runs both in f16: f32 is far slower there.
 pub fn transformer(options: &ComputeOptions, vae: &DeviceHandle) -> Result<Option<DeviceHandle>> {
     if vae.ops.precision() != Precision::F16 {
         return Ok(None);
@@ -172,6 +216,7 @@ pub fn transformer(options: &ComputeOptions, vae: &DeviceHandle) -> Result<Optio
     // The peak rates of the VAE's device stand for both.
     let options = ComputeOptions { dtype: Some(Precision::Bf16), profile: false, ..options.clone() };
     match &vae.gpu {
+        Some(gpu) if !gpu.has_bf16() => Ok(None),
         Some(gpu) => gpu.with_precision(Precision::Bf16, &options).map(Some),
         None => cpu::open(&options).map(Some),
     }

@@ -180,16 +180,18 @@ pub enum Error {
         tile: Hw,
     },
     /// No device has this name.
-    #[error("{name}: unknown device; the devices are auto, cpu, cuda and cuda:N")]
+    #[error("{name}: unknown device; the devices are auto, cpu, cuda and cuda:N, or several with commas between them")]
     UnknownDevice {
         /// The name.
         name: String,
     },
-    /// More than one device was named.
-    #[error("{count} devices were named; a session computes on one")]
-    SeveralDevices {
-        /// How many.
-        count: usize,
+    /// The devices of a session compute differently.
+    #[error("{first} and {other} compute with different rounding; use devices of one kind for a job")]
+    MixedDevices {
+        /// The first device.
+        first: String,
+        /// One that differs.
+        other: String,
     },
     /// The library was built without support for this device.
     #[error("{name}: this build has no support for it; build with the cargo feature `{feature}`, or use the CPU")]

@@ -13,7 +13,7 @@ pub use crate::networks::{NetworkResidency, Networks, Transformer};
 pub use crate::part::{ClipInput, Part};
 pub use crate::run_plan::{Replan, Replanner, RunPlan, VaePlan};
 pub use crate::step::{Model, Step};
-pub use crate::upscaler::Upscaler;
+pub use crate::upscaler::{Lane, Upscaler};
 pub use crate::view::View;
 
 // Devices and plans of one network, for benchmarks.

@@ -180,10 +180,10 @@ impl Job {
         let again = session.dtype().is_none() && !is_pipe(&spec.input);
         match self.run_once(session, session.dtype(), observer) {
             Err(error) if again && error.is_out_of_range() => {
-                let reason = error.without_kept().to_string();
-                observer.event(&Event::Warning(Warning::Rerun { reason }));
+                let (reason, precision) = (error.without_kept().to_string(), session.wider_precision()?);
+                observer.event(&Event::Warning(Warning::Rerun { reason, precision }));
                 let job = Job::open(JobSpec { existing: Existing::Overwrite, ..spec })?;
-                job.run_once(session, Some(Precision::Bf16), observer)
+                job.run_once(session, Some(precision), observer)
             }
             done => done,
         }

@@ -46,6 +46,7 @@ mod grid;
 pub mod internals;
 mod job;
 mod join;
+mod lanes;
 mod latent;
 mod low_band;
 mod machine;

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use reseed_media::{Frame, Size};
-use reseed_ops::Hw;
+use reseed_ops::{Hw, Precision};
 
 use crate::bytes::Bytes;
 use crate::phase::Phase;
@@ -85,11 +85,13 @@ pub enum Warning {
         /// The tiles in pixels.
         tile: Hw,
     },
-    /// Values left the range of f16, and the job runs again in bf16.
-    #[error("{reason}: running again in bf16")]
+    /// Values left the range of f16, and the job runs again in a wider type.
+    #[error("{reason}: running again in {precision}")]
     Rerun {
         /// What the device reported.
         reason: String,
+        /// The type: bf16, or f32 on a GPU without bf16.
+        precision: Precision,
     },
     /// The output is smaller than the input.
     #[error("{from} frames become {to}, which is smaller than the input")]
@@ -107,6 +109,14 @@ pub enum Warning {
     DamagedInput {
         /// What is damaged, and where.
         problem: reseed_media::Problem,
+    },
+    /// One of several devices failed, and the job continues on the others.
+    #[error("{device} is lost, and the job continues without it: {reason}")]
+    LostDevice {
+        /// The device.
+        device: String,
+        /// Why.
+        reason: String,
     },
     /// A remark of a device.
     #[error("{0}")]

@@ -7,6 +7,7 @@
 //! each network is prefetched for its turn over a window of batches and has the whole budget.
 
 pub mod clip;
+mod loaded;
 mod replanner;
 
 use reseed_model::dit::{Config, DitRequirements, DitWorkload, LayerPlacement};
@@ -14,16 +15,17 @@ use reseed_model::plan::{TileInput, padded_frames};
 use reseed_model::{Coder, Vae};
 use reseed_ops::{Cost, Hw, Thw, TraceReport};
 
-use crate::devices::{DeviceHandle, Devices};
+use crate::devices::Devices;
 use crate::error::{Error, Kind, Result};
 use crate::memory;
 use crate::models::weights::Weights;
-use crate::networks::{NetworkResidency, Networks};
+use crate::networks::NetworkResidency;
 use crate::observer::Warning;
 use crate::run_plan::{RunPlan, VaePlan};
 use crate::settings::VaeSettings;
 use crate::size::Geometry;
-use clip::{ATTEMPTS, ClipPlan, CoderClip, MARGIN};
+use clip::{ClipPlan, CoderClip, MARGIN};
+pub use loaded::{Loaded, load_lanes, plan_lanes};
 pub use replanner::BudgetReplanner;
 
 /// Most batches of a window: the work that a killed job loses and the delay of the first frames grow with it.
@@ -309,65 +311,6 @@ impl JobPlanner<'_> {
         let source = self.weights.dit();
         let text = self.weights.text(Config::detect(source)?.text_width)?;
         Ok(DitWorkload { source, latent: self.latent(vae), text_tokens: text.shape.dims()[0] })
-    }
-}
-
-/// Networks on their devices, and the job that they were loaded for.
-pub struct Loaded {
-    pub networks: Networks,
-    pub plan: JobPlan,
-    geometry: Geometry,
-    batch: usize,
-}
-
-impl JobPlanner<'_> {
-    /// The plan of a job after another job with this model. Its networks are used again where it had the same sizes,
-    /// and wherever memory has no limit, since every plan then leaves them on the device.
-    pub fn plan_after(&self, last: Option<Loaded>) -> Result<(JobPlan, Option<Networks>)> {
-        match last {
-            Some(last) if (&last.geometry, last.batch) == (&self.geometry, self.batch) => {
-                Ok((last.plan, Some(last.networks)))
-            }
-            Some(last) if (self.devices.vae.room)()?.is_none() => Ok((self.plan()?, Some(last.networks))),
-            other => {
-                drop(other);
-                Ok((self.plan()?, None))
-            }
-        }
-    }
-
-    /// Loads the networks as `plan` says, unless they are loaded. Where other processes allocate the memory meanwhile,
-    /// plans again.
-    pub fn load(&self, mut plan: JobPlan, mut loaded: Option<Networks>) -> Result<Loaded> {
-        for _ in 0..ATTEMPTS {
-            let ready = match loaded.take() {
-                Some(networks) => self.reserve(networks, plan),
-                None => self.load_networks(plan),
-            };
-            match ready {
-                Ok((plan, networks)) => {
-                    return Ok(Loaded { networks, plan, geometry: self.geometry.clone(), batch: self.batch });
-                }
-                Err(error) if error.kind() == Kind::Memory => plan = self.plan()?,
-                Err(error) => return Err(error),
-            }
-        }
-        Err(clip::contended(&self.devices.vae))
-    }
-
-    /// Loads the networks, plans for the memory that is left, and reserves that.
-    fn load_networks(&self, plan: JobPlan) -> Result<(JobPlan, Networks)> {
-        let vae: &DeviceHandle = &self.devices.vae;
-        let coders = [&*self.devices.encoder().ops, &*vae.ops];
-        let networks = self.weights.load(coders, &*self.devices.transformer().ops, plan.residency)?;
-        let Some(room) = (vae.room)()? else { return Ok((plan, networks)) };
-        let schedule = self.schedule(networks.vae(), plan.residency, &self.vae, room)?;
-        self.reserve(networks, JobPlan { schedule, ..plan })
-    }
-
-    fn reserve(&self, networks: Networks, plan: JobPlan) -> Result<(JobPlan, Networks)> {
-        self.devices.vae.ops.reserve(plan.arena_bytes())?;
-        Ok((plan, networks))
     }
 }
 

@@ -123,7 +123,7 @@ impl RangeJob {
     /// The same into memory.
     ///
     /// Where values leave the range of f16 and the session has no chosen type, this range and all later ones are
-    /// computed in bf16, as [`Job::run`](crate::Job::run) computes the whole clip.
+    /// computed in a wider type, as [`Job::run`](crate::Job::run) computes the whole clip.
     pub fn frames(
         &mut self,
         session: &Session,
@@ -135,8 +135,9 @@ impl RangeJob {
             let collector = FrameCollector::default();
             match self.run(session, frames.clone(), source, Box::new(collector.clone()), observer) {
                 Err(error) if self.dtype.is_none() && error.is_out_of_range() => {
-                    self.dtype = Some(Precision::Bf16);
-                    observer.event(&Event::Warning(Warning::Rerun { reason: error.to_string() }));
+                    let precision = session.wider_precision()?;
+                    self.dtype = Some(precision);
+                    observer.event(&Event::Warning(Warning::Rerun { reason: error.to_string(), precision }));
                 }
                 done => return done.map(|_| collector.take()),
             }

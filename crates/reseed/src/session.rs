@@ -23,18 +23,18 @@ use crate::batch::Batching;
 use crate::batch_store::BatchStore;
 use crate::checkpoint::{Checkpoint, Recorder};
 use crate::color::Color;
-use crate::devices::{ComputeOptions, Devices, Gpu};
+use crate::devices::{self, ComputeOptions, Devices, Gpu};
 use crate::error::Result;
 use crate::memory;
 use crate::models::weights::{Parts, Weights};
 use crate::observer::{Event, Observer, Warning};
 use crate::part::ClipInput;
-use crate::planner::{BudgetReplanner, JobPlanner, Loaded};
+use crate::planner::{self, BudgetReplanner, JobPlanner, Loaded};
 use crate::report::{Profile, Report};
 use crate::run_plan::Replanner;
 use crate::settings::Settings;
 use crate::step::{Model, Step};
-use crate::upscaler::Upscaler;
+use crate::upscaler::{Lane, Upscaler};
 pub use builder::{Budget, Builder};
 pub use clip_estimate::ClipEstimate;
 pub use coder::load_coder;
@@ -69,24 +69,29 @@ const IDENTITY: &str = "identity";
 /// ```
 pub struct Session {
     model: String,
+    /// The names of the devices; not empty.
+    devices: Vec<String>,
     options: ComputeOptions,
     /// None for a model without networks.
     weights: Option<Weights>,
     state: Mutex<State>,
-    /// For its memory; outside of the state, which a running job locks.
-    gpu: Mutex<Option<Gpu>>,
+    /// For their memory; outside of the state, which a running job locks.
+    gpus: Mutex<Vec<Gpu>>,
     held: Mutex<Held>,
 }
 
 /// What jobs leave to the next.
 #[derive(Default)]
 struct State {
-    /// The networks, dropped before their devices.
-    loaded: Option<Loaded>,
-    devices: Option<Arc<Devices>>,
+    /// The networks of each lane, dropped before their devices.
+    loaded: Vec<Loaded>,
+    lanes: Lanes,
     /// The type that the devices were opened with.
     dtype: Option<Precision>,
 }
+
+/// The devices of a session: one or more that compute in the same way.
+type Lanes = Vec<Arc<Devices>>;
 
 impl Session {
     /// Settings of a session, all with defaults: the embedded model on the GPU where there is one, else on the CPU.
@@ -94,11 +99,11 @@ impl Session {
         Builder::default()
     }
 
-    fn open(model: String, parts: &Parts, options: ComputeOptions) -> Result<Session> {
+    fn open(model: String, parts: &Parts, devices: Vec<String>, options: ComputeOptions) -> Result<Session> {
         let weights = if model == IDENTITY { None } else { Some(Weights::open_with(&model, parts)?) };
-        let (state, gpu, held) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let session = Session { model, options, weights, state, gpu, held };
-        session.devices(&mut session.lock(), session.options.dtype)?;
+        let (state, gpus, held) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let session = Session { model, devices, options, weights, state, gpus, held };
+        session.lanes(&mut session.lock(), session.options.dtype)?;
         Ok(session)
     }
 
@@ -107,24 +112,25 @@ impl Session {
         &self.model
     }
 
-    /// The device of the VAE, in words.
+    /// The device of the VAE, in words, and how many there are.
     pub fn device(&self) -> Result<String> {
-        Ok(self.vae_device()?.vae.ops.name())
+        let name = self.first_lane()?.vae.ops.name();
+        Ok(if self.devices.len() > 1 { format!("{} x {name}", self.devices.len()) } else { name })
     }
 
     /// The type of the VAE's activations.
     pub fn precision(&self) -> Result<Precision> {
-        Ok(self.vae_device()?.vae.ops.precision())
+        Ok(self.first_lane()?.vae.ops.precision())
     }
 
-    /// Most bytes of GPU memory that were allocated at once, with the driver's own.
+    /// Most bytes of GPU memory that were allocated at once on a device, with the driver's own.
     pub fn gpu_bytes(&self) -> Option<usize> {
-        self.gpu.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Gpu::peak_bytes)
+        self.gpus.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Gpu::peak_bytes).max()
     }
 
     /// Remarks of the devices.
     pub fn warnings(&self) -> Result<Vec<Warning>> {
-        Ok(self.vae_device()?.vae.warnings.iter().cloned().map(Warning::Device).collect())
+        Ok(self.first_lane()?.vae.warnings.iter().cloned().map(Warning::Device).collect())
     }
 
     /// Restores and upscales every frame of `source` into `sink`, which is finished after the last one. After an error
@@ -144,6 +150,11 @@ impl Session {
         self.options.dtype
     }
 
+    /// The type of a job whose values left the range of f16.
+    pub(crate) fn wider_precision(&self) -> Result<Precision> {
+        Ok(self.first_lane()?.wider_precision())
+    }
+
     /// The low band that the model asks for.
     pub(crate) fn low_band(&self) -> Result<f32> {
         self.weights.as_ref().map_or(Ok(0.0), Weights::low_band)
@@ -153,22 +164,24 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn vae_device(&self) -> Result<Arc<Devices>> {
-        self.devices(&mut self.lock(), self.options.dtype)
+    fn first_lane(&self) -> Result<Arc<Devices>> {
+        Ok(self.lanes(&mut self.lock(), self.options.dtype)?.swap_remove(0))
     }
 
     /// The devices in a type. Devices in another type are dropped first, with their networks.
-    fn devices(&self, state: &mut State, dtype: Option<Precision>) -> Result<Arc<Devices>> {
-        if let Some(devices) = state.devices.as_ref().filter(|_| state.dtype == dtype) {
-            return Ok(devices.clone());
+    fn lanes(&self, state: &mut State, dtype: Option<Precision>) -> Result<Lanes> {
+        if !state.lanes.is_empty() && state.dtype == dtype {
+            return Ok(state.lanes.clone());
         }
-        *self.gpu.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        (state.loaded, state.devices) = (None, None);
+        let gpus = || self.gpus.lock().unwrap_or_else(PoisonError::into_inner);
+        gpus().clear();
+        (state.loaded, state.lanes) = (Vec::new(), Vec::new());
         let options = ComputeOptions { dtype, ..self.options.clone() };
-        let devices = Arc::new(Devices::open(&options, self.weights.as_ref().is_some_and(Weights::decodes_in_f32))?);
-        *self.gpu.lock().unwrap_or_else(PoisonError::into_inner) = devices.vae.gpu.clone();
-        (state.devices, state.dtype) = (Some(devices.clone()), dtype);
-        Ok(devices)
+        let mixed = self.weights.as_ref().is_some_and(Weights::decodes_in_f32);
+        let lanes: Lanes = devices::open_lanes(&self.devices, &options, mixed)?.into_iter().map(Arc::new).collect();
+        gpus().extend(lanes.iter().filter_map(|devices| devices.vae.gpu.clone()));
+        (state.lanes, state.dtype) = (lanes.clone(), dtype);
+        Ok(lanes)
     }
 
     /// The settings with what the model asks for where nothing was chosen. A low band already gives the result the
@@ -233,77 +246,83 @@ impl Session {
     ) -> Result<Report> {
         let (settings, mut state) = (self.resolved(settings)?, self.lock());
         let info = settings.output(source.info())?;
-        let devices = self.devices(&mut state, dtype)?;
+        let lanes = self.lanes(&mut state, dtype)?;
         let geometry = settings.geometry(source.info())?;
         if geometry.shrinks() {
             let warning = Warning::Shrinks { from: geometry.input, to: geometry.output };
             observer.event(&Event::Warning(warning));
         }
-        let planner = self.planner(&devices, &settings, source.info())?;
+        let planners = lanes.iter().filter_map(|devices| self.planner(devices, &settings, source.info()).transpose());
+        let planners: Vec<JobPlanner> = planners.collect::<Result<_>>()?;
         self.set_held(Held::default());
-        let planned = planner.as_ref().map(|planner| planner.plan_after(state.loaded.take())).transpose()?;
-        let sink = output.open(&info, &self.environment(&devices))?;
-        let networks_reused = planned.as_ref().is_some_and(|(_, networks)| networks.is_some());
-        let load = |(planner, (plan, networks)): (&JobPlanner, _)| planner.load(plan, networks);
-        let loaded = planner.as_ref().zip(planned).map(load).transpose()?;
-        let plan = loaded.as_ref().map(|loaded| loaded.plan.clone());
+        let planned = planner::plan_lanes(&planners, std::mem::take(&mut state.loaded))?;
+        let sink = output.open(&info, &self.environment(&lanes[0]))?;
+        let networks_reused = planned.first().is_some_and(|(_, networks)| networks.is_some());
+        let loaded = planner::load_lanes(&planners, planned)?;
+        let plan = loaded.first().map(|loaded| loaded.plan.clone());
         let warnings = plan.iter().flat_map(|plan| plan.warnings().cloned());
         warnings.for_each(|warning| observer.event(&Event::Warning(warning)));
         let run_plan = plan.as_ref().map(|plan| plan.run_plan()).unwrap_or_default();
         let from = output.start(&format!("{:?}", run_plan.vae), &info)?;
-        self.set_held(Held::of(&devices, plan.as_ref()));
+        self.set_held(Held::of(&lanes, plan.as_ref()));
         observer.event(&Event::Started { frames: source.frames(), done: from.frames });
 
         let weights = memory::Watch::start();
-        let run = Run { devices: &devices, planner: planner.as_ref(), loaded: loaded.as_ref(), step };
-        let (vae_ops, dit_ops) = (&*devices.vae.ops, &*devices.transformer().ops);
-        let profilers = self.options.profile.then(|| [vae_ops, dit_ops].map(ProfileOps::new));
-        let ops = profilers.as_ref().map_or([vae_ops, dit_ops], |[vae, dit]| [vae as &dyn Device, dit]);
-        let report = run.pipeline(ops, settings, |upscaler| {
+        let devices = lanes.iter().map(|devices| [&*devices.vae.ops, &*devices.transformer().ops]);
+        let profilers: Vec<_> = match self.options.profile {
+            true => devices.clone().map(|ops| ops.map(ProfileOps::new)).collect(),
+            false => Vec::new(),
+        };
+        let profiled = profilers.iter().map(|[vae, dit]| [vae as &dyn Device, dit]);
+        let ops: Vec<_> = if profilers.is_empty() { devices.collect() } else { profiled.collect() };
+        let run = Run { lanes: &lanes, planners: &planners, loaded: &loaded, ops, step };
+        let report = run.pipeline(settings, |upscaler| {
             let Watch { mut recorder, store } = output.watch();
             let recorder = recorder.as_mut().map(|recorder| &mut **recorder as &mut dyn Recorder);
             upscaler.storing(store).resume(from, source, sink, (observer, recorder))
         });
         self.keep(&mut state, loaded, &report);
         let report = report?;
-        let profile = match profilers.zip(devices.vae.ceiling) {
-            Some(([vae, dit], ceiling)) => {
-                Some(Profile { records: [vae.records()?, dit.records()?].concat(), ceiling })
-            }
-            None => None,
-        };
+        let records: Result<Vec<_>, _> = profilers.iter().flatten().map(ProfileOps::records).collect();
+        let records = records?.concat();
+        let profile = lanes[0].vae.ceiling.map(|ceiling| Profile { records, ceiling });
         let (peak_above_weights, gpu_peak) = (weights.peak_above(), self.gpu_bytes());
         Ok(Report { peak_above_weights, gpu_peak, networks_reused, plan, profile, ..report })
     }
 }
 
-/// A job whose networks are loaded.
+/// A job whose networks are loaded. Each list has one entry per lane; those of networks are empty without networks.
 struct Run<'a> {
-    devices: &'a Devices,
-    planner: Option<&'a JobPlanner<'a>>,
-    loaded: Option<&'a Loaded>,
+    lanes: &'a [Arc<Devices>],
+    planners: &'a [JobPlanner<'a>],
+    loaded: &'a [Loaded],
+    /// The devices of the VAE and of the transformer, or wrappers of them.
+    ops: Vec<[&'a dyn Device; 2]>,
     /// In place of the transformer.
     step: Option<&'a dyn Step>,
 }
 
 impl Run<'_> {
-    /// Builds the pipeline on the VAE's device and the transformer's, or on wrappers of them, and gives it to `run`.
-    fn pipeline(
-        &self,
-        [vae_ops, dit_ops]: [&dyn Device; 2],
-        settings: Settings,
-        run: impl FnOnce(Upscaler) -> Result<Report>,
-    ) -> Result<Report> {
-        let Some((planner, loaded)) = self.planner.zip(self.loaded) else { return run(Upscaler::identity(settings)) };
-        let Loaded { networks, plan, .. } = loaded;
-        let replanner = self.devices.vae.gpu.as_ref().map(|_| BudgetReplanner::new(planner, networks.vae(), plan));
-        let transformer = networks.transformer(dit_ops);
-        let step = self.step.unwrap_or(&transformer);
-        let encoder_ops = if ptr::eq(self.devices.encoder(), &self.devices.vae) { vae_ops } else { dit_ops };
-        let upscaler = Upscaler::new(vae_ops, Model { vae: networks.vae(), step }, settings, plan.run_plan());
-        let replanner = replanner.as_ref().map(|replanner| replanner as &dyn Replanner);
-        run(upscaler.encoding_on(encoder_ops).replanning(replanner))
+    /// Builds the pipeline and gives it to `run`.
+    fn pipeline(&self, settings: Settings, run: impl FnOnce(Upscaler) -> Result<Report>) -> Result<Report> {
+        let transformers: Vec<_> =
+            self.loaded.iter().zip(&self.ops).map(|(loaded, [_, ops])| loaded.networks.transformer(*ops)).collect();
+        let replanners: Vec<_> = self.planners.iter().zip(self.loaded).map(replanner).collect();
+        let lane = |i: usize| {
+            let (devices, Loaded { networks, plan, .. }) = (&self.lanes[i], &self.loaded[i]);
+            let [ops, dit_ops] = self.ops[i];
+            let encoder_ops = if ptr::eq(devices.encoder(), &devices.vae) { ops } else { dit_ops };
+            let step = self.step.unwrap_or(&transformers[i]);
+            let replanner = replanners[i].as_ref().map(|replanner| replanner as &dyn Replanner);
+            Lane { ops, encoder_ops, model: Model { vae: networks.vae(), step }, plan: plan.run_plan(), replanner }
+        };
+        run(Upscaler::on((0..self.loaded.len()).map(lane).collect(), settings))
     }
+}
+
+/// Plans again where a GPU has less memory than planned.
+fn replanner<'a>((planner, loaded): (&'a JobPlanner, &'a Loaded)) -> Option<BudgetReplanner<'a>> {
+    planner.devices.vae.gpu.as_ref().map(|_| BudgetReplanner::new(planner, loaded.networks.vae(), &loaded.plan))
 }
 
 /// What the results of a session depend on beside the settings.

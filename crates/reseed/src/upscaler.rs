@@ -15,13 +15,14 @@ use crate::batch_store::{BatchStore, FrameSender, computed};
 use crate::checkpoint::{Checkpoint, Recorder};
 use crate::compute::{Compute, PhaseTimes, pass};
 use crate::error::{Error, Result};
+use crate::lanes::Lanes;
 use crate::memory;
 use crate::observer::{Event, EventQueue, Observer};
 use crate::part::ClipInput;
 use crate::phase::PhaseCell;
 use crate::pool::HostMemory;
 use crate::post::{Post, PostOutput};
-use crate::prepare::Prepare;
+use crate::prepare::{Prepare, Slice};
 use crate::read::{ReadReport, Reader};
 use crate::report::{Report, timed};
 use crate::run_plan::{Replanner, RunPlan};
@@ -39,39 +40,55 @@ const SLICES_AHEAD: usize = 2;
 /// Bytes of the stack of a thread.
 const STACK: usize = 2 << 20;
 
+/// A device that computes batches, with its networks.
+#[derive(Clone)]
+pub struct Lane<'a> {
+    /// The decoder's device.
+    pub ops: &'a dyn Device,
+    /// The encoder's device.
+    pub encoder_ops: &'a dyn Device,
+    /// The networks.
+    pub model: Model<'a>,
+    /// How they run.
+    pub plan: RunPlan,
+    /// Smaller plans for when the device runs out of memory. The batch in hand then runs again.
+    pub replanner: Option<&'a dyn Replanner>,
+}
+
 /// Runs the stages of a job.
 pub struct Upscaler<'a> {
-    networks: Option<(&'a dyn Device, Model<'a>)>,
-    encoder_ops: Option<&'a dyn Device>,
+    /// None in a job without networks.
+    lanes: Vec<Lane<'a>>,
     settings: Settings,
-    plan: RunPlan,
-    replanner: Option<&'a dyn Replanner>,
     store: Option<&'a dyn BatchStore>,
 }
 
 impl<'a> Upscaler<'a> {
     /// A job with this device, these networks, these settings and this plan.
     pub fn new(ops: &'a dyn Device, model: Model<'a>, settings: Settings, plan: RunPlan) -> Upscaler<'a> {
-        assert!(settings.batching.size > 0 && plan.vae.slice > 0, "batches and slices have frames");
-        assert!(plan.window > 0, "a window has batches");
-        let (networks, encoder_ops) = (Some((ops, model)), None);
-        Upscaler { networks, encoder_ops, settings, plan, replanner: None, store: None }
+        Upscaler::on(vec![Lane { ops, encoder_ops: ops, model, plan, replanner: None }], settings)
+    }
+
+    /// A job on several devices that compute in the same way: with one model, one type and one plan. Without a device,
+    /// frames are resized and keep their content.
+    pub fn on(lanes: Vec<Lane<'a>>, settings: Settings) -> Upscaler<'a> {
+        assert!(settings.batching.size > 0, "batches have frames");
+        for Lane { plan, .. } in &lanes {
+            assert!(plan.vae.slice > 0 && plan.window > 0, "slices have frames and a window has batches");
+            assert_eq!(plan.vae.slice, lanes[0].plan.vae.slice, "lanes cut batches alike");
+        }
+        Upscaler { lanes, settings, store: None }
     }
 
     /// A job without networks: frames are resized and keep their content.
     pub fn identity(settings: Settings) -> Upscaler<'a> {
-        let (networks, encoder_ops, plan) = (None, None, RunPlan::default());
-        Upscaler { networks, encoder_ops, settings, plan, replanner: None, store: None }
+        Upscaler::on(Vec::new(), settings)
     }
 
-    /// With the encoder on the device that it was loaded on.
-    pub fn encoding_on(self, ops: &'a dyn Device) -> Upscaler<'a> {
-        Upscaler { encoder_ops: Some(ops), ..self }
-    }
-
-    /// With smaller plans for when the device runs out of memory. The batch in hand then runs again.
-    pub fn replanning(self, replanner: Option<&'a dyn Replanner>) -> Upscaler<'a> {
-        Upscaler { replanner, ..self }
+    /// With smaller plans for when a device runs out of memory.
+    pub fn replanning(mut self, replanner: Option<&'a dyn Replanner>) -> Upscaler<'a> {
+        self.lanes.iter_mut().for_each(|lane| lane.replanner = replanner);
+        self
     }
 
     /// With a store for computed batches that are not yet written.
@@ -122,18 +139,20 @@ impl<'a> Upscaler<'a> {
         let view = View::new(settings.geometry(&info)?);
         let (stop, phase, events) = (AtomicBool::new(false), PhaseCell::default(), EventQueue::default());
         let (done, first, before, shot) = (from.batches, from.first_held(), from.frames, from.shot);
-        let store = self.store.filter(|_| self.networks.is_some());
+        let store = self.store.filter(|_| !self.lanes.is_empty());
         let stored = computed(store, done);
         let computed = done + stored.len();
         let reader = Reader { settings, done: computed, first, shot, view: &view, stop: &stop, frames: Cell::new(0) };
-        let latents = self.networks.map(|_| self.plan.vae.slice);
-        let needs_pixels = self.networks.is_some() || !settings.hands_on(&info);
+        let latents = self.lanes.first().map(|lane| lane.plan.vae.slice);
+        let needs_pixels = latents.is_some() || !settings.hands_on(&info);
         let prepare = Prepare { view: &view, latents, needs_pixels, done: computed };
         let (view, phase, stop, events) = (&view, &phase, &stop, &events);
-        let compute = self.networks.map(|(ops, model)| {
-            let (encoder_ops, done, replanner) = (self.encoder_ops.unwrap_or(ops), computed, self.replanner);
-            // Where every batch goes through all networks at once, no latent waits.
-            let (plan, store) = (self.plan.clone(), store.filter(|_| self.plan.window > 1));
+        let alone = self.lanes.len() == 1;
+        let compute = self.lanes.iter().cloned().map(|Lane { ops, encoder_ops, model, plan, replanner }| {
+            // Where every batch goes through all networks at once, no latent waits. A lane among several does not know
+            // its next batch.
+            let store = store.filter(|_| alone && plan.window > 1);
+            let done = computed;
             Compute {
                 ops,
                 encoder_ops,
@@ -150,6 +169,7 @@ impl<'a> Upscaler<'a> {
                 store,
             }
         });
+        let compute: Vec<Compute> = compute.collect();
         let post = Post::new(settings, view, info.depth, stop).until(source.end());
         let post = post.resume_from(from, recorder.is_some());
         let (batches, batches_in) = sync_channel(1);
@@ -168,10 +188,7 @@ impl<'a> Upscaler<'a> {
             })?;
             let resize = start(scope, move || guarded(stop, || prepare.run(&batches_in, &slices)))?;
             let compute = start(scope, move || {
-                guarded(stop, || match compute {
-                    Some(compute) => compute.run(&slices_in, &decoded).inspect_err(failed),
-                    None => Ok(pass(&slices_in, &decoded)),
-                })
+                guarded(stop, || run_networks(compute, slices_in, decoded, (first, stop)).inspect_err(failed))
             })?;
             let post = start(scope, move || guarded(stop, || post.run(&decoded_in, &frames)))?;
             let recorder = recorder.map(|recorder| recorder as &mut dyn Recorder);
@@ -193,6 +210,32 @@ impl<'a> Upscaler<'a> {
             Ok(report)
         })
     }
+}
+
+/// The third stage: passes slices through the networks of all lanes, or unchanged where there are none.
+fn run_networks(
+    mut lanes: Vec<Compute>,
+    from: Receiver<Slice>,
+    to: FrameSender,
+    (first, stop): (usize, &AtomicBool),
+) -> Result<PhaseTimes> {
+    match &mut lanes[..] {
+        [] => return Ok(pass(&from, &to)),
+        [alone] => return alone.run(&from, &to),
+        _ => {}
+    }
+    let window = lanes.iter().map(|lane| lane.plan.window).max().unwrap_or(1);
+    let shared = &Lanes::new((from, to), first, (lanes.len(), window), stop);
+    let failed = |_: &Error| stop.store(true, Ordering::Relaxed);
+    thread::scope(|scope| {
+        let run = |(number, lane)| start(scope, move || guarded(stop, || shared.run(number, lane).inspect_err(failed)));
+        let lanes: Vec<_> = lanes.into_iter().enumerate().map(run).collect();
+        let mut times = PhaseTimes::default();
+        for lane in lanes {
+            times += join(lane?)??;
+        }
+        Ok(times)
+    })
 }
 
 /// Runs a stage and sets `stop` where it panics, before its channels close: their end would look like the end of the

@@ -9,6 +9,7 @@ mod golden_jobs;
 mod jobs;
 mod journal_damage;
 mod lab_rank_bounds;
+mod lanes;
 mod low_band;
 mod nano;
 mod pulse;

@@ -222,12 +222,7 @@ fn decode_png(input: Input, length: u64, path: &Path) -> ImageResult<Result<Deco
     Ok(Ok(Decoded { frame: frame(image(color, stored, samples), &headers), headers, problem }))
 }
 
-fn decode_other(
-    mut input: Input,
-    length: u64,
-    format: ImageFormat,
-    path: &Path,
-) -> ImageResult<Result<Decoded>> {
+fn decode_other(mut input: Input, length: u64, format: ImageFormat, path: &Path) -> ImageResult<Result<Decoded>> {
     let tags = stored_tags(&mut input, format)?;
     let mut problem = None;
     if format == ImageFormat::Jpeg {

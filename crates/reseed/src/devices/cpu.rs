@@ -1,6 +1,7 @@
 //! The CPU.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use reseed_cpu::{CpuOps, Level};
 use reseed_ops::{Ceiling, Device, Precision, SpeedModel};
@@ -45,13 +46,26 @@ pub fn precision(chosen: Option<Precision>) -> Result<Precision> {
     }
 }
 
+/// The peak rates of a CPU device, measured once per process and kind of device.
+fn measured(ops: &dyn Device) -> Result<Ceiling> {
+    static MEASURED: Mutex<BTreeMap<String, Ceiling>> = Mutex::new(BTreeMap::new());
+    let mut known = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
+    let kind = format!("{} {}", ops.name(), ops.precision());
+    if let Some(ceiling) = known.get(&kind) {
+        return Ok(*ceiling);
+    }
+    let ceiling = Ceiling::measure(ops)?;
+    known.insert(kind, ceiling);
+    Ok(ceiling)
+}
+
 impl DeviceHandle {
     /// The same device, whose plans keep the time that it was measured to need.
     pub(super) fn with_measured_speed(self) -> Result<DeviceHandle> {
         if self.gpu.is_some() {
             return Ok(self);
         }
-        let Ceiling { flops, bytes } = Ceiling::measure(&*self.ops)?;
+        let Ceiling { flops, bytes } = measured(&*self.ops)?;
         let per_nanosecond = |per_second: f64| (per_second / 1e9).max(1.0) as u64;
         let speed = SpeedModel { flops: per_nanosecond(flops), bytes: per_nanosecond(bytes), ..SpeedModel::default() };
         let trace = self.trace;

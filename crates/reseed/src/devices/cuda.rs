@@ -23,6 +23,11 @@ impl Gpu {
         self.0.peak_bytes()
     }
 
+    /// Whether it computes in bf16, as GPUs from Ampere on do.
+    pub fn has_bf16(&self) -> bool {
+        self.0.info().capability >= (8, 0)
+    }
+
     /// The time when the kernels queued so far are done.
     pub fn timestamp(&self) -> Result<Timestamp> {
         Ok(self.0.timestamp()?)
@@ -71,7 +76,8 @@ fn device(cuda: CudaOps, options: &ComputeOptions, warnings: Vec<String>) -> Res
         gpu: Some(Gpu(cuda.clone())),
         ceiling,
         ops,
-        class: cuda.name(),
+        // The same GPU at another place computes alike.
+        class: cuda.name().split_once(' ').map_or_else(|| cuda.name(), |(_, model)| model.into()),
         warnings,
     })
 }

@@ -21,6 +21,11 @@ impl Gpu {
         match *self {}
     }
 
+    /// Whether it computes in bf16.
+    pub fn has_bf16(&self) -> bool {
+        match *self {}
+    }
+
     pub(super) fn with_precision(&self, _: Precision, _: &ComputeOptions) -> Result<DeviceHandle> {
         match *self {}
     }

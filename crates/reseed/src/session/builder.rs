@@ -7,8 +7,8 @@ use std::sync::Arc;
 use reseed_ops::Precision;
 
 use super::Session;
-use crate::devices::{CheckReport, ComputeOptions};
-use crate::error::{Error, Result};
+use crate::devices::{self, CheckReport, ComputeOptions};
+use crate::error::Result;
 use crate::models;
 use crate::models::weights::Parts;
 use crate::threads::{most_threads, start_pool};
@@ -85,18 +85,20 @@ impl Builder {
         self
     }
 
-    /// The device: `auto`, `cpu`, `cuda` or `cuda:N`. `auto` unless given.
+    /// The device: `auto` for the first GPU or else the CPU, `cpu`, `cuda:N`, or `cuda` for all GPUs; several with
+    /// commas between them. `auto` unless given.
     pub fn device(self, name: impl Into<String>) -> Builder {
         self.devices([name])
     }
 
-    /// The devices. This version computes on one.
+    /// Several devices of one kind, which take the batches of a job in turn. The result is that of one device. A device
+    /// that is named twice computes two batches at a time.
     pub fn devices(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Builder {
         self.devices = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The GPU memory; what is free less a margin unless given.
+    /// The GPU memory of each device; what is free less a margin unless given.
     pub fn budget(mut self, budget: impl Into<Option<Budget>>) -> Builder {
         self.options.budget = budget.into().map(|Budget(bytes)| bytes);
         self
@@ -135,12 +137,7 @@ impl Builder {
     /// Opens the model's files and its device. Networks are loaded by the first job.
     pub fn open(self) -> Result<Session> {
         start_pool()?;
-        let mut options = self.options;
-        match &self.devices[..] {
-            [] => {}
-            [device] => options.device = device.clone(),
-            several => return Err(Error::SeveralDevices { count: several.len() }),
-        }
-        Session::open(self.model.unwrap_or(models::EMBEDDED.into()), &self.parts, options)
+        let devices = devices::names(&self.devices);
+        Session::open(self.model.unwrap_or(models::EMBEDDED.into()), &self.parts, devices, self.options)
     }
 }

@@ -1,5 +1,7 @@
 //! What a job would need.
 
+use std::collections::BTreeSet;
+
 use reseed_media::video::Options;
 use reseed_media::{Disk, Info, Size, disk};
 use reseed_ops::Cost;
@@ -8,6 +10,7 @@ use super::{IDENTITY, Session};
 use crate::batch::Batching;
 use crate::devices::{ComputeOptions, Devices};
 use crate::error::{Error, Result};
+use crate::lanes::WINDOWS_AHEAD;
 use crate::memory;
 use crate::models;
 use crate::models::weights::Weights;
@@ -28,9 +31,11 @@ pub struct Estimate {
     pub frames: usize,
     /// Batches, without the cuts of shots.
     pub batches: usize,
-    /// Time in the networks.
+    /// Devices that take the batches in turn.
+    pub devices: usize,
+    /// Time in the networks. GPUs compute at the same time; lanes of one device do not make it faster.
     pub seconds: f64,
-    /// Bytes of GPU memory, with the driver's own; zero on the CPU.
+    /// Bytes of GPU memory of each device, with the driver's own; zero on the CPU.
     pub device_bytes: usize,
     /// Bytes of host memory.
     pub host_bytes: usize,
@@ -67,13 +72,18 @@ impl Session {
     pub fn estimate(&self, input: &Info, settings: &Settings) -> Result<Estimate> {
         let frames = input.frames.ok_or(Error::FrameCountUnknown)?;
         let settings = self.resolved(settings)?;
-        let devices = self.vae_device()?;
+        let devices = self.first_lane()?;
         // The plans of later jobs must not depend on a measurement.
         let measured = match &devices.vae.gpu {
             Some(_) => None,
             None => {
                 let mixed = self.weights.as_ref().is_some_and(Weights::decodes_in_f32);
-                let options = ComputeOptions { profile: false, check: None, ..self.options.clone() };
+                let options = ComputeOptions {
+                    device: self.devices[0].clone(),
+                    profile: false,
+                    check: None,
+                    ..self.options.clone()
+                };
                 Some(Devices::open(&options, mixed)?.with_measured_speed()?)
             }
         };
@@ -87,9 +97,12 @@ impl Session {
         let batches = frames.saturating_sub(batching.shared()).div_ceil(step).max(1);
         let host_frames = memory::of_frames(batching, geometry, plan.slice(), plan.window());
         let networks = plan.weights_bytes() + plan.arena_bytes();
+        let (lanes, distinct) = (self.devices.len(), self.devices.iter().collect::<BTreeSet<_>>().len());
+        let batch_bytes = batching.size * 3 * size_of::<f32>() * geometry.padded.pixels();
+        let waiting = (lanes - 1) * WINDOWS_AHEAD * plan.window() * batch_bytes;
         let (device_bytes, host_bytes) = match &devices.vae.gpu {
-            Some(gpu) => (gpu.peak_bytes() + networks, plan.host_bytes() + host_frames),
-            None => (0, networks + host_frames),
+            Some(gpu) => (gpu.peak_bytes() + lanes / distinct * networks, lanes * plan.host_bytes() + host_frames),
+            None => (0, lanes * networks + host_frames),
         };
         // All batches, as if each were full.
         let Cost { flops, .. } = plan.cost();
@@ -98,9 +111,10 @@ impl Session {
             output_size: geometry.output,
             frames,
             batches,
-            seconds: batches as f64 * plan.batch_seconds(),
+            devices: lanes,
+            seconds: batches.div_ceil(distinct) as f64 * plan.batch_seconds(),
             device_bytes,
-            host_bytes,
+            host_bytes: host_bytes + waiting,
             flops: batches as u64 * flops,
             based_on: devices.vae.speed(),
             output: settings.output(input)?,

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use reseed_media::{Depth, Frame, Info, Sink, Source};
-use reseed_ops::Precision;
 
 use super::{Plain, Session};
 use crate::error::{Error, Result};
@@ -41,7 +40,8 @@ impl Session {
     }
 
     /// Restores and upscales a clip that can be read again: `open` gives its source and a new sink. Where values leave
-    /// the range of f16 and the session has no chosen type, the clip runs again in bf16.
+    /// the range of f16 and the session has no chosen type, the clip runs again in bf16, or in f32 on a GPU without
+    /// bf16.
     pub fn upscale_repeatable(
         &self,
         open: &mut dyn FnMut() -> Result<Ends>,
@@ -51,9 +51,10 @@ impl Session {
         let (mut source, sink) = open()?;
         match self.upscale(&mut *source, sink, settings, observer) {
             Err(error) if self.dtype().is_none() && error.is_out_of_range() => {
-                observer.event(&Event::Warning(Warning::Rerun { reason: error.to_string() }));
+                let precision = self.wider_precision()?;
+                observer.event(&Event::Warning(Warning::Rerun { reason: error.to_string(), precision }));
                 let (mut source, sink) = open()?;
-                self.execute(Some(Precision::Bf16), &mut *source, settings, &mut Plain(Some(sink)), observer)
+                self.execute(Some(precision), &mut *source, settings, &mut Plain(Some(sink)), observer)
             }
             done => done,
         }

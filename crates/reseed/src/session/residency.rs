@@ -1,6 +1,6 @@
 //! The memory that a session holds between jobs, and how it is freed.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use super::{Session, State};
 use crate::devices::Devices;
@@ -18,12 +18,12 @@ pub struct Held {
 }
 
 impl Held {
-    pub(super) fn of(devices: &Devices, plan: Option<&JobPlan>) -> Held {
+    pub(super) fn of(lanes: &[Arc<Devices>], plan: Option<&JobPlan>) -> Held {
         let Some(plan) = plan else { return Held::default() };
-        let networks = plan.weights_bytes() + plan.arena_bytes();
-        match devices.vae.gpu {
-            Some(_) => Held { host: plan.host_bytes(), gpu: networks },
-            None => Held { host: networks, gpu: 0 },
+        let networks = lanes.len() * (plan.weights_bytes() + plan.arena_bytes());
+        match lanes.iter().any(|devices| devices.vae.gpu.is_some()) {
+            true => Held { host: lanes.len() * plan.host_bytes(), gpu: networks },
+            false => Held { host: networks, gpu: 0 },
         }
     }
 }
@@ -45,7 +45,7 @@ impl Session {
     /// ```
     pub fn unload(&self) {
         let mut state = self.lock();
-        *self.gpu.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.gpus.lock().unwrap_or_else(PoisonError::into_inner).clear();
         *state = State::default();
         self.set_held(Held::default());
     }
@@ -60,7 +60,7 @@ impl Session {
     }
 
     /// Keeps the networks of a job for the next one, unless the device may have failed.
-    pub(super) fn keep(&self, state: &mut State, loaded: Option<Loaded>, report: &Result<Report>) {
+    pub(super) fn keep(&self, state: &mut State, loaded: Vec<Loaded>, report: &Result<Report>) {
         let unharmed = |kind: Kind| matches!(kind, Kind::Cancelled | Kind::Input);
         match report.as_ref().map_or_else(|error| unharmed(error.kind()), |_| true) {
             true => state.loaded = loaded,

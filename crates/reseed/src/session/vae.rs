@@ -59,7 +59,7 @@ impl Session {
         let known = || models::all().iter().map(|model| model.name).collect();
         let missing = || Error::UnknownModel { name: IDENTITY.into(), known: known() };
         let weights = self.weights.as_ref().ok_or_else(missing)?;
-        let devices = self.vae_device()?;
+        let devices = self.first_lane()?;
         let coders = [&*devices.encoder().ops, &*devices.vae.ops];
         let vae = reseed_model::Vae::load_on(coders, weights.vae())?;
         Ok(Vae { vae, devices, settings: VaeSettings::default() })
