@@ -21,12 +21,17 @@ fn number(event: &Value, key: &str) -> u64 {
 fn the_full_decoder_allocates_the_estimated_memory() {
     let lab = Lab::new();
     lab.input("in", &common::Tensor::uniform(&[1, 16, 32, 32]));
-    let options = "--weights formula:full --threads 2 --dtype bf16";
-    let events = lab.succeed(&format!("vae decode in out {options} --json")).events();
-    let allocated = number(events.last().unwrap(), "peak_above_weights_bytes") as f64;
-    let estimated = estimate(&format!("decode --size 256x256 --frames 1 {options}"));
-    let estimated = number(&estimated, "peak_above_weights_bytes") as f64;
-    assert!((allocated / estimated - 1.0).abs() < 0.1, "{allocated} bytes allocated, {estimated} estimated");
+    for dtype in ["f32", "bf16"] {
+        let options = format!("--weights formula:full --threads 2 --dtype {dtype}");
+        let events = lab.succeed(&format!("vae decode in out {options} --json")).events();
+        let allocated = number(events.last().unwrap(), "peak_above_weights_bytes") as f64;
+        let estimated = estimate(&format!("decode --size 256x256 --frames 1 {options}"));
+        let estimated = number(&estimated, "peak_above_weights_bytes") as f64;
+        assert!(
+            (allocated / estimated - 1.0).abs() < 0.1,
+            "{dtype}: {allocated} bytes allocated, {estimated} estimated"
+        );
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A disk that is full or defect at any call: one line, exit code 1, no wrong output, and `--resume` completes the job.
 //!
-//! A run walks a few dozen calls. With `RESEED_FAULTS=every` it walks every call and every kind of fault
+//! A run walks about a hundred calls. With `RESEED_FAULTS=every` it walks every call and every kind of fault
 //! (`just faults`).
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a panic fails the test, which prints what it did")]
@@ -11,9 +11,9 @@ use crate::common::tiny_job::{Form, TinyJob};
 use reseed_testing::faults::{DEFECT, FULL, Fault, Shim, WRITES};
 
 /// Calls that a run in continuous integration walks, per job.
-const CALLS: usize = 8;
+const CALLS: usize = 24;
 /// For a video, which takes longer.
-const VIDEO_CALLS: usize = 3;
+const VIDEO_CALLS: usize = 4;
 
 fn every() -> bool {
     std::env::var("RESEED_FAULTS").is_ok_and(|value| value == "every")

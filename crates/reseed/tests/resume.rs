@@ -172,43 +172,49 @@ impl BatchStore for MemoryStore {
 #[test]
 fn a_batch_is_stored_before_the_next_one_starts() {
     let networks = TinyVae::new();
-    let settings = || settings(2, Overlap::Smooth, 3);
-    let (store, steps) = (MemoryStore::default(), AtomicUsize::new(0));
-    let step = |condition: &Latent, noise: &Latent| {
-        let started = steps.fetch_add(1, Ordering::SeqCst);
-        assert_eq!(store.complete(), started, "batches stored when batch {started} starts");
-        let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
-        Ok(Latent { thw: condition.thw, values: mixed })
-    };
-    let mut checkpoints = Checkpoints::default();
-    let (report, whole) = networks.resume_with_store(
-        (Some(&store), Checkpoint::default()),
-        settings(),
-        &step,
-        MemorySource::new(&clip()),
-        (&mut (), Some(&mut checkpoints)),
-    );
-    let batches = report.unwrap().batches;
-    for checkpoint in checkpoints.0 {
-        for computed in checkpoint.batches..=batches {
-            let stored = |(batch, frames): (&usize, &(Vec<f32>, bool))| (*batch, frames.clone());
-            let left = store.0.lock().unwrap().range(checkpoint.batches..computed).map(stored).collect();
-            let left = MemoryStore(Mutex::new(left));
-            let (written, repeated) = (checkpoint.frames, AtomicUsize::new(0));
-            let step = |condition: &Latent, noise: &Latent| {
-                repeated.fetch_add(1, Ordering::SeqCst);
-                let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
-                Ok(Latent { thw: condition.thw, values: mixed })
-            };
-            let (report, rest) = networks.resume_with_store(
-                (Some(&left), checkpoint.clone()),
-                settings(),
-                &step,
-                MemorySource::new(&clip()),
-                (&mut (), None),
-            );
-            assert!(rest[..] == whole[written..], "{} done, {computed} computed: frames differ", checkpoint.batches);
-            assert_eq!((repeated.into_inner(), report.unwrap().batches), (batches - computed, batches - computed));
+    for (overlap, lead_in) in [(0, 0), (2, 3)] {
+        let settings = || settings(overlap, Overlap::Smooth, lead_in);
+        let (store, steps) = (MemoryStore::default(), AtomicUsize::new(0));
+        let step = |condition: &Latent, noise: &Latent| {
+            let started = steps.fetch_add(1, Ordering::SeqCst);
+            assert_eq!(store.complete(), started, "batches stored when batch {started} starts");
+            let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
+            Ok(Latent { thw: condition.thw, values: mixed })
+        };
+        let mut checkpoints = Checkpoints::default();
+        let (report, whole) = networks.resume_with_store(
+            (Some(&store), Checkpoint::default()),
+            settings(),
+            &step,
+            MemorySource::new(&clip()),
+            (&mut (), Some(&mut checkpoints)),
+        );
+        let batches = report.unwrap().batches;
+        for checkpoint in checkpoints.0 {
+            for computed in checkpoint.batches..=batches {
+                let stored = |(batch, frames): (&usize, &(Vec<f32>, bool))| (*batch, frames.clone());
+                let left = store.0.lock().unwrap().range(checkpoint.batches..computed).map(stored).collect();
+                let left = MemoryStore(Mutex::new(left));
+                let (written, repeated) = (checkpoint.frames, AtomicUsize::new(0));
+                let step = |condition: &Latent, noise: &Latent| {
+                    repeated.fetch_add(1, Ordering::SeqCst);
+                    let mixed = condition.values.iter().zip(&noise.values).map(|(c, n)| c + 0.1 * n).collect();
+                    Ok(Latent { thw: condition.thw, values: mixed })
+                };
+                let (report, rest) = networks.resume_with_store(
+                    (Some(&left), checkpoint.clone()),
+                    settings(),
+                    &step,
+                    MemorySource::new(&clip()),
+                    (&mut (), None),
+                );
+                assert!(
+                    rest[..] == whole[written..],
+                    "{} done, {computed} computed: frames differ",
+                    checkpoint.batches
+                );
+                assert_eq!((repeated.into_inner(), report.unwrap().batches), (batches - computed, batches - computed));
+            }
         }
     }
 }
