@@ -1,8 +1,7 @@
 //! The third stage: the networks, in turns over windows of batches.
 
 use std::collections::VecDeque;
-use std::ops::AddAssign;
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
