@@ -149,3 +149,11 @@ same-bytes verb:
 # Tests that take minutes and are ignored by default.
 long-tests:
     cargo test --workspace --release --locked -- --ignored
+
+# Shards with Ray, Slurm, openjd and an S3 server, compared with one machine. Slurm is left out where it is missing.
+cluster *args:
+    cargo build --release --locked -p reseed-cli
+    python3 -m venv target/cluster-venv
+    target/cluster-venv/bin/pip install --quiet 'moto[server]==5.2.5' ray==2.60.0 openjd-cli==0.8.0
+    PATH="$PWD/target/cluster-venv/bin:$PATH" target/cluster-venv/bin/python tests/cluster/prove.py \
+        --reseed target/release/reseed --work target/cluster {{args}}

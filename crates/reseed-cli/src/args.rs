@@ -2,6 +2,8 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "doc comments are the help texts, where brackets are shapes")]
 
 pub mod bench;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod estimate;
 pub mod models;
 pub mod preview;
@@ -34,6 +36,9 @@ pub use upscale::{ImageArgs, JobArgs, UpscaleArgs, batching};
 const DEVICE: &str = "Device";
 const MEMORY: &str = "Memory";
 
+/// Segments of a shard: 2,880 frames, some minutes of a GPU.
+const SEGMENTS: u16 = 24;
+
 /// Ends the help of `reseed`.
 const EXAMPLES: &str = "\
 Examples:
@@ -55,6 +60,14 @@ const PREVIEW_EXAMPLES: &str = "\
 Examples:
   reseed preview tape.mp4 --at 1:30 -o frame.png --model 3b
   reseed preview tape.mp4 --at 1:30 -o frame.png --compare wipe";
+
+/// Ends the help of `reseed plan`.
+#[cfg(feature = "cluster")]
+const CLUSTER_EXAMPLES: &str = "\
+Examples:
+  reseed plan tape.mp4 restored.mkv --out tape.json --model 3b    on one machine
+  reseed shard tape.json 0                                        on any machine, for every shard
+  reseed join tape.json                                           on one machine, when all are done";
 
 /// Restores and upscales video with SeedVR2-family models.
 #[derive(Parser)]
@@ -101,6 +114,16 @@ pub enum Command {
     /// Serve a job queue over HTTP.
     #[cfg(feature = "serve")]
     Serve(Box<ServeArgs>),
+    /// Split a video into shards for many machines, and write the plan.
+    #[cfg(feature = "cluster")]
+    #[command(after_help = CLUSTER_EXAMPLES)]
+    Plan(Box<cluster::ShardPlanArgs>),
+    /// Compute one shard of a plan.
+    #[cfg(feature = "cluster")]
+    Shard(cluster::ShardArgs),
+    /// Join the shards of a plan into the output.
+    #[cfg(feature = "cluster")]
+    Join(cluster::JoinArgs),
     /// Run the video autoencoder (VAE) by itself.
     #[command(subcommand)]
     Vae(VaeCommand),
@@ -136,6 +159,12 @@ impl Command {
             Command::Config(args) => args.json,
             #[cfg(feature = "serve")]
             Command::Serve(args) => args.json,
+            #[cfg(feature = "cluster")]
+            Command::Plan(args) => args.job.compute.json,
+            #[cfg(feature = "cluster")]
+            Command::Shard(args) => args.json,
+            #[cfg(feature = "cluster")]
+            Command::Join(args) => args.json,
             Command::Vae(VaeCommand::Encode(args) | VaeCommand::Decode(args)) => args.run.compute.json,
             Command::Vae(VaeCommand::Roundtrip(args)) => args.run.compute.json,
             Command::Bench(bench) => bench.prints_json(),
@@ -283,6 +312,7 @@ impl ComputeArgs {
             threads: threads(self.threads),
             budget: max_vram,
             tune: self.tune,
+            measured_kernels: true,
             profile: self.profile,
             check: if checks_ops()? { Some(Arc::new(report_check)) } else { None },
         })

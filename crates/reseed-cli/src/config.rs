@@ -13,7 +13,7 @@ use crate::args::{Cli, ConfigArgs};
 use crate::failure::{Failure, Result};
 
 /// Commands that take settings. The first takes all of them.
-const COMMANDS: [&[&str]; 4] = [&["upscale"], &["image"], &["preview"], &["estimate", "upscale"]];
+const COMMANDS: [&[&str]; 5] = [&["upscale"], &["image"], &["preview"], &["estimate", "upscale"], &["plan"]];
 const PRESET: &str = "preset";
 
 /// Why a command line cannot be run.

@@ -6,6 +6,8 @@ extern crate reseed_terminal;
 
 mod args;
 mod bench;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod config;
 mod demo;
 mod doctor;
@@ -77,6 +79,12 @@ fn run_command(command: Command) -> failure::Result<()> {
         Command::Config(args) => config::print(&args),
         #[cfg(feature = "serve")]
         Command::Serve(args) => serve::run(&args),
+        #[cfg(feature = "cluster")]
+        Command::Plan(args) => cluster::plan(&args),
+        #[cfg(feature = "cluster")]
+        Command::Shard(args) => cluster::shard(&args),
+        #[cfg(feature = "cluster")]
+        Command::Join(args) => cluster::join(&args),
         Command::Vae(VaeCommand::Encode(args)) => vae::encode(&args),
         Command::Vae(VaeCommand::Decode(args)) => vae::decode(&args),
         Command::Vae(VaeCommand::Roundtrip(args)) => roundtrip::run(&args),

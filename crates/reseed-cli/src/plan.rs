@@ -4,7 +4,7 @@ use std::path::Path;
 
 use reseed::media::Info;
 use reseed::media::video::Options;
-use reseed::{Estimate, Session, Settings};
+use reseed::{ClusterEstimate, Estimate, Session, Settings};
 use serde_json::json;
 
 use crate::failure::Result;
@@ -19,6 +19,8 @@ pub struct Plan<'a> {
     pub video: &'a Options,
     pub json: bool,
     pub place: Option<Place>,
+    /// The number of machines of a job in shards, and the segments of a shard.
+    pub machines: Option<(usize, usize)>,
 }
 
 impl Plan<'_> {
@@ -62,7 +64,19 @@ impl Plan<'_> {
                 "window": plan.window(), "step_seconds": step, "step_waits_seconds": waits,
             })
         });
-        say!("{}", report::merged(job, needs));
+        let cluster = estimate.and_then(|estimate| self.cluster(estimate)).map_or(json!({}), |(machines, cluster)| {
+            json!({
+                "machines": machines, "shards": cluster.shards, "machine_seconds": cluster.machine_seconds,
+                "cluster_seconds": cluster.seconds, "storage_bytes": cluster.storage,
+            })
+        });
+        say!("{}", report::merged(report::merged(job, needs), cluster));
+    }
+
+    /// The same job in shards, where that was asked for.
+    fn cluster(&self, estimate: &Estimate) -> Option<(usize, ClusterEstimate)> {
+        let (machines, segments) = self.machines?;
+        Some((machines, estimate.on_machines(machines, segments, self.video)))
     }
 
     fn print_text(&self, estimate: &Estimate) {
@@ -72,6 +86,12 @@ impl Plan<'_> {
         say!("time        about {}, {fps:.2} fps in the networks", report::duration(seconds));
         if estimate.devices > 1 {
             say!("devices     {} that take batches in turn", estimate.devices);
+        }
+        if let Some((machines, cluster)) = self.cluster(estimate) {
+            let (all, last) = (report::duration(cluster.machine_seconds), report::duration(cluster.seconds));
+            let (shards, machines) = (counted(cluster.shards, "shard"), counted(machines, "machine"));
+            let storage = bytes(cluster.storage as usize);
+            say!("cluster     {shards}, {all} in all, about {last} on {machines}; {storage} of stored segments");
         }
         say!("based on    {}", estimate.based_on);
         if estimate.device_bytes > 0 {

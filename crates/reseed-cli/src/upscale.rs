@@ -107,7 +107,7 @@ impl Run<'_> {
         }
         let json = self.args.compute.json;
         let (info, settings) = (source.info(), &spec.settings_for(source.info()));
-        Plan { input: &spec.input, info, settings, video: &spec.video, json, place: self.place }
+        Plan { input: &spec.input, info, settings, video: &spec.video, json, place: self.place, machines: None }
             .print(|| opened(session, self.args))
     }
 

@@ -1,6 +1,7 @@
 //! All integration tests in one binary, which links faster than one binary for each file.
 
 mod cancel;
+mod cluster;
 mod commands;
 mod common;
 mod config;

@@ -98,7 +98,7 @@ impl Animation {
         let base = Rate { num: 1, den: ticks as u32 };
         let timeline = crate::video::Timeline::new(self.rate(), base);
         for time in shown.times(ticks) {
-            timeline.push(crate::video::Mark { timestamp: Some(time as i64), digest: 0 });
+            timeline.push(crate::frame::Mark { timestamp: Some(time as i64), digest: 0 });
         }
         timeline
     }

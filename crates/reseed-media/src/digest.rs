@@ -86,8 +86,12 @@ pub(crate) fn read_into(digest: &mut Digest, reader: impl Read, bytes: u64) -> i
     }
 }
 
+/// The digest of the content of a file.
+pub fn digest_of_file(path: &Path) -> io::Result<u64> {
+    of_file(0, path)
+}
+
 /// The digest of a file.
-#[cfg(feature = "ffmpeg")]
 pub(crate) fn of_file(seed: u64, path: &Path) -> io::Result<u64> {
     let mut digest = Digest::new(seed);
     read_into(&mut digest, File::open(path)?, u64::MAX)?;

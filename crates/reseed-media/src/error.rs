@@ -300,6 +300,14 @@ pub enum Error {
         /// The least and the greatest value, if the codec has such a setting.
         range: Option<(u32, u32)>,
     },
+    /// A frame is not the one that a plan was made with.
+    #[error("{path}: frame {frame} is not the one that the job was planned with; plan it again")]
+    FrameChanged {
+        /// The input.
+        path: PathBuf,
+        /// The number of the frame, from 1 on.
+        frame: usize,
+    },
     /// The disk has too little free space.
     #[error("{path}: needs about {} MiB of disk space, but {} MiB are free; free some space or write to another disk",
         .needed >> 20, .free >> 20)]

@@ -25,6 +25,8 @@ mod process;
 mod reader;
 mod report;
 mod seek;
+mod segment_sink;
+mod segments;
 mod settings;
 mod spool;
 mod timecode;
@@ -38,16 +40,29 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::digest::digest;
 use crate::error::Result;
 use crate::stream::{Info, Source};
 use crate::video::{Clip, FieldAction};
 
 pub(crate) use gif::join_gif;
+pub(crate) use segment_sink::SegmentSink;
 pub(crate) use writer::Writer;
 
 /// The path of ffmpeg.
 pub(crate) fn path() -> Result<PathBuf> {
     Ok(tools::Tools::find()?.ffmpeg)
+}
+
+/// Identifies the build of ffmpeg, its libraries and its options.
+pub(crate) fn version() -> Result<String> {
+    let tools = tools::Tools::find()?;
+    let mut command = tools::command(&tools.ffmpeg);
+    command.args(["-hide_banner", "-version"]);
+    let text = tools::output(command)?.unwrap_or_default();
+    let first = String::from_utf8_lossy(text.split(|byte| *byte == b'\n').next().unwrap_or_default()).into_owned();
+    let name = first.split(" Copyright").next().unwrap_or_default();
+    Ok(format!("{name} ({:016x})", digest(0, &text)))
 }
 
 /// Kills all child processes, for a process that exits without dropping its sources and sinks.

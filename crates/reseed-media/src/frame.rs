@@ -207,7 +207,7 @@ impl Samples {
     }
 
     /// The memory of the samples.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         match self {
             Samples::U8(samples) => samples,
             Samples::U16(samples) => bytemuck::cast_slice(samples),
@@ -269,6 +269,15 @@ impl Frame {
             assert_eq!((alpha.len(), alpha.depth()), (size.pixels(), self.depth()), "alpha of a {size} frame");
         }
     }
+}
+
+/// Timestamp and digest of a decoded frame, which identify it in a later run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// The timestamp in the source, where frames have one.
+    pub timestamp: Option<i64>,
+    /// The digest of its pixels.
+    pub digest: u64,
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub fn ffprobe(reports: &[u8]) -> Option<Result<Info>> {
     let described = crate::ffmpeg::describe(case.get_mut("facts")?.take(), &frame)?;
     if let Ok(Info { kind: Kind::Video(video), .. }) = &described {
         for timestamp in case["stamps"].as_array().into_iter().flatten().map(serde_json::Value::as_i64) {
-            video.timeline.push(crate::video::Mark { timestamp, digest: 0 });
+            video.timeline.push(crate::frame::Mark { timestamp, digest: 0 });
         }
     }
     Some(described)

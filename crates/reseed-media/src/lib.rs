@@ -43,6 +43,7 @@ mod partial;
 pub mod planes;
 mod problem;
 mod rows;
+pub mod segments;
 mod stream;
 mod trim;
 pub mod video;
@@ -54,11 +55,11 @@ use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 pub use delays::Animation;
-pub use digest::{Digest, digest};
+pub use digest::{Digest, digest, digest_of_file};
 pub use disk::{Disk, disk, free_bytes};
 pub use error::{Error, HeaderProblem, Result};
 pub use folder::{is_image_name, jobs_in, natural_order, output_name, sequence, videos_in};
-pub use frame::{Depth, Frame, Rate, Samples, Size};
+pub use frame::{Depth, Frame, Mark, Rate, Samples, Size};
 pub use partial::{discard, discard_unfinished, has_unfinished};
 pub use problem::Problem;
 pub use stream::{ImageTags, Info, Kind, Sink, Source};
@@ -265,6 +266,14 @@ fn create_video(path: &Path, _info: &Info, _options: &Options, _resume: Option<u
 pub fn ffmpeg_path() -> Result<PathBuf> {
     #[cfg(feature = "ffmpeg")]
     return ffmpeg::path();
+    #[cfg(not(feature = "ffmpeg"))]
+    Err(Error::FfmpegDisabled { path: PathBuf::from("ffmpeg") })
+}
+
+/// Identifies the build of ffmpeg, which the bytes of an encoded video depend on.
+pub fn ffmpeg_version() -> Result<String> {
+    #[cfg(feature = "ffmpeg")]
+    return ffmpeg::version();
     #[cfg(not(feature = "ffmpeg"))]
     Err(Error::FfmpegDisabled { path: PathBuf::from("ffmpeg") })
 }

@@ -7,8 +7,10 @@ use std::time::Duration;
 use crate::delays::Animation;
 use crate::error::Result;
 use crate::format::Format;
-use crate::frame::{Depth, Frame, Rate, Samples, Size};
+use crate::frame::{Depth, Frame, Mark, Rate, Samples, Size};
 use crate::problem::Problem;
+#[cfg(feature = "ffmpeg")]
+use crate::video::Timeline;
 use crate::video::{Family, Pixels, Video};
 
 /// The kind of a source. A sink of the same kind is created from it.
@@ -76,6 +78,38 @@ pub struct ImageTags {
 }
 
 impl Info {
+    /// The marks of the frames of a video that were read so far, from `first` on; none for other kinds.
+    pub fn marks(&self, first: usize) -> Vec<Mark> {
+        self.video().map_or_else(Vec::new, |video| video.marks(first))
+    }
+
+    /// Tells the source of a video the marks of an earlier run, so that [`Source::skip`] can seek.
+    pub fn expect_marks(&self, marks: &[Mark]) {
+        self.video().into_iter().for_each(|video| video.expect_marks(marks));
+    }
+
+    /// Gives the frames of a video the times of an earlier run, without reading them.
+    pub fn set_marks(&self, marks: &[Mark]) {
+        self.video().into_iter().for_each(|video| video.set_marks(marks));
+    }
+
+    fn video(&self) -> Option<&Video> {
+        match &self.kind {
+            Kind::Video(video) => Some(video),
+            _ => None,
+        }
+    }
+
+    /// The times of the frames; `None` for a constant rate.
+    #[cfg(feature = "ffmpeg")]
+    pub(crate) fn timeline(&self) -> Option<Timeline> {
+        match &self.kind {
+            Kind::Video(video) => Some(video.timeline.clone()),
+            Kind::Animation(animation) => Some(animation.timeline()),
+            _ => None,
+        }
+    }
+
     /// The planar pixel format that holds the source's frames without loss.
     pub(crate) fn pixels(&self) -> Pixels {
         match &self.kind {

@@ -32,7 +32,7 @@ pub use text::{is_option_name, parse_time};
 pub use work::{JOB_FILE, discard_work, has_segments, work_folder};
 
 pub(crate) use pixels::{Family, Pixels};
-pub(crate) use work::SEGMENT_FRAMES;
+pub(crate) use work::{SEGMENT_FRAMES, is_segment};
 
 #[cfg(feature = "ffmpeg")]
 pub(crate) use self::{
@@ -40,7 +40,7 @@ pub(crate) use self::{
     description::{Chapter, Hdr, Tags},
     fields::{FieldAction, Parity},
     pipe::Pipe,
-    timeline::{Clock, Mark, Timeline},
+    timeline::{Clock, Timeline},
     tracks::{KeptTrack, Track, TrackKind, plan as plan_tracks},
     work::{GROWING_SPOOL, MARKS_FILE, SEGMENT_LIST, UNFINISHED_SEGMENT, is_work_file, parse_spool_name, spool_name},
 };

@@ -48,11 +48,37 @@ impl Clip {
     }
 }
 
+/// Pixels that are summed together: a row of weights is read once for all of them.
+const RUN: usize = 8;
+/// Rows of weights that are added at a time, one after the other.
+const ROWS: usize = 4;
+
 /// acc += weight · pixel, weight `[c_in, c_out]`.
 fn accumulate(acc: &mut [f64], pixel: &[f64], weight: &[f64]) {
-    for (&value, row) in pixel.iter().zip(weight.chunks_exact(acc.len())) {
-        for (sum, &w) in acc.iter_mut().zip(row) {
-            *sum += value * w;
+    let c_out = acc.len();
+    accumulate_run(acc, c_out, &[Some(pixel)], weight);
+}
+
+/// The same for a run of pixels, each with its own sums. Pixels outside of the plane add nothing.
+fn accumulate_run(run: &mut [f64], c_out: usize, pixels: &[Option<&[f64]>], weight: &[f64]) {
+    for (i, rows) in weight.chunks(ROWS * c_out).enumerate() {
+        for (acc, pixel) in run.chunks_exact_mut(c_out).zip(pixels) {
+            let Some(pixel) = pixel else { continue };
+            let values = &pixel[ROWS * i..];
+            match (values, rows.len() / c_out) {
+                (&[a, b, c, d, ..], ROWS) => {
+                    let (first, second) = rows.split_at(2 * c_out);
+                    let ((w, x), (y, z)) = (first.split_at(c_out), second.split_at(c_out));
+                    for ((((sum, w), x), y), z) in acc.iter_mut().zip(w).zip(x).zip(y).zip(z) {
+                        *sum = *sum + a * w + b * x + c * y + d * z;
+                    }
+                }
+                _ => {
+                    for (value, row) in values.iter().zip(rows.chunks_exact(c_out)) {
+                        acc.iter_mut().zip(row).for_each(|(sum, w)| *sum += value * w);
+                    }
+                }
+            }
         }
     }
 }
@@ -61,8 +87,13 @@ fn accumulate(acc: &mut [f64], pixel: &[f64], weight: &[f64]) {
 pub fn taps_first(weight: &[f32], c_in: usize, c_out: usize) -> Vec<f64> {
     let taps = weight.len() / (c_in * c_out);
     let mut out = vec![0.0; weight.len()];
-    for (o, i, k) in product(c_out, c_in, taps) {
-        out[(k * c_in + i) * c_out + o] = f64::from(weight[(o * c_in + i) * taps + k]);
+    // In this order both sides stay in the cache.
+    for i in 0..c_in {
+        for o in 0..c_out {
+            for (k, value) in weight[(o * c_in + i) * taps..][..taps].iter().enumerate() {
+                out[(k * c_in + i) * c_out + o] = f64::from(*value);
+            }
+        }
     }
     out
 }
@@ -80,15 +111,17 @@ pub fn conv(cache: Option<&Clip>, x: &Clip, spec: &ConvSpec, weight: &[f64], bia
     let Thw { h, w, .. } = y.thw;
     y.data.par_chunks_mut(w * c_out).enumerate().for_each(|(line, out)| {
         let (t, row) = (line / h, line % h);
-        for (column, acc) in out.chunks_exact_mut(c_out).enumerate() {
-            acc.copy_from_slice(bias);
+        out.chunks_exact_mut(c_out).for_each(|acc| acc.copy_from_slice(bias));
+        for (first, run) in out.chunks_mut(RUN * c_out).enumerate().map(|(i, run)| (RUN * i, run)) {
             for (dt, dy, dx) in product(taps.t, taps.h, taps.w) {
                 let (clip, frame) = x.frame_or_cached(cache, (t * stride.t + dt) as isize - head);
-                let (py, px) = ((row * stride.h + dy) as isize - pad, (column * stride.w + dx) as isize - pad);
-                if let Some(pixel) = clip.pixel(frame, py, px) {
-                    let tap = (dt * taps.h + dy) * taps.w + dx;
-                    accumulate(acc, pixel, &weight[tap * c_in * c_out..][..c_in * c_out]);
-                }
+                let at = |column: usize| {
+                    let (py, px) = (row * stride.h + dy, column * stride.w + dx);
+                    clip.pixel(frame, py as isize - pad, px as isize - pad)
+                };
+                let pixels: Vec<_> = (first..first + run.len() / c_out).map(at).collect();
+                let tap = (dt * taps.h + dy) * taps.w + dx;
+                accumulate_run(run, c_out, &pixels, &weight[tap * c_in * c_out..][..c_in * c_out]);
             }
         }
     });
@@ -192,9 +225,10 @@ pub fn group_norm(x: &mut Clip, stats: &[f64], gain: &[f64], shift: &[f64], eps:
 pub fn linear(x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<f64> {
     let (d_in, d_out) = (weight.len() / bias.len(), bias.len());
     let mut y = vec![0.0; x.len() / d_in * d_out];
-    y.par_chunks_mut(d_out).zip(x.par_chunks(d_in)).for_each(|(acc, row)| {
-        acc.copy_from_slice(bias);
-        accumulate(acc, row, weight);
+    y.par_chunks_mut(RUN * d_out).zip(x.par_chunks(RUN * d_in)).for_each(|(run, rows)| {
+        run.chunks_exact_mut(d_out).for_each(|acc| acc.copy_from_slice(bias));
+        let rows: Vec<_> = rows.chunks_exact(d_in).map(Some).collect();
+        accumulate_run(run, d_out, &rows, weight);
     });
     y
 }

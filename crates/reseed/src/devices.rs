@@ -49,6 +49,8 @@ pub struct ComputeOptions {
     pub budget: Option<usize>,
     /// Whether new linear layers are measured with cuBLASLt.
     pub tune: bool,
+    /// Whether kernels that were measured on this machine are used.
+    pub measured_kernels: bool,
     /// Whether the peak rates of the device are measured, for profiles.
     pub profile: bool,
     /// Compares every op with the reference level of the CPU, and receives disagreements.
@@ -58,7 +60,8 @@ pub struct ComputeOptions {
 impl Default for ComputeOptions {
     fn default() -> ComputeOptions {
         let (device, dtype, threads, budget) = (AUTO.into(), None, None, None);
-        ComputeOptions { device, dtype, threads, budget, tune: false, profile: false, check: None }
+        let (tune, measured_kernels, profile, check) = (false, true, false, None);
+        ComputeOptions { device, dtype, threads, budget, tune, measured_kernels, profile, check }
     }
 }
 

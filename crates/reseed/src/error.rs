@@ -4,6 +4,7 @@ mod convert;
 mod download;
 mod kind;
 mod range;
+mod shard;
 
 use std::io;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use convert::prefix;
 pub use download::DownloadError;
 pub use kind::Kind;
 pub use range::RangeError;
+pub use shard::ShardError;
 
 /// Why something could not be done. Each is one line: what failed, why, what to do.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +94,9 @@ pub enum Error {
     /// A part of a clip cannot be computed.
     #[error(transparent)]
     Range(#[from] RangeError),
+    /// A video cannot be computed in shards.
+    #[error(transparent)]
+    Shard(#[from] ShardError),
     /// The target size has no pixels.
     #[error("{input} frames would become {output}, which has no pixels; choose a larger size")]
     NoPixels {

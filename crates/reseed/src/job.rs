@@ -19,6 +19,7 @@ use crate::report::Report;
 use crate::session::Session;
 use crate::settings::Settings;
 use journal::Journal;
+pub(crate) use record::JobRecord;
 use work::{Found, Work, has_content};
 
 /// What happens to an existing output and to the work of an interrupted job.

@@ -8,6 +8,7 @@ use reseed_ops::Precision;
 use crate::checkpoint::{Checkpoint, Recorder};
 use crate::error::{RangeError, Result};
 use crate::grid::BatchGrid;
+use crate::numeric_class::{ClassCheck, NumericClass};
 use crate::observer::{Event, Observer, Warning};
 use crate::part::{ClipInput, FrameProvider, Part};
 use crate::report::Report;
@@ -99,6 +100,30 @@ impl RangeJob {
         sink: Box<dyn Sink>,
         observer: &mut dyn Observer,
     ) -> Result<Report> {
+        self.run_with(session, frames, source, sink, (observer, None))
+    }
+
+    /// The same as a part of a job on many machines: `class` decides whether this one may compute it, and the plan of
+    /// the memory never changes.
+    pub(crate) fn run_pinned(
+        &mut self,
+        session: &Session,
+        frames: Range<usize>,
+        source: &mut dyn FrameProvider,
+        sink: Box<dyn Sink>,
+        (observer, class): (&mut dyn Observer, ClassCheck),
+    ) -> Result<Report> {
+        self.run_with(session, frames, source, sink, (observer, Some(class)))
+    }
+
+    fn run_with(
+        &mut self,
+        session: &Session,
+        frames: Range<usize>,
+        source: &mut dyn FrameProvider,
+        sink: Box<dyn Sink>,
+        (observer, class): (&mut dyn Observer, Option<ClassCheck>),
+    ) -> Result<Report> {
         let RangeJob { settings, info, grid, .. } = self;
         let outside = || RangeError::Unknown { start: frames.start, end: frames.end, frames: grid.frames() };
         let batches = grid.batches(frames.clone()).ok_or_else(outside)?;
@@ -113,7 +138,8 @@ impl RangeJob {
             shot: grid.shot(batches.start),
         };
         let sink = RangeSink { sink, skip: frames.start - covering.start, left: frames.len() };
-        let mut output = RangeOutput { sink: Some(Box::new(sink)), from, end: batches.end, held: None };
+        let class = class.map(|check| Class { check, here: None });
+        let mut output = RangeOutput { sink: Some(Box::new(sink)), from, end: batches.end, held: None, class };
         let part = ClipInput::Part(Part { info, grid, frames, batches, provider: source });
         let report = session.execute_with(self.dtype, part, settings, &mut output, (observer, None))?;
         self.held = output.held;
@@ -169,21 +195,42 @@ impl Sink for RangeSink {
 }
 
 /// The sink of a range and what it leaves to the next.
-struct RangeOutput {
+struct RangeOutput<'a> {
     sink: Option<Box<dyn Sink>>,
     from: Checkpoint,
     /// The batch after the last one of the range.
     end: usize,
     held: Option<CarriedFrames>,
+    class: Option<Class<'a>>,
 }
 
-impl Output for RangeOutput {
-    fn open(&mut self, _: &Info, _: &Environment) -> Result<Box<dyn Sink>> {
+/// The numeric class of this machine and who decides on it.
+struct Class<'a> {
+    check: ClassCheck<'a>,
+    here: Option<NumericClass>,
+}
+
+impl Output for RangeOutput<'_> {
+    fn open(&mut self, _: &Info, environment: &Environment) -> Result<Box<dyn Sink>> {
+        if let Some(class) = &mut self.class {
+            let here = NumericClass::new(environment)?;
+            (class.check)(&here)?;
+            class.here = Some(here);
+        }
         Ok(self.sink.take().expect("an output is opened once"))
     }
 
-    fn start(&mut self, _: &str, _: &Info) -> Result<Checkpoint> {
+    fn start(&mut self, plan: &str, _: &Info) -> Result<Checkpoint> {
+        if let Some(Class { check, here }) = &mut self.class
+            && let Some(here) = here.take()
+        {
+            check(&here.with_plan(plan))?;
+        }
         Ok(std::mem::take(&mut self.from))
+    }
+
+    fn is_pinned(&self) -> bool {
+        self.class.is_some()
     }
 
     fn watch(&mut self) -> Watch<'_> {

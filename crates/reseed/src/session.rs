@@ -38,7 +38,7 @@ use crate::upscaler::{Lane, Upscaler};
 pub use builder::{Budget, Builder};
 pub use clip_estimate::ClipEstimate;
 pub use coder::load_coder;
-pub use estimate::Estimate;
+pub use estimate::{ClusterEstimate, Estimate};
 pub(crate) use frames::FrameCollector;
 pub use residency::Held;
 pub use roundtrip::Roundtrip;
@@ -46,7 +46,7 @@ pub use tensor_clip::TensorClip;
 pub use vae::{EncodedClip, Vae};
 
 /// The model without networks: frames are resized and keep their content.
-const IDENTITY: &str = "identity";
+pub(crate) const IDENTITY: &str = "identity";
 
 /// A model on its devices. Loaded networks are used again by later jobs. Jobs of one session run one after the other.
 ///
@@ -258,7 +258,8 @@ impl Session {
         let planned = planner::plan_lanes(&planners, std::mem::take(&mut state.loaded))?;
         let sink = output.open(&info, &self.environment(&lanes[0]))?;
         let networks_reused = planned.first().is_some_and(|(_, networks)| networks.is_some());
-        let loaded = planner::load_lanes(&planners, planned)?;
+        let pinned = output.is_pinned();
+        let loaded = planner::load_lanes(&planners, planned, pinned)?;
         let plan = loaded.first().map(|loaded| loaded.plan.clone());
         let warnings = plan.iter().flat_map(|plan| plan.warnings().cloned());
         warnings.for_each(|warning| observer.event(&Event::Warning(warning)));
@@ -275,7 +276,7 @@ impl Session {
         };
         let profiled = profilers.iter().map(|[vae, dit]| [vae as &dyn Device, dit]);
         let ops: Vec<_> = if profilers.is_empty() { devices.collect() } else { profiled.collect() };
-        let run = Run { lanes: &lanes, planners: &planners, loaded: &loaded, ops, step };
+        let run = Run { lanes: &lanes, planners: &planners, loaded: &loaded, ops, step, pinned };
         let report = run.pipeline(settings, |upscaler| {
             let Watch { mut recorder, store } = output.watch();
             let recorder = recorder.as_mut().map(|recorder| &mut **recorder as &mut dyn Recorder);
@@ -300,6 +301,8 @@ struct Run<'a> {
     ops: Vec<[&'a dyn Device; 2]>,
     /// In place of the transformer.
     step: Option<&'a dyn Step>,
+    /// Whether the plan never changes.
+    pinned: bool,
 }
 
 impl Run<'_> {
@@ -313,7 +316,8 @@ impl Run<'_> {
             let [ops, dit_ops] = self.ops[i];
             let encoder_ops = if ptr::eq(devices.encoder(), &devices.vae) { ops } else { dit_ops };
             let step = self.step.unwrap_or(&transformers[i]);
-            let replanner = replanners[i].as_ref().map(|replanner| replanner as &dyn Replanner);
+            let replanner =
+                replanners[i].as_ref().filter(|_| !self.pinned).map(|replanner| replanner as &dyn Replanner);
             Lane { ops, encoder_ops, model: Model { vae: networks.vae(), step }, plan: plan.run_plan(), replanner }
         };
         run(Upscaler::on((0..self.loaded.len()).map(lane).collect(), settings))
@@ -341,6 +345,11 @@ pub(crate) trait Output {
 
     /// The checkpoint to start from, when the plan is known.
     fn start(&mut self, plan: &str, info: &Info) -> Result<Checkpoint>;
+
+    /// Whether less memory than planned is an error, instead of a reason for another plan.
+    fn is_pinned(&self) -> bool {
+        false
+    }
 
     /// What accompanies the run.
     fn watch(&mut self) -> Watch<'_>;

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use reseed::Hw;
 use reseed::media::video::Codec;
 
+use super::SEGMENTS;
 use super::upscale::JobArgs;
 use super::{Direction, RunArgs, size};
 
@@ -50,6 +51,12 @@ pub struct UpscaleEstimateArgs {
     /// Frames that neighbouring batches share. Default: 1.
     #[arg(long, alias = "temporal_overlap", value_name = "N")]
     pub overlap: Option<u16>,
+    /// Estimate a job in shards on so many machines like this one, too.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub machines: Option<u32>,
+    /// Segments of 120 frames in a shard.
+    #[arg(long, value_name = "N", default_value_t = SEGMENTS, value_parser = clap::value_parser!(u16).range(1..))]
+    pub segments: u16,
     /// Codec of the output.
     #[arg(long, value_name = "CODEC")]
     pub codec: Option<Codec>,

@@ -20,7 +20,9 @@ pub fn run(args: &UpscaleEstimateArgs) -> Result<()> {
     let settings = Settings { batching: batching(args.batch_size, args.overlap, false), ..args.job.settings() };
     settings.check()?;
     let video = Options { codec: args.codec, crf: args.crf, ..Options::default() };
+    let machines = args.machines.map(|machines| (machines as usize, args.segments.into()));
     let (json, mut session) = (args.job.compute.json, None);
-    let plan = Plan { input: &args.input, info: &info, settings: &settings, video: &video, json, place: None };
+    let plan =
+        Plan { input: &args.input, info: &info, settings: &settings, video: &video, json, place: None, machines };
     plan.print(|| Ok(session.insert(open_session(&args.job)?)))
 }

@@ -5,7 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::video::{MARKS_FILE, Mark, Timeline};
+use crate::frame::Mark;
+use crate::video::{MARKS_FILE, Timeline};
 
 /// Bytes per mark: timestamp and digest of the frame, and the digest of both.
 const BYTES: usize = 24;

@@ -8,11 +8,11 @@ use super::seek::{SeekCheck, SeekState};
 use super::tools::Tools;
 use crate::digest::digest;
 use crate::error::{Error, Result};
-use crate::frame::{Frame, Rate, Samples};
+use crate::frame::{Frame, Mark, Rate, Samples};
 use crate::planes::Planes;
 use crate::problem::Problem;
 use crate::stream::{Info, Kind, Source};
-use crate::video::{Mark, Video};
+use crate::video::Video;
 
 /// Seconds before the start of a clip at which decoding starts, so that its first frames lack no reference.
 const SEEK_MARGIN: f64 = 2.0;

@@ -317,7 +317,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::video::{FieldAction, Mark};
+    use crate::frame::Mark;
+    use crate::video::FieldAction;
 
     /// Reports of mutated files that once led to overflows.
     const HOSTILE: [&str; 3] = [

@@ -4,7 +4,8 @@
 //! frames before the keyframe. So the decoder starts well before the target, and the seek succeeds only if many
 //! consecutive frames before the target equal those of the earlier run.
 
-use crate::video::{FieldAction, Mark, Video};
+use crate::frame::Mark;
+use crate::video::{FieldAction, Video};
 
 /// The least distance in frames from the start of decoding to the target.
 const PREROLL: usize = 96;

@@ -23,6 +23,8 @@ pub(super) struct Segment {
 pub(super) struct WorkFolder {
     pub path: PathBuf,
     extension: &'static str,
+    /// The index of the first segment; not 0 where a part of a video is encoded.
+    pub first: usize,
     pub segments: Vec<Segment>,
     /// The number of segments that are synced to the disk.
     synced: usize,
@@ -34,7 +36,7 @@ impl WorkFolder {
     /// Opens the folder and creates it if it is missing. Without `resume`, finished segments are removed first.
     pub fn open(output: &Path, extension: &'static str, resume: bool) -> Result<WorkFolder> {
         let path = std::path::absolute(work_folder(output)).map_err(|cause| cannot_write(output, cause))?;
-        let mut work = WorkFolder { path, extension, segments: Vec::new(), synced: 0, keep: false };
+        let mut work = WorkFolder { path, extension, first: 0, segments: Vec::new(), synced: 0, keep: false };
         if !resume {
             work.remove();
         }
@@ -46,6 +48,13 @@ impl WorkFolder {
             _ => work.segments = work.finished()?,
         }
         Ok(work)
+    }
+
+    /// Creates a folder for the segments from number `first` on.
+    pub fn create(folder: &Path, extension: &'static str, first: usize) -> Result<WorkFolder> {
+        let path = std::path::absolute(folder).map_err(|cause| cannot_write(folder, cause))?;
+        fs::create_dir(&path).map_err(|cause| cannot_write(&path, cause))?;
+        Ok(WorkFolder { path, extension, first, segments: Vec::new(), synced: 0, keep: false })
     }
 
     /// The finished segments from the first up to a gap. Later segments and unfinished files are removed.
@@ -84,9 +93,9 @@ impl WorkFolder {
         Ok(done)
     }
 
-    /// Frames in finished segments.
+    /// Frames of the video up to the last finished segment.
     pub fn frames(&self) -> usize {
-        self.segments.iter().map(|segment| segment.frames).sum()
+        self.first * SEGMENT_FRAMES + self.segments.iter().map(|segment| segment.frames).sum::<usize>()
     }
 
     /// The name of segment `index` while it is written. It holds the process number, so that an encoder that outlives a
@@ -97,7 +106,7 @@ impl WorkFolder {
 
     /// Renames a segment to its final name.
     pub fn finish(&mut self, unfinished: &str, index: usize, frames: usize) -> Result<()> {
-        assert_eq!(index, self.segments.len(), "segments are finished in order");
+        assert_eq!(index, self.first + self.segments.len(), "segments are finished in order");
         let unfinished = self.path.join(unfinished);
         let digest = digest::of_file(index as u64, &unfinished).map_err(|cause| cannot_write(&unfinished, cause))?;
         let name = format!("{index:06}-{frames}-{digest:016x}.{}", self.extension);

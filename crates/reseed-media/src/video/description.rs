@@ -8,7 +8,7 @@ use super::timeline::Timeline;
 use super::tracks::{self, Track};
 use super::{Clip, Codec, Container, Options, Pixels};
 use crate::format::{Format, Matrix, Range};
-use crate::frame::Rate;
+use crate::frame::{Mark, Rate};
 use crate::planes::{Layout, Model};
 
 /// The description of a video file. Its output copies colour tags, HDR metadata, tracks and frame times from it.
@@ -62,6 +62,21 @@ impl Video {
     /// A line that says how interlaced video becomes frames; `None` for video that is not interlaced.
     pub fn field_note(&self) -> Option<&str> {
         self.field_note.as_deref()
+    }
+
+    /// The marks of the frames that were read so far, from `first` on.
+    pub(crate) fn marks(&self, first: usize) -> Vec<Mark> {
+        self.timeline.marks(first)
+    }
+
+    /// Sets the marks of an earlier run.
+    pub(crate) fn expect_marks(&self, marks: &[Mark]) {
+        self.timeline.set_earlier_marks(marks.to_vec());
+    }
+
+    /// Fills an empty timeline.
+    pub(crate) fn set_marks(&self, marks: &[Mark]) {
+        marks.iter().for_each(|mark| self.timeline.push(*mark));
     }
 
     /// The planar pixel format that ffmpeg delivers.

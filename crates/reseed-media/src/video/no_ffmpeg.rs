@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::{Options, Pixels};
 use crate::format::Format;
+use crate::frame::Mark;
 
 /// The description of a video file. No value of this type exists without the `ffmpeg` feature.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +18,18 @@ impl Video {
 
     /// A line that says how interlaced video becomes frames.
     pub fn field_note(&self) -> Option<&str> {
+        match *self {}
+    }
+
+    pub(crate) fn marks(&self, _first: usize) -> Vec<Mark> {
+        match *self {}
+    }
+
+    pub(crate) fn expect_marks(&self, _marks: &[Mark]) {
+        match *self {}
+    }
+
+    pub(crate) fn set_marks(&self, _marks: &[Mark]) {
         match *self {}
     }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::frame::Rate;
+use crate::frame::{Mark, Rate};
 
 /// The finest clock. ffmpeg joins segments in microseconds and would merge the ticks of finer clocks.
 const MAX_TICKS: u64 = 480_000;
@@ -68,15 +68,6 @@ pub(crate) struct Timeline {
     /// The time base of the source's timestamps: seconds per tick.
     base: Rate,
     frames: Arc<Mutex<Frames>>,
-}
-
-/// Timestamp and digest of a decoded frame, which identify it in a later run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark {
-    /// The timestamp in the source.
-    pub timestamp: Option<i64>,
-    /// The digest of its planes.
-    pub digest: u64,
 }
 
 /// The frames of this run, and the marks that an earlier run saved.

@@ -36,10 +36,12 @@ pub fn work_folder(output: &Path) -> PathBuf {
 /// Whether a work folder has a finished segment.
 pub fn has_segments(folder: &Path) -> bool {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name()).any(|name| {
-        let name = name.to_string_lossy();
-        is_numbered(&name) && !name.ends_with(UNFINISHED_SEGMENT)
-    })
+    entries.map(|entry| entry.file_name()).any(|name| is_segment(&name.to_string_lossy()))
+}
+
+/// Whether a file of this name in a work folder is a finished segment.
+pub(crate) fn is_segment(name: &str) -> bool {
+    is_numbered(name) && !name.ends_with(UNFINISHED_SEGMENT)
 }
 
 /// Removes all files that Reseed wrote to a work folder, and the folder if nothing else is in it. A link is not

@@ -56,6 +56,7 @@ impl Error {
         match self {
             Error::Kept { error, .. } => error.kind(),
             Error::Cancelled => Kind::Cancelled,
+            Error::Shard(error) => error.kind(),
             Error::Model(reseed_model::Error::Device(error)) => match error {
                 reseed_ops::Error::OutOfMemory { .. }
                 | reseed_ops::Error::HostMemory { .. }

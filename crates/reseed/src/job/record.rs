@@ -141,6 +141,11 @@ impl JobRecord {
         self.0.insert(name.into(), value.to_string());
     }
 
+    /// Whether there is a value of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// Adds the identity of a file or folder that is read.
     pub fn set_file(&mut self, name: &str, path: &Path) -> Result<()> {
         let identity = identity(path).map_err(|cause| Error::Read { path: path.into(), cause })?;

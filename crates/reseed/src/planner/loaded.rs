@@ -41,13 +41,15 @@ pub fn plan_lanes(planners: &[JobPlanner], last: Vec<Loaded>) -> Result<Vec<Plan
     Ok(planners.iter().map(|_| (plan.clone(), networks.next())).collect())
 }
 
-/// Loads the networks of all lanes. The device with the least memory may plan again; the others follow it.
-pub fn load_lanes(planners: &[JobPlanner], planned: Vec<Planned>) -> Result<Vec<Loaded>> {
+/// Loads the networks of all lanes. The device with the least memory may plan again unless the plan is pinned; the
+/// others follow it.
+pub fn load_lanes(planners: &[JobPlanner], planned: Vec<Planned>, pinned: bool) -> Result<Vec<Loaded>> {
     let Some(first) = tightest(planners)? else { return Ok(Vec::new()) };
     let mut planned: Vec<_> = planned.into_iter().map(Some).collect();
     let mut take = |i: usize| planned[i].take().expect("a lane is loaded once");
     let (plan, networks) = take(first);
-    let loaded = planners[first].load(plan, networks)?;
+    let attempts = if pinned { 1 } else { ATTEMPTS };
+    let loaded = planners[first].load(plan, networks, attempts)?;
     let plan = loaded.plan.clone();
     let mut loaded = Some(loaded);
     let lane = |(i, planner): (usize, &JobPlanner)| match loaded.take_if(|_| i == first) {
@@ -66,9 +68,9 @@ fn tightest(planners: &[JobPlanner]) -> Result<Option<usize>> {
 
 impl JobPlanner<'_> {
     /// Loads the networks as `plan` says, unless they are loaded. Where other processes allocate the memory meanwhile,
-    /// plans again.
-    pub fn load(&self, mut plan: JobPlan, mut loaded: Option<Networks>) -> Result<Loaded> {
-        for _ in 0..ATTEMPTS {
+    /// plans again, in so many attempts.
+    fn load(&self, mut plan: JobPlan, mut loaded: Option<Networks>, attempts: usize) -> Result<Loaded> {
+        for _ in 0..attempts {
             let ready = match loaded.take() {
                 Some(networks) => self.reserve(networks, plan),
                 None => self.load_networks(plan),

@@ -122,6 +122,13 @@ impl Builder {
         self
     }
 
+    /// Whether kernels that were measured on this machine are used; `true` unless given. Without them, results
+    /// do not depend on the machine's record.
+    pub fn measured_kernels(mut self, used: bool) -> Builder {
+        self.options.measured_kernels = used;
+        self
+    }
+
     /// Whether reports have a [profile](crate::Report::profile).
     pub fn profile(mut self, profile: bool) -> Builder {
         self.options.profile = profile;

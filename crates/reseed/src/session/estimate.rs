@@ -67,6 +67,37 @@ impl Estimate {
     }
 }
 
+/// What a job in shards would need on machines with the devices of the estimate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterEstimate {
+    /// Shards of the job.
+    pub shards: usize,
+    /// Time of all machines together, in seconds.
+    pub machine_seconds: f64,
+    /// Time until the last shard is done, in seconds.
+    pub seconds: f64,
+    /// Bytes of stored segments.
+    pub storage: u64,
+}
+
+impl Estimate {
+    /// The same job in shards of so many segments, on machines that each compute one shard at a time.
+    pub fn on_machines(&self, machines: usize, segments: usize, options: &Options) -> ClusterEstimate {
+        let shard_frames = segments.max(1) * reseed_media::segments::FRAMES;
+        let shards = self.frames.div_ceil(shard_frames);
+        // Batches at both ends of a shard are computed by its neighbours too.
+        let repeated = (shards - 1) * self.batching.size;
+        let per_frame = self.seconds / self.frames as f64;
+        let longest = shard_frames.min(self.frames) + self.batching.size * usize::from(shards > 1);
+        ClusterEstimate {
+            shards,
+            machine_seconds: (self.frames + repeated) as f64 * per_frame,
+            seconds: shards.div_ceil(machines.max(1)) as f64 * longest as f64 * per_frame,
+            storage: self.disk(options).output,
+        }
+    }
+}
+
 impl Session {
     /// What a job on an input like this would need. Computes nothing but a short measurement of the CPU.
     pub fn estimate(&self, input: &Info, settings: &Settings) -> Result<Estimate> {
