@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OPTIONS = ["--model", "formula:tiny", "--scale", "1", "--codec", "ffv1", "--device", "cpu"]
@@ -78,6 +77,8 @@ class Lab:
 
 def s3(lab):
     """Plan, shards and join in a bucket."""
+    import boto3
+
     port = 5599
     server = subprocess.Popen([sys.executable, "-m", "moto.server", "-p", str(port)],
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -85,11 +86,10 @@ def s3(lab):
         wait_for("moto", lambda: listens(port))
         address = f"http://127.0.0.1:{port}"
 
-        def put(path, body=b""):
-            urllib.request.urlopen(urllib.request.Request(f"{address}/{path}", data=body, method="PUT")).read()
-
-        put("tapes")
-        put("tapes/in.mkv", lab.video.read_bytes())
+        keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
+        bucket = boto3.client("s3", endpoint_url=address, **keys)
+        bucket.create_bucket(Bucket="tapes")
+        bucket.upload_file(str(lab.video), "tapes", "in.mkv")
         env = {**os.environ, "AWS_ENDPOINT": address, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
                "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
         places = ["--work", lab.work / "s3-work", "--cache", lab.work / "s3-cache"]
@@ -106,7 +106,7 @@ def s3(lab):
         for shard in shards:
             lab.call("shard", plan, shard, *places, env=env)
         lab.call("join", plan, *places, env=env)
-        (lab.work / "s3.mkv").write_bytes(urllib.request.urlopen(f"{address}/tapes/out.mkv").read())
+        bucket.download_file("tapes", "out.mkv", str(lab.work / "s3.mkv"))
         lab.compare("s3", lab.work / "s3.mkv")
     finally:
         server.kill()

@@ -48,11 +48,11 @@ fn computed(lab: &Lab, input: &str, output: &str, options: &str) -> Vec<u8> {
 }
 
 fn compare(lab: &Lab, input: &str, output: &str, options: &str, sizes: &[usize]) {
-    lab.succeed(&format!("upscale {input} {output} {TINY} --threads 1 {options}"));
+    lab.succeed(&format!("upscale {input} {output} --threads 1 {options}"));
     let expected = fs::read(lab.path(output)).unwrap();
     fs::remove_file(lab.path(output)).unwrap();
     for segments in sizes {
-        let bytes = computed(lab, input, output, &format!("{TINY} {options} --segments {segments}"));
+        let bytes = computed(lab, input, output, &format!("{options} --segments {segments}"));
         assert!(bytes == expected, "{output}, shards of {segments} segments, {options}");
     }
 }
@@ -62,8 +62,8 @@ fn compare(lab: &Lab, input: &str, output: &str, options: &str, sizes: &[usize])
 fn shards_join_to_the_bytes_of_one_machine() {
     let lab = Lab::new();
     write_video(&lab, "in.mkv", 250, "");
-    compare(&lab, "in.mkv", "out.mkv", "--codec ffv1", &[1, 24]);
-    compare(&lab, "in.mkv", "out.mp4", "--codec h264 --overlap 0", &[2]);
+    compare(&lab, "in.mkv", "out.mkv", &format!("{TINY} --codec ffv1"), &[1]);
+    compare(&lab, "in.mkv", "out.mp4", &format!("{PLAIN} --codec h264"), &[1, 2, 24]);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn overlapping_batches_across_shards_agree() {
     let lab = Lab::new();
     write_video(&lab, "in.mkv", 140, "");
     let options = "--codec ffv1 --batch-size 9 --overlap 4 --no-shot-detection --prepend-frames 3";
-    compare(&lab, "in.mkv", "out.mkv", options, &[1]);
+    compare(&lab, "in.mkv", "out.mkv", &format!("{TINY} {options}"), &[1]);
 }
 
 #[test]
@@ -79,14 +79,14 @@ fn variable_frame_rates_and_clips_agree() {
     let lab = Lab::new();
     // Every fifth frame is shown twice as long.
     write_video(&lab, "in.mkv", 150, ",setpts='(N+floor(N/5))/30/TB'");
-    compare(&lab, "in.mkv", "out.mp4", "--codec h264 --start 0.5", &[1]);
+    compare(&lab, "in.mkv", "out.mp4", &format!("{PLAIN} --codec h264 --start 0.5"), &[1]);
 }
 
 #[test]
 fn a_folder_of_images_is_planned_too() {
     let lab = Lab::new();
     lab.write_frames("in", reseed_media::Size { h: 16, w: 24 }, 130);
-    compare(&lab, "in", "out.mkv", "--codec ffv1", &[1]);
+    compare(&lab, "in", "out.mkv", &format!("{PLAIN} --codec ffv1"), &[1]);
 }
 
 /// A small plan of three shards.

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use object_store::aws::AmazonS3Builder;
@@ -45,7 +46,7 @@ impl Store {
         let (objects, path): (Arc<dyn ObjectStore>, ObjectPath) = match is_address(address) {
             true => {
                 let url = Url::parse(address).map_err(|cause| wrong(cause.to_string()))?;
-                open(&url).map_err(|cause| wrong(first_line(&cause)))?
+                open(&url, &std::env::vars().collect::<Vec<_>>()).map_err(|cause| wrong(first_line(&cause)))?
             }
             false => local(Path::new(address)).map_err(wrong)?,
         };
@@ -147,8 +148,8 @@ impl Store {
     }
 }
 
-/// Storage of an address, with the settings of the environment.
-fn open(url: &Url) -> object_store::Result<(Arc<dyn ObjectStore>, ObjectPath)> {
+/// Storage of an address, with settings such as `AWS_REGION`; others are ignored.
+fn open(url: &Url, settings: &[(String, String)]) -> object_store::Result<(Arc<dyn ObjectStore>, ObjectPath)> {
     let (scheme, path) = ObjectStoreScheme::parse(url)?;
     let text = url.to_string();
     let objects: Arc<dyn ObjectStore> = match scheme {
@@ -157,17 +158,29 @@ fn open(url: &Url) -> object_store::Result<(Arc<dyn ObjectStore>, ObjectPath)> {
             return local(&path).map_err(|reason| unknown(&reason));
         }
         ObjectStoreScheme::AmazonS3 => {
-            Arc::new(AmazonS3Builder::from_env().with_url(text).with_http_connector(Connector).build()?)
+            let known = known(settings, "AWS_");
+            let builder = known.fold(AmazonS3Builder::new(), |builder, (key, value)| builder.with_config(key, value));
+            Arc::new(builder.with_url(text).with_http_connector(Connector).build()?)
         }
         ObjectStoreScheme::GoogleCloudStorage => {
-            Arc::new(GoogleCloudStorageBuilder::from_env().with_url(text).with_http_connector(Connector).build()?)
+            let (known, new) = (known(settings, "GOOGLE_"), GoogleCloudStorageBuilder::new());
+            let builder = known.fold(new, |builder, (key, value)| builder.with_config(key, value));
+            Arc::new(builder.with_url(text).with_http_connector(Connector).build()?)
         }
         ObjectStoreScheme::MicrosoftAzure => {
-            Arc::new(MicrosoftAzureBuilder::from_env().with_url(text).with_http_connector(Connector).build()?)
+            let (known, new) = (known(settings, "AZURE_"), MicrosoftAzureBuilder::new());
+            let builder = known.fold(new, |builder, (key, value)| builder.with_config(key, value));
+            Arc::new(builder.with_url(text).with_http_connector(Connector).build()?)
         }
         _ => return Err(unknown("unknown storage")),
     };
     Ok((objects, path))
+}
+
+/// The settings of a provider that are known, with their keys.
+fn known<'a, K: FromStr>(settings: &'a [(String, String)], prefix: &'static str) -> impl Iterator<Item = (K, &'a str)> {
+    let named = settings.iter().filter(move |(name, _)| name.starts_with(prefix));
+    named.filter_map(|(name, value)| Some((name.to_ascii_lowercase().parse().ok()?, value.as_str())))
 }
 
 fn unknown(reason: &str) -> object_store::Error {
@@ -193,6 +206,9 @@ fn first_line(error: &object_store::Error) -> String {
     }
     reason.to_string().lines().next().unwrap_or_default().to_owned()
 }
+
+#[cfg(test)]
+mod s3_tests;
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,7 @@
 //! A fast 64-bit digest, by which damaged files are found. It is not cryptographic.
 
-#[cfg(feature = "ffmpeg")]
 use std::fs::File;
 use std::io::{self, Read};
-#[cfg(feature = "ffmpeg")]
 use std::path::Path;
 
 const LANES: usize = 8;

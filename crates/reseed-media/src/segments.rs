@@ -13,8 +13,8 @@ use crate::video::{Options, SEGMENT_FRAMES, is_segment};
 /// Frames of a segment; the last one of a video may have fewer.
 pub const FRAMES: usize = SEGMENT_FRAMES;
 
-/// Creates a sink for the frames of a video from number `first * FRAMES` on. It writes their segments to `folder`, which
-/// it creates. `output` and `options` choose the format as in [`create_with`](crate::create_with).
+/// Creates a sink for the frames of a video from number `first * FRAMES` on. It creates `folder` and writes their
+/// segments to it. `output` and `options` choose the format as in [`create_with`](crate::create_with).
 pub fn create(folder: &Path, output: &Path, info: &Info, options: &Options, first: usize) -> Result<Box<dyn Sink>> {
     #[cfg(feature = "ffmpeg")]
     return Ok(Box::new(crate::ffmpeg::SegmentSink::create(folder, output, info, options, first)?));

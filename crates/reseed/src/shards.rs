@@ -51,7 +51,7 @@ impl ShardPlan {
         builder.budget(self.budget.map(Budget::bytes))
     }
 
-    /// Computes a shard of the video `input` and writes its segments to `folder`, which it creates. Returns their names.
+    /// Computes a shard of the video `input`, creates `folder` and writes the segments to it. Returns their names.
     pub fn run(
         &self,
         shard: usize,
