@@ -21,11 +21,8 @@ fn request(stream: &mut BufReader<TcpStream>) -> Option<Request> {
     let mut words = first.split(' ').map(str::to_owned);
     let (method, path) = (words.next()?, words.next()?);
     let mut headers = HashMap::new();
-    loop {
-        match line(stream)?.split_once(": ") {
-            Some((name, value)) => drop(headers.insert(name.to_ascii_lowercase(), value.to_owned())),
-            None => break,
-        }
+    while let Some((name, value)) = line(stream)?.split_once(": ") {
+        headers.insert(name.to_ascii_lowercase(), value.to_owned());
     }
     let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
     let mut body = vec![0; length];
