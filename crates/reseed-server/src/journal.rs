@@ -239,6 +239,13 @@ fn read(line: &[u8]) -> Option<Record> {
     record
 }
 
+impl Drop for Journal {
+    /// A child process that is just being started may still hold a copy of the file, and with it the lock.
+    fn drop(&mut self) {
+        let _ = self.lock.unlock();
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
