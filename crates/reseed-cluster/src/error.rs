@@ -26,7 +26,7 @@ pub enum Error {
         reason: String,
     },
     /// The plan does not exist.
-    #[error("{name}: no such plan; make it with `reseed plan`")]
+    #[error("{name}: no such plan; check its name")]
     NoPlan {
         /// The plan.
         name: String,

@@ -180,6 +180,7 @@ impl ClusterJob {
         match claimed() {
             Ok(Some(claimed)) if !mixed => here.check(&claimed),
             Ok(_) => Ok(()),
+            // The library has no error for storage: it stops here, and the caller reports the failure.
             Err(error) => {
                 *failure = Some(error);
                 Err(reseed::Error::Cancelled)

@@ -19,7 +19,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use reseed_media::{Info, Sink, Source};
 use reseed_ops::{Device, Precision, ProfileOps};
 
-use crate::batch::Batching;
 use crate::batch_store::BatchStore;
 use crate::checkpoint::{Checkpoint, Recorder};
 use crate::color::Color;
@@ -192,9 +191,7 @@ impl Session {
         let own = self.low_band()?;
         let low_band = Some(settings.low_band.unwrap_or(own));
         let color = settings.color.unwrap_or(if own > 0.0 { Color::None } else { Color::default() });
-        // Without a network all batches have the same frames.
-        let overlap = if self.weights.is_some() { settings.batching.overlap } else { 0 };
-        let batching = Batching { overlap, ..settings.batching };
+        let batching = settings.batching_with(self.weights.is_some());
         Ok(Settings { low_band, color: Some(color), batching, ..settings.clone() })
     }
 

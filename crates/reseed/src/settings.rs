@@ -110,6 +110,12 @@ impl NoiseSource {
 }
 
 impl Settings {
+    /// How a clip is split with networks or without: without them, all batches have the same frames.
+    pub(crate) fn batching_with(&self, networks: bool) -> Batching {
+        let overlap = if networks { self.batching.overlap } else { 0 };
+        Batching { overlap, ..self.batching }
+    }
+
     /// The sizes of a job on this input.
     pub fn geometry(&self, input: &Info) -> Result<Geometry> {
         let geometry = Geometry::new(input.size, self.target, self.longest)?;

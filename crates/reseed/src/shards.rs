@@ -8,7 +8,7 @@ mod text;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use reseed_media::{Frame, Info, Mark, Sink, Source, digest, segments, video};
+use reseed_media::{Digest, Frame, Info, Mark, Sink, Source, segments, video};
 
 use crate::error::{Error, Result, ShardError};
 use crate::numeric_class::ClassCheck;
@@ -109,6 +109,11 @@ impl ShardPlan {
 
 /// Identifies a frame that a source has just returned as number `index`.
 fn mark(info: &Info, index: usize, frame: &Frame) -> Mark {
-    let of_pixels = || Mark { timestamp: None, digest: digest(0, frame.samples.as_bytes()) };
+    let of_pixels = || {
+        let mut digest = Digest::new(0);
+        let parts = std::iter::once(&frame.samples).chain(&frame.alpha);
+        parts.for_each(|samples| digest.update(samples.as_bytes()));
+        Mark { timestamp: None, digest: digest.value() }
+    };
     info.marks(index).first().copied().unwrap_or_else(of_pixels)
 }

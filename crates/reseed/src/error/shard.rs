@@ -17,7 +17,7 @@ pub enum ShardError {
         path: PathBuf,
     },
     /// The input is a still image.
-    #[error("{}: a still image has no shards; use `reseed image`", path.display())]
+    #[error("{}: a still image has no shards; upscale it in one job", path.display())]
     Still {
         /// The input.
         path: PathBuf,
@@ -26,7 +26,7 @@ pub enum ShardError {
     #[error("noise from a file cannot be shared by shards; use a seed")]
     NoiseFile,
     /// The plan cannot be read.
-    #[error("not a usable shard plan: {reason}; make it again with `reseed plan`")]
+    #[error("not a usable shard plan: {reason}; plan again")]
     Plan {
         /// What is wrong.
         reason: &'static str,
@@ -70,8 +70,10 @@ impl ShardError {
     /// What the error is about.
     pub fn kind(&self) -> Kind {
         match self {
-            ShardError::OutputKind { .. } | ShardError::NoiseFile | ShardError::NoSuchShard { .. } => Kind::Usage,
-            ShardError::Still { .. } => Kind::Usage,
+            ShardError::OutputKind { .. }
+            | ShardError::Still { .. }
+            | ShardError::NoiseFile
+            | ShardError::NoSuchShard { .. } => Kind::Usage,
             ShardError::Plan { .. } | ShardError::OtherSize { .. } => Kind::Input,
             ShardError::OtherClass { .. } => Kind::Device,
             ShardError::OtherPlan => Kind::Memory,

@@ -74,7 +74,8 @@ impl ShardPlan {
         let losses = reseed_media::losses(source.info(), &spec.output, &spec.video);
         losses.into_iter().for_each(|loss| observer.event(&Event::Warning(Warning::Loss(loss))));
         observer.event(&Event::Started { frames: source.info().frames, done: 0 });
-        let (mut grid, mut marks) = (BatchGrid::new(&batched(&settings, &shards.model), None), Vec::new());
+        let batching = settings.batching_with(shards.model != IDENTITY);
+        let (mut grid, mut marks) = (BatchGrid::new(&Settings { batching, ..settings.clone() }, None), Vec::new());
         while let Some(frame) = source.next().map_err(Error::Input)? {
             if observer.cancelled() {
                 return Err(Error::Cancelled);
@@ -120,13 +121,4 @@ impl ShardPlan {
 
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
-}
-
-/// Without a network, batches share no frames.
-fn batched(settings: &Settings, model: &str) -> Settings {
-    let mut settings = settings.clone();
-    if model == IDENTITY {
-        settings.batching.overlap = 0;
-    }
-    settings
 }

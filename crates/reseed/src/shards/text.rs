@@ -93,10 +93,49 @@ fn parse(fields: &Map<String, Value>) -> Option<ShardPlan> {
         cuts,
         marks,
     };
-    let in_order = plan.cuts.is_sorted_by(|a, b| a < b);
+    // Cuts are counted from the start of the lead-in.
+    let end = plan.frames + plan.settings().ok()?.lead_in;
+    let in_order = plan.cuts.is_sorted_by(|a, b| a < b) && plan.cuts.iter().all(|cut| (1..end).contains(cut));
     (in_order && plan.marks.len() == plan.frames && digests.len() == plan.frames).then_some(plan)
 }
 
 fn digest(digits: &[u8]) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(digits).ok().filter(|digits| digits.len() == DIGITS)?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::job::JobSpec;
+    use crate::settings::Settings;
+    use crate::shards::ShardSettings;
+
+    #[test]
+    fn a_plan_is_read_back_and_damaged_ones_are_refused() {
+        let folder = temp_dir::TempDir::new().unwrap();
+        let input = folder.path().join("in.y4m");
+        let mut clip = reseed_media::sample();
+        let mut sink = reseed_media::create(&input, clip.info()).unwrap();
+        std::iter::from_fn(|| clip.next().unwrap()).for_each(|frame| sink.write(&frame).unwrap());
+        sink.finish().unwrap();
+        let model = "formula:tiny".to_owned();
+        let shards = ShardSettings { model, vae: None, text: None, dtype: None, budget: None, segments: 1 };
+        let plan = ShardPlan::create(&JobSpec::new(&input, "out.mkv", Settings::default()), shards, &mut ()).unwrap();
+        let text = plan.to_json();
+        assert_eq!(ShardPlan::from_json(text.as_bytes()).unwrap(), plan);
+        for (from, to) in [
+            ("\"cuts\":[]", "\"cuts\":[9]"),
+            ("\"cuts\":[]", "\"cuts\":[0]"),
+            ("\"cuts\":[]", "\"cuts\":[5,4]"),
+            ("\"frames\":9", "\"frames\":10"),
+            ("\"segments_per_shard\":1", "\"segments_per_shard\":0"),
+            ("\"batch size\"", "\"batch\""),
+            ("{", "["),
+        ] {
+            let damaged = text.replacen(from, to, 1);
+            assert_ne!(damaged, text, "{from}");
+            assert!(ShardPlan::from_json(damaged.as_bytes()).is_err(), "{to}");
+        }
+    }
 }
