@@ -14,6 +14,7 @@ use crate::common::video::make;
 use crate::common::{Lab, Outcome, outcome};
 
 const FAILED: i32 = 1;
+const USAGE: i32 = 2;
 const INPUT: i32 = 3;
 
 /// Frames of the input: one full segment of 120 and a short one.
@@ -170,7 +171,6 @@ fn programs_that_hang_are_stopped() {
     let hung = "s and was stopped";
     for (program, pattern, code, line) in [
         ("ffprobe", "*-show_streams*", INPUT, "in.mkv: ffmpeg cannot read it: it did nothing for "),
-        ("ffmpeg", "*-encoders*", INPUT, "does not work as ffmpeg: it did nothing for "),
         ("ffmpeg", "*pipe:1*", INPUT, "in.mkv: ffmpeg failed while reading it: it did nothing for "),
         ("ffmpeg", "*-try-*", FAILED, "out.mp4: ffmpeg failed while writing it: it did nothing for "),
         ("ffmpeg", "*-encode-*", FAILED, "out.mp4: ffmpeg failed while writing it: it did nothing for "),
@@ -180,6 +180,18 @@ fn programs_that_hang_are_stopped() {
         fixture.fails(code, &[line, hung]);
         let _ = fs::remove_dir_all(fixture.work());
     }
+    // Two encoders write AV1, so that ffmpeg is asked which one it has.
+    let fixture = Fixture { args: format!("{ARGS} --codec av1"), ..fixture };
+    fixture.replace("ffmpeg", "*-encoders*", hang);
+    fixture.fails(FAILED, &["does not work as ffmpeg: it did nothing for ", hung]);
+}
+
+#[test]
+fn a_missing_encoder_is_found_before_anything_is_computed() {
+    let fixture = Fixture::new(ARGS);
+    fixture.replace("ffmpeg", "*-try-*", "echo \"Unknown encoder 'libx264'\" >&2; exit 1");
+    fixture.fails(USAGE, &["ffmpeg has no encoder for h264 (libx264); choose another codec"]);
+    assert!(!fixture.work().exists());
 }
 
 #[test]

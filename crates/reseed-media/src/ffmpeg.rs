@@ -8,6 +8,7 @@
 
 mod closing;
 mod color;
+mod completeness;
 mod cut;
 mod decode_log;
 mod decoder;
@@ -49,9 +50,11 @@ pub(crate) use gif::join_gif;
 pub(crate) use segment_sink::SegmentSink;
 pub(crate) use writer::Writer;
 
-/// The path of ffmpeg.
+/// The path of an ffmpeg that starts.
 pub(crate) fn path() -> Result<PathBuf> {
-    Ok(tools::Tools::find()?.ffmpeg)
+    let tools = tools::Tools::find()?;
+    tools.check()?;
+    Ok(tools.ffmpeg)
 }
 
 /// Identifies the build of ffmpeg, its libraries and its options.

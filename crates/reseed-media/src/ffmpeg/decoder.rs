@@ -48,7 +48,7 @@ impl Decoder {
             .arg(file_url(&video.path))
             .arg("-map")
             .arg(format!("0:{}", video.index));
-        command.arg("-vf").arg(filters(video, size)).args(tools.passthrough());
+        command.arg("-vf").arg(filters(video, size)).args(tools.passthrough()?);
         command.args(["-f", "rawvideo", "-pix_fmt", &video.pipe.name, "pipe:1"]).stdout(Stdio::piped());
         command.args(unused(0, video.clock_streams().filter(|index| *index != video.index)));
 

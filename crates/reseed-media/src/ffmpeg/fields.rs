@@ -9,6 +9,8 @@ use crate::video::{Deinterlace, FieldAction, Parity};
 
 /// Frames that are looked at in each place of a video.
 pub(super) const SAMPLE: usize = 60;
+/// No interlaced format has fewer rows.
+const MIN_ROWS: usize = 80;
 /// Seconds from which on a video is looked at in several places.
 const LONG: f64 = 20.0;
 
@@ -89,7 +91,7 @@ fn automatic(flags: Flags, rate: Rate, samples: &[Looks], is_combed: impl FnOnce
 
 impl Flags {
     /// Which field comes first by the flags; `None` without a flag of interlaced video.
-    fn parity(self) -> Option<Parity> {
+    pub fn parity(self) -> Option<Parity> {
         let (flagged, all) = self.frames;
         if 10 * flagged > all { Some(Parity::Flags) } else { self.stream }
     }
@@ -165,6 +167,11 @@ pub(super) struct Sampler<'a> {
 const COLUMNS: usize = 128;
 
 impl Sampler<'_> {
+    /// Whether frames without flags may be interlaced at all.
+    pub fn is_large_enough(&self) -> bool {
+        self.rows >= MIN_ROWS
+    }
+
     pub fn looks(&self) -> Vec<Looks> {
         let filter = r"idet=rep_thres=1.8,metadata=print:file=pipe\\:1";
         let printed = self.run(&["-vf", filter, "-f", "null", "-"]);

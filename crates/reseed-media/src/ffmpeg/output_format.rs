@@ -36,6 +36,7 @@ impl OutputFormat {
         let encoder = EncoderConfig {
             tools,
             output: path.to_owned(),
+            codec,
             size: info.size,
             pixels: pixels.name(),
             encoder_pixels: codec.encoder_pixels(pixels),
@@ -54,11 +55,18 @@ fn choose_encoder(tools: &Tools, codec: Codec, source: Pixels, options: &Options
     let chosen = options.encoder_args.iter().rfind(|(name, _)| name == "pix_fmt");
     let pixels = chosen.and_then(|(_, value)| Pixels::parse(value)).unwrap_or_else(|| codec.stored_pixels(source));
     let common = Pixels { family: Family::Yuv420, ..pixels };
+    let of = |pixels: Pixels| codec.encoders(pixels).into_iter().map(move |encoder| (pixels, encoder));
     // Not every ffmpeg has the encoder that stores more chroma.
-    let mut found = [pixels, common].into_iter().filter_map(|pixels| {
-        let encoder = tools.encoder(&codec.encoders(pixels))?;
-        Some((pixels, encoder))
-    });
-    let names = || codec.encoders(common).join(" or ");
-    found.next().ok_or_else(|| Error::NoEncoder { codec: codec.to_string(), names: names() })
+    let choices: Vec<(Pixels, String)> = of(pixels).chain(of(common)).collect();
+    let first = choices.first().cloned().ok_or_else(|| codec.no_encoder())?;
+    // Without a choice, trying the encoder out shows whether it exists.
+    if choices.iter().all(|(_, encoder)| *encoder == first.1) {
+        return Ok(first);
+    }
+    for choice in choices {
+        if tools.has_encoder(&choice.1)? {
+            return Ok(choice);
+        }
+    }
+    Err(codec.no_encoder())
 }

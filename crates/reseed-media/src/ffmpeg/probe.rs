@@ -1,10 +1,10 @@
 //! Describes a video file through ffprobe.
 
 use std::path::{Path, PathBuf};
-use std::thread::{self, ScopedJoinHandle};
 
 use serde_json::Value;
 
+use super::completeness::is_complete;
 use super::fields::{Decision, SAMPLE, Sampler, decide};
 use super::report::{Report, number};
 use super::tools::{self, Tools, file_url, words};
@@ -12,6 +12,9 @@ use crate::error::{Error, Result};
 use crate::problem::Problem;
 use crate::stream::Info;
 use crate::video::{Clip, Deinterlace};
+
+/// What a file holds, and the version of ffprobe.
+const CONTENTS: &str = "-show_program_version -show_streams -show_format -show_chapters";
 
 /// Seconds that may be missing at the end of a video before it counts as incomplete.
 const TOLERANCE: f64 = 1.0;
@@ -35,14 +38,20 @@ pub(super) fn check_self_contained(tools: &Tools, path: &Path) -> Result<()> {
 pub(super) fn probe(tools: &Tools, path: &Path, clip: Clip) -> Result<(Info, Vec<Problem>)> {
     let path = std::path::absolute(path).map_err(|cause| Error::Read { path: path.to_owned(), cause })?;
     let file = File { tools, path };
-    let report = file.query("-show_streams -show_format -show_chapters")?;
+    let mut report = file.query(&format!("{CONTENTS} -show_frames -read_intervals %+#{SAMPLE}"))?;
+    if let Some(version) = report["program_version"]["version"].as_str() {
+        tools.set_version(version);
+    }
+    let frames = report["frames"].take();
     let mut report = Report::new(report).ok_or_else(|| Error::NoVideo { path: file.path.clone() })?;
-    let (frame, fields, missing_end) = file.frames(&report, clip);
+    let frames = file.video_frames(&report, frames)?;
+    let missing_end = file.missing_end(&report, clip);
+    let fields = file.fields(&report, &frames, clip.deinterlace);
     if let Some(count) = file.counted_frames(&report) {
         report.set_frame_count(count);
     }
-    let frame = frame?["frames"].get(0).cloned().unwrap_or_default();
-    let info = report.describe(file.path, &frame, clip, fields)?;
+    let first = frames.first().cloned().unwrap_or_default();
+    let info = report.describe(file.path, &first, clip, fields)?;
     Ok((info, missing_end.into_iter().collect()))
 }
 
@@ -67,21 +76,30 @@ impl File<'_> {
         Error::Unreadable { path: self.path.clone(), reason: reason.to_owned() }
     }
 
-    /// Queries the first frames of the video, looks for interlacing, and checks that the end of the file exists. The
-    /// processes run concurrently, because each takes long to start.
-    fn frames(&self, report: &Report, clip: Clip) -> (Result<Value>, Decision, Option<Problem>) {
-        let (index, seconds, choice) = (report.index(), report.span().1, clip.deinterlace);
-        let sampler = Sampler { tools: self.tools, path: &self.path, index, rows: report.rows(), seconds };
-        let count = if choice == Deinterlace::Off { 1 } else { SAMPLE };
-        thread::scope(|scope| {
-            let end = scope.spawn(|| self.missing_end(report, clip));
-            let looks = (choice == Deinterlace::Auto).then(|| scope.spawn(|| sampler.looks()));
-            let frames = self.query(&format!("-select_streams {index} -show_frames -read_intervals %+#{count}"));
-            let looks = || looks.map_or_else(|| sampler.looks(), finished);
-            let flags = report.flags(frames.as_ref().unwrap_or(&Value::Null));
-            let fields = decide(choice, flags, report.rate(), looks, || sampler.is_combed());
-            (frames, fields, finished(end))
-        })
+    /// The first frames of the video, out of the first frames of all streams. Where those hold too few, because
+    /// there are many streams or the video starts late, the frames of the video alone are queried.
+    fn video_frames(&self, report: &Report, frames: Value) -> Result<Vec<Value>> {
+        let index = report.index();
+        let all = list(frames);
+        let read = all.len();
+        let video: Vec<Value> = all.into_iter().filter(|frame| frame["stream_index"] == index).collect();
+        if video.len() >= SAMPLE / 4 || (read < SAMPLE / 2 && !video.is_empty()) {
+            return Ok(video);
+        }
+        let mut alone = self.query(&format!("-select_streams {index} -show_frames -read_intervals %+#{SAMPLE}"))?;
+        Ok(list(alone["frames"].take()))
+    }
+
+    /// Decides what is done with the fields of the video.
+    fn fields(&self, report: &Report, frames: &[Value], choice: Deinterlace) -> Decision {
+        let (index, rows, seconds) = (report.index(), report.rows(), report.span().1);
+        let sampler = Sampler { tools: self.tools, path: &self.path, index, rows, seconds };
+        let flags = report.flags(frames);
+        let choice = match choice {
+            Deinterlace::Auto if flags.parity().is_none() && !sampler.is_large_enough() => Deinterlace::Off,
+            choice => choice,
+        };
+        decide(choice, flags, report.rate(), || sampler.looks(), || sampler.is_combed())
     }
 
     /// Counts the frames of an AVI file, whose header also counts frames that were dropped while recording.
@@ -102,7 +120,7 @@ impl File<'_> {
         let (start, seconds) = report.span();
         let seconds = seconds.filter(|_| exact)?;
         let needed = clip.end.map_or(seconds, |end| end.as_secs_f64().min(seconds));
-        if needed < 2.0 * TOLERANCE {
+        if needed < 2.0 * TOLERANCE || is_complete(&self.path) {
             return None;
         }
         let (from, end) = (start + needed - TOLERANCE, start + needed);
@@ -115,6 +133,10 @@ impl File<'_> {
     }
 }
 
-fn finished<T>(thread: ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+/// The elements of an array; none of another value.
+fn list(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(all) => all,
+        _ => Vec::new(),
+    }
 }

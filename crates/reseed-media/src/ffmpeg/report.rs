@@ -67,13 +67,12 @@ impl Report {
     }
 
     /// The flags of interlaced video: of the stream, and of the first frames.
-    pub fn flags(&self, frames: &Value) -> Flags {
+    pub fn flags(&self, frames: &[Value]) -> Flags {
         let stream = match text(self.stream(), "field_order") {
             Some("tt" | "bt") => Some(Parity::Top),
             Some("bb" | "tb") => Some(Parity::Bottom),
             _ => None,
         };
-        let frames = frames["frames"].as_array().map_or(&[][..], Vec::as_slice);
         let flagged = frames.iter().filter(|frame| frame["interlaced_frame"] == 1).count();
         Flags { stream, frames: (flagged, frames.len()) }
     }

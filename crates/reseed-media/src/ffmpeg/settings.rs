@@ -22,6 +22,12 @@ impl Codec {
         }
     }
 
+    /// The error of an ffmpeg without an encoder for the codec.
+    pub(super) fn no_encoder(self) -> Error {
+        let pixels = Pixels { family: Family::Yuv420, bits: 8, alpha: false };
+        Error::NoEncoder { codec: self.to_string(), names: self.encoders(pixels).join(" or ") }
+    }
+
     /// Fails if the container cannot store the codec.
     pub(super) fn check(self, output: &Path, container: Container) -> Result<()> {
         let holds = match container {

@@ -14,19 +14,25 @@ use crate::error::{Error, Result};
 /// The environment variable with the path of ffmpeg, or of the folder that holds ffmpeg and ffprobe.
 const VARIABLE: &str = "RESEED_FFMPEG";
 
-/// The paths and capabilities of the two programs.
+/// The paths of the two programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tools {
     pub ffmpeg: PathBuf,
     pub ffprobe: PathBuf,
-    /// Whether ffmpeg is older than 5.1, where `-fps_mode` is called `-vsync`.
-    old: bool,
-    /// The names of the encoders that ffmpeg has.
+}
+
+/// What this build of ffmpeg can do. Asking takes as long as starting ffmpeg, so that it is asked only if needed.
+struct Build {
+    is_old: bool,
+    /// The names of the encoders.
     encoders: Vec<String>,
 }
 
 /// The result of the first successful search.
 static FOUND: OnceLock<Tools> = OnceLock::new();
+static BUILD: OnceLock<Build> = OnceLock::new();
+/// Whether ffmpeg is older than 5.1, where `-fps_mode` is called `-vsync`.
+static IS_OLD: OnceLock<bool> = OnceLock::new();
 
 impl Tools {
     /// Searches `RESEED_FFMPEG`, or else the folder of this program and then the folders of `PATH`.
@@ -51,28 +57,54 @@ impl Tools {
             let found = folders.iter().map(|folder| folder.join(&file)).find(|path| path.is_file());
             found.ok_or(Error::NoFfmpeg { program: name })
         };
-        let (ffmpeg, ffprobe) = (find("ffmpeg")?, find("ffprobe")?);
-        let mut list = command(&ffmpeg);
+        Ok(Tools { ffmpeg: find("ffmpeg")?, ffprobe: find("ffprobe")? })
+    }
+
+    fn build(&self) -> Result<&'static Build> {
+        match BUILD.get() {
+            Some(build) => Ok(build),
+            None => self.ask_build().map(|build| BUILD.get_or_init(|| build)),
+        }
+    }
+
+    fn ask_build(&self) -> Result<Build> {
+        let mut list = command(&self.ffmpeg);
         list.arg("-encoders");
-        let failed = |reason| Error::FfmpegFailed { program: ffmpeg.clone(), reason };
+        let failed = |reason| Error::FfmpegFailed { program: self.ffmpeg.clone(), reason };
         let (sender, version) = channel();
         // ffmpeg prints its version first.
-        let on_line = move |line: &str| line.starts_with(VERSION) && sender.send(line.to_owned()).is_ok();
+        let on_line = move |line: &str| match line.strip_prefix("ffmpeg version ") {
+            Some(version) => sender.send(version.to_owned()).is_ok(),
+            None => false,
+        };
         let text = output_with(list, on_line)?.map_err(failed)?;
         let names = String::from_utf8_lossy(&text);
         let encoders = names.lines().filter_map(|line| line.split_whitespace().nth(1)).map(str::to_owned).collect();
-        let old = version.try_recv().is_ok_and(|version| is_old(&version));
-        Ok(Tools { ffmpeg, ffprobe, old, encoders })
+        Ok(Build { is_old: version.try_recv().is_ok_and(|version| is_old(&version)), encoders })
+    }
+
+    /// Takes over a version that ffprobe has reported, which is also that of the ffmpeg beside it.
+    pub fn set_version(&self, version: &str) {
+        IS_OLD.get_or_init(|| is_old(version));
     }
 
     /// The option that writes every frame once, whatever its time.
-    pub fn passthrough(&self) -> [&'static str; 2] {
-        [if self.old { "-vsync" } else { "-fps_mode" }, "passthrough"]
+    pub fn passthrough(&self) -> Result<[&'static str; 2]> {
+        let is_old = match IS_OLD.get() {
+            Some(is_old) => *is_old,
+            None => self.build()?.is_old,
+        };
+        Ok([if is_old { "-vsync" } else { "-fps_mode" }, "passthrough"])
     }
 
-    /// The first of `names` that ffmpeg has an encoder for.
-    pub fn encoder(&self, names: &[String]) -> Option<String> {
-        names.iter().find(|name| self.encoders.contains(name)).cloned()
+    /// Whether ffmpeg has the encoder `name`.
+    pub fn has_encoder(&self, name: &str) -> Result<bool> {
+        Ok(self.build()?.encoders.iter().any(|encoder| encoder == name))
+    }
+
+    /// Fails unless ffmpeg starts and answers.
+    pub fn check(&self) -> Result<()> {
+        self.build().map(drop)
     }
 }
 
@@ -84,13 +116,9 @@ fn folder_of(named: PathBuf) -> PathBuf {
     }
 }
 
-/// The prefix of ffmpeg's version line.
-const VERSION: &str = "ffmpeg version ";
-
-/// Whether a version line such as `ffmpeg version 5.0.1-...` is older than 5.1. Builds without a number are recent.
-fn is_old(text: &str) -> bool {
-    let version = text.strip_prefix(VERSION).unwrap_or_default().trim_start_matches('n');
-    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+/// Whether a version such as `5.0.1-0ubuntu1` is older than 5.1. Builds without a number are recent.
+fn is_old(version: &str) -> bool {
+    let mut numbers = version.trim_start_matches('n').split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
         (Some(Ok(major)), Some(Ok(minor))) => (major, minor) < (5, 1),
         (Some(Ok(major)), _) => major < 5,
@@ -180,7 +208,7 @@ mod tests {
 
     #[test]
     fn versions_before_5_1_are_old() {
-        let old = |version: &str| is_old(&format!("ffmpeg version {version} Copyright (c) 2000-2026"));
+        let old = |version: &str| is_old(&format!("{version} Copyright (c) 2000-2026"));
         assert!(old("4.4.2-0ubuntu0.22.04.1") && old("n5.0.1") && old("5.0"));
         assert!(!old("5.1.9-0+deb12u1") && !old("7.1") && !old("N-118000-gabcdef") && !old("8"));
     }
