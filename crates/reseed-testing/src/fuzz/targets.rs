@@ -121,11 +121,17 @@ fn dit_config(bytes: &[u8]) {
     }
 }
 
+/// Writes a file in place of another. Some file systems wait for the disk when a file is truncated and written again.
+fn write_new(path: &Path, bytes: &[u8]) {
+    let _ = fs::remove_file(path);
+    fs::write(path, bytes).unwrap();
+}
+
 /// A noise file is read from disk.
 fn noise(bytes: &[u8]) {
     thread_local!(static FILE: TempFile = TempFile::new());
     FILE.with(|file| {
-        fs::write(file.path(), bytes).unwrap();
+        write_new(file.path(), bytes);
         let Some(noise) = checked(Noise::open(file.path())) else { return };
         for batch in 0..2 {
             checked(noise.draw(batch, Thw::new(2, 3, 4), 4, batch == 1));
@@ -138,8 +144,8 @@ fn journal(bytes: &[u8]) {
     thread_local!(static FOLDER: TempDir = TempDir::new().unwrap());
     FOLDER.with(|folder| {
         fs::create_dir_all(folder.path()).unwrap();
-        fs::write(folder.path().join(JOB_FILE), bytes).unwrap();
-        fs::write(folder.path().join("held-2"), [0; 64]).unwrap();
+        write_new(&folder.path().join(JOB_FILE), bytes);
+        write_new(&folder.path().join("held-2"), &[0; 64]);
         checked(read_journal(folder.path(), 4));
     });
 }
