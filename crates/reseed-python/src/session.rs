@@ -207,11 +207,8 @@ fn upscale_clips(
     for clip in clips {
         let output = settings.output(&clip.info())?;
         let target = Arc::new(Target::new(output.size, clip.channels, clip.dtype, clip.frames)?);
-        let mut open = || {
-            let sink = ClipSink::new(target.clone(), 0);
-            Ok((Box::new(ClipSource::new(clip.clone())) as _, Box::new(sink) as _))
-        };
-        let report = engine.upscale_repeatable(&mut open, settings, &mut all);
+        let sink = ClipSink::new(target.clone(), 0);
+        let report = engine.upscale(&mut ClipSource::new(clip.clone()), Box::new(sink), settings, &mut all);
         let moved = |error| match error {
             Error::NotANumber { frame, at } => Error::NotANumber { frame: first + frame, at },
             error => error,

@@ -13,7 +13,7 @@ pub fn show(warning: &Warning) {
 fn with_flags(warning: &Warning) -> String {
     match warning {
         Warning::InexactTiles { .. } => format!("{warning}; raise --max-vram, or use smaller frames"),
-        Warning::Rerun { precision, .. } => format!("{warning}; --dtype {precision} saves the first run"),
+        Warning::WiderType { precision, .. } => format!("{warning}; --dtype {precision} computes all of them so"),
         warning => warning.to_string(),
     }
 }
@@ -43,8 +43,8 @@ mod tests {
 
     #[test]
     fn kinds_are_the_names_of_variants() {
-        let rerun = Warning::Rerun { reason: "a value left the range".into(), precision: reseed::Precision::Bf16 };
-        assert_eq!((kind(&rerun), kind(&Warning::Loss("chapters".into()))), ("rerun".into(), "loss".into()));
+        let wider = Warning::WiderType { reason: "a value left the range".into(), precision: reseed::Precision::Bf16 };
+        assert_eq!((kind(&wider), kind(&Warning::Loss("chapters".into()))), ("wider_type".into(), "loss".into()));
         let tile = reseed::Hw::new(64, 64);
         assert_eq!(kind(&Warning::InexactTiles { available: 1, needed: 2, tile }), "inexact_tiles");
     }

@@ -11,6 +11,7 @@ pub mod files;
 pub mod fuzz;
 pub mod gguf;
 pub mod golden;
+pub mod narrow;
 pub mod pipeline;
 pub mod quantized;
 pub mod scarce;

@@ -21,6 +21,9 @@ pub trait BatchStore: Sync {
     /// Stores the next restored frames of a batch; `last` with its last ones.
     fn put(&self, batch: usize, pixels: &[f32], last: bool);
 
+    /// Forgets the frames of the batch in hand, which begins again.
+    fn restart(&self);
+
     /// All frames of a batch, if it is complete.
     fn get(&self, batch: usize) -> Option<Vec<f32>>;
 
@@ -66,6 +69,7 @@ impl<'a> FrameSender<'a> {
         if number.is_some_and(|number| (self.done..batch).contains(&number)) {
             slice.pixels = self.computed.borrow_mut().pop_front().unwrap_or(slice.pixels);
         } else if number.is_none_or(|number| number >= batch) {
+            self.store.filter(|_| slice.restarts).inspect(|store| store.restart());
             self.store.inspect(|store| store.put(batch, &slice.pixels, number.is_some()));
             self.batch.set(batch + usize::from(number.is_some()));
         }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::{AddAssign, Range};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -12,15 +13,17 @@ use reseed_ops::{CopyTime, Device, Hw, PendingDownload, Thw};
 
 use crate::batch_store::{BatchStore, FrameSender, Turn};
 use crate::error::{Error, Result};
+use crate::fallback::{Fallback, WideVae};
 use crate::latent::Latent;
 use crate::noise::{Noise, noised_condition};
-use crate::observer::{Event, EventQueue};
+use crate::observer::{Event, EventQueue, Warning};
 use crate::phase::{Phase, PhaseCell};
 use crate::prepare::{Slice, padded_pixels};
 use crate::read::FrameBatch;
 use crate::report::timed;
 use crate::run_plan::{Replanner, RunPlan};
 use crate::settings::Settings;
+use crate::slice_ends::{SliceInput, SliceOutput};
 use crate::step::Model;
 use crate::view::View;
 
@@ -39,30 +42,6 @@ impl AddAssign for PhaseTimes {
         self.upscale += other.upscale;
         self.decode += other.decode;
         self.streaming += other.streaming;
-    }
-}
-
-/// Where slices come from.
-pub trait SliceInput {
-    /// Waits for the next slice; `None` when there are no more.
-    fn next(&self) -> Option<Slice>;
-}
-
-impl SliceInput for Receiver<Slice> {
-    fn next(&self) -> Option<Slice> {
-        self.recv().ok()
-    }
-}
-
-/// Where restored slices go.
-pub trait SliceOutput {
-    /// Sends a slice; `false` when the receiver is gone.
-    fn send(&self, slice: Slice) -> bool;
-}
-
-impl SliceOutput for FrameSender<'_> {
-    fn send(&self, slice: Slice) -> bool {
-        FrameSender::send(self, slice).is_ok()
     }
 }
 
@@ -93,6 +72,10 @@ pub struct Compute<'a> {
     /// How the networks run now.
     pub plan: RunPlan,
     pub replanner: Option<&'a dyn Replanner>,
+    /// For batches whose values leave the range of the VAE's type.
+    pub fallback: Option<&'a dyn Fallback>,
+    /// Whether a batch of the job needed it.
+    pub fell_back: &'a AtomicBool,
     /// Holds latents until the turn of the next network.
     pub store: Option<&'a dyn BatchStore>,
 }
@@ -125,6 +108,8 @@ struct Decoding {
     window: Window,
     /// Slices of its first batch that are sent.
     sent: usize,
+    /// Whether those do not count, because the batch is decoded again in another type.
+    restarts: bool,
 }
 
 impl Compute<'_> {
@@ -133,52 +118,79 @@ impl Compute<'_> {
         let (mut times, mut next) = (PhaseTimes::default(), self.done);
         loop {
             let mut encoding = Encoding { window: Window::new(), next, slices: Vec::new(), ended: false };
-            self.within(&mut times, |compute, times| compute.encode_window(&mut encoding, from, to, times))?;
+            self.within(&mut times, |compute, wide, times| {
+                compute.encode_window(&mut encoding, (from, to), wide, times).map(|()| true)
+            })?;
             let Encoding { window: mut conditions, ended, .. } = encoding;
             next = encoding.next;
             let mut restored = Window::new();
             self.model.step.copy_time()?;
-            self.within(&mut times, |compute, times| compute.step_window(&mut conditions, &mut restored, times))?;
+            self.within(&mut times, |compute, _, times| {
+                compute.step_window(&mut conditions, &mut restored, times).map(|()| true)
+            })?;
             times.streaming += self.model.step.copy_time()?;
-            let mut decoding = Decoding { window: restored, sent: 0 };
-            let wanted = self.within(&mut times, |compute, times| compute.decode_window(&mut decoding, to, times))?;
+            let mut decoding = Decoding { window: restored, sent: 0, restarts: false };
+            let wanted =
+                self.within(&mut times, |compute, wide, times| compute.decode_window(&mut decoding, to, wide, times))?;
             if ended || !wanted || self.stopped() {
                 return Ok(times);
             }
         }
     }
 
-    /// Does `work`, and again with a smaller plan whenever the device runs out of memory. `work` frees its device
-    /// memory when it returns.
-    fn within<T>(
+    /// Does `work`, and again with a smaller plan whenever the device runs out of memory. Where values of a batch leave
+    /// the range of the VAE's type, `work` does that batch alone with the wide VAE, and then the rest. It frees its
+    /// device memory when it returns, and returns `false` when its results are not wanted any more.
+    fn within(
         &mut self,
         times: &mut PhaseTimes,
-        mut work: impl FnMut(&Self, &mut PhaseTimes) -> Result<T>,
-    ) -> Result<T> {
+        mut work: impl FnMut(&Self, Option<&WideVae>, &mut PhaseTimes) -> Result<bool>,
+    ) -> Result<bool> {
+        let mut wide: Option<Arc<WideVae>> = None;
         loop {
-            let error = match work(self, times) {
-                Err(Error::Model(error @ reseed_model::Error::Device(reseed_ops::Error::OutOfMemory { .. }))) => error,
+            match work(self, wide.as_deref(), times) {
+                Ok(true) if wide.is_some() => wide = None,
+                Err(Error::Model(error @ reseed_model::Error::Device(reseed_ops::Error::OutOfMemory { .. }))) => {
+                    let Some(replan) = self.replanner.and_then(Replanner::smaller) else { return Err(error.into()) };
+                    (self.plan.vae, self.plan.layers) = (replan.vae, replan.layers);
+                    self.events.push(Event::Replanned { device: replan.device, bytes: replan.bytes });
+                }
+                Err(error) if wide.is_none() && error.is_out_of_range() => wide = Some(self.fall_back(error)?),
                 done => return done,
-            };
-            let Some(replan) = self.replanner.and_then(Replanner::smaller) else { return Err(error.into()) };
-            (self.plan.vae, self.plan.layers) = (replan.vae, replan.layers);
-            self.events.push(Event::Replanned { device: replan.device, bytes: replan.bytes });
+            }
         }
     }
 
-    /// Encodes batches until the window is full. Batches that an earlier run computed are forwarded.
+    /// The wide VAE for the batch in hand. The first such batch of a job is reported.
+    fn fall_back(&self, error: Error) -> Result<Arc<WideVae>> {
+        let Some(fallback) = self.fallback else { return Err(error) };
+        let wide = fallback.open()?;
+        let (reason, precision) = (error.to_string(), wide.ops.precision());
+        tracing::debug!(reason, %precision, "a batch is computed in a wider type");
+        if !self.fell_back.swap(true, Ordering::Relaxed) {
+            self.events.push(Event::Warning(Warning::WiderType { reason, precision }));
+        }
+        Ok(wide)
+    }
+
+    /// Encodes batches until the window is full, or one batch with the wide VAE. Batches that an earlier run computed
+    /// are forwarded.
     fn encode_window(
         &self,
         encoding: &mut Encoding,
-        from: &dyn SliceInput,
-        to: &dyn SliceOutput,
+        (from, to): (&dyn SliceInput, &dyn SliceOutput),
+        wide: Option<&WideVae>,
         times: &mut PhaseTimes,
     ) -> Result<()> {
-        let prefetched = self.model.vae.encoder.prefetch(self.encoder_ops)?;
-        let coder = prefetched.as_deref().unwrap_or(&self.model.vae.encoder);
-        let mut encoder = self.stream(coder, TileInput::Frames, self.padded());
+        let (ops, encoder) =
+            wide.map_or((self.encoder_ops, &self.model.vae.encoder), |wide| (&*wide.ops, &wide.vae.encoder));
+        let full = if wide.is_some() { encoding.window.len() + 1 } else { self.plan.window };
+        let prefetched = encoder.prefetch(ops)?;
+        let coder = prefetched.as_deref().unwrap_or(encoder);
+        let stream = || self.stream(ops, coder, TileInput::Frames, self.padded());
+        let mut encoder = stream();
         let (mut latent, mut next, mut running) = (Vec::new(), 0, None);
-        while encoding.window.len() < self.plan.window {
+        while encoding.window.len() < full {
             if encoding.slices.is_empty() && self.recall(encoding, from, to) {
                 continue;
             }
@@ -196,13 +208,14 @@ impl Compute<'_> {
             if let Some(before) = running.replace(started) {
                 latent.extend(timed(&mut times.encode, || self.means(before))?);
             }
-            if let Some(batch) = slice.batch.take() {
+            if last {
                 let before = running.take().expect("a slice was just started");
                 latent.extend(timed(&mut times.encode, || self.means(before))?);
+                let batch = slice.batch.take().expect("the last slice has the batch");
                 self.store.inspect(|store| store.put_latent(Turn::Encode, batch.number, &latent));
                 encoding.push(batch, self.latent(std::mem::take(&mut latent)));
                 next = 0;
-                encoder = self.stream(coder, TileInput::Frames, self.padded());
+                encoder = stream();
             }
         }
         Ok(())
@@ -262,17 +275,28 @@ impl Compute<'_> {
         Ok(())
     }
 
-    /// Decodes the window and sends its slices; `false` when the receiver is gone.
-    fn decode_window(&self, decoding: &mut Decoding, to: &dyn SliceOutput, times: &mut PhaseTimes) -> Result<bool> {
+    /// Decodes the window, or its first batch with the wide VAE, and sends its slices; `false` when the receiver is
+    /// gone.
+    fn decode_window(
+        &self,
+        decoding: &mut Decoding,
+        to: &dyn SliceOutput,
+        wide: Option<&WideVae>,
+        times: &mut PhaseTimes,
+    ) -> Result<bool> {
         if decoding.window.is_empty() {
             return Ok(true);
         }
         self.phase.set(Phase::Decode);
-        let prefetched = self.model.vae.decoder.prefetch(self.ops)?;
-        let coder = prefetched.as_deref().unwrap_or(&self.model.vae.decoder);
+        let (ops, decoder) = wide.map_or((self.ops, &self.model.vae.decoder), |wide| (&*wide.ops, &wide.vae.decoder));
+        let prefetched = decoder.prefetch(ops)?;
+        let coder = prefetched.as_deref().unwrap_or(decoder);
+        if wide.is_some() && decoding.sent > 0 {
+            (decoding.sent, decoding.restarts) = (0, true);
+        }
         while let Some((batch, restored)) = decoding.window.front_mut() {
             let thw = restored.thw;
-            let mut decoder = self.stream(coder, TileInput::Latents, Hw::new(thw.h, thw.w));
+            let mut decoder = self.stream(ops, coder, TileInput::Latents, Hw::new(thw.h, thw.w));
             let (ranges, frame) = (slices(thw.t, self.plan.vae.slice), restored.values.len() / thw.t);
             let mut running: Option<Box<dyn PendingDownload>> = None;
             for i in 0..=ranges.len() {
@@ -291,13 +315,17 @@ impl Compute<'_> {
                     continue;
                 }
                 let batch = (i == ranges.len()).then(|| batch.clone());
-                if !to.send(Slice { pixels, frames: Vec::new(), batch }) {
+                let restarts = std::mem::take(&mut decoding.restarts);
+                if !to.send(Slice { pixels, frames: Vec::new(), batch, restarts }) {
                     return Ok(false);
                 }
                 decoding.sent += 1;
             }
             decoding.window.pop_front();
             decoding.sent = 0;
+            if wide.is_some() {
+                break;
+            }
         }
         Ok(true)
     }
@@ -341,11 +369,11 @@ impl Compute<'_> {
         Hw::new(size.h, size.w)
     }
 
-    fn stream<'s>(&'s self, coder: &'s dyn Coder, input: TileInput, plane: Hw) -> Stream<'s> {
+    fn stream<'s>(&'s self, ops: &'s dyn Device, coder: &'s dyn Coder, input: TileInput, plane: Hw) -> Stream<'s> {
         let plan = &self.plan.vae;
-        let (ops, caches, tiling) = match input {
-            TileInput::Frames => (self.encoder_ops, &plan.encode, plan.encode_tiling),
-            TileInput::Latents => (self.ops, &plan.decode, plan.decode_tiling),
+        let (caches, tiling) = match input {
+            TileInput::Frames => (&plan.encode, plan.encode_tiling),
+            TileInput::Latents => (&plan.decode, plan.decode_tiling),
         };
         let tiles = tiling.and_then(|tiling| tiling.tiles(input, plane, self.model.vae.config.spatial_factor()));
         Stream::new(ops, coder, plane, caches).tiled(tiles, plan.workers)

@@ -137,11 +137,16 @@ impl Devices {
         }
     }
 
-    /// The type of a job whose values left the range of f16.
-    pub fn wider_precision(&self) -> Precision {
-        match &self.vae.gpu {
-            Some(gpu) if !gpu.has_bf16() => Precision::F32,
-            _ => Precision::Bf16,
+    /// The device for values that leave the range of f16, where the VAE computes in that: in bf16, or in f32 on a GPU
+    /// without bf16.
+    pub fn with_wider_range(&self, options: &ComputeOptions) -> Result<Option<Arc<dyn Device>>> {
+        match (self.vae.ops.precision(), &self.other, &self.vae.gpu) {
+            (Precision::F16, Some(other), _) => Ok(Some(other.ops.clone())),
+            (Precision::F16, None, Some(gpu)) => {
+                let options = ComputeOptions { profile: false, ..options.clone() };
+                Ok(Some(gpu.with_precision(Precision::F32, &options)?.ops))
+            }
+            _ => Ok(None),
         }
     }
 

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 use reseed_media::video::{Clip, Options};
 use reseed_media::{Info, Kind, Source};
-use reseed_ops::Precision;
 
 use crate::batch::Batching;
 use crate::error::{Error, Result};
@@ -171,33 +170,18 @@ impl Job {
         self.work.earlier.as_ref().map(|earlier| earlier.origin.model.as_str())
     }
 
-    /// Runs the job to its end. A [complete](Job::is_complete) job has an empty report. Where values leave the range of
-    /// f16 and the session has no chosen type, the job runs again in bf16.
+    /// Runs the job to its end. A [complete](Job::is_complete) job has an empty report.
     pub fn run(self, session: &Session, observer: &mut dyn Observer) -> Result<Report> {
         if self.complete {
             return Ok(Report::default());
         }
-        let spec = self.spec.clone();
-        let again = session.dtype().is_none() && !is_pipe(&spec.input);
-        match self.run_once(session, session.dtype(), observer) {
-            Err(error) if again && error.is_out_of_range() => {
-                let (reason, precision) = (error.without_kept().to_string(), session.wider_precision()?);
-                observer.event(&Event::Warning(Warning::Rerun { reason, precision }));
-                let job = Job::open(JobSpec { existing: Existing::Overwrite, ..spec })?;
-                job.run_once(session, Some(precision), observer)
-            }
-            done => done,
-        }
-    }
-
-    fn run_once(self, session: &Session, dtype: Option<Precision>, observer: &mut dyn Observer) -> Result<Report> {
         let Job { spec, mut source, mut work, .. } = self;
         if let Kind::Video(video) = &source.info().kind {
             video.field_note().iter().for_each(|note| observer.event(&Event::Fields((*note).to_owned())));
         }
         let losses = reseed_media::losses(source.info(), &spec.output, &spec.video).into_iter().map(Warning::Loss);
         losses.for_each(|warning| observer.event(&Event::Warning(warning)));
-        let done = session.execute(dtype, &mut *source, &spec.settings, &mut work, observer);
+        let done = session.execute(&mut *source, &spec.settings, &mut work, observer);
         // An error of the input says already what is wrong with it.
         if !matches!(done, Err(Error::Input(_))) {
             let problems = source.problems().into_iter().map(|problem| Warning::DamagedInput { problem });

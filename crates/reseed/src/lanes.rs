@@ -8,10 +8,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::batch_store::FrameSender;
-use crate::compute::{Compute, PhaseTimes, SliceInput, SliceOutput};
+use crate::compute::{Compute, PhaseTimes};
 use crate::error::{Error, Kind, Result};
 use crate::observer::{Event, Warning};
 use crate::prepare::Slice;
+use crate::slice_ends::{SliceInput, SliceOutput};
 
 /// Longest wait between two questions whether the job was stopped.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -192,7 +193,10 @@ fn number(slices: &[Slice]) -> usize {
 
 /// The same slices, whose pixels are made again from their frames.
 fn without_pixels(slices: &[Slice]) -> Slices {
-    let copy = |slice: &Slice| Slice { pixels: Vec::new(), frames: slice.frames.clone(), batch: slice.batch.clone() };
+    let copy = |slice: &Slice| {
+        let (frames, batch) = (slice.frames.clone(), slice.batch.clone());
+        Slice { pixels: Vec::new(), frames, batch, restarts: false }
+    };
     slices.iter().map(copy).collect()
 }
 
@@ -218,8 +222,12 @@ impl SliceInput for Lane<'_, '_> {
 }
 
 impl SliceOutput for Lane<'_, '_> {
-    fn send(&self, slice: Slice) -> bool {
+    fn send(&self, mut slice: Slice) -> bool {
         let complete = slice.batch.is_some();
+        // Nothing of the batch has left the lane yet.
+        if std::mem::take(&mut slice.restarts) {
+            self.restored.borrow_mut().clear();
+        }
         self.restored.borrow_mut().push(slice);
         !complete || self.lanes.put(self.restored.take())
     }

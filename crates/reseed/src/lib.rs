@@ -41,6 +41,7 @@ mod compute;
 mod devices;
 mod error;
 mod eta;
+mod fallback;
 mod grid;
 #[doc(hidden)]
 pub mod internals;
@@ -78,6 +79,7 @@ mod settings;
 mod shards;
 mod shot;
 mod size;
+mod slice_ends;
 mod step;
 mod threads;
 mod upscaler;

@@ -85,9 +85,9 @@ pub enum Warning {
         /// The tiles in pixels.
         tile: Hw,
     },
-    /// Values left the range of f16, and the job runs again in a wider type.
-    #[error("{reason}: running again in {precision}")]
-    Rerun {
+    /// Values left the range of f16, and the batches where they do are computed in a wider type. Reported once.
+    #[error("{reason}: such batches are computed in {precision}")]
+    WiderType {
         /// What the device reported.
         reason: String,
         /// The type: bf16, or f32 on a GPU without bf16.

@@ -77,6 +77,9 @@ impl<'a> Post<'a> {
         let mut time = Duration::ZERO;
         let mut decoded = Vec::new();
         for slice in from {
+            if slice.restarts {
+                decoded.clear();
+            }
             timed(&mut time, || self.crop(slice.pixels, &mut decoded));
             let Some(Batch { number, frames, shared, seen, shot }) = slice.batch else { continue };
             let inputs = frames[shared..].to_vec();

@@ -24,6 +24,15 @@ pub struct Slice {
     pub frames: Vec<Arc<Frame>>,
     /// The whole batch, in its last slice only.
     pub batch: Option<FrameBatch>,
+    /// Whether its batch begins again: the slices of it that were sent before do not count.
+    pub restarts: bool,
+}
+
+impl Slice {
+    /// The only slice of a batch that an earlier run completed.
+    fn of_done(batch: FrameBatch) -> Slice {
+        Slice { pixels: Vec::new(), frames: Vec::new(), batch: Some(batch), restarts: false }
+    }
 }
 
 /// Splits batches into slices.
@@ -43,7 +52,7 @@ impl Prepare<'_> {
         let mut time = Duration::ZERO;
         for batch in from {
             let sent = match batch.number < self.done {
-                true => to.send(Slice { pixels: Vec::new(), frames: Vec::new(), batch: Some(batch) }).is_ok(),
+                true => to.send(Slice::of_done(batch)).is_ok(),
                 false => self.resize(batch, &mut time, to),
             };
             if !sent {
@@ -61,7 +70,7 @@ impl Prepare<'_> {
             let frames = batch.as_ref().map_or(&[][..], |batch| &batch.seen[range.clone()]).to_vec();
             let pixels = if self.needs_pixels { timed(time, || padded_pixels(self.view, &frames)) } else { Vec::new() };
             let batch = if range.end == count { batch.take() } else { None };
-            to.send(Slice { pixels, frames, batch }).is_ok()
+            to.send(Slice { pixels, frames, batch, restarts: false }).is_ok()
         })
     }
 

@@ -3,13 +3,12 @@
 use std::ops::Range;
 
 use reseed_media::{Frame, Info, Sink};
-use reseed_ops::Precision;
 
 use crate::checkpoint::{Checkpoint, Recorder};
 use crate::error::{RangeError, Result};
 use crate::grid::BatchGrid;
 use crate::numeric_class::{ClassCheck, NumericClass};
-use crate::observer::{Event, Observer, Warning};
+use crate::observer::Observer;
 use crate::part::{ClipInput, FrameProvider, Part};
 use crate::report::Report;
 use crate::session::{Environment, FrameCollector, Output, Session, Watch};
@@ -47,7 +46,6 @@ pub struct RangeJob {
     settings: Settings,
     info: Info,
     grid: BatchGrid,
-    dtype: Option<Precision>,
     held: Option<CarriedFrames>,
 }
 
@@ -67,7 +65,7 @@ impl RangeJob {
         let settings = session.resolved(settings)?;
         settings.geometry(input)?;
         let grid = BatchGrid::new(&settings, input.frames);
-        Ok(RangeJob { settings, info: input.clone(), grid, dtype: session.dtype(), held: None })
+        Ok(RangeJob { settings, info: input.clone(), grid, held: None })
     }
 
     /// The batches of the clip.
@@ -141,15 +139,12 @@ impl RangeJob {
         let class = class.map(|check| Class { check, here: None });
         let mut output = RangeOutput { sink: Some(Box::new(sink)), from, end: batches.end, held: None, class };
         let part = ClipInput::Part(Part { info, grid, frames, batches, provider: source });
-        let report = session.execute_with(self.dtype, part, settings, &mut output, (observer, None))?;
+        let report = session.execute_with(part, settings, &mut output, (observer, None))?;
         self.held = output.held;
         Ok(report)
     }
 
     /// The same into memory.
-    ///
-    /// Where values leave the range of f16 and the session has no chosen type, this range and all later ones are
-    /// computed in a wider type, as [`Job::run`](crate::Job::run) computes the whole clip.
     pub fn frames(
         &mut self,
         session: &Session,
@@ -157,17 +152,9 @@ impl RangeJob {
         source: &mut dyn FrameProvider,
         observer: &mut dyn Observer,
     ) -> Result<Vec<Frame>> {
-        loop {
-            let collector = FrameCollector::default();
-            match self.run(session, frames.clone(), source, Box::new(collector.clone()), observer) {
-                Err(error) if self.dtype.is_none() && error.is_out_of_range() => {
-                    let precision = session.wider_precision()?;
-                    self.dtype = Some(precision);
-                    observer.event(&Event::Warning(Warning::Rerun { reason: error.to_string(), precision }));
-                }
-                done => return done.map(|_| collector.take()),
-            }
-        }
+        let collector = FrameCollector::default();
+        self.run(session, frames, source, Box::new(collector.clone()), observer)?;
+        Ok(collector.take())
     }
 }
 

@@ -24,6 +24,7 @@ use crate::checkpoint::{Checkpoint, Recorder};
 use crate::color::Color;
 use crate::devices::{self, ComputeOptions, Devices, Gpu};
 use crate::error::Result;
+use crate::fallback::{Fallback, VaeFallback};
 use crate::memory;
 use crate::models::weights::{Parts, Weights};
 use crate::observer::{Event, Observer, Warning};
@@ -85,8 +86,6 @@ struct State {
     /// The networks of each lane, dropped before their devices.
     loaded: Vec<Loaded>,
     lanes: Lanes,
-    /// The type that the devices were opened with.
-    dtype: Option<Precision>,
 }
 
 /// The devices of a session: one or more that compute in the same way.
@@ -102,7 +101,7 @@ impl Session {
         let weights = if model == IDENTITY { None } else { Some(Weights::open_with(&model, parts)?) };
         let (state, gpus, held) = (Mutex::default(), Mutex::default(), Mutex::default());
         let session = Session { model, devices, options, weights, state, gpus, held };
-        session.lanes(&mut session.lock(), session.options.dtype)?;
+        session.lanes(&mut session.lock())?;
         Ok(session)
     }
 
@@ -141,17 +140,7 @@ impl Session {
         settings: &Settings,
         observer: &mut dyn Observer,
     ) -> Result<Report> {
-        self.execute(self.options.dtype, source, settings, &mut Plain(Some(sink)), observer)
-    }
-
-    /// The type that was chosen.
-    pub(crate) fn dtype(&self) -> Option<Precision> {
-        self.options.dtype
-    }
-
-    /// The type of a job whose values left the range of f16.
-    pub(crate) fn wider_precision(&self) -> Result<Precision> {
-        Ok(self.first_lane()?.wider_precision())
+        self.execute(source, settings, &mut Plain(Some(sink)), observer)
     }
 
     /// The low band that the model asks for.
@@ -164,22 +153,21 @@ impl Session {
     }
 
     fn first_lane(&self) -> Result<Arc<Devices>> {
-        Ok(self.lanes(&mut self.lock(), self.options.dtype)?.swap_remove(0))
+        Ok(self.lanes(&mut self.lock())?.swap_remove(0))
     }
 
-    /// The devices in a type. Devices in another type are dropped first, with their networks.
-    fn lanes(&self, state: &mut State, dtype: Option<Precision>) -> Result<Lanes> {
-        if !state.lanes.is_empty() && state.dtype == dtype {
+    /// The devices, which are opened where they are not open.
+    fn lanes(&self, state: &mut State) -> Result<Lanes> {
+        if !state.lanes.is_empty() {
             return Ok(state.lanes.clone());
         }
         let gpus = || self.gpus.lock().unwrap_or_else(PoisonError::into_inner);
         gpus().clear();
-        (state.loaded, state.lanes) = (Vec::new(), Vec::new());
-        let options = ComputeOptions { dtype, ..self.options.clone() };
         let mixed = self.weights.as_ref().is_some_and(Weights::decodes_in_f32);
-        let lanes: Lanes = devices::open_lanes(&self.devices, &options, mixed)?.into_iter().map(Arc::new).collect();
+        let lanes: Lanes =
+            devices::open_lanes(&self.devices, &self.options, mixed)?.into_iter().map(Arc::new).collect();
         gpus().extend(lanes.iter().filter_map(|devices| devices.vae.gpu.clone()));
-        (state.lanes, state.dtype) = (lanes.clone(), dtype);
+        state.lanes = lanes.clone();
         Ok(lanes)
     }
 
@@ -206,6 +194,18 @@ impl Session {
         Ok(Some(JobPlanner { weights, devices, vae, geometry, batch }))
     }
 
+    /// What computes the batches whose values leave the range of f16, unless a type was chosen.
+    fn fallbacks<'a>(&self, planners: &[JobPlanner<'a>]) -> Result<Vec<Option<VaeFallback<'a>>>> {
+        let fallback = |planner: &JobPlanner<'a>| {
+            let ops = match self.options.dtype {
+                Some(_) => None,
+                None => planner.devices.with_wider_range(&self.options)?,
+            };
+            Ok(ops.map(|ops| VaeFallback::new(ops, planner.weights.vae())))
+        };
+        planners.iter().map(fallback).collect()
+    }
+
     /// What results depend on beside the settings.
     fn environment(&self, devices: &Devices) -> Environment {
         let values = vec![
@@ -223,19 +223,17 @@ impl Session {
     /// Runs a job. Errors that are quickly found are found before the networks are loaded.
     pub(crate) fn execute(
         &self,
-        dtype: Option<Precision>,
         source: &mut dyn Source,
         settings: &Settings,
         output: &mut dyn Output,
         observer: &mut dyn Observer,
     ) -> Result<Report> {
-        self.execute_with(dtype, ClipInput::Whole(source), settings, output, (observer, None))
+        self.execute_with(ClipInput::Whole(source), settings, output, (observer, None))
     }
 
     /// The same on a whole clip or a part of one, and with another step in place of the transformer.
     pub(crate) fn execute_with(
         &self,
-        dtype: Option<Precision>,
         source: ClipInput,
         settings: &Settings,
         output: &mut dyn Output,
@@ -243,7 +241,7 @@ impl Session {
     ) -> Result<Report> {
         let (settings, mut state) = (self.resolved(settings)?, self.lock());
         let info = settings.output(source.info())?;
-        let lanes = self.lanes(&mut state, dtype)?;
+        let lanes = self.lanes(&mut state)?;
         let geometry = settings.geometry(source.info())?;
         if geometry.shrinks() {
             let warning = Warning::Shrinks { from: geometry.input, to: geometry.output };
@@ -273,7 +271,8 @@ impl Session {
         };
         let profiled = profilers.iter().map(|[vae, dit]| [vae as &dyn Device, dit]);
         let ops: Vec<_> = if profilers.is_empty() { devices.collect() } else { profiled.collect() };
-        let run = Run { lanes: &lanes, planners: &planners, loaded: &loaded, ops, step, pinned };
+        let fallbacks = self.fallbacks(&planners)?;
+        let run = Run { lanes: &lanes, planners: &planners, loaded: &loaded, fallbacks: &fallbacks, ops, step, pinned };
         let report = run.pipeline(settings, |upscaler| {
             let Watch { mut recorder, store } = output.watch();
             let recorder = recorder.as_mut().map(|recorder| &mut **recorder as &mut dyn Recorder);
@@ -294,6 +293,7 @@ struct Run<'a> {
     lanes: &'a [Arc<Devices>],
     planners: &'a [JobPlanner<'a>],
     loaded: &'a [Loaded],
+    fallbacks: &'a [Option<VaeFallback<'a>>],
     /// The devices of the VAE and of the transformer, or wrappers of them.
     ops: Vec<[&'a dyn Device; 2]>,
     /// In place of the transformer.
@@ -315,7 +315,9 @@ impl Run<'_> {
             let step = self.step.unwrap_or(&transformers[i]);
             let replanner =
                 replanners[i].as_ref().filter(|_| !self.pinned).map(|replanner| replanner as &dyn Replanner);
-            Lane { ops, encoder_ops, model: Model { vae: networks.vae(), step }, plan: plan.run_plan(), replanner }
+            let fallback = self.fallbacks[i].as_ref().map(|fallback| fallback as &dyn Fallback);
+            let (model, plan) = (Model { vae: networks.vae(), step }, plan.run_plan());
+            Lane { ops, encoder_ops, model, plan, replanner, fallback }
         };
         run(Upscaler::on((0..self.loaded.len()).map(lane).collect(), settings))
     }

@@ -15,6 +15,7 @@ use crate::batch_store::{BatchStore, FrameSender, computed};
 use crate::checkpoint::{Checkpoint, Recorder};
 use crate::compute::{Compute, PhaseTimes, pass};
 use crate::error::{Error, Result};
+use crate::fallback::Fallback;
 use crate::lanes::Lanes;
 use crate::memory;
 use crate::observer::{Event, EventQueue, Observer};
@@ -53,6 +54,8 @@ pub struct Lane<'a> {
     pub plan: RunPlan,
     /// Smaller plans for when the device runs out of memory. The batch in hand then runs again.
     pub replanner: Option<&'a dyn Replanner>,
+    /// For batches whose values leave the range of the VAE's type.
+    pub fallback: Option<&'a dyn Fallback>,
 }
 
 /// Runs the stages of a job.
@@ -66,7 +69,7 @@ pub struct Upscaler<'a> {
 impl<'a> Upscaler<'a> {
     /// A job with this device, these networks, these settings and this plan.
     pub fn new(ops: &'a dyn Device, model: Model<'a>, settings: Settings, plan: RunPlan) -> Upscaler<'a> {
-        Upscaler::on(vec![Lane { ops, encoder_ops: ops, model, plan, replanner: None }], settings)
+        Upscaler::on(vec![Lane { ops, encoder_ops: ops, model, plan, replanner: None, fallback: None }], settings)
     }
 
     /// A job on several devices that compute in the same way: with one model, one type and one plan. Without a device,
@@ -88,6 +91,12 @@ impl<'a> Upscaler<'a> {
     /// With smaller plans for when a device runs out of memory.
     pub fn replanning(mut self, replanner: Option<&'a dyn Replanner>) -> Upscaler<'a> {
         self.lanes.iter_mut().for_each(|lane| lane.replanner = replanner);
+        self
+    }
+
+    /// With a VAE of wider range for batches that need it.
+    pub fn falling_back(mut self, fallback: Option<&'a dyn Fallback>) -> Upscaler<'a> {
+        self.lanes.iter_mut().for_each(|lane| lane.fallback = fallback);
         self
     }
 
@@ -138,6 +147,7 @@ impl<'a> Upscaler<'a> {
         let noise = &settings.noise.open()?;
         let view = View::new(settings.geometry(&info)?);
         let (stop, phase, events) = (AtomicBool::new(false), PhaseCell::default(), EventQueue::default());
+        let fell_back = &AtomicBool::new(false);
         let (done, first, before, shot) = (from.batches, from.first_held(), from.frames, from.shot);
         let store = self.store.filter(|_| !self.lanes.is_empty());
         let stored = computed(store, done);
@@ -148,7 +158,7 @@ impl<'a> Upscaler<'a> {
         let prepare = Prepare { view: &view, latents, needs_pixels, done: computed };
         let (view, phase, stop, events) = (&view, &phase, &stop, &events);
         let alone = self.lanes.len() == 1;
-        let compute = self.lanes.iter().cloned().map(|Lane { ops, encoder_ops, model, plan, replanner }| {
+        let compute = self.lanes.iter().cloned().map(|Lane { ops, encoder_ops, model, plan, replanner, fallback }| {
             // Where every batch goes through all networks at once, no latent waits. A lane among several does not know
             // its next batch.
             let store = store.filter(|_| alone && plan.window > 1);
@@ -166,6 +176,8 @@ impl<'a> Upscaler<'a> {
                 events,
                 plan,
                 replanner,
+                fallback,
+                fell_back,
                 store,
             }
         });

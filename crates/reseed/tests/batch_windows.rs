@@ -146,6 +146,8 @@ struct LatentStore(Mutex<BTreeMap<(Turn, usize), Vec<f32>>>);
 impl BatchStore for LatentStore {
     fn put(&self, _: usize, _: &[f32], _: bool) {}
 
+    fn restart(&self) {}
+
     fn get(&self, _: usize) -> Option<Vec<f32>> {
         None
     }

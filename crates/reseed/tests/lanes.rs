@@ -85,7 +85,7 @@ fn run(steps: &[PacedStep], window: usize, overlap: usize) -> (Result<(), Error>
     let lane = |step| {
         let (ops, model) = (&networks.ops, Model { vae: &networks.vae, step });
         let plan = RunPlan { window, ..RunPlan::default() };
-        Lane { ops, encoder_ops: ops, model, plan, replanner: None }
+        Lane { ops, encoder_ops: ops, model, plan, replanner: None, fallback: None }
     };
     let (settings, source, mut warnings) = (settings(overlap), MemorySource::new(&clip()), Warnings::default());
     let size = settings.output(&reseed_media::Source::info(&source).clone()).unwrap().size;
@@ -169,7 +169,8 @@ fn a_cancelled_job_of_three_lanes_resumes_on_two() {
     let step = |condition: &Latent, noise: &Latent| Ok(restore(condition, noise));
     let upscaler = |lanes: usize| {
         let (ops, model) = (&networks.ops, Model { vae: &networks.vae, step: &step });
-        let lane = Lane { ops, encoder_ops: ops, model, plan: RunPlan::default(), replanner: None };
+        let (plan, replanner, fallback) = (RunPlan::default(), None, None);
+        let lane = Lane { ops, encoder_ops: ops, model, plan, replanner, fallback };
         Upscaler::on(vec![lane; lanes], settings(1))
     };
     let source = || MemorySource::new(&clip());

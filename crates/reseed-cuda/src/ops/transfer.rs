@@ -1,7 +1,7 @@
 //! Upload and download of tensors. Values are f32 on the host and rounded here in parts, by several threads, since one
 //! is slower than the bus; a part is copied while others are rounded.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -12,7 +12,7 @@ use super::memory::ptr;
 use super::offloaded::{self, Offloaded};
 use super::weights::Element;
 use crate::device_memory::ArenaBuffer;
-use crate::driver::Ptr;
+use crate::driver::{Driver, Ptr};
 use crate::pinned::Pinned;
 use crate::stream::Stream;
 
@@ -86,27 +86,39 @@ pub fn receive_parts<T: Send>(
 
 /// Detects values outside the range of f16: downloads the flag that group statistics set when they are not finite.
 pub struct Guard {
-    overflow: Option<Pinned>,
+    overflow: Option<Overflow>,
     dtype: DType,
+}
+
+struct Overflow {
+    flag: Ptr,
+    copy: Pinned,
+    driver: Arc<Driver>,
 }
 
 impl Guard {
     /// Queues the copy of the flag, where the type needs it.
     pub fn new(cuda: &CudaOps, dtype: DType) -> Result<Guard> {
-        let flag = || {
+        let overflow = || {
             let flag = cuda.driver.global("not_finite")?;
             // SAFETY: the flag is one integer, and lives as long as the module.
-            Ok(unsafe { cuda.memory.download(Stream::Download, flag, size_of::<i32>()) }?.0)
+            let (copy, _) = unsafe { cuda.memory.download(Stream::Download, flag, size_of::<i32>()) }?;
+            Ok(Overflow { flag, copy, driver: cuda.driver.clone() })
         };
-        Ok(Guard { overflow: (dtype == DType::F16).then(flag).transpose()?, dtype })
+        Ok(Guard { overflow: (dtype == DType::F16).then(overflow).transpose()?, dtype })
     }
 
-    /// Returns an error where the flag is set.
+    /// Returns an error where the flag is set. The flag is cleared for what is computed next; what was started before
+    /// is waited for, because it may set the flag again.
     pub fn check(&self) -> Result<()> {
-        match &self.overflow {
-            Some(flag) if flag.bytes()?.iter().any(|&byte| byte != 0) => Err(Error::OutOfRange { dtype: self.dtype }),
-            _ => Ok(()),
+        let Some(Overflow { flag, copy, driver }) = &self.overflow else { return Ok(()) };
+        if copy.bytes()?.iter().all(|&byte| byte == 0) {
+            return Ok(());
         }
+        driver.synchronize_all()?;
+        // SAFETY: the flag is one integer, and lives as long as the module that the driver holds.
+        unsafe { driver.clear(*flag, size_of::<i32>()) }?;
+        Err(Error::OutOfRange { dtype: self.dtype })
     }
 }
 

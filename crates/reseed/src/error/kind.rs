@@ -118,11 +118,6 @@ impl Error {
         matches!(self, Error::JournalDamaged { .. } | Error::Output(MissingFrame { .. } | DamagedFrames { .. }))
     }
 
-    /// The error that stopped a job, without the note on kept frames.
-    pub(crate) fn without_kept(&self) -> &Error {
-        if let Error::Kept { error, .. } = self { error } else { self }
-    }
-
     /// The same error of a job of which so many frames are safe on disk.
     pub(crate) fn keeping(self, frames: usize) -> Error {
         if frames == 0 { self } else { Error::Kept { frames, error: Box::new(self) } }

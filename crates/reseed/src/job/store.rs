@@ -106,6 +106,11 @@ impl BatchStore for DiskBatchStore {
         }
     }
 
+    fn restart(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.begun, state.growing) = (false, None);
+    }
+
     fn get(&self, batch: usize) -> Option<Vec<f32>> {
         read(&self.path(batch), seed(MADE, batch))
     }
@@ -172,6 +177,12 @@ mod tests {
         made.put(3, &[0.5], true);
         assert_eq!(made.get(3), Some(vec![1.0, -2.5, 0.5]));
         assert_eq!((made.get(2), made.get(4)), (None, None));
+
+        made.put(6, &[1.0, -2.5], false);
+        made.restart();
+        made.put(6, &[4.0], false);
+        made.put(6, &[2.0], true);
+        assert_eq!(made.get(6), Some(vec![4.0, 2.0]), "the batch began again");
 
         let mut bytes = fs::read(made.path(3)).unwrap();
         fs::write(made.path(4), &bytes).unwrap();

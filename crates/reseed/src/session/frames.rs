@@ -7,14 +7,11 @@ use reseed_media::{Depth, Frame, Info, Sink, Source};
 use super::{Plain, Session};
 use crate::error::{Error, Result};
 use crate::latent::Latent;
-use crate::observer::{Event, Observer, Warning};
+use crate::observer::Observer;
 use crate::part::ClipInput;
 use crate::report::Report;
 use crate::settings::Settings;
 use crate::step::Step;
-
-/// The source of a clip, and a new sink for it.
-type Ends = (Box<dyn Source>, Box<dyn Sink>);
 
 impl Session {
     /// Restores and upscales the frames of one clip.
@@ -37,27 +34,6 @@ impl Session {
     ) -> Result<Vec<Frame>> {
         let depth = frames.first().map_or(Depth::Eight, Frame::depth);
         Ok(self.run_frames(&frames, depth, settings, (observer, None))?.0)
-    }
-
-    /// Restores and upscales a clip that can be read again: `open` gives its source and a new sink. Where values leave
-    /// the range of f16 and the session has no chosen type, the clip runs again in bf16, or in f32 on a GPU without
-    /// bf16.
-    pub fn upscale_repeatable(
-        &self,
-        open: &mut dyn FnMut() -> Result<Ends>,
-        settings: &Settings,
-        observer: &mut dyn Observer,
-    ) -> Result<Report> {
-        let (mut source, sink) = open()?;
-        match self.upscale(&mut *source, sink, settings, observer) {
-            Err(error) if self.dtype().is_none() && error.is_out_of_range() => {
-                let precision = self.wider_precision()?;
-                observer.event(&Event::Warning(Warning::Rerun { reason: error.to_string(), precision }));
-                let (mut source, sink) = open()?;
-                self.execute(Some(precision), &mut *source, settings, &mut Plain(Some(sink)), observer)
-            }
-            done => done,
-        }
     }
 
     /// The frames of one clip with results of another depth, and the report.
@@ -90,7 +66,7 @@ impl Session {
         let mut source = FrameSource { info, frames: frames.iter() };
         let collector = FrameCollector::default();
         let mut output = Plain(Some(Box::new(collector.clone())));
-        let report = self.execute_with(self.dtype(), ClipInput::Whole(&mut source), settings, &mut output, watchers)?;
+        let report = self.execute_with(ClipInput::Whole(&mut source), settings, &mut output, watchers)?;
         Ok((collector.take(), report))
     }
 }
