@@ -143,12 +143,11 @@ fn a_batch_that_begins_again_leaves_no_trace() {
 fn the_type_of_a_batch_depends_on_its_frames_alone() {
     let narrow = run(f32::MAX, None, (1, 1)).unwrap();
     let wide: Arc<dyn Device> = Arc::new(CpuOps::new(DType::Bf16, Some(2)).unwrap());
-    let all = run(0.0, Some(&wide), (1, 1)).unwrap();
-    let limit = limits(narrow.largest)[2];
+    // The encoder and the decoder of a batch each have their own type.
+    let limit = limits(narrow.largest)[3];
     let want = run(limit, Some(&wide), (1, 1)).unwrap();
-    assert!(want.stored != narrow.stored && want.stored != all.stored, "some batches are computed in bf16");
-    let same = |other: &BTreeMap<usize, Vec<f32>>| want.stored.iter().filter(|(i, batch)| other[i] == **batch).count();
-    assert!(same(&narrow.stored) > 0 && same(&all.stored) > 0, "no batch is computed in one type alone");
+    let as_before = want.stored.iter().filter(|(i, batch)| narrow.stored[i] == **batch).count();
+    assert!((1..want.stored.len()).contains(&as_before), "{as_before} of {} batches", want.stored.len());
     for (lanes, window) in [(1, 2), (1, 64), (2, 1), (3, 2)] {
         let got = run(limit, Some(&wide), (lanes, window)).unwrap();
         assert!(got.frames == want.frames, "{lanes} lanes, windows of {window}: other frames");
