@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -16,6 +17,9 @@ import reseed
 ASSETS = Path(__file__).resolve().parents[2] / "reseed-model" / "assets" / "nano"
 # Upper guard of everything that could hang.
 PATIENCE = 120
+
+# A shell lets its background jobs ignore Ctrl-C, and Python keeps to that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
