@@ -1,7 +1,6 @@
 //! A temporary folder, runs of the `reseed` binary in it, and helpers that write inputs and read results.
 #![allow(dead_code, clippy::unwrap_used)]
 
-#[cfg(unix)]
 pub mod tiny_job;
 pub mod video;
 
