@@ -64,8 +64,12 @@ pub fn discard_work(folder: &Path) {
 #[cfg(windows)]
 pub fn remove_empty_work(folder: &Path) {
     for pause in 0..20 {
-        let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        if fs::remove_dir(folder).is_ok() || entries.any(|entry| fs::symlink_metadata(entry.path()).is_ok()) {
+        // A folder cannot be removed while it is listed.
+        let has_files = || {
+            let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.any(|entry| fs::symlink_metadata(entry.path()).is_ok())
+        };
+        if fs::remove_dir(folder).is_ok() || has_files() {
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(5 * pause));
