@@ -52,16 +52,20 @@ fn tuning(machine: &Machine) -> String {
 }
 
 fn print_gpu(gpu: &GpuInfo) {
-    let GpuInfo { ordinal, name, capability, memory, driver } = gpu;
+    let GpuInfo { ordinal, name, capability, memory, driver, budget } = gpu;
     let (capability, driver) = (format!("{}.{}", capability.0, capability.1), format!("{}.{}", driver.0, driver.1));
-    say!("cuda:{ordinal}  {name}, compute capability {capability}, {}, driver for CUDA {driver}", bytes(*memory));
+    let budget = budget.map_or(String::new(), |budget| format!(" ({} allowed by Windows)", bytes(budget)));
+    let memory = bytes(*memory);
+    say!("cuda:{ordinal}  {name}, compute capability {capability}, {memory}{budget}, driver for CUDA {driver}");
 }
 
 fn gpu_json(gpu: &GpuInfo) -> Value {
-    let GpuInfo { ordinal, name, capability, memory, driver } = gpu;
-    json!({
+    let GpuInfo { ordinal, name, capability, memory, driver, budget } = gpu;
+    let mut fields = json!({
         "device": format!("cuda:{ordinal}"), "name": name, "memory_bytes": memory,
         "compute_capability": format!("{}.{}", capability.0, capability.1),
         "driver_cuda": format!("{}.{}", driver.0, driver.1),
-    })
+    });
+    budget.iter().for_each(|budget| fields["budget_bytes"] = json!(budget));
+    fields
 }

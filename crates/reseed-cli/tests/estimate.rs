@@ -1,7 +1,6 @@
 //! `reseed estimate`: the estimated memory, arithmetic and disk space agree with the run.
 #![allow(clippy::unwrap_used)]
 
-use crate::common;
 use crate::common::Lab;
 use serde_json::Value;
 
@@ -20,7 +19,7 @@ fn number(event: &Value, key: &str) -> u64 {
 #[cfg(target_os = "linux")]
 fn the_full_decoder_allocates_the_estimated_memory() {
     let lab = Lab::new();
-    lab.input("in", &common::Tensor::uniform(&[1, 16, 32, 32]));
+    lab.input("in", &crate::common::Tensor::uniform(&[1, 16, 32, 32]));
     for dtype in ["f32", "bf16"] {
         let options = format!("--weights formula:full --threads 2 --dtype {dtype}");
         let events = lab.succeed(&format!("vae decode in out {options} --json")).events();

@@ -4,7 +4,7 @@
 use std::fs;
 
 use crate::common;
-use crate::common::{Lab, outcome};
+use crate::common::{Lab, outcome, slashes};
 use reseed_media::Size;
 use serde_json::{Value, json};
 
@@ -87,7 +87,7 @@ fn the_jobs_of_a_folder_are_counted() {
     fs::write(lab.path("in/b.y4m"), "a letter").unwrap();
     let outcome = lab.run("upscale in out --model formula:tiny --scale 2");
     assert_eq!(outcome.code, Some(1));
-    let text = outcome.text();
+    let text = slashes(&outcome.text());
     let sizes: Vec<&str> = text.lines().filter(|line| line.contains(" -> ")).collect();
     assert_eq!(sizes, ["[1/3] in/a.y4m: 26x18 -> 52x36, 6 frames", "[3/3] in/c.y4m: 26x18 -> 52x36, 2 frames"]);
 
@@ -153,7 +153,7 @@ fn a_dry_run_prints_the_plan_and_writes_nothing() {
     let estimate = lab.succeed("estimate upscale in.y4m --model formula:tiny --scale 2").text();
     assert_eq!(estimate.lines().next(), text.lines().next());
     assert_eq!(dry("image in.png out.png").text().lines().next(), Some("in.png: 26x18 -> 52x36, 1 frame"));
-    let folder = dry("upscale tapes out").text();
+    let folder = slashes(&dry("upscale tapes out").text());
     let sizes: Vec<&str> = folder.lines().filter(|line| line.contains(" -> ")).collect();
     assert_eq!(sizes, ["[1/2] tapes/a.y4m: 26x18 -> 52x36, 3 frames", "[2/2] tapes/b.y4m: 26x18 -> 52x36, 6 frames"]);
     let event = dry("upscale in.y4m out.y4m --json").events().pop().unwrap();

@@ -1,7 +1,6 @@
 //! `kill -9` at random moments, then `--resume`: the bytes of the undisturbed run.
 //!
 //! A run kills ten times; `RESEED_KILLS` sets another number, and `RESEED_SEED` other moments (`just kills`).
-#![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a panic fails the test, which prints what it did")]
 
 use std::fs;

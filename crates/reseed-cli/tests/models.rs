@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::thread;
 
-use crate::common::{Lab, Outcome, outcome};
+use crate::common::{Lab, Outcome, outcome, slashes};
 use reseed_media::Size;
 use serde_json::Value;
 
@@ -18,7 +18,8 @@ const TEXT: (&str, u64) = ("pos_emb.pt", 595_100);
 /// A command that finds only the models in the temporary folder.
 fn command(lab: &Lab, args: &str) -> Command {
     let mut command = lab.command(args);
-    command.env("HOME", lab.path("home")).env("RESEED_MODELS", lab.path("own")).env("HF_HOME", lab.path("hf"));
+    command.env("HOME", lab.path("home")).env("USERPROFILE", lab.path("home"));
+    command.env("RESEED_MODELS", lab.path("own")).env("HF_HOME", lab.path("hf"));
     for name in ["HF_HUB_CACHE", "HF_ENDPOINT", "HF_HUB_OFFLINE", "COMFYUI_PATH"] {
         command.env_remove(name);
     }
@@ -41,8 +42,8 @@ fn models_are_listed_with_their_paths() {
     put(&lab, "home/ComfyUI/models/SEEDVR2", DIT);
     let outcome = run(&lab, "models list");
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    let path = lab.path("home/ComfyUI/models/SEEDVR2").join(DIT.0);
-    assert!(outcome.text().contains(&format!("6.32 GiB  {}, 3B, 16 bits: {}", DIT.0, path.display())));
+    let path = slashes(lab.path("home/ComfyUI/models/SEEDVR2").join(DIT.0).to_str().unwrap());
+    assert!(slashes(&outcome.text()).contains(&format!("6.32 GiB  {}, 3B, 16 bits: {path}", DIT.0)));
     assert!(
         outcome.text().lines().filter(|line| line.ends_with(": not on this machine")).count() >= 11,
         "{}",
@@ -51,7 +52,7 @@ fn models_are_listed_with_their_paths() {
 
     let events = run(&lab, "models list --json").events();
     let dit = events.iter().find(|event| event["name"] == "3b").unwrap();
-    assert_eq!((dit["bytes"].as_u64(), dit["path"].as_str()), (Some(DIT.1), path.to_str()));
+    assert_eq!((dit["bytes"].as_u64(), dit["path"].as_str().map(slashes)), (Some(DIT.1), Some(path)));
     let (embedded, public): (Vec<&Value>, Vec<&Value>) = events.iter().partition(|event| event["embedded"] == true);
     assert!(public.iter().all(|event| event["sha256"].as_str().unwrap().len() == 64));
     assert_eq!((embedded.len(), embedded[0]["name"].as_str()), (1, Some("nano")));
@@ -75,7 +76,8 @@ fn paths_are_printed_only_when_all_files_exist() {
     put(&lab, "home/ComfyUI/custom_nodes/seedvr2_videoupscaler", TEXT);
     let outcome = run(&lab, "models path seedvr2_ema_3b_fp16");
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    let names: Vec<String> = outcome.text().lines().map(|line| line.rsplit('/').next().unwrap().into()).collect();
+    let names: Vec<String> =
+        outcome.text().lines().map(|line| line.rsplit(['/', '\\']).next().unwrap().into()).collect();
     assert_eq!(names, [DIT.0, VAE.0, TEXT.0]);
 }
 
@@ -90,7 +92,11 @@ fn a_job_searches_the_files_of_its_model() {
     // The files exist, and their content is not safetensors.
     let outcome = run(&lab, "image in.png out.png --model 3b");
     assert_eq!(outcome.code, Some(4));
-    assert!(outcome.stderr.contains("own/") && outcome.stderr.contains("not a safetensors file"), "{}", outcome.stderr);
+    assert!(
+        slashes(&outcome.stderr).contains("own/") && outcome.stderr.contains("not a safetensors file"),
+        "{}",
+        outcome.stderr
+    );
     let outcome = run(&lab, "image in.png out.png --model 5b");
     assert!(
         outcome.stderr.contains("5b: no such file or folder and no such model; the models are 3b, 3b-fp8,"),

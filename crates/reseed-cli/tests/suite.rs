@@ -5,6 +5,7 @@ mod cluster;
 mod commands;
 mod common;
 mod config;
+mod console;
 mod embedding;
 mod errors;
 mod estimate;

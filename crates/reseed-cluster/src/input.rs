@@ -24,7 +24,9 @@ pub fn local_file(address: &str, cache: &Path) -> Result<PathBuf> {
     fs::create_dir_all(&folder).map_err(cannot_write)?;
     // Several shards of a machine may copy the same input at once.
     let partial = folder.join(format!(".{}.{name}", std::process::id()));
-    let copied = store.download(&name, &partial).and_then(|()| Ok(fs::rename(&partial, &file).map_err(cannot_write)?));
+    let copied = store
+        .download(&name, &partial)
+        .and_then(|()| Ok(reseed::media::files::rename(&partial, &file).map_err(cannot_write)?));
     if copied.is_err() {
         let _ = fs::remove_file(&partial);
     }

@@ -52,6 +52,8 @@ pub struct DeviceInfo {
     pub memory: usize,
     /// The CUDA version of the driver, major and minor.
     pub driver: (usize, usize),
+    /// Bytes that Windows keeps on the GPU for this process; `None` where no system limits them.
+    pub budget: Option<usize>,
 }
 
 /// Every GPU of this machine.
@@ -81,7 +83,8 @@ pub fn free_bytes(ordinal: usize) -> Result<Option<usize>> {
     // SAFETY: no context is current on this thread from here on, and the context was retained above.
     let left = unsafe { result::ctx::set_current(ptr::null_mut()).and(result::primary_ctx::release(device)) };
     left.map_err(failed(&label, "cuDevicePrimaryCtxRelease"))?;
-    Ok(Some(memory.map_err(failed(&label, "cuMemGetInfo"))?.0))
+    let (free, _) = memory.map_err(failed(&label, "cuMemGetInfo"))?;
+    Ok(Some(free_within_budget(free, device)))
 }
 
 /// Initialises the driver and returns its CUDA version, 12080 for 12.8.
@@ -114,8 +117,26 @@ impl DeviceInfo {
         // SAFETY: the driver returned `device`.
         let memory = unsafe { result::device::total_mem(device) }.map_err(failed(&label, "cuDeviceTotalMem"))?;
         let driver = (version / 1000, version % 1000 / 10);
-        Ok((DeviceInfo { ordinal, name, capability, memory, driver }, device))
+        let budget = budget(device).map(|(bytes, _)| bytes);
+        Ok((DeviceInfo { ordinal, name, capability, memory, driver, budget }, device))
     }
+}
+
+/// Bytes that the system keeps on a GPU for this process, and those that the process uses; `None` where it has no
+/// limit.
+#[cfg(windows)]
+fn budget(device: sys::CUdevice) -> Option<(usize, usize)> {
+    crate::wddm::budget(device).map(|budget| (budget.bytes as usize, budget.used as usize))
+}
+
+#[cfg(not(windows))]
+fn budget(_: sys::CUdevice) -> Option<(usize, usize)> {
+    None
+}
+
+/// Free bytes within the budget.
+fn free_within_budget(free: usize, device: sys::CUdevice) -> usize {
+    budget(device).map_or(free, |(bytes, used)| free.min(bytes.saturating_sub(used)))
 }
 
 fn attribute(label: &str, device: sys::CUdevice, which: sys::CUdevice_attribute) -> Result<usize> {
@@ -215,7 +236,7 @@ impl Driver {
             let created = result::stream::create(result::stream::StreamKind::NonBlocking);
             self.streams[i] = created.map_err(|error| self.failed("cuStreamCreate", error))?;
         }
-        let (free, all) = self.memory()?;
+        let (free, all) = result::mem_get_info().map_err(|error| self.failed("cuMemGetInfo", error))?;
         self.overhead = (all - free).min(MOST_OVERHEAD);
         Ok(())
     }
@@ -254,10 +275,11 @@ impl Driver {
         self.check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
     }
 
-    /// Free bytes and total bytes.
+    /// Free bytes within the budget of the system, and total bytes.
     pub fn memory(&self) -> Result<(usize, usize)> {
         self.enter()?;
-        result::mem_get_info().map_err(|error| self.failed("cuMemGetInfo", error))
+        let memory = result::mem_get_info().map_err(|error| self.failed("cuMemGetInfo", error));
+        memory.map(|(free, all)| (free_within_budget(free, self.device), all))
     }
 
     /// Copies from the host and waits, so that `from` may be dropped.

@@ -32,6 +32,8 @@ mod pinned;
 mod stream;
 mod tensor_map;
 mod tune;
+#[cfg(windows)]
+mod wddm;
 
 pub use driver::{DeviceInfo, devices, free_bytes};
 pub use ops::{CudaOps, Timestamp};

@@ -74,10 +74,8 @@ fn map_and_register(driver: &Driver, bytes: usize) -> Option<MmapMut> {
 
 /// Bytes that this process can still allocate, by the system and by the limit of its control group, where known.
 fn available_bytes() -> Option<usize> {
-    let number = |text: &str| text.trim().trim_end_matches(" kB").parse::<usize>().ok();
-    let system = fs::read_to_string("/proc/meminfo").ok();
-    let system = system.and_then(|text| number(text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?));
+    let number = |text: &str| text.trim().parse::<usize>().ok();
     let group = |name: &str| number(&fs::read_to_string(format!("/sys/fs/cgroup/memory.{name}")).ok()?);
     let group = group("max").zip(group("current")).map(|(most, now)| most.saturating_sub(now));
-    [system.map(|kib| kib << 10), group].into_iter().flatten().min()
+    [reseed_ops::host_free_bytes(), group].into_iter().flatten().min()
 }

@@ -112,8 +112,22 @@ pub fn free_bytes(folder: &Path) -> Option<u64> {
     Some((space.f_bavail as u64).saturating_mul(space.f_frsize as u64))
 }
 
+/// The bytes that this user may still write to the disk of a folder.
+#[cfg(windows)]
+pub fn free_bytes(folder: &Path) -> Option<u64> {
+    use std::os::windows::ffi::OsStrExt;
+    use std::ptr::null_mut;
+    use windows_sys::Win32::Storage::FileSystem::GetDiskFreeSpaceExW;
+    let folder = std::path::absolute(folder).ok()?;
+    let folder: Vec<u16> = folder.as_os_str().encode_wide().chain([0]).collect();
+    let mut free = 0;
+    // SAFETY: the path ends with a zero, the number is writable, and the other two places may be null.
+    let known = unsafe { GetDiskFreeSpaceExW(folder.as_ptr(), &mut free, null_mut(), null_mut()) } != 0;
+    known.then_some(free)
+}
+
 /// Other systems are not asked.
-#[cfg(not(unix))]
+#[cfg(not(any(unix, windows)))]
 pub fn free_bytes(_folder: &Path) -> Option<u64> {
     None
 }
@@ -132,7 +146,7 @@ mod tests {
         for name in ["a.y4m", "a.mkv", "a"] {
             let check = |info: &Info| check_free(&folder.path().join(name), info, &Options::default(), 0);
             check(&short).unwrap();
-            if cfg!(unix) {
+            if cfg!(any(unix, windows)) {
                 let error = check(&huge).unwrap_err();
                 assert!(matches!(error, Error::DiskSpace { needed, free, .. } if needed > free), "{error}");
             }

@@ -213,6 +213,14 @@ pub enum Error {
         /// The unfinished output.
         path: PathBuf,
     },
+    /// Windows, or ffmpeg on Windows, takes the name for something else.
+    #[error("{path}: {reason}; choose another name")]
+    BadName {
+        /// The path.
+        path: PathBuf,
+        /// What is wrong with the name.
+        reason: &'static str,
+    },
     /// The library was built without ffmpeg support.
     #[error("{path}: cannot be used without ffmpeg; build with the cargo feature `ffmpeg`, or convert videos to .y4m")]
     FfmpegDisabled {
@@ -350,7 +358,7 @@ fn takes(range: &Option<(u32, u32)>) -> String {
 fn install_command() -> &'static str {
     match std::env::consts::OS {
         "macos" => "brew install ffmpeg",
-        "windows" => "winget install Gyan.FFmpeg",
+        "windows" => "winget install Gyan.FFmpeg` or `scoop install ffmpeg",
         _ => "sudo apt-get install ffmpeg",
     }
 }

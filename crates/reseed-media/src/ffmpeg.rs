@@ -16,6 +16,7 @@ mod direct_file;
 mod encoder;
 mod fields;
 mod gif;
+mod group;
 mod marks;
 mod messages;
 mod mux;

@@ -32,6 +32,7 @@ mod disk;
 mod error;
 #[cfg(feature = "ffmpeg")]
 mod ffmpeg;
+pub mod files;
 mod folder;
 mod format;
 mod frame;
@@ -95,6 +96,7 @@ pub fn open_clip(path: &Path, clip: Clip) -> Result<Box<dyn Source>> {
 
 #[cfg(feature = "ffmpeg")]
 fn open_video(path: &Path, clip: Clip) -> Result<Box<dyn Source>> {
+    files::check_unicode(path)?;
     ffmpeg::open(path, clip)
 }
 
@@ -123,6 +125,7 @@ fn open_native(path: &Path, rate: Option<Rate>) -> Result<Option<Box<dyn Source>
     if folder::is_sequence(path) {
         return Ok(Some(Box::new(folder::FolderSource::open(path, rate)?)));
     }
+    files::check_name(path)?;
     let cannot_read = |cause| Error::Read { path: path.to_owned(), cause };
     let metadata = fs::metadata(path).map_err(cannot_read)?;
     if metadata.is_dir() {
@@ -167,6 +170,7 @@ pub fn create_with(path: &Path, info: &Info, options: &Options) -> Result<Box<dy
     if path == Path::new(PIPE) {
         return Ok(Box::new(y4m::Writer::new(io::stdout(), "standard output", info)?));
     }
+    files::check_name(path)?;
     disk::check_free(path, info, options, 0)?;
     if is_y4m(path) {
         return Ok(Box::new(y4m::Writer::create(path, info)?));
@@ -254,6 +258,7 @@ pub fn needs_even_sides(path: &Path, info: &Info, options: &Options) -> bool {
 
 #[cfg(feature = "ffmpeg")]
 fn create_video(path: &Path, info: &Info, options: &Options, resume: Option<usize>) -> Result<Box<dyn Sink>> {
+    files::check_unicode(path)?;
     Ok(Box::new(ffmpeg::Writer::open(path, info, options, resume)?))
 }
 

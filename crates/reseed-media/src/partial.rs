@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Error, Result};
+use crate::files;
 
 /// The temporary paths of this process that are removed unless finished or kept.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -40,7 +41,7 @@ pub fn has_unfinished(target: &Path) -> bool {
 
 fn remove(path: &Path) {
     // Errors are ignored: cleanup must not hide the error that caused it.
-    let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    let _ = if path.is_dir() { files::remove_dir_all(path) } else { files::remove_file(path) };
 }
 
 /// A file or folder under its temporary name; removed on drop unless committed or kept.
@@ -161,7 +162,7 @@ impl Partial {
             fs::remove_dir(&self.target).map_err(cannot_write)?;
         }
         sync(&self.temporary).map_err(cannot_write)?;
-        fs::rename(&self.temporary, &self.target).map_err(cannot_write)?;
+        files::rename(&self.temporary, &self.target).map_err(cannot_write)?;
         self.keep();
         let parent = self.target.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
         sync_folder(parent).map_err(cannot_write)
@@ -185,7 +186,7 @@ fn is_empty_folder(path: &Path) -> bool {
 
 /// Creates a new file in place of an existing file or link.
 fn create_new(path: &Path) -> io::Result<File> {
-    match fs::remove_file(path) {
+    match files::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }

@@ -29,6 +29,8 @@ pub use fields::Deinterlace;
 #[cfg(not(feature = "ffmpeg"))]
 pub use no_ffmpeg::Video;
 pub use text::{is_option_name, parse_time};
+#[cfg(windows)]
+pub use work::remove_empty_work;
 pub use work::{JOB_FILE, discard_work, has_segments, work_folder};
 
 pub(crate) use pixels::{Family, Pixels};

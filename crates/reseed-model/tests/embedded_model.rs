@@ -1,6 +1,7 @@
 //! The embedded model: complete, small, and read on request only.
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
+#[cfg(target_os = "linux")]
 use reseed_model::weights::Source;
 use reseed_model::{Config, TextEmbedding, dit, nano};
 

@@ -26,6 +26,7 @@ pub mod conformance;
 pub mod cost;
 mod device;
 mod error;
+mod host;
 pub mod merge;
 mod operands;
 mod ops;
@@ -50,6 +51,7 @@ pub use check::{CheckOps, Disagreement, Element, Report, allowed, relative_error
 pub use cost::Cost;
 pub use device::Device;
 pub use error::{Error, Result};
+pub use host::{host_bytes, host_free_bytes};
 pub use merge::{HostMatmul, merge};
 pub use operands::{Activation, ConvOutput, Epilogue, Placement, Qkv, Stats, TemporalCache};
 pub use ops::Ops;

@@ -29,11 +29,14 @@ pub fn doctor(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 }
 
 fn gpu_dict<'py>(py: Python<'py>, gpu: &GpuInfo) -> PyResult<Bound<'py, PyDict>> {
-    let GpuInfo { ordinal, name, capability, memory, driver } = gpu;
+    let GpuInfo { ordinal, name, capability, memory, driver, budget } = gpu;
     let dict = PyDict::new(py);
     dict.set_item("device", format!("cuda:{ordinal}"))?;
     dict.set_item("name", name)?;
     dict.set_item("memory_bytes", memory)?;
+    if let Some(budget) = budget {
+        dict.set_item("budget_bytes", budget)?;
+    }
     dict.set_item("compute_capability", format!("{}.{}", capability.0, capability.1))?;
     dict.set_item("driver_cuda", format!("{}.{}", driver.0, driver.1))?;
     Ok(dict)

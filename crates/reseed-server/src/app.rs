@@ -81,7 +81,7 @@ impl App {
         let path = config.data.clone();
         let data = |cause| Error::Data { path: path.clone(), cause };
         std::fs::create_dir_all(&config.data).map_err(data)?;
-        config.data = std::fs::canonicalize(&config.data).map_err(data)?;
+        config.data = reseed::media::files::canonicalize(&config.data).map_err(data)?;
         config.devices = devices(&config);
         // Two plans for the memory of one GPU would not fit.
         let gpus = config.devices.iter().filter_map(|device| ordinal(device));

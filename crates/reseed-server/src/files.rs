@@ -4,7 +4,7 @@ use std::fs::{self, DirEntry};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use reseed::media::{is_image_name, is_video_name, natural_order};
+use reseed::media::{files, is_image_name, is_video_name, natural_order};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -64,7 +64,7 @@ impl Roots {
     /// An entry that clients may name.
     fn listed(&self, entry: &DirEntry) -> Option<FileView> {
         let name = entry.file_name().into_string().ok().filter(|name| !name.starts_with('.'))?;
-        let real = fs::canonicalize(entry.path()).ok().filter(|real| self.contain(real))?;
+        let real = files::canonicalize(&entry.path()).ok().filter(|real| self.contain(real))?;
         let kind = match fs::metadata(&real).ok()? {
             metadata if metadata.is_dir() => "folder",
             metadata if metadata.is_file() && is_video_name(Path::new(&name)) => "video",
@@ -107,7 +107,7 @@ mod tests {
             std::os::unix::fs::symlink(folder.path().join("secret.mp4"), root.join("link.mp4")).unwrap();
             std::os::unix::fs::symlink(folder.path(), root.join("up")).unwrap();
         }
-        let own = fs::canonicalize(root.join("own")).unwrap();
+        let own = files::canonicalize(&root.join("own")).unwrap();
         let roots = Roots::open(std::slice::from_ref(&root), &own).unwrap();
         let all = roots.list("").unwrap();
         assert_eq!((all.entries.len(), all.parent), (1, None));

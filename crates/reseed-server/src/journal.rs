@@ -7,7 +7,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use reseed::media::digest;
+use reseed::media::{digest, files};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -193,10 +193,13 @@ impl Journal {
             file.write_all(line(record)?.as_bytes())?;
         }
         file.sync_all()?;
-        fs::rename(&path, self.folder.join(FILE))?;
+        // Windows does not replace a file that is open.
+        self.file = file;
+        let renamed = files::rename(&path, &self.folder.join(FILE));
+        self.file = File::options().append(true).create(true).open(self.folder.join(FILE))?;
+        renamed?;
         // Not every system can sync a folder.
         let _ = File::open(&self.folder).and_then(|folder| folder.sync_all());
-        self.file = File::options().append(true).open(self.folder.join(FILE))?;
         Ok(())
     }
 

@@ -4,12 +4,12 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
+use reseed::media::files::{self, is_device};
+
 use crate::error::{Error, Result};
 
 /// The longest path in bytes.
 const LONGEST: usize = 4096;
-/// Names that Windows takes for devices, whatever their extension.
-const DEVICES: &[&str] = &["con", "prn", "aux", "nul", "conin$", "conout$"];
 
 /// Protocols of ffmpeg whose addresses need no slashes.
 const PROTOCOLS: &[&str] = &[
@@ -43,7 +43,7 @@ impl Roots {
     pub fn open(folders: &[PathBuf], own: &Path) -> Result<Roots> {
         let real = |path: &PathBuf| {
             let failed = |cause| Error::Root { path: path.clone(), cause };
-            let real = fs::canonicalize(path).map_err(failed)?;
+            let real = files::canonicalize(path).map_err(failed)?;
             if real.is_dir() { Ok(real) } else { Err(failed(io::ErrorKind::NotADirectory.into())) }
         };
         let folders = folders.iter().map(real).collect::<Result<_>>()?;
@@ -63,7 +63,7 @@ impl Roots {
             return Err(outside());
         }
         let candidates: Vec<PathBuf> = self.folders.iter().map(|root| root.join(path)).collect();
-        let found = candidates.iter().find_map(|path| fs::canonicalize(path).ok());
+        let found = candidates.iter().find_map(|path| files::canonicalize(path).ok());
         let real = found.ok_or_else(|| PathProblem::Missing(text.into()))?;
         if !self.contain(&real) {
             return Err(outside());
@@ -86,10 +86,10 @@ impl Roots {
         let path = self.folders.first().ok_or_else(outside)?.join(path);
         let malformed = |why| PathProblem::Malformed(text.into(), why);
         let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| malformed("has no file name"))?;
-        if is_device(name) || name.starts_with('.') || name.ends_with(['.', ' ']) {
+        if is_device(name.as_ref()) || name.starts_with('.') || name.ends_with(['.', ' ']) {
             return Err(malformed("not a name for an output"));
         }
-        let folder = path.parent().and_then(|folder| fs::canonicalize(folder).ok());
+        let folder = path.parent().and_then(|folder| files::canonicalize(folder).ok());
         let folder = folder.ok_or_else(|| PathProblem::Missing(text.into()))?;
         if !self.contain(&folder) {
             return Err(outside());
@@ -103,8 +103,18 @@ impl Roots {
 
     /// Whether a path is in a root.
     pub fn contain(&self, path: &Path) -> bool {
-        self.folders.iter().any(|root| path.starts_with(root)) && !path.starts_with(&self.own)
+        self.folders.iter().any(|root| is_under(path, root)) && !is_under(path, &self.own)
     }
+}
+
+/// Whether a path is a folder or is in it. On Windows the same name may have letters of another case.
+fn is_under(path: &Path, folder: &Path) -> bool {
+    if cfg!(windows) {
+        let folded = |part: Component| part.as_os_str().to_string_lossy().to_lowercase();
+        let mut parts = path.components().map(folded);
+        return folder.components().map(folded).all(|part| parts.next() == Some(part));
+    }
+    path.starts_with(folder)
 }
 
 /// A path without parts that lead elsewhere.
@@ -122,16 +132,11 @@ fn parsed(text: &str) -> std::result::Result<&Path, PathProblem> {
         _ if text.starts_with("\\\\") || text.starts_with("//") => malformed("a network path"),
         _ if path.components().any(|part| part == Component::ParentDir) => malformed("has `..`"),
         _ if text.split(['/', '\\']).any(|part| part == "..") => malformed("has `..`"),
-        _ if cfg!(windows) && text.split(['/', '\\']).any(is_device) => malformed("names a device"),
+        _ if cfg!(windows) && text.split(['/', '\\']).any(|part| is_device(part.as_ref())) => {
+            malformed("names a device")
+        }
         _ => Ok(path),
     }
-}
-
-/// Whether Windows takes a file name for a device.
-fn is_device(name: &str) -> bool {
-    let stem = name.split('.').next().unwrap_or(name).trim_end().to_ascii_lowercase();
-    let port = |kind: &str| stem.strip_prefix(kind).is_some_and(|rest| rest.chars().count() == 1 && rest != "0");
-    DEVICES.contains(&stem.as_str()) || port("com") || port("lpt")
 }
 
 #[cfg(test)]
@@ -152,7 +157,7 @@ mod tests {
         fs::write(folder.path().join("secret.mp4"), "s").unwrap();
         fs::create_dir(root.join("own")).unwrap();
         fs::write(root.join("own/token"), "t").unwrap();
-        let own = fs::canonicalize(root.join("own")).unwrap();
+        let own = files::canonicalize(&root.join("own")).unwrap();
         let roots = Roots::open(&[root], &own).unwrap();
         Lab { folder, roots }
     }
@@ -160,7 +165,7 @@ mod tests {
     #[test]
     fn files_of_a_root_are_found_by_either_path() {
         let Lab { folder, roots } = lab();
-        let real = fs::canonicalize(folder.path().join("root/a.mp4")).unwrap();
+        let real = files::canonicalize(&folder.path().join("root/a.mp4")).unwrap();
         assert_eq!(roots.existing("a.mp4"), Ok(real.clone()));
         assert_eq!(roots.existing("./sub/../a.mp4").ok(), None);
         assert_eq!(roots.existing(real.to_str().unwrap()), Ok(real));
@@ -169,7 +174,7 @@ mod tests {
     #[test]
     fn nothing_is_revealed_of_files_outside() {
         let Lab { folder, roots } = lab();
-        let outside = fs::canonicalize(folder.path()).unwrap();
+        let outside = files::canonicalize(folder.path()).unwrap();
         for name in ["secret.mp4", "missing.mp4", "root2", "rooted/x"] {
             let path = outside.join(name);
             let text = path.to_str().unwrap();

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use reseed::media::files;
 use serde_json::{Value, json};
 
 use crate::config::Limits;
@@ -124,8 +125,8 @@ impl Uploads {
     /// All bytes have arrived: the upload is safe on disk and gets its name.
     pub fn finish(&self, id: &str) -> io::Result<()> {
         let info = self.info(id).ok_or(io::ErrorKind::NotFound)?;
-        File::open(self.data(id))?.sync_all()?;
-        fs::rename(self.data(id), self.named(id, &info))
+        File::options().write(true).open(self.data(id))?.sync_all()?;
+        files::rename(&self.data(id), &self.named(id, &info))
     }
 
     /// Removes an upload. False where none has this id.
@@ -133,7 +134,7 @@ impl Uploads {
         if self.info(id).is_none() {
             return Ok(false);
         }
-        fs::remove_dir_all(self.folder.join(id)).map(|()| true)
+        files::remove_dir_all(&self.folder.join(id)).map(|()| true)
     }
 
     /// Makes a request the only one that writes to an upload.

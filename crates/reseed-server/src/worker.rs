@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use reseed::media::check_self_contained;
+use reseed::media::{check_self_contained, files};
 use reseed::{Error, Eta, Event, Existing, Job, JobSpec, Kind, Observer, Phase};
 
 use crate::app::{App, Counters};
@@ -71,8 +71,8 @@ impl Worker {
             fs::create_dir_all(folder).map_err(|error| usage(format!("{}: {error}", folder.display())))?;
         }
         // The folders may have changed since the job was accepted.
-        let input = fs::canonicalize(&accepted.input).map_err(|error| usage(error.to_string()))?;
-        let folder = accepted.output.parent().and_then(|folder| fs::canonicalize(folder).ok());
+        let input = files::canonicalize(&accepted.input).map_err(|error| usage(error.to_string()))?;
+        let folder = accepted.output.parent().and_then(|folder| files::canonicalize(folder).ok());
         if !self.app.may_use(&input) || !folder.is_some_and(|folder| self.app.may_use(&folder)) {
             return Err(usage("the input or the output is no longer under a folder that this server serves".into()));
         }

@@ -38,9 +38,17 @@ pub fn is_quiet() -> bool {
     QUIET.load(Ordering::SeqCst)
 }
 
-/// Whether lines on standard error are read as they appear.
+/// Whether standard error is a terminal on which a line can be replaced.
 pub fn is_live() -> bool {
-    io::stderr().is_terminal()
+    io::stderr().is_terminal() && has_escapes()
+}
+
+#[cfg(windows)]
+use crate::windows::has_escapes;
+
+#[cfg(not(windows))]
+fn has_escapes() -> bool {
+    true
 }
 
 /// A line of results.

@@ -16,5 +16,7 @@ pub mod progress;
 pub mod report;
 pub mod shutdown;
 pub mod warning;
+#[cfg(windows)]
+mod windows;
 
 pub use allocator::Allocator;

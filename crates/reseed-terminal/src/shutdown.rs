@@ -1,4 +1,5 @@
-//! Ctrl-C, SIGTERM and SIGHUP: a run stops cleanly if it can do so soon, and is ended if it cannot.
+//! Ctrl-C, SIGTERM and SIGHUP, and on Windows Ctrl-Break and the end of the console: a run stops cleanly if it can do
+//! so soon, and is ended if it cannot.
 
 use std::path::{Path, PathBuf};
 use std::process::exit;
@@ -45,6 +46,12 @@ pub fn catch_signals() {
     if hangups_are_ignored {
         ignore_hangups();
     }
+    #[cfg(windows)]
+    crate::windows::on_close(|| {
+        CANCELLED.store(true, Ordering::SeqCst);
+        sleep(GRACE);
+        end()
+    });
 }
 
 /// Whether SIGHUP is ignored, as under `nohup`: such a run survives its terminal.
@@ -129,7 +136,7 @@ fn unfinished_work() -> MutexGuard<'static, Vec<Unfinished>> {
 }
 
 /// Ends the process. Finished work stays on disk; files that no later run can use are removed.
-fn end() {
+fn end() -> ! {
     claim();
     reseed::media::discard_unfinished();
     for unfinished in unfinished_work().drain(..) {

@@ -127,6 +127,7 @@ impl Job {
         if !is_pipe(&spec.input) {
             refuse_same_file(&spec.input, &spec.output)?;
         }
+        reseed_media::files::check_name(&spec.output).map_err(Error::Output)?;
         let source = reseed_media::open_clip(&spec.input, spec.clip).map_err(Error::Input)?;
         spec.settings = spec.settings_for(source.info());
         let work = Work::open(&spec, &source.info().kind)?;

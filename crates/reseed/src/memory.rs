@@ -1,45 +1,64 @@
-//! The memory of this process, known on Linux only, and the memory that the frames of a job need.
+//! The memory of this process, known on Linux and Windows, and the memory that the frames of a job need.
 
 use crate::batch::Batching;
 use crate::size::Geometry;
 
-/// Resident bytes now.
-pub fn resident() -> Option<usize> {
-    status("VmRSS:")
-}
+pub use process::{forget_peak, peak, resident};
+/// Bytes of the machine's memory, in all and those that programs can still get.
+pub use reseed_ops::{host_bytes as machine, host_free_bytes as available};
 
-/// Most resident bytes since [`forget_peak`].
-pub fn peak() -> Option<usize> {
-    status("VmHWM:")
-}
+#[cfg(not(windows))]
+mod process {
+    /// Resident bytes now.
+    pub fn resident() -> Option<usize> {
+        status("VmRSS:")
+    }
 
-/// Resets the peak to the bytes that are resident now.
-pub fn forget_peak() {
-    // Where the system cannot, the peak is that of the whole process, which is never too small.
-    if cfg!(target_os = "linux") {
-        let _ = std::fs::write("/proc/self/clear_refs", "5");
+    /// Most resident bytes since [`forget_peak`].
+    pub fn peak() -> Option<usize> {
+        status("VmHWM:")
+    }
+
+    /// Resets the peak to the bytes that are resident now.
+    pub fn forget_peak() {
+        // Where the system cannot, the peak is that of the whole process, which is never too small.
+        if cfg!(target_os = "linux") {
+            let _ = std::fs::write("/proc/self/clear_refs", "5");
+        }
+    }
+
+    fn status(key: &str) -> Option<usize> {
+        let text = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+        let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kib << 10)
     }
 }
 
-/// Bytes of the machine's memory.
-pub fn machine() -> Option<usize> {
-    field("/proc/meminfo", "MemTotal:")
-}
+#[cfg(windows)]
+mod process {
+    use windows_sys::Win32::System::ProcessStatus::{K32GetProcessMemoryInfo, PROCESS_MEMORY_COUNTERS};
+    use windows_sys::Win32::System::Threading::GetCurrentProcess;
 
-/// Bytes of the machine's memory that programs can still get.
-pub fn available() -> Option<usize> {
-    field("/proc/meminfo", "MemAvailable:")
-}
+    /// Resident bytes now.
+    pub fn resident() -> Option<usize> {
+        counters().map(|counters| counters.WorkingSetSize)
+    }
 
-fn status(key: &str) -> Option<usize> {
-    field("/proc/self/status", key)
-}
+    /// Most resident bytes of the process so far.
+    pub fn peak() -> Option<usize> {
+        counters().map(|counters| counters.PeakWorkingSetSize)
+    }
 
-fn field(path: &str, key: &str) -> Option<usize> {
-    let text = std::fs::read_to_string(path).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-    let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
+    /// Windows cannot reset the peak. That of the whole process is never too small.
+    pub fn forget_peak() {}
+
+    fn counters() -> Option<PROCESS_MEMORY_COUNTERS> {
+        let mut counters = PROCESS_MEMORY_COUNTERS::default();
+        let bytes = size_of_val(&counters) as u32;
+        // SAFETY: the handle of the current process is always valid, and the structure has the size that is given.
+        (unsafe { K32GetProcessMemoryInfo(GetCurrentProcess(), &mut counters, bytes) } != 0).then_some(counters)
+    }
 }
 
 /// Most bytes of host memory for the frames of a job, with slices of `slice` latent frames and windows of `window`

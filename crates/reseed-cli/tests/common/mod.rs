@@ -1,7 +1,6 @@
 //! A temporary folder, runs of the `reseed` binary in it, and helpers that write inputs and read results.
 #![allow(dead_code, clippy::unwrap_used)]
 
-#[cfg(unix)]
 pub mod tiny_job;
 pub mod video;
 
@@ -99,6 +98,7 @@ impl Lab {
         command.env("CUDA_VISIBLE_DEVICES", "");
         // The user's own configuration would change them.
         command.env_remove("RESEED_CONFIG").env("XDG_CONFIG_HOME", self.path(".config"));
+        command.env("APPDATA", self.path(".config"));
         #[cfg(unix)]
         heed_hangups(&mut command);
         command
@@ -198,10 +198,15 @@ pub fn frames(path: &Path) -> (Info, Vec<Frame>) {
 pub fn outcome(mut command: Command) -> Outcome {
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
-    let is_progress = |line: &&str| line.contains("% (") && line.contains(" frame ");
+    let is_progress = |line: &&str| line.contains("% ") && line.contains(" frame ");
     let progress = text.lines().filter(is_progress).map(str::to_owned).collect();
     let stderr = text.split_inclusive('\n').filter(|line| !is_progress(line)).collect();
     Outcome { code: output.status.code(), stdout: output.stdout, stderr, progress }
+}
+
+/// Text of this system with the separators of paths that all others have.
+pub fn slashes(text: &str) -> String {
+    if cfg!(windows) { text.replace('\\', "/") } else { text.to_owned() }
 }
 
 /// A run under `nohup` ignores SIGHUP. A test under `nohup` sends it.

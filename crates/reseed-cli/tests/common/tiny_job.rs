@@ -101,7 +101,7 @@ impl TinyJob {
 
     /// An empty folder for the output.
     pub fn clear(&self) {
-        let _ = fs::remove_dir_all(self.work());
+        let _ = reseed_media::files::remove_dir_all(&self.work());
         fs::create_dir(self.work()).unwrap();
     }
 

@@ -27,7 +27,7 @@ pub(super) fn write(folder: &Path, to: &Path, output: &Path, animation: &Animati
         return Err(Error::EncoderFailed { path: output.to_owned(), reason });
     }
     set_plays(&mut file, animation.plays);
-    let synced = std::fs::write(to, file).and_then(|()| std::fs::File::open(to)?.sync_all());
+    let synced = std::fs::write(to, file).and_then(|()| std::fs::File::options().write(true).open(to)?.sync_all());
     synced.map_err(cannot_write)
 }
 

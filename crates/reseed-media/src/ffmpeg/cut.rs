@@ -31,7 +31,12 @@ impl Cut {
     pub fn new(video: &Video, clock: Clock, container: Container, frames: usize) -> Cut {
         let starts = video.clip.start.is_some();
         let time = |frame: usize| clock.micros(video.timeline.time(frame as i64));
-        let origin = if starts { time(0) } else { 0 };
+        let origin = match starts {
+            true => time(0),
+            // Times count from the beginning of the file, which may be before time zero.
+            false if video.clip.is_whole() && video.format.contains("matroska") => video.early,
+            false => 0,
+        };
         let length = video.clip.end.map(|_| time(frames).saturating_sub(origin));
         let edits = starts && matches!(container, Container::Mp4 | Container::Mov);
         Cut { origin, preroll: if edits { PREROLL } else { 0 }, length, starts }

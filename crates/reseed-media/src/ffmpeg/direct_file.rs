@@ -80,7 +80,7 @@ fn create_buffered(path: &Path) -> io::Result<File> {
 }
 
 fn remove(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
+    match crate::files::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

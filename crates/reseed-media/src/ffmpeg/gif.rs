@@ -4,15 +4,16 @@ use std::path::Path;
 
 use super::tools::{self, Tools, file_url, words};
 use crate::error::{Error, Result};
+use crate::files;
 
 /// Joins the images 000001.png, 000002.png, ... of a folder into the file `to`; errors name `output`.
 pub(crate) fn join_gif(folder: &Path, to: &Path, output: &Path, alpha: bool) -> Result<()> {
     const IMAGES: &str = "%06d.png";
     const COLOURS: &str = "000000-colours.png";
     let tools = Tools::find()?;
-    let absolute =
-        |path: &Path| std::path::absolute(path).map_err(|cause| Error::Write { path: output.to_owned(), cause });
-    let (folder, to) = (absolute(folder)?, absolute(to)?);
+    let cannot_write = |cause| Error::Write { path: output.to_owned(), cause };
+    let folder = files::working_folder(folder).map_err(cannot_write)?;
+    let to = std::path::absolute(to).map_err(cannot_write)?;
     let run = |inputs: &str, filter: &str, format: &str, to: &Path| -> Result<()> {
         let mut command = tools::command(&tools.ffmpeg);
         command

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::group::Group;
 use super::messages::{self, Messages};
 use super::watchdog;
 use crate::error::{Error, Result};
@@ -35,6 +36,7 @@ pub(super) struct Process {
 /// A process as other threads see it.
 pub(super) struct Running {
     pid: u32,
+    group: Group,
     state: Mutex<State>,
     /// Threads of this process that wait for the child.
     waits: AtomicUsize,
@@ -59,6 +61,11 @@ impl Running {
         self.pid
     }
 
+    /// A number that changes when the child computes, reads or writes; `None` where the system does not tell.
+    pub fn signs_of_life(&self) -> Option<u64> {
+        self.group.signs_of_life()
+    }
+
     /// The number of the current wait, or `None` if nobody waits for the child.
     pub fn current_wait(&self) -> Option<u64> {
         (self.waits.load(Ordering::SeqCst) > 0).then(|| self.wait.load(Ordering::SeqCst))
@@ -69,7 +76,7 @@ impl Running {
         let mut state = self.state();
         if !state.reaped {
             state.reason = state.reason.take().or(reason);
-            kill_group(self.pid);
+            self.group.kill();
         }
     }
 }
@@ -98,7 +105,8 @@ impl Process {
         let mut child =
             command.spawn().map_err(|cause| Error::Spawn { program: command.get_program().into(), cause })?;
         let (waits, wait) = (AtomicUsize::new(0), AtomicU64::new(0));
-        let running = Arc::new(Running { pid: child.id(), state: Mutex::default(), waits, wait });
+        let (pid, group) = (child.id(), Group::of(&child));
+        let running = Arc::new(Running { pid, group, state: Mutex::default(), waits, wait });
         watchdog::add(&running);
         let log = child.stderr.take().map(|stderr| {
             let (sender, log) = channel();
@@ -170,7 +178,7 @@ impl Process {
         self.await_messages(LINGER);
         if self.messages.is_none() && self.log.is_some() {
             // A process that the child started keeps the pipe open.
-            kill_group(self.running.pid);
+            self.running.group.kill();
             self.await_messages(LINGER);
         }
         let reason = self.running.state().reason.clone();
@@ -229,20 +237,4 @@ impl Exit {
 
 fn describe(status: ExitStatus) -> String {
     format!("it ended with {status}")
-}
-
-/// Kills a process group. The leader was not waited for, or a member is still alive, so that the number is in use.
-#[cfg(unix)]
-fn kill_group(pid: u32) {
-    // SAFETY: the call takes integers only. It fails if the group has no process left.
-    unsafe { libc::kill(-(pid as libc::pid_t), libc::SIGKILL) };
-}
-
-/// Kills a process and its children.
-#[cfg(not(unix))]
-fn kill_group(pid: u32) {
-    let mut command = Command::new("taskkill");
-    command.args(["/F", "/T", "/PID", &pid.to_string()]);
-    // Fails if the process has exited already.
-    let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
 }

@@ -111,6 +111,7 @@ impl Report {
             names: names.filter_map(|name| Some((name.to_owned(), text(&stream["tags"], name)?.to_owned()))).collect(),
             timecode: self.timecode(),
             timeline: Timeline::new(rate, fields.action.base(time_base)),
+            early: (self.span().0.min(0.0) * -1e6).round() as i64,
         };
         let (depth, alpha) = (video.layout.depth(), video.layout.alpha);
         let stored = frame_count(stream, length(stream).or(self.span().1), self.rate(), clip);

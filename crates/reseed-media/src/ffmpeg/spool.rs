@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::direct_file::DirectFile;
 use crate::digest::{Digest, read_into};
 use crate::error::{Error, Result};
+use crate::files;
 use crate::video::{GROWING_SPOOL, parse_spool_name, spool_name};
 
 /// A finished file of frames.
@@ -92,7 +93,8 @@ impl Spool {
         let count = self.written - first;
         let path = self.folder.join(spool_name(first, count));
         let finished = file.append(&sealed(&digest, count)).and_then(|()| file.finish());
-        let synced = finished.and_then(|buffer| fs::rename(self.folder.join(GROWING_SPOOL), &path).map(|()| buffer));
+        let synced =
+            finished.and_then(|buffer| files::rename(&self.folder.join(GROWING_SPOOL), &path).map(|()| buffer));
         self.buffer = synced.map_err(|cause| self.cannot_write(cause))?;
         self.parts.push_back(Part { path, first, count });
         Ok(self.written)

@@ -141,9 +141,9 @@ pub(super) fn command(program: &Path) -> Command {
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     #[cfg(windows)]
     {
-        /// `CREATE_NEW_PROCESS_GROUP` and `CREATE_NO_WINDOW`.
-        const FLAGS: u32 = 0x200 | 0x0800_0000;
-        std::os::windows::process::CommandExt::creation_flags(&mut command, FLAGS);
+        use windows_sys::Win32::System::Threading::{CREATE_NEW_PROCESS_GROUP, DETACHED_PROCESS};
+        let flags = CREATE_NEW_PROCESS_GROUP | DETACHED_PROCESS;
+        std::os::windows::process::CommandExt::creation_flags(&mut command, flags);
     }
     command
 }

@@ -86,7 +86,7 @@ fn look(child: &Running, wait: &mut Wait) {
     }
     wait.ticks += 1;
     wait.idle += 1;
-    let life = signs_of_life(child.pid());
+    let life = child.signs_of_life();
     if life != Some(wait.life) {
         // Where the system counts nothing, only the long limit applies.
         (wait.life, wait.idle) = (life.unwrap_or(0), 0);
@@ -108,35 +108,4 @@ fn limit() -> u32 {
         let seconds = given.filter(|seconds| *seconds > 0.0).unwrap_or(IDLE);
         (seconds / TICK.as_secs_f64()).ceil() as u32
     })
-}
-
-/// A number that changes when a process of the group computes, reads or writes; `None` where the system does not tell.
-#[cfg(target_os = "linux")]
-fn signs_of_life(group: u32) -> Option<u64> {
-    let mut life = 0u64;
-    for entry in std::fs::read_dir("/proc").ok()?.flatten() {
-        let path = entry.path();
-        let is_process = entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok());
-        if !is_process {
-            continue;
-        }
-        // A process may end at any moment.
-        let Ok(stat) = std::fs::read_to_string(path.join("stat")) else { continue };
-        // The name in parentheses may hold spaces. After it: state, parent, group, ..., user time, system time.
-        let Some((_, fields)) = stat.rsplit_once(')') else { continue };
-        let fields: Vec<u64> = fields.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
-        if fields.get(2) != Some(&u64::from(group)) {
-            continue;
-        }
-        life = [11, 12].iter().filter_map(|at| fields.get(*at)).fold(life, |sum, ticks| sum.wrapping_add(*ticks));
-        let io = std::fs::read_to_string(path.join("io")).unwrap_or_default();
-        let counts = io.lines().filter_map(|line| line.split_once(": ")?.1.parse::<u64>().ok());
-        life = counts.fold(life, u64::wrapping_add);
-    }
-    Some(life)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn signs_of_life(_group: u32) -> Option<u64> {
-    None
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::digest;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::partial::sync_folder;
 use crate::video::{
     GROWING_SPOOL, JOB_FILE, MARKS_FILE, SEGMENT_FRAMES, UNFINISHED_SEGMENT, discard_work, is_work_file,
@@ -35,7 +36,7 @@ pub(super) struct WorkFolder {
 impl WorkFolder {
     /// Opens the folder and creates it if it is missing. Without `resume`, finished segments are removed first.
     pub fn open(output: &Path, extension: &'static str, resume: bool) -> Result<WorkFolder> {
-        let path = std::path::absolute(work_folder(output)).map_err(|cause| cannot_write(output, cause))?;
+        let path = files::working_folder(&work_folder(output)).map_err(|cause| cannot_write(output, cause))?;
         let mut work = WorkFolder { path, extension, first: 0, segments: Vec::new(), synced: 0, keep: false };
         if !resume {
             work.remove();
@@ -52,7 +53,7 @@ impl WorkFolder {
 
     /// Creates a folder for the segments from number `first` on.
     pub fn create(folder: &Path, extension: &'static str, first: usize) -> Result<WorkFolder> {
-        let path = std::path::absolute(folder).map_err(|cause| cannot_write(folder, cause))?;
+        let path = files::working_folder(folder).map_err(|cause| cannot_write(folder, cause))?;
         fs::create_dir(&path).map_err(|cause| cannot_write(&path, cause))?;
         Ok(WorkFolder { path, extension, first, segments: Vec::new(), synced: 0, keep: false })
     }
@@ -110,7 +111,7 @@ impl WorkFolder {
         let unfinished = self.path.join(unfinished);
         let digest = digest::of_file(index as u64, &unfinished).map_err(|cause| cannot_write(&unfinished, cause))?;
         let name = format!("{index:06}-{frames}-{digest:016x}.{}", self.extension);
-        fs::rename(unfinished, self.path.join(&name)).map_err(|cause| cannot_write(&self.path, cause))?;
+        files::rename(&unfinished, &self.path.join(&name)).map_err(|cause| cannot_write(&self.path, cause))?;
         self.segments.push(Segment { name, frames });
         Ok(())
     }

@@ -38,6 +38,9 @@ pub struct Video {
     /// The timecode of the first frame of the file, as it is written there.
     pub(crate) timecode: Option<String>,
     pub(crate) timeline: Timeline,
+    /// Microseconds by which the file begins before time zero: newer versions of ffmpeg write the silence that an audio
+    /// encoder adds to Matroska so.
+    pub(crate) early: i64,
 }
 
 impl Video {

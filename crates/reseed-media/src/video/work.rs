@@ -59,6 +59,23 @@ pub fn discard_work(folder: &Path) {
     let _ = fs::remove_dir(folder);
 }
 
+/// Removes an empty work folder. A file that Windows has removed keeps its name until all programs have closed it, so
+/// that a folder may still hold names for a moment.
+#[cfg(windows)]
+pub fn remove_empty_work(folder: &Path) {
+    for pause in 0..20 {
+        // A folder cannot be removed while it is listed.
+        let has_files = || {
+            let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.any(|entry| fs::symlink_metadata(entry.path()).is_ok())
+        };
+        if fs::remove_dir(folder).is_ok() || has_files() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5 * pause));
+    }
+}
+
 /// Whether a file of this name in a work folder was written by Reseed.
 pub(crate) fn is_work_file(name: &str) -> bool {
     [JOB_FILE, SEGMENT_LIST, MARKS_FILE, GROWING_SPOOL].contains(&name)

@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use reseed::media::files;
 use tower::ServiceExt;
 use tower_http::services::ServeFile;
 
@@ -29,7 +30,7 @@ pub async fn result(State(app): State<Arc<App>>, Path(id): Path<String>, request
         return Err(Problem::conflict("the result is a folder of images; open it on the server"));
     }
     // A link may have taken the place of the output.
-    let real = tokio::fs::canonicalize(&job.output).await.ok().filter(|path| app.may_use(path));
+    let real = files::canonicalize(&job.output).ok().filter(|path| app.may_use(path));
     let path = real.ok_or_else(|| Problem::not_found("the result was moved or removed"))?;
     let mut response = file(&path, request).await;
     let name = job.output.file_name().unwrap_or_default().to_string_lossy();

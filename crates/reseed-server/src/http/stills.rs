@@ -10,7 +10,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use reseed::media::video::Clip;
-use reseed::media::{Depth, Frame, Info, Kind, digest};
+use reseed::media::{Depth, Frame, Info, Kind, digest, files};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -176,7 +176,7 @@ pub async fn job_frame(
     let shared = app.clone();
     image(&app, request, move || {
         let path = if after { &job.output } else { &job.input };
-        let real = fs::canonicalize(path).ok().filter(|path| shared.may_use(path));
+        let real = files::canonicalize(path).ok().filter(|path| shared.may_use(path));
         let path = real.ok_or_else(|| Problem::not_found("the file was moved or removed"))?;
         let name = named(&path, &format!("{} {side} {at} {width:?}", job.id));
         made(&shared, &name, || {

@@ -66,6 +66,7 @@ impl Error {
             },
             Error::Output(
                 Media::UnknownOutput { .. }
+                | Media::BadName { .. }
                 | Media::WrongContainer { .. }
                 | Media::OddSize { .. }
                 | Media::BadCrf { .. }

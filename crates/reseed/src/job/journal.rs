@@ -10,9 +10,9 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use reseed_media::Digest;
 pub use reseed_media::video::work_folder as folder;
 use reseed_media::video::{JOB_FILE as NAME, discard_work};
+use reseed_media::{Digest, files};
 use serde_json::{Value, json};
 
 use super::line;
@@ -150,6 +150,27 @@ pub struct Journal {
     held: Option<PathBuf>,
     /// Whether a batch is finished.
     works: bool,
+    /// Dropped after `file`.
+    _closed: ClosedFolder,
+}
+
+/// Removes a folder that is empty on drop, where the system can remove it only after its files are closed.
+struct ClosedFolder(#[cfg(windows)] PathBuf);
+
+impl ClosedFolder {
+    fn new(_folder: &Path) -> ClosedFolder {
+        ClosedFolder(
+            #[cfg(windows)]
+            _folder.into(),
+        )
+    }
+}
+
+#[cfg(windows)]
+impl Drop for ClosedFolder {
+    fn drop(&mut self) {
+        reseed_media::video::remove_empty_work(&self.0);
+    }
 }
 
 impl Journal {
@@ -200,10 +221,11 @@ impl Journal {
 
     fn locked(folder: &Path, file: io::Result<File>) -> Result<Journal> {
         let file = file.map_err(|e| Error::write(folder, e))?;
-        if file.try_lock().is_err() {
+        if files::try_lock(&file).is_err() {
             return Err(Error::Busy { path: folder.into() });
         }
-        Ok(Journal { folder: folder.into(), file, digest: line::SEED, held: None, works: false })
+        let _closed = ClosedFolder::new(folder);
+        Ok(Journal { folder: folder.into(), file, digest: line::SEED, held: None, works: false, _closed })
     }
 
     /// Writes the first line.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use reseed_media::{Digest, digest};
+use reseed_media::{Digest, digest, files};
 
 use crate::batch_store::{BatchStore, Turn};
 
@@ -79,7 +79,8 @@ impl DiskBatchStore {
         file.write_all(&bytes)?;
         if last {
             file.write_all(&state.digest.value().to_le_bytes())?;
-            return fs::rename(self.folder.join(GROWING), self.path(batch));
+            drop(file);
+            return files::rename(&self.folder.join(GROWING), &self.path(batch));
         }
         state.growing = Some(file);
         Ok(())

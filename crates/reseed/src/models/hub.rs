@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
+use reseed_media::files;
 use ureq::http::{HeaderMap, Response};
 use ureq::{Agent, Body};
 
@@ -122,7 +123,7 @@ impl Hub {
             fs::remove_file(&path).map_err(|e| Error::write(&path, e))?;
             return Err(DownloadError::WrongHash { url: self.url(file), found, expected: file.sha256 }.into());
         }
-        fs::rename(&path, &blob).map_err(|e| Error::write(&blob, e))?;
+        files::rename(&path, &blob).map_err(|e| Error::write(&blob, e))?;
         link(&blob, &snapshot, file).map_err(|e| Error::write(&snapshot, e))?;
         Ok(snapshot)
     }
@@ -261,6 +262,6 @@ fn link(blob: &Path, snapshot: &Path, file: &File) -> std::io::Result<()> {
     #[cfg(not(unix))]
     {
         let _ = file;
-        fs::rename(blob, snapshot)
+        files::rename(blob, snapshot)
     }
 }

@@ -129,7 +129,7 @@ impl TensorOutput {
     pub fn finish(mut self) -> Result<()> {
         let file = self.file.take().expect("an output is finished once");
         let closed = file.into_inner().map_err(|e| e.into_error()).and_then(|file| file.sync_all());
-        let named = closed.and_then(|()| std::fs::rename(&self.partial, &self.path));
+        let named = closed.and_then(|()| reseed_media::files::rename(&self.partial, &self.path));
         named.map_err(|e| Error::write(&self.path, e))
     }
 }
