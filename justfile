@@ -114,6 +114,10 @@ comfyui *args:
     target/comfyui/venv/bin/python comfyui/tests/prove.py --comfyui target/comfyui/ComfyUI \
         --work target/comfyui/work {{args}}
 
+# Lints for Windows, and all tests under wine, with mingw: Debian or Ubuntu. Installs what is missing.
+windows *args:
+    tests/windows/run {{args}}
+
 # Lines of Rust per crate.
 size:
     @for crate in crates/*/; do \
