@@ -93,9 +93,11 @@ impl BatchStore for DiskBatchStore {
         let start = Instant::now();
         if !std::mem::replace(&mut state.begun, true) {
             state.keeps = state.cost * SHARE <= start - state.since;
-            state.digest = Digest::new(seed(MADE, batch));
             // A batch that was too expensive to store is tried again later.
             state.cost = if state.keeps { Duration::ZERO } else { state.cost / 2 };
+        }
+        if state.growing.is_none() {
+            state.digest = Digest::new(seed(MADE, batch));
         }
         if state.keeps {
             // A batch that cannot be stored is computed again if it is ever needed.
@@ -109,7 +111,7 @@ impl BatchStore for DiskBatchStore {
 
     fn restart(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        (state.begun, state.growing) = (false, None);
+        state.growing = None;
     }
 
     fn get(&self, batch: usize) -> Option<Vec<f32>> {
@@ -171,6 +173,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_batch_that_begins_again_has_its_later_frames_alone() {
+        let folder = temp_dir::TempDir::new().unwrap();
+        let made = DiskBatchStore::new(folder.path().into());
+        made.put(6, &[1.0, -2.5], false);
+        made.restart();
+        made.put(6, &[4.0], false);
+        made.put(6, &[2.0], true);
+        assert_eq!(made.get(6), Some(vec![4.0, 2.0]));
+    }
+
+    #[test]
     fn whole_batches_come_back_and_torn_ones_do_not() {
         let folder = temp_dir::TempDir::new().unwrap();
         let made = DiskBatchStore::new(folder.path().into());
@@ -178,12 +191,6 @@ mod tests {
         made.put(3, &[0.5], true);
         assert_eq!(made.get(3), Some(vec![1.0, -2.5, 0.5]));
         assert_eq!((made.get(2), made.get(4)), (None, None));
-
-        made.put(6, &[1.0, -2.5], false);
-        made.restart();
-        made.put(6, &[4.0], false);
-        made.put(6, &[2.0], true);
-        assert_eq!(made.get(6), Some(vec![4.0, 2.0]), "the batch began again");
 
         let mut bytes = fs::read(made.path(3)).unwrap();
         fs::write(made.path(4), &bytes).unwrap();
