@@ -5,6 +5,7 @@
 //! grey again. Alpha is kept separately and never premultiplied; JPEG gets the image on white. The orientation tag is
 //! applied and reset. Colour profile, EXIF, XMP and IPTC are copied as far as the format of the output allows.
 
+mod boxes;
 mod codec;
 mod decode;
 mod encode;

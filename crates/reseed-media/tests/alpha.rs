@@ -18,7 +18,12 @@ fn read(path: &Path) -> (Info, Vec<Frame>) {
 fn make(path: &Path, format: &str, codec: &str) {
     let gradient = "format=rgba,geq=r='r(X,Y)':g='g(X,Y)':b='b(X,Y)':a='8*X'";
     let source = ["-v", "error", "-f", "lavfi", "-i", "testsrc2=size=32x16:rate=25:duration=0.12", "-vf", gradient];
-    let made = Command::new("ffmpeg").args(source).args(["-c:v", codec, "-pix_fmt", format]).arg(path).status();
+    let made = Command::new("ffmpeg")
+        .args(source)
+        .args(["-pix_fmt", format, "-c:v"])
+        .args(codec.split(' '))
+        .arg(path)
+        .status();
     assert!(made.expect("this test needs ffmpeg").success());
 }
 
@@ -40,6 +45,7 @@ fn alpha_is_read_and_written() {
         ("bgra", "ffv1", "c.mkv"),
         ("rgba", "png", "d.mov"),
         ("yuva444p10le", "prores_ks", "e.mov"),
+        ("yuva420p", "libvpx-vp9 -lossless 1", "f.webm"),
     ] {
         let input = folder.path().join(name);
         make(&input, format, codec);

@@ -343,6 +343,34 @@ fn images_that_ffmpeg_decodes_are_images() {
 
 #[cfg(feature = "ffmpeg")]
 #[test]
+fn the_tags_of_a_jpeg_xl_photograph_are_copied() {
+    let folder = temp_dir::TempDir::new().unwrap();
+    let (path, output) = (folder.path().join("a.jxl"), folder.path().join("out.png"));
+    if !make(&path, "-c:v libjxl -distance 1") {
+        println!("skipped: this ffmpeg has no libjxl");
+        return;
+    }
+    let boxed =
+        |kind: &[u8; 4], content: &[u8]| [&(content.len() as u32 + 8).to_be_bytes()[..], kind, content].concat();
+    let exif = b"II*\0\x08\0\0\0\x01\0\x31\x01\x02\0\x04\0\0\0abc\0\0\0\0\0";
+    let xmp = b"<x:xmpmeta xmlns:x=\"adobe:ns:meta/\"/>";
+    let boxes = [
+        boxed(b"JXL ", b"\r\n\x87\n"),
+        boxed(b"ftyp", b"jxl \0\0\0\0jxl "),
+        boxed(b"Exif", &[&[0; 4][..], exif].concat()),
+        boxed(b"xml ", xmp),
+        boxed(b"jxlc", &fs::read(&path).unwrap()),
+    ];
+    fs::write(&path, boxes.concat()).unwrap();
+    let (info, frames, _) = read_all(&path);
+    write_all(&output, &info, &frames);
+    let copied = read_all(&output).0.tags;
+    assert_eq!(copied.exif.as_deref(), Some(&exif[..]));
+    assert_eq!(copied.xmp.as_deref(), Some(&xmp[..]));
+}
+
+#[cfg(feature = "ffmpeg")]
+#[test]
 fn an_image_that_ffmpeg_cannot_decode_says_so() {
     let folder = temp_dir::TempDir::new().unwrap();
     let path = folder.path().join("a.heic");

@@ -42,6 +42,9 @@ impl Decoder {
             // Starts at the keyframe and keeps the timestamps of an uninterrupted read.
             command.args(words("-copyts -start_at_zero -noaccurate_seek -ss")).arg(format!("{time:.6}"));
         }
+        if let Some(decoder) = video.alpha_decoder {
+            command.args([&format!("-c:{}", video.index), decoder]);
+        }
         command
             .args(video.format_guard())
             .arg("-i")

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::boxes::{self, Metadata};
 use super::codec::ImageCodec;
 use super::decode::{Decoded, Headers};
 use crate::error::{Error, Result};
@@ -23,17 +24,24 @@ fn unsupported(path: &Path, codec: ImageCodec, error: Error) -> Error {
     Error::UnsupportedImage { path: path.to_owned(), format: codec.name(), reason }
 }
 
-fn described(info: &Info) -> Headers {
-    Headers::plain(info.size, info.depth, info.alpha)
+/// The headers of an image. One of tiles, of which ffmpeg decodes a single one, is an error.
+fn headers_of(path: &Path, codec: ImageCodec, info: &Info) -> Result<Headers> {
+    let Metadata { tags, tiled } = boxes::read(path);
+    let size = info.size;
+    if let Some(whole) = tiled.filter(|whole| whole.pixels() != size.pixels()) {
+        let reason = format!("it decodes one tile of {size}, but the image has {whole}");
+        return Err(Error::UnsupportedImage { path: path.to_owned(), format: codec.name(), reason });
+    }
+    Ok(Headers { tags, ..Headers::plain(size, info.depth, info.alpha) })
 }
 
 pub(super) fn headers(path: &Path, codec: ImageCodec) -> Result<Headers> {
-    Ok(described(open(path, codec)?.info()))
+    headers_of(path, codec, open(path, codec)?.info())
 }
 
 pub(super) fn read(path: &Path, codec: ImageCodec) -> Result<Decoded> {
     let mut source = open(path, codec)?;
-    let headers = described(source.info());
+    let headers = headers_of(path, codec, source.info())?;
     let frame = source.next().map_err(|error| unsupported(path, codec, error))?;
     let none = || Error::NoVideo { path: path.to_owned() };
     let frame = frame.ok_or_else(none).map_err(|error| unsupported(path, codec, error))?;

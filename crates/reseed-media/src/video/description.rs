@@ -25,6 +25,8 @@ pub struct Video {
     pub(crate) field_note: Option<String>,
     /// The time base of the stream, before any filter.
     pub(crate) time_base: Rate,
+    /// The decoder that reads alpha, where the default decoder ignores it.
+    pub(crate) alpha_decoder: Option<&'static str>,
     pub(crate) pipe: Pipe,
     pub(crate) layout: Layout,
     pub(crate) tags: Tags,

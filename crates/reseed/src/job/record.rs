@@ -169,10 +169,12 @@ impl JobRecord {
         *self != before
     }
 
-    /// The first of these values that `before` does not have: its name, its value before, and its value now.
+    /// The first of these values that `before` does not have: its name, its value before, and its value now. The device
+    /// comes last, because its instructions follow from the data type.
     pub fn difference(&self, before: &JobRecord) -> Option<(String, String, String)> {
         let value = |name: &String| before.0.get(name).cloned().unwrap_or("not recorded".into());
-        let (name, now) = self.0.iter().find(|(name, now)| value(name) != **now)?;
+        let (device, others): (Vec<_>, Vec<_>) = self.0.iter().partition(|(name, _)| *name == "device");
+        let (name, now) = others.into_iter().chain(device).find(|(name, now)| value(name) != **now)?;
         Some((name.clone(), value(name), now.clone()))
     }
 
