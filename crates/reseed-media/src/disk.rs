@@ -65,8 +65,8 @@ fn estimate(output: Output, info: &Info, options: &Options, frames: usize, batch
             let codec = options.codec.unwrap_or(Codec::default_for(Container::Matroska, pixels.bits));
             let pixels = codec.stored_pixels(pixels);
             let output = bytes(codec.bits_per_pixel(pixels, options.crf));
-            // The current segment, and the previous one while its encoder completes.
-            let spooled = (2 * SEGMENT_FRAMES + batch).min(frames) as u64;
+            // The current segment, and those before it while their encoders complete them.
+            let spooled = ((1 + options.encoders) * SEGMENT_FRAMES + batch).min(frames) as u64;
             Disk { output, work: output + spooled * pixels.frame_bytes(info.size) as u64 }
         }
     }

@@ -14,6 +14,7 @@ mod decode_log;
 mod decoder;
 mod direct_file;
 mod encoder;
+mod feeder;
 mod fields;
 mod gif;
 mod group;

@@ -89,12 +89,16 @@ pub struct Options {
     /// Whether [`Sink::sync`](crate::Sink::sync) saves every frame, not only those of finished segments. Frames of the
     /// unfinished segment are then stored twice.
     pub resumable: bool,
+    /// The most encoders that run at once, each on a segment of its own. Several run only in a resumable job whose
+    /// encoder is slower than its frames arrive. By default one for eight CPU threads, and at most four.
+    pub encoders: usize,
 }
 
 impl Default for Options {
     fn default() -> Options {
         let (audio, subtitles, chapters, metadata, attachments) = (true, true, true, true, true);
         let (codec, crf, encoder_args, resumable) = (None, None, Vec::new(), false);
-        Options { codec, crf, encoder_args, audio, subtitles, chapters, metadata, attachments, resumable }
+        let encoders = std::thread::available_parallelism().map_or(1, |threads| (threads.get() / 8).clamp(1, 4));
+        Options { codec, crf, encoder_args, audio, subtitles, chapters, metadata, attachments, resumable, encoders }
     }
 }

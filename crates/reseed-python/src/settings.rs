@@ -245,7 +245,7 @@ impl Keywords<'_, '_> {
             chapters: !self.truth("no_chapters")?,
             metadata: !self.truth("no_metadata")?,
             attachments: !self.truth("no_attachments")?,
-            resumable: false,
+            ..Options::default()
         })
     }
 

@@ -200,7 +200,7 @@ impl JobSettings {
             chapters: !self.no_chapters,
             metadata: !self.no_metadata,
             attachments: !self.no_attachments,
-            resumable: false,
+            ..Options::default()
         })
     }
 }

@@ -93,7 +93,7 @@ impl VideoArgs {
             chapters: !self.no_chapters,
             metadata: !self.no_metadata,
             attachments: !self.no_attachments,
-            resumable: false,
+            ..Options::default()
         }
     }
 }

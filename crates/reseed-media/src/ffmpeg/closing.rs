@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::encoder::EncoderConfig;
+use super::feeder::Feeder;
 use super::process::Process;
 use super::verify::Verification;
 use super::work_folder::WorkFolder;
@@ -22,21 +23,36 @@ pub(super) struct Closing {
 }
 
 enum Step {
-    Encode(Process),
+    Encode(Process, Feeder),
     Retime(Process),
     Verify(Box<Verification>),
 }
 
 impl Closing {
     /// The segment that `process` encodes into `file`.
-    pub fn new(process: Process, file: String, index: usize, frames: usize, times: Option<Vec<i64>>) -> Closing {
-        Closing { step: Step::Encode(process), file, index, frames, times }
+    pub fn new(
+        process: Process,
+        feeder: Feeder,
+        file: String,
+        index: usize,
+        frames: usize,
+        times: Option<Vec<i64>>,
+    ) -> Closing {
+        Closing { step: Step::Encode(process, feeder), file, index, frames, times }
+    }
+
+    /// What still sends frames to the encoder.
+    pub fn feeder(&mut self) -> Option<&mut Feeder> {
+        match &mut self.step {
+            Step::Encode(_, feeder) => Some(feeder),
+            _ => None,
+        }
     }
 
     /// Whether the current step is complete.
     pub fn has_ended(&mut self) -> bool {
         match &mut self.step {
-            Step::Encode(process) | Step::Retime(process) => process.has_ended(),
+            Step::Encode(process, _) | Step::Retime(process) => process.has_ended(),
             Step::Verify(verification) => verification.has_ended(),
         }
     }
@@ -49,7 +65,8 @@ impl Closing {
             exit.check().map_err(|reason| config.failed(reason))
         };
         let (step, file) = match step {
-            Step::Encode(process) => {
+            Step::Encode(process, mut feeder) => {
+                feeder.finish()?;
                 done(process)?;
                 match &times {
                     Some(times) => {

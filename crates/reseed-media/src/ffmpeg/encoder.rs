@@ -1,17 +1,17 @@
 //! The encoder process of one segment.
 
 use std::fmt::Write as _;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Stdio};
+use std::process::Stdio;
 
 use super::closing::Closing;
+use super::feeder::Feeder;
 use super::tools::{self, Process, Tools, file_url, words};
 use super::verify::Expected;
 use super::work_folder::WorkFolder;
 use crate::error::{Error, Result};
 use crate::frame::Size;
-use crate::video::{Clock, Codec, Timeline};
+use crate::video::{Clock, Codec, SEGMENT_FRAMES, Timeline};
 
 /// The most frames by which an encoder reorders: decoding times start up to this many frames before the first frame.
 const MAX_REORDER: i64 = 32;
@@ -26,6 +26,8 @@ pub(super) struct EncoderConfig {
     pub output: PathBuf,
     pub codec: Codec,
     pub size: Size,
+    /// Bytes of a frame in the pipe.
+    pub frame_bytes: usize,
     /// The pixel format in the pipe.
     pub pixels: String,
     /// The pixel format of the encoder's input.
@@ -43,18 +45,18 @@ pub(super) struct EncoderConfig {
 /// A running encoder.
 pub(super) struct Encoder {
     process: Process,
-    stdin: Option<ChildStdin>,
+    pub feeder: Feeder,
     unfinished: String,
     index: usize,
     pub frames: usize,
 }
 
 impl Encoder {
-    /// Closes the pipe, so that the process completes its file.
+    /// No frame follows, so that the process completes its file.
     pub fn close(self, times: Option<Vec<i64>>) -> Closing {
-        let Encoder { process, stdin, unfinished, index, frames } = self;
-        drop(stdin);
-        Closing::new(process, unfinished, index, frames, times)
+        let Encoder { process, mut feeder, unfinished, index, frames } = self;
+        feeder.close();
+        Closing::new(process, feeder, unfinished, index, frames, times)
     }
 }
 
@@ -77,9 +79,9 @@ impl EncoderConfig {
 
     fn encode_one(&self, work: &WorkFolder, frame_bytes: usize) -> Result<()> {
         let mut encoder = self.start_pass(work, 0, TRY)?;
-        self.write(&mut encoder, &vec![0; frame_bytes])?;
-        let Encoder { process, stdin, unfinished, .. } = encoder;
-        drop(stdin);
+        self.write(&mut encoder, &vec![0; frame_bytes], false)?;
+        let Encoder { process, mut feeder, unfinished, .. } = encoder;
+        feeder.finish()?;
         let exit = process.wait().map_err(|cause| self.failed(cause.to_string()))?;
         exit.check().map_err(|reason| self.failed(reason))?;
         match std::fs::metadata(work.path.join(unfinished)) {
@@ -100,8 +102,10 @@ impl EncoderConfig {
         command.args(self.tools.passthrough()?).args(self.container()).arg(file_url(Path::new(&unfinished)));
         command.stdin(Stdio::piped());
         let mut process = Process::start(command, |_| false)?;
-        let stdin = process.child.stdin.take().inspect(|stdin| tools::set_pipe_size(stdin, w * h));
-        Ok(Encoder { process, stdin, unfinished, index, frames: 0 })
+        let stdin = process.child.stdin.take().expect("stdin is piped");
+        tools::set_pipe_size(&stdin, w * h);
+        let feeder = Feeder::new(stdin, process.running(), index * SEGMENT_FRAMES, self.frame_bytes);
+        Ok(Encoder { process, feeder, unfinished, index, frames: 0 })
     }
 
     fn container(&self) -> Vec<String> {
@@ -110,17 +114,14 @@ impl EncoderConfig {
         text.split(' ').map(str::to_owned).collect()
     }
 
-    /// Sends the planes of a frame.
-    pub fn write(&self, encoder: &mut Encoder, planes: &[u8]) -> Result<()> {
+    /// Sends the planes of a frame, which the spool will have too if `spooled`.
+    pub fn write(&self, encoder: &mut Encoder, planes: &[u8], spooled: bool) -> Result<()> {
         encoder.frames += 1;
-        let stdin = encoder.stdin.as_mut().expect("open until the segment is finished");
-        let waiting = encoder.process.waiting();
-        let written = stdin.write_all(planes);
-        drop(waiting);
-        // The error of the pipe only says that the process ended; its messages say why.
-        written.map_err(|cause| {
-            encoder.stdin = None;
-            self.failed(encoder.process.reason().unwrap_or_else(|| cause.to_string()))
+        let sent = encoder.feeder.send(planes, spooled);
+        sent.or_else(|()| {
+            encoder.feeder.finish()?;
+            let ended = || "it ended before the last frame".to_owned();
+            Err(self.failed(encoder.process.reason().unwrap_or_else(ended)))
         })
     }
 

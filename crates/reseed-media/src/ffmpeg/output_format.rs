@@ -38,6 +38,7 @@ impl OutputFormat {
             output: path.to_owned(),
             codec,
             size: info.size,
+            frame_bytes: planes.frame_bytes(),
             pixels: pixels.name(),
             encoder_pixels: codec.encoder_pixels(pixels),
             filters: color.filters(source.aspect),

@@ -71,6 +71,13 @@ impl Running {
         (self.waits.load(Ordering::SeqCst) > 0).then(|| self.wait.load(Ordering::SeqCst))
     }
 
+    /// Declares that a thread waits for the process until the guard is dropped.
+    pub fn waiting(self: &Arc<Self>) -> Waiting {
+        self.wait.fetch_add(1, Ordering::SeqCst);
+        self.waits.fetch_add(1, Ordering::SeqCst);
+        Waiting(self.clone())
+    }
+
     /// Kills the group of the child, if the child was not waited for yet.
     pub fn kill(&self, reason: Option<String>) {
         let mut state = self.state();
@@ -135,9 +142,12 @@ impl Process {
 
     /// Declares that this thread waits for the process until the guard is dropped.
     pub fn waiting(&self) -> Waiting {
-        self.running.wait.fetch_add(1, Ordering::SeqCst);
-        self.running.waits.fetch_add(1, Ordering::SeqCst);
-        Waiting(self.running.clone())
+        self.running.waiting()
+    }
+
+    /// The process for other threads.
+    pub fn running(&self) -> Arc<Running> {
+        self.running.clone()
     }
 
     /// Whether the process has exited.

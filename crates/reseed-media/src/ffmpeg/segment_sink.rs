@@ -24,14 +24,14 @@ impl SegmentSink {
         let OutputFormat { codec, planes, encoder, .. } = OutputFormat::choose(output, info, options)?;
         let work = WorkFolder::create(folder, codec.segment_format(), first)?;
         encoder.try_out(&work, planes.frame_bytes())?;
-        Ok(SegmentSink { planes, buffer: Vec::new(), segments: Segments::new(encoder, info.timeline(), work) })
+        Ok(SegmentSink { planes, buffer: Vec::new(), segments: Segments::new(encoder, info.timeline(), work, 1) })
     }
 }
 
 impl Sink for SegmentSink {
     fn write(&mut self, frame: &Frame) -> Result<()> {
         self.planes.encode(frame, &mut self.buffer);
-        self.segments.append(&self.buffer)
+        self.segments.append(&self.buffer, false)
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::direct_file::DirectFile;
@@ -36,6 +37,13 @@ fn sealed(digest: &Digest, count: usize) -> [u8; size_of::<u64>()] {
     let mut digest = digest.clone();
     digest.update(&count.to_le_bytes());
     digest.value().to_le_bytes()
+}
+
+/// Frames of a finished file: those after the first `skip`.
+pub(super) struct Run {
+    pub path: PathBuf,
+    pub skip: usize,
+    pub count: usize,
 }
 
 /// The spool files of a work folder.
@@ -98,6 +106,24 @@ impl Spool {
         self.buffer = synced.map_err(|cause| self.cannot_write(cause))?;
         self.parts.push_back(Part { path, first, count });
         Ok(self.written)
+    }
+
+    /// The number after the last frame in a finished file.
+    pub fn synced(&self) -> usize {
+        self.growing.as_ref().map_or(self.written, |(_, _, first)| *first)
+    }
+
+    /// Where the frames of a range are, as far as they are in finished files.
+    pub fn runs(&self, frames: Range<usize>) -> Vec<Run> {
+        let mut next = frames.start;
+        let mut run = |part: &Part| {
+            let (first, end) = (part.first.max(next), (part.first + part.count).min(frames.end));
+            (first < end).then(|| {
+                next = end;
+                Run { path: part.path.clone(), skip: first - part.first, count: end - first }
+            })
+        };
+        self.parts.iter().filter_map(&mut run).collect()
     }
 
     /// Removes files whose frames are all before frame `encoded`.

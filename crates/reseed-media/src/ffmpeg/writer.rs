@@ -65,7 +65,7 @@ impl Writer {
             container,
             codec,
             source,
-            segments: Segments::new(encoder, info.timeline(), work),
+            segments: Segments::new(encoder, info.timeline(), work, options.encoders.max(1)),
             spool,
             marks,
             replay_pending: resume.is_some(),
@@ -92,9 +92,17 @@ impl Writer {
         }
         let Some(spool) = self.spool.take() else { return Ok(()) };
         let bytes = self.planes.frame_bytes();
-        let replayed = spool.replay(self.segments.work.frames(), bytes, |planes| self.segments.append(planes));
+        let replayed = spool.replay(self.segments.work.frames(), bytes, |planes| self.segments.append(planes, false));
         self.spool = Some(spool);
         replayed
+    }
+
+    /// Makes the spooled frames safe, gives them to the encoders that lag behind, and returns their number.
+    fn sync_spool(&mut self) -> Result<usize> {
+        let Some(spool) = &mut self.spool else { return Ok(0) };
+        let written = spool.sync()?;
+        self.segments.read_spool(spool);
+        Ok(written)
     }
 
     /// Joins the segments and verifies the result.
@@ -138,7 +146,12 @@ impl Sink for Writer {
         let mut planes = std::mem::take(&mut self.buffer);
         self.planes.encode(frame, &mut planes);
         match self.already_encoded {
-            0 => self.segments.append(&planes)?,
+            0 => {
+                if self.segments.needs_sync() {
+                    self.sync_spool()?;
+                }
+                self.segments.append(&planes, self.spool.is_some())?;
+            }
             _ => self.already_encoded -= 1,
         }
         self.spool.as_mut().map_or(Ok(()), |spool| spool.append(&planes))?;
@@ -148,8 +161,8 @@ impl Sink for Writer {
 
     fn sync(&mut self) -> Result<usize> {
         self.segments.advance()?;
+        let written = self.sync_spool()?;
         let Some(spool) = &mut self.spool else { return Ok(0) };
-        let written = spool.sync()?;
         if let Some((marks, video)) = self.marks.as_mut().zip(self.source.as_ref()) {
             marks.append(&video.timeline)?;
         }
@@ -164,6 +177,7 @@ impl Sink for Writer {
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         self.replay()?;
+        self.sync_spool()?;
         self.segments.finish()?;
         self.join()?;
         let Writer { mut segments, partial, .. } = *self;

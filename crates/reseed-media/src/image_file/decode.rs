@@ -66,10 +66,9 @@ impl Headers {
         Ok(Headers::new(size, color, bytes, tags, None))
     }
 
-    /// Headers of an image without tags.
-    pub fn plain(size: Size, depth: Depth, alpha: bool) -> Headers {
-        let (tags, orientation) = (ImageTags::default(), Orientation::NoTransforms);
-        Headers { size, depth, alpha, tags, orientation, bytes: 0 }
+    /// Headers of an image that another program decodes.
+    pub fn decoded(size: Size, depth: Depth, alpha: bool, tags: ImageTags) -> Headers {
+        Headers { size, depth, alpha, tags, orientation: Orientation::NoTransforms, bytes: 0 }
     }
 
     /// Headers from the stored size. Without an orientation, that of EXIF counts.

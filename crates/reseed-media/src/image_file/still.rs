@@ -32,7 +32,7 @@ fn headers_of(path: &Path, codec: ImageCodec, info: &Info) -> Result<Headers> {
         let reason = format!("it decodes one tile of {size}, but the image has {whole}");
         return Err(Error::UnsupportedImage { path: path.to_owned(), format: codec.name(), reason });
     }
-    Ok(Headers { tags, ..Headers::plain(size, info.depth, info.alpha) })
+    Ok(Headers::decoded(size, info.depth, info.alpha, tags))
 }
 
 pub(super) fn headers(path: &Path, codec: ImageCodec) -> Result<Headers> {
