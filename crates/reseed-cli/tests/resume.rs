@@ -301,10 +301,10 @@ fn resume_refuses_a_damaged_partial_output() {
     assert!(outcome.stderr.contains(".out.y4m.partial: cannot resume, saved frame 1 is missing"), "{}", outcome.stderr);
 }
 
-/// The CPU level changes the result; the thread count and `--quiet` do not.
+/// The CPU level changes the result; the thread count and `--quiet` do not. The default type depends on the level.
 #[test]
 fn a_refused_resume_keeps_the_finished_work() {
-    let job = Job::new("in.mkv", "out.mp4", "");
+    let job = Job::new("in.mkv", "out.mp4", "--dtype f32");
     assert_eq!(job.interrupt("-KILL").0, None);
     let folder = job.lab.path(".out.mp4.reseed");
     let journal = || fs::read(folder.join("job.json")).unwrap();
