@@ -31,7 +31,7 @@ fn exhausted_memory_is_one_line() {
             code => panic!("{} MiB: {code:?} {stderr}", limit >> 10),
         }
         codes.extend(code);
-        limit += limit / 12;
+        limit += limit / 8;
     }
     assert!(codes.len() > 3, "{codes:?}");
     assert_eq!(reseed_media::open(&lab.path("out.y4m")).unwrap().info().frames, Some(6));
