@@ -138,8 +138,7 @@ fn a_job_continues_when_another_process_allocates_gpu_memory() {
     gpu.lab.write_frames("in.y4m", Size { h: 90, w: 160 }, 7);
     // Loading weights and allocating tensors needs some free memory; a running job has reserved its memory.
     for (vram, left, in_job) in [("--max-vram 1G", 350, false), ("--max-vram 1G", 0, true), ("", 0, true)] {
-        let job =
-            format!("upscale in.y4m out.y4m --overwrite --model formula:tiny --size 640x360 --color none {vram}");
+        let job = format!("upscale in.y4m out.y4m --overwrite --model formula:tiny --size 640x360 --color none {vram}");
         let (undisturbed, _, total) = gpu.run_with_contention(&job, (0, 0));
         assert_eq!(undisturbed.code, Some(0), "{}", undisturbed.stderr);
         let bytes = || fs::metadata(gpu.lab.path("out.y4m")).unwrap().len();
