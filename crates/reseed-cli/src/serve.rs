@@ -1,5 +1,6 @@
 //! `reseed serve`.
 
+use std::path::PathBuf;
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -58,9 +59,23 @@ fn config(args: &ServeArgs) -> Config {
         budget: args.max_vram.map(Budget::bytes),
         dtype: args.dtype,
         threads: threads(args.threads),
+        opener: opener(args),
         limits: limits(args),
         ..Config::new(args.bind, data)
     }
+}
+
+/// The program that shows folders, if clients are on this machine and it has a desktop.
+fn opener(args: &ServeArgs) -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let (program, has_desktop) = match std::env::consts::OS {
+        "windows" => ("explorer.exe", true),
+        "macos" => ("open", true),
+        _ => ("xdg-open", set("DISPLAY") || set("WAYLAND_DISPLAY")),
+    };
+    let local = args.bind.ip().is_loopback() && args.allow_host.is_empty();
+    let path = std::env::var_os("PATH").filter(|_| local && has_desktop)?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
 fn limits(args: &ServeArgs) -> Limits {

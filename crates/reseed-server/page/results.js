@@ -1,10 +1,10 @@
 // A finished job: input and output at any time of the clip.
 
-import { address } from './api.js';
+import { address, call } from './api.js';
 import { Compare } from './compare.js';
 import { $, base, bytes, h, icon, line, pixels, plural } from './dom.js';
 import { Playhead } from './playhead.js';
-import { on } from './state.js';
+import { on, state } from './state.js';
 
 let compare;
 let playhead;
@@ -23,6 +23,14 @@ async function show() {
   clearTimeout(slow);
 }
 
+async function openFolder() {
+  try {
+    await call('POST', `/v1/jobs/${job.id}/folder`);
+  } catch (error) {
+    compare.say(h('p', {}, error.message));
+  }
+}
+
 function open(chosen) {
   job = chosen;
   $('result-title').textContent = job.output_name || base(job.output);
@@ -32,6 +40,7 @@ function open(chosen) {
   const seconds = job.is_still ? 0 : job.duration_seconds;
   $('result-actions').replaceChildren(
     h('a', { className: 'button primary', href: `/v1/jobs/${job.id}/result`, download: '' }, icon('drop'), 'Download'),
+    ...(state.capabilities.opens_folders ? [h('button', { onclick: openFolder }, 'Open folder')] : []),
     h('code', { className: 'soft' }, job.output));
   $('result').showModal();
   compare.clear();

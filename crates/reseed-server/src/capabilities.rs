@@ -19,6 +19,8 @@ pub struct Capabilities {
     model: String,
     /// Folders that clients may name files in.
     roots: Vec<String>,
+    /// Whether the server can show the folder of a result on the desktop of its machine.
+    opens_folders: bool,
     /// Free bytes of the disk with uploads and results.
     data_free_bytes: Option<u64>,
     /// The program that reads and writes video files.
@@ -103,6 +105,7 @@ impl Capabilities {
         Capabilities {
             version: env!("CARGO_PKG_VERSION"),
             sign_in: app.keys.is_some(),
+            opens_folders: app.config.opener.is_some(),
             model: app.config.model.clone(),
             roots: app.roots.folders().iter().map(|root| root.to_string_lossy().into_owned()).collect(),
             data_free_bytes: reseed::media::free_bytes(&app.config.data),

@@ -40,6 +40,8 @@ pub struct Config {
     pub dtype: Option<Precision>,
     /// CPU threads.
     pub threads: Option<usize>,
+    /// The program that shows a folder on the desktop of this machine, with the path as its argument.
+    pub opener: Option<PathBuf>,
     /// Limits for clients.
     pub limits: Limits,
 }
@@ -58,6 +60,7 @@ impl Config {
             budget: None,
             dtype: None,
             threads: None,
+            opener: None,
             limits: Limits::default(),
         }
     }

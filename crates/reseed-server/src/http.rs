@@ -56,6 +56,7 @@ fn routes() -> Vec<Route> {
         ("post", "/v1/jobs/{id}/resume", post(jobs::resume)),
         ("post", "/v1/jobs/{id}/retry", post(jobs::retry)),
         ("get", "/v1/jobs/{id}/result", get(results::result)),
+        ("post", "/v1/jobs/{id}/folder", post(results::open_folder)),
         ("get", "/v1/jobs/{id}/frames/{side}", get(stills::job_frame)),
         ("post", "/v1/order", post(jobs::order)),
         ("post", "/v1/estimate", post(estimate::estimate)),

@@ -234,3 +234,31 @@ fn videos_are_restored_through_ffmpeg() {
     assert_eq!(lab.wait_done(&id)["progress"]["done"], 4);
     assert!(lab.get(&format!("/v1/jobs/{id}/result")).bytes.starts_with(&[0x1a, 0x45, 0xdf, 0xa3]));
 }
+
+#[cfg(unix)]
+#[test]
+fn the_folder_of_a_result_is_shown() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut lab = Lab::new();
+    lab.clip("in.y4m", 5);
+    let id = lab.accept(job("in.y4m", "out.y4m"));
+    let show = |lab: &Lab| lab.send("POST", &format!("/v1/jobs/{id}/folder"), &[], b"");
+    assert_eq!(lab.get("/v1/capabilities").json()["opens_folders"], false);
+    show(&lab).assert_problem(404, "not-found");
+    lab.wait_done(&id);
+    lab.stop();
+    // A program that creates a file in the folder that it gets.
+    fs::write(lab.path("opener"), "#!/bin/sh\ntouch \"$1/shown\"\n").unwrap();
+    fs::set_permissions(lab.path("opener"), fs::Permissions::from_mode(0o755)).unwrap();
+    lab.start();
+    assert_eq!(lab.get("/v1/capabilities").json()["opens_folders"], true);
+    assert_eq!(show(&lab).status, 204);
+    let start = std::time::Instant::now();
+    while !lab.file("shown").exists() {
+        assert!(start.elapsed().as_secs() < 60, "no folder was shown");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    fs::remove_file(lab.file("out.y4m")).unwrap();
+    show(&lab).assert_problem(404, "not-found");
+    lab.send("POST", "/v1/jobs/none/folder", &[], b"").assert_problem(404, "not-found");
+}

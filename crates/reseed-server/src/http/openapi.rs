@@ -16,8 +16,9 @@ use crate::settings::JobSettings;
         document, estimate::estimate, events::stream, files::list, files::presets, jobs::create, jobs::delete,
         jobs::list, jobs::one, jobs::order, jobs::pause, jobs::resume, jobs::retry, login::with_code,
         login::with_token, machine::capabilities, machine::health, machine::metrics, models::cancel, models::download,
-        models::list, previews::create, previews::image, results::result, stills::input, stills::input_frame,
-        stills::job_frame, uploads::append, uploads::create, uploads::offset, uploads::options, uploads::remove
+        models::list, previews::create, previews::image, results::open_folder, results::result, stills::input,
+        stills::input_frame, stills::job_frame,
+        uploads::append, uploads::create, uploads::offset, uploads::options, uploads::remove
     ),
     components(schemas(JobSettings)),
     security(("token" = []))

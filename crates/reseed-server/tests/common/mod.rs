@@ -91,6 +91,7 @@ impl Lab {
         config.devices = vec!["cpu".into(); self.devices];
         config.threads = Some(1);
         config.limits = self.limits.clone();
+        config.opener = Some(self.path("opener")).filter(|opener| opener.is_file());
         let server = Server::bind(config).unwrap();
         let (address, url, stopper) = (server.address(), server.url(), server.stopper());
         let token = server.token().unwrap().to_owned();
