@@ -18,6 +18,7 @@ from PIL import Image
 
 import media
 import prompts
+import quantized
 from bad_input import bad_inputs, bad_prompts
 from comfy_server import Comfy
 
@@ -266,8 +267,30 @@ def side_by_side(proof):
     return "the other pack's node ran under its own identifier, ours beside it, with images of 16-bit floats"
 
 
+def quantized_files(proof):
+    """Files that ComfyUI's library has quantised give the result of the values that it reads back from them."""
+    source, lines = proof.work / "quantized-in.png", []
+    Image.fromarray(frames(1, 32, 48)[0]).save(source)
+
+    def result(dit):
+        target = dit.with_suffix(".png")
+        options = ("--device", "cpu", "--dtype", "f32", "--scale", "2", "--vae", NANO / "vae.safetensors")
+        command_line("image", source, target, "--model", dit, *options)
+        return numpy.asarray(Image.open(target)).astype(int)
+
+    for name in quantized.FORMATS:
+        stored, values, count = quantized.write(NANO / "dit.safetensors", proof.work / name, name)
+        difference = numpy.abs(result(stored) - result(values)).max()
+        # The library rotates by a product of matrices, whose sums differ in their last bits: a value near the border of
+        # two codes may be rounded to the other one.
+        assert difference <= (1 if name == "int8_tensorwise" else 0), f"{name}: {difference}"
+        assert count > 0, name
+        lines.append(f"{name} {count} matrices")
+    return f"equal to their values: {', '.join(lines)}"
+
+
 CHECKS = [images, independent_images, video_file, vae, public_prompts, cancel, free, long_video, bad_inputs,
-          bad_prompts, side_by_side]
+          bad_prompts, side_by_side, quantized_files]
 
 
 def main():

@@ -125,7 +125,7 @@ impl DeviceMemory {
         for copy in chunk.copies_in(start..start + bytes) {
             match stream {
                 Stream::Compute => self.copies.block_kernels(&self.driver, copy)?,
-                Stream::Upload | Stream::Offload | Stream::Download => copy.block(stream)?,
+                _ => copy.block(stream)?,
             }
         }
         let (base, at) = (chunk.at, chunk.at.plus(start));

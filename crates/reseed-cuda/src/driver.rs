@@ -263,9 +263,7 @@ impl Driver {
 
     /// Waits for all kernels queued so far, and returns their errors.
     pub fn synchronize(&self) -> Result<()> {
-        self.enter()?;
-        // SAFETY: the stream is held until this value is dropped.
-        self.check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.handle(Stream::Compute)) })
+        self.wait_for(Stream::Compute)
     }
 
     /// Waits for everything on all streams.

@@ -23,6 +23,7 @@ mod copies;
 mod cublaslt;
 mod device_memory;
 mod driver;
+mod interop;
 mod kernels;
 mod launch;
 mod ops;
@@ -36,7 +37,8 @@ mod tune;
 mod wddm;
 
 pub use driver::{DeviceInfo, devices, free_bytes};
-pub use ops::{CudaOps, Timestamp};
+pub use interop::{ArrayLayout, ArrayType, DeviceBuffer, ForeignArray};
+pub use ops::{CudaOps, ForeignFrame, FrameRegion, NanFlag, QueuedWork, Timestamp};
 
 use std::path::Path;
 

@@ -19,11 +19,22 @@ pub enum Stream {
     Offload,
     /// Copies to the host of results. They do not wait for offloaded tensors.
     Download,
+    /// Copies of memory that is shared with other libraries. They wait for nothing of the other streams.
+    Interop,
 }
 
 impl Stream {
     /// Number of streams.
-    pub const COUNT: usize = Stream::Download as usize + 1;
+    pub const COUNT: usize = Stream::Interop as usize + 1;
+}
+
+impl Driver {
+    /// Waits for everything queued on a stream so far, and returns its errors.
+    pub fn wait_for(&self, stream: Stream) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the stream is held until this value is dropped.
+        self.check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.handle(stream)) })
+    }
 }
 
 /// A point on a stream. It is reached when everything that was queued on the stream before it has ended.
@@ -60,10 +71,15 @@ impl Event {
 
     /// Makes work that is queued on `stream` from now on wait for this event.
     pub fn block(&self, stream: Stream) -> Result<()> {
-        self.driver.enter()?;
-        // SAFETY: this crate created both, in one context.
-        let status = unsafe { sys::cuStreamWaitEvent(self.driver.handle(stream), self.handle, 0) };
-        self.driver.check("cuStreamWaitEvent", status)
+        self.block_on(&self.driver, stream)
+    }
+
+    /// The same on a stream of another handle of the same GPU.
+    pub fn block_on(&self, driver: &Driver, stream: Stream) -> Result<()> {
+        driver.enter()?;
+        // SAFETY: this crate created both, in the primary context of one GPU.
+        let status = unsafe { sys::cuStreamWaitEvent(driver.handle(stream), self.handle, 0) };
+        driver.check("cuStreamWaitEvent", status)
     }
 
     /// Blocks the calling thread until the event is reached.

@@ -44,5 +44,5 @@ pub use config::Config;
 pub use dit::Dit;
 pub use error::{Error, Result};
 pub use folder::{ModelFolder, TextEmbedding};
-pub use stream::{SliceData, Stream};
+pub use stream::{LoadRegion, SliceData, Stream};
 pub use vae::{Coder, Decoder, Encoder, State, Vae};

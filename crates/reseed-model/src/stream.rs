@@ -1,5 +1,7 @@
 //! Runs a coder of the VAE over a clip of any length, whole or in tiles, in constant memory.
 
+use std::ops::Range;
+
 use reseed_ops::{Device, Hw, PendingDownload, Pixels, Shape, Tensor, Thw};
 
 use crate::error::{Error, Result};
@@ -20,14 +22,19 @@ pub struct Stream<'a> {
     started: usize,
 }
 
-/// Frames of a clip in host memory: `[T, H, W, C]`.
+/// Frames of a clip: `[T, H, W, C]`.
 #[derive(Clone, Copy)]
 pub enum SliceData<'a> {
-    /// Values of latents, or of frames in [-1, 1].
+    /// Values of latents, or of frames in [-1, 1], in host memory.
     Values(&'a [f32]),
-    /// Integer pixels of frames. The device converts them.
+    /// Integer pixels of frames in host memory. The device converts them.
     Pixels(&'a Pixels),
+    /// So many frames that the caller has on the device.
+    Device(usize, &'a LoadRegion<'a>),
 }
+
+/// Makes a tensor of the given rows and columns of frames.
+pub type LoadRegion<'a> = dyn Fn(Range<usize>, Range<usize>) -> reseed_ops::Result<Tensor> + Sync + 'a;
 
 /// Number of slices until memory use is steady.
 const STEADY_AFTER: usize = 3;
@@ -78,14 +85,7 @@ impl<'a> Stream<'a> {
         if last {
             self.states.iter_mut().for_each(State::end_with_next);
         }
-        let frame = self.plane.count() * self.coder.channels_in();
-        let frames = slice.len() / frame;
-        assert_eq!(
-            slice.len(),
-            frames * frame,
-            "a slice has {} values, not a multiple of {frame} per frame",
-            slice.len()
-        );
+        let frames = slice.frames(self.plane.count() * self.coder.channels_in());
         let thw = Thw { t: frames, h: self.plane.h, w: self.plane.w };
         match self.tiles.take() {
             None => {
@@ -164,17 +164,22 @@ impl<'a> Stream<'a> {
 }
 
 impl SliceData<'_> {
-    fn len(self) -> usize {
-        match self {
+    /// Number of frames of `frame` values each.
+    fn frames(self, frame: usize) -> usize {
+        let values = match self {
             SliceData::Values(values) => values.len(),
             SliceData::Pixels(pixels) => pixels.len(),
-        }
+            SliceData::Device(frames, _) => return frames,
+        };
+        assert!(values.is_multiple_of(frame), "a slice has {values} values, not a multiple of {frame} per frame");
+        values / frame
     }
 
     fn upload(self, ops: &dyn Device, shape: Shape) -> Result<Tensor> {
         Ok(match self {
             SliceData::Values(values) => ops.upload(shape, values)?,
             SliceData::Pixels(pixels) => ops.upload_pixels(shape, pixels)?,
+            SliceData::Device(_, load) => load(0..shape.dims()[1], 0..shape.dims()[2])?,
         })
     }
 
@@ -189,6 +194,7 @@ impl SliceData<'_> {
             SliceData::Pixels(Pixels::U16(codes)) => {
                 SliceData::Pixels(&Pixels::U16(crop(codes, thw, channels, tile))).upload(ops, shape)
             }
+            SliceData::Device(_, load) => Ok(load(tile.rows.clone(), tile.columns.clone())?),
         }
     }
 }

@@ -155,10 +155,14 @@ fn described(text: &str) -> Result<Vec<f32>> {
 #[test]
 fn other_formats_are_named() {
     let advice = "use a file in f16, fp8, int8 ConvRot, MXFP8, NVFP4 or GGUF";
-    for format in ["mxfp4", "nf4", "convrot_w4a4", "svdquant_w4a4", "\u{1b}[31mred"] {
+    for format in ["mxfp4", "nf4", "convrot_w4a4", "asym_w4a8_int8", "svdquant_w4a4", "awq_w4a16", "\u{1b}[31mred"] {
         let text = format!(r#"{{"format": {format:?}}}"#).replace("\\u{1b}", "\\u001b");
         let shown = format.escape_debug().to_string();
         assert_error(described(&text), &["`layer.comfy_quant`", &format!("quantised as {shown},"), advice]);
+    }
+    for (format, shown) in [("nvfp4", "nvfp4 with ConvRot"), ("convrot_w4a4", "convrot_w4a4 with ConvRot")] {
+        let text = format!(r#"{{"format": {format:?}, "convrot": true, "convrot_groupsize": 256}}"#);
+        assert_error(described(&text), &["`layer.comfy_quant`", shown, advice]);
     }
     let layer = |end: &str| {
         let weight = StoredTensor::new("blocks.0.x.weight", "U8", &[128, 1], vec![0; 128]);
@@ -168,7 +172,8 @@ fn other_formats_are_named() {
     assert_error(layer("weight.quant_state.bitsandbytes__nf4"), &["blocks.0.x", "NF4 (bitsandbytes)", advice]);
     assert_error(layer("weight.quant_state.bitsandbytes__fp4"), &["FP4 (bitsandbytes)", advice]);
     assert_error(layer("weight.absmax"), &["bitsandbytes", advice]);
-    assert_error(layer("qweight"), &["GPTQ or AWQ", advice]);
+    assert_error(layer("qweight"), &["GPTQ, AWQ or SVDQuant", advice]);
+    assert_error(layer("weight_s_rel"), &["asym_w4a8_int8", advice]);
     assert_error(layer("pre_quant_scale"), &["smoothed activations", advice]);
     // Integers without any description.
     assert_error(layer("bias"), &["`blocks.0.x.bias` is U8", "use a file with"]);

@@ -35,13 +35,12 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
     }
 
-    /// A copy of a part.
-    pub fn copy(&self, from: usize, bytes: usize) -> Option<Buffer> {
-        assert!(from <= self.layout.size() && bytes <= self.layout.size() - from, "a part of the buffer");
-        let copy = Buffer::zeros(bytes)?;
-        // SAFETY: both parts are inside of their buffers, which do not overlap.
-        unsafe { std::ptr::copy_nonoverlapping(self.as_ptr().add(from), copy.as_ptr(), bytes) };
-        Some(copy)
+    /// Copies a part to `to`.
+    pub fn read(&self, from: usize, to: &mut [u8]) {
+        let size = self.layout.size();
+        assert!(from <= size && to.len() <= size - from, "a part of the buffer");
+        // SAFETY: the part is inside of the buffer, and results do not change.
+        unsafe { std::ptr::copy_nonoverlapping(self.as_ptr().add(from), to.as_mut_ptr(), to.len()) };
     }
 }
 

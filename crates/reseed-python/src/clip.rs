@@ -1,13 +1,14 @@
-//! Clips in memory as sources and sinks of the engine.
+//! Clips in memory as sources of the engine.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
+use std::sync::Arc;
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
-use reseed::media::{self, Frame, Info, Samples, Sink, Size, Source};
+use reseed::media::{self, Frame, Info, Samples, Size, Source};
+use reseed::{ForeignArray, Gpu};
 
-use crate::array::Array;
-use crate::buffer::Buffer;
+use crate::array::{Array, wrong_shape};
 use crate::dtype::Dtype;
 use crate::errors::{Failure, Result};
 
@@ -49,6 +50,20 @@ impl Clip {
         Info { size, frames, depth, alpha: self.channels == 4, ..media::sample().info().clone() }
     }
 
+    /// The GPU that all frames are on.
+    pub fn gpu(&self) -> Option<&Gpu> {
+        let first = self.arrays[0].gpu();
+        first.filter(|_| self.arrays.iter().all(|array| array.gpu().is_some()))
+    }
+
+    /// The arrays on the GPU, if they are there.
+    pub fn gpu_arrays(self) -> std::result::Result<Vec<ForeignArray>, Clip> {
+        match self.gpu() {
+            Some(_) => Ok(self.arrays.into_iter().filter_map(Array::into_gpu_array).collect()),
+            None => Err(self),
+        }
+    }
+
     /// The array and the index in it of a frame.
     fn locate(&self, mut frame: usize) -> (&Array, Option<usize>) {
         for array in &self.arrays {
@@ -62,25 +77,25 @@ impl Clip {
     }
 
     /// Copies a frame out of its array, into `spare` where that fits.
-    pub fn frame(&self, number: usize, spare: Option<Samples>) -> Frame {
+    pub fn frame(&self, number: usize, spare: Option<Samples>) -> Result<Frame> {
         let (array, index) = self.locate(number);
         let index = index.as_slice();
         let (samples, alpha) = match (self.dtype, spare) {
-            (Dtype::U8, Some(Samples::U8(spare))) => self.split(array, index, spare, Samples::U8),
-            (Dtype::U16, Some(Samples::U16(spare))) => self.split(array, index, spare, Samples::U16),
-            (Dtype::F32, Some(Samples::F32(spare))) => self.split(array, index, spare, Samples::F32),
-            (Dtype::U8, _) => self.split(array, index, Vec::new(), Samples::U8),
-            (Dtype::U16, _) => self.split(array, index, Vec::new(), Samples::U16),
-            (Dtype::F32, _) => self.split(array, index, Vec::new(), Samples::F32),
+            (Dtype::U8, Some(Samples::U8(spare))) => self.split(array, index, spare, Samples::U8)?,
+            (Dtype::U16, Some(Samples::U16(spare))) => self.split(array, index, spare, Samples::U16)?,
+            (Dtype::F32, Some(Samples::F32(spare))) => self.split(array, index, spare, Samples::F32)?,
+            (Dtype::U8, _) => self.split(array, index, Vec::new(), Samples::U8)?,
+            (Dtype::U16, _) => self.split(array, index, Vec::new(), Samples::U16)?,
+            (Dtype::F32, _) => self.split(array, index, Vec::new(), Samples::F32)?,
             (Dtype::F16, _) => {
                 let mut values = Vec::<f16>::new();
-                array.read_block(index, &mut values);
+                array.read_block(index, &mut values)?;
                 let mut floats = vec![0.0; values.len()];
                 values.convert_to_f32_slice(&mut floats);
                 separate(floats, self.channels, Samples::F32)
             }
         };
-        Frame { size: self.size, samples, alpha }
+        Ok(Frame { size: self.size, samples, alpha })
     }
 
     fn split<T: Copy>(
@@ -89,10 +104,10 @@ impl Clip {
         index: &[usize],
         mut spare: Vec<T>,
         samples: fn(Vec<T>) -> Samples,
-    ) -> (Samples, Option<Samples>) {
+    ) -> Result<(Samples, Option<Samples>)> {
         spare.clear();
-        array.read_block(index, &mut spare);
-        separate(spare, self.channels, samples)
+        array.read_block(index, &mut spare)?;
+        Ok(separate(spare, self.channels, samples))
     }
 }
 
@@ -102,10 +117,7 @@ fn layout(array: &Array) -> Result<(Size, usize)> {
         [h, w] => (h, w, 1),
         [h, w, c] => (h, w, c),
         [_, h, w, c] => (h, w, c),
-        _ => {
-            let shape = &array.shape;
-            return Err(Failure::Input(format!("shape {shape:?}: frames are [B, H, W, C], one frame is [H, W, C]")));
-        }
+        _ => return Err(wrong_shape(&array.shape)),
     };
     if ![1, 3, 4].contains(&channels) {
         let shape = &array.shape;
@@ -161,7 +173,8 @@ impl Source for ClipSource {
             return Ok(None);
         }
         self.next += 1;
-        Ok(Some(self.clip.frame(self.next - 1, self.spare.take())))
+        let failed = |failure| media::Error::Read { path: "the frames".into(), cause: io_error(failure) };
+        self.clip.frame(self.next - 1, self.spare.take()).map(Some).map_err(failed)
     }
 
     fn reuse(&mut self, done: Samples) {
@@ -175,100 +188,11 @@ impl Source for ClipSource {
     }
 }
 
-/// Where the frames of a result are written.
-pub struct Target {
-    buffer: Mutex<Option<Buffer>>,
-    pub size: Size,
-    pub channels: usize,
-    pub dtype: Dtype,
-    pub frames: usize,
-}
-
-impl Target {
-    /// Memory for so many frames.
-    pub fn new(size: Size, channels: usize, dtype: Dtype, frames: usize) -> Result<Target> {
-        let bytes = size.pixels().checked_mul(channels * dtype.bytes() * frames);
-        let failed = || reseed::Error::OutOfHostMemory { what: "the frames of the result", bytes: bytes.unwrap_or(0) };
-        let buffer = bytes.and_then(Buffer::zeros).ok_or_else(failed)?;
-        Ok(Target { buffer: Mutex::new(Some(buffer)), size, channels, dtype, frames })
-    }
-
-    /// The written memory; a target gives it away once.
-    pub fn take(&self) -> Option<Buffer> {
-        self.buffer.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    /// Writes frame `number`.
-    pub fn write(&self, number: usize, frame: &Frame) {
-        assert!(number < self.frames && frame.size == self.size, "a frame of the result");
-        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        // After a job was abandoned, nobody reads its frames.
-        let Some(buffer) = buffer.as_mut() else { return };
-        let bytes = self.size.pixels() * self.channels * self.dtype.bytes();
-        let to = &mut buffer.as_mut_slice()[number * bytes..][..bytes];
-        let grey = (self.channels == 1).then(|| frame.samples.luma());
-        let colour = grey.as_ref().unwrap_or(&frame.samples);
-        let channels = self.channels.min(3);
-        match (colour, &frame.alpha) {
-            (Samples::U8(colour), alpha) => {
-                let alpha = if let Some(Samples::U8(alpha)) = alpha { Some(&alpha[..]) } else { None };
-                interleave((colour, channels), (alpha, u8::MAX), (to, self.channels), |value| [value]);
-            }
-            (Samples::U16(colour), alpha) => {
-                let alpha = if let Some(Samples::U16(alpha)) = alpha { Some(&alpha[..]) } else { None };
-                interleave((colour, channels), (alpha, u16::MAX), (to, self.channels), u16::to_ne_bytes);
-            }
-            (Samples::F32(colour), alpha) => {
-                let alpha = if let Some(Samples::F32(alpha)) = alpha { Some(&alpha[..]) } else { None };
-                match self.dtype {
-                    Dtype::F16 => {
-                        let half = |value| f16::from_f32(value).to_ne_bytes();
-                        interleave((colour, channels), (alpha, 1.0), (to, self.channels), half);
-                    }
-                    _ => interleave((colour, channels), (alpha, 1.0), (to, self.channels), f32::to_ne_bytes),
-                }
-            }
-        }
-    }
-}
-
-/// Writes colour and alpha as pixels of `channels` elements. A frame without alpha is opaque.
-fn interleave<T: Copy, const N: usize>(
-    (colour, samples): (&[T], usize),
-    (alpha, opaque): (Option<&[T]>, T),
-    (to, channels): (&mut [u8], usize),
-    bytes: impl Fn(T) -> [u8; N],
-) {
-    for (i, (pixel, colour)) in to.chunks_exact_mut(channels * N).zip(colour.chunks_exact(samples)).enumerate() {
-        let (elements, _) = pixel.as_chunks_mut::<N>();
-        elements.iter_mut().zip(colour).for_each(|(element, value)| *element = bytes(*value));
-        if channels > samples {
-            elements[samples] = bytes(alpha.map_or(opaque, |alpha| alpha[i]));
-        }
-    }
-}
-
-/// Writes frames to a target.
-pub struct ClipSink {
-    target: Arc<Target>,
-    next: usize,
-}
-
-impl ClipSink {
-    /// Starts at a frame of the target.
-    pub fn new(target: Arc<Target>, next: usize) -> ClipSink {
-        ClipSink { target, next }
-    }
-}
-
-impl Sink for ClipSink {
-    fn write(&mut self, frame: &Frame) -> media::Result<()> {
-        self.target.write(self.next, frame);
-        self.next += 1;
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> media::Result<()> {
-        Ok(())
+/// The reason of a failure, for sources and sinks.
+pub fn io_error(failure: Failure) -> io::Error {
+    match failure {
+        Failure::Engine(error) => io::Error::other(error.to_string()),
+        Failure::Usage(message) | Failure::Input(message) | Failure::Failed(message) => io::Error::other(message),
+        Failure::Python(error) => io::Error::other(error.to_string()),
     }
 }

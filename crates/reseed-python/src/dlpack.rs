@@ -7,10 +7,11 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::buffer::Buffer;
 use crate::dtype::Dtype;
+use crate::store::Store;
 
 pub const CPU: i32 = 1;
+pub const CUDA: i32 = 2;
 /// Pinned host memory.
 pub const CUDA_HOST: i32 = 3;
 
@@ -63,14 +64,14 @@ pub struct VersionedManaged {
 
 /// What a tensor that was handed out keeps alive.
 struct Context {
-    _buffer: Arc<Buffer>,
+    _store: Arc<Store>,
     shape: Vec<i64>,
     strides: Vec<i64>,
 }
 
-/// A part of a buffer as a tensor.
+/// A part of a result as a tensor.
 pub struct Export<'a> {
-    pub buffer: &'a Arc<Buffer>,
+    pub store: &'a Arc<Store>,
     /// Bytes before the first element.
     pub offset: usize,
     pub shape: &'a [usize],
@@ -78,17 +79,17 @@ pub struct Export<'a> {
 }
 
 impl Export<'_> {
-    /// A capsule that shares the buffer. Consumers of version 1 get the newer structure.
+    /// A capsule that shares the memory. Consumers of version 1 get the newer structure.
     pub fn capsule<'py>(&self, py: Python<'py>, versioned: bool) -> PyResult<Bound<'py, PyAny>> {
         let mut strides = vec![1i64; self.shape.len()];
         for i in (1..self.shape.len()).rev() {
             strides[i - 1] = strides[i] * self.shape[i] as i64;
         }
         let shape = self.shape.iter().map(|side| *side as i64).collect();
-        let mut context = Box::new(Context { _buffer: self.buffer.clone(), shape, strides });
+        let mut context = Box::new(Context { _store: self.store.clone(), shape, strides });
         let tensor = Tensor {
-            data: self.buffer.as_ptr().wrapping_add(self.offset).cast(),
-            device: DeviceId { kind: CPU, number: 0 },
+            data: (self.store.address() + self.offset) as *mut c_void,
+            device: self.store.device(),
             ndim: self.shape.len() as i32,
             dtype: self.dtype.dlpack(),
             shape: context.shape.as_mut_ptr(),

@@ -1,5 +1,6 @@
 //! The element types of arrays.
 
+use reseed::ArrayType;
 use reseed::media::Depth;
 
 use crate::dlpack::ElementType;
@@ -81,6 +82,16 @@ impl Dtype {
             Dtype::U8 => 1,
             Dtype::U16 | Dtype::F16 => 2,
             Dtype::F32 => 4,
+        }
+    }
+
+    /// As the engine names it in GPU memory.
+    pub fn array_type(self) -> ArrayType {
+        match self {
+            Dtype::U8 => ArrayType::U8,
+            Dtype::U16 => ArrayType::U16,
+            Dtype::F16 => ArrayType::F16,
+            Dtype::F32 => ArrayType::F32,
         }
     }
 

@@ -2,21 +2,22 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyBufferError, PyIndexError, PyTypeError};
+use pyo3::exceptions::{PyAttributeError, PyBufferError, PyIndexError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::buffer::Buffer;
-use crate::dlpack::{CPU, Export};
+use crate::dlpack::{CPU, DeviceId, Export};
 use crate::dtype::{Dtype, KNOWN};
 use crate::errors::Failure;
+use crate::store::Store;
 
 /// Frames in memory: an array `[B, H, W, C]`, or `[H, W, C]` for one image. Their memory is shared with the numpy
-/// arrays and torch tensors that are made of them.
+/// arrays and torch tensors that are made of them. Frames of CUDA tensors are in GPU memory.
 #[pyclass(module = "reseed", frozen)]
 #[derive(Clone)]
 pub struct Frames {
-    buffer: Arc<Buffer>,
+    store: Arc<Store>,
     offset: usize,
     shape: Vec<usize>,
     dtype: Dtype,
@@ -24,7 +25,12 @@ pub struct Frames {
 
 impl Frames {
     pub fn new(buffer: Buffer, shape: Vec<usize>, dtype: Dtype) -> Frames {
-        Frames { buffer: Arc::new(buffer), offset: 0, shape, dtype }
+        Frames::of(Store::Host(buffer), shape, dtype)
+    }
+
+    /// In host or in GPU memory.
+    pub fn of(store: Store, shape: Vec<usize>, dtype: Dtype) -> Frames {
+        Frames { store: Arc::new(store), offset: 0, shape, dtype }
     }
 
     /// Bytes of one element of the first dimension.
@@ -37,11 +43,11 @@ impl Frames {
     }
 
     fn copy(&self) -> PyResult<Frames> {
-        let bytes = self.bytes();
-        let what = "a copy of the frames";
-        let failed = || Failure::from(reseed::Error::OutOfHostMemory { what, bytes });
-        let buffer = self.buffer.copy(self.offset, bytes).ok_or_else(failed)?;
-        Ok(Frames::new(buffer, self.shape.clone(), self.dtype))
+        Ok(Frames::of(self.store.copy(self.offset, self.bytes())?, self.shape.clone(), self.dtype))
+    }
+
+    fn is_on_gpu(&self) -> bool {
+        matches!(*self.store, Store::Gpu(_))
     }
 }
 
@@ -74,6 +80,12 @@ impl Frames {
         self.dtype.name()
     }
 
+    /// Where the frames are: `cpu`, or `cuda:0` and so on.
+    #[getter]
+    fn device(&self) -> String {
+        self.store.device_name()
+    }
+
     /// The number of dimensions.
     #[getter]
     fn ndim(&self) -> usize {
@@ -98,40 +110,51 @@ impl Frames {
             return Err(PyIndexError::new_err(format!("frame {index} of {count}")));
         }
         let offset = self.offset + at as usize * self.step();
-        Ok(Frames { buffer: self.buffer.clone(), offset, shape: self.shape[1..].to_vec(), dtype: self.dtype })
+        Ok(Frames { store: self.store.clone(), offset, shape: self.shape[1..].to_vec(), dtype: self.dtype })
     }
 
     fn __repr__(&self) -> String {
         let sides: Vec<String> = self.shape.iter().map(usize::to_string).collect();
-        format!("Frames(shape=({}), dtype='{}')", sides.join(", "), self.dtype.name())
+        let device = if self.is_on_gpu() { format!(", device='{}'", self.device()) } else { String::new() };
+        format!("Frames(shape=({}), dtype='{}'{device})", sides.join(", "), self.dtype.name())
     }
 
     /// A copy of the bytes, rows first.
     fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         PyBytes::new_with(py, self.bytes(), |to| {
-            // SAFETY: the part is inside of the buffer, and results do not change.
-            unsafe { std::ptr::copy_nonoverlapping(self.buffer.as_ptr().add(self.offset), to.as_mut_ptr(), to.len()) };
+            self.store.read(self.offset, to)?;
             Ok(())
         })
     }
 
-    /// The frames as a numpy array, without a copy.
-    fn numpy<'py>(slf: &Bound<'py, Frames>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("numpy")?.call_method1("asarray", (slf,))
+    /// The frames in host memory: themselves, or a copy of frames in GPU memory.
+    fn cpu(&self) -> PyResult<Frames> {
+        match self.is_on_gpu() {
+            true => Ok(Frames::new(self.store.to_host(self.offset, self.bytes())?, self.shape.clone(), self.dtype)),
+            false => Ok(self.clone()),
+        }
     }
 
-    /// The frames as a torch tensor on the CPU, without a copy.
+    /// The frames as a numpy array, without a copy unless they are in GPU memory.
+    fn numpy<'py>(slf: &Bound<'py, Frames>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("numpy")?.call_method1("asarray", (slf.get().cpu()?,))
+    }
+
+    /// The frames as a torch tensor on their device, without a copy.
     fn torch<'py>(slf: &Bound<'py, Frames>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("torch")?.call_method1("from_dlpack", (slf,))
     }
 
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        if self.is_on_gpu() {
+            return Err(PyAttributeError::new_err("frames in GPU memory have no array interface; use .cpu()"));
+        }
         let interface = PyDict::new(py);
         interface.set_item("version", 3)?;
         interface.set_item("shape", self.shape(py)?)?;
         interface.set_item("typestr", self.dtype.typestr())?;
-        interface.set_item("data", (self.buffer.as_ptr() as usize + self.offset, false))?;
+        interface.set_item("data", (self.store.address() + self.offset, false))?;
         Ok(interface)
     }
 
@@ -150,7 +173,8 @@ impl Frames {
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {
-        (CPU, 0)
+        let DeviceId { kind, number } = self.store.device();
+        (kind, number)
     }
 
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
@@ -162,14 +186,18 @@ impl Frames {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        // Host memory has no streams.
+        // A result is complete: no stream has to wait for it.
         let _ = stream;
-        if dl_device.is_some_and(|device| device != (CPU, 0)) {
-            return Err(PyBufferError::new_err("frames are in host memory; make a tensor of them and move that"));
-        }
-        let shared = if copy == Some(true) { self.copy()? } else { self.clone() };
-        let Frames { buffer, offset, shape, dtype } = &shared;
-        let export = Export { buffer, offset: *offset, shape, dtype: *dtype };
+        let shared = match dl_device {
+            Some(device) if device != self.__dlpack_device__() => match (device, copy) {
+                ((CPU, _), None | Some(true)) => self.cpu()?,
+                _ => return Err(PyBufferError::new_err(format!("frames on {} do not move there", self.device()))),
+            },
+            _ if copy == Some(true) => self.copy()?,
+            _ => self.clone(),
+        };
+        let Frames { store, offset, shape, dtype } = &shared;
+        let export = Export { store, offset: *offset, shape, dtype: *dtype };
         export.capsule(py, max_version.is_some_and(|(major, _)| major >= 1))
     }
 

@@ -16,6 +16,9 @@ mod preview;
 mod progress;
 mod session;
 mod settings;
+mod store;
+mod strided;
+mod target;
 mod vae;
 
 use std::ffi::OsString;
@@ -28,10 +31,15 @@ fn run_command(py: Python<'_>, args: Vec<OsString>) -> u8 {
     py.detach(|| reseed_cli::run(args))
 }
 
-/// Where the first element of an array is, as the engine reads it.
+/// Where the first element of an array is, as the engine reads it, or a session that may have it on its GPU.
 #[pyfunction]
-fn address(array: &Bound<'_, PyAny>) -> PyResult<usize> {
-    Ok(array::Array::new(array)?.address())
+#[pyo3(signature = (array, session=None))]
+fn address(array: &Bound<'_, PyAny>, session: Option<&Bound<'_, session::PySession>>) -> PyResult<usize> {
+    Ok(match session {
+        Some(session) => session.get().array(array)?,
+        None => array::Array::new(array, None)?,
+    }
+    .address())
 }
 
 /// A job that panics, for tests.

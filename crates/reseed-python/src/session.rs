@@ -9,13 +9,14 @@ use pyo3::types::PyDict;
 use reseed::media::{self, Frame, Info, Size};
 use reseed::{Batching, Error, Event, Job, JobSpec, Observer, Report, Settings};
 
-use crate::array::Array;
-use crate::clip::{Clip, ClipSink, ClipSource, Target};
+use crate::array::{Array, dlpack_device};
+use crate::clip::{Clip, ClipSource};
 use crate::dtype::Dtype;
 use crate::errors::{Failure, Result};
 use crate::frames::Frames;
 use crate::job::{CancelToken, Done, Watch, run};
 use crate::settings::Keywords;
+use crate::target::{ClipSink, Target, no_result};
 
 /// A model on its device. The class of the package wraps it.
 #[pyclass(module = "reseed._reseed", frozen, name = "Session")]
@@ -23,6 +24,8 @@ pub struct PySession {
     pub engine: Arc<reseed::Session>,
     pub vae: Arc<Mutex<Option<Arc<reseed::Vae>>>>,
     device: String,
+    /// The index of its GPU.
+    gpu: Option<usize>,
 }
 
 #[pymethods]
@@ -40,11 +43,11 @@ impl PySession {
         let builder = builder.vae(given.file("vae")?).text(given.file("text")?).threads(given.threads("threads")?);
         let open = move |_: &mut dyn Observer| {
             let session = builder.open()?;
-            let device = session.device()?;
-            Ok((session, device))
+            let (device, gpu) = (session.device()?, session.gpu()?.map(|gpu| gpu.ordinal()));
+            Ok((session, device, gpu))
         };
-        let Done { value: (session, device), .. } = run(py, &Watch::default(), open)?;
-        Ok(PySession { engine: Arc::new(session), vae: Arc::default(), device })
+        let Done { value: (session, device, gpu), .. } = run(py, &Watch::default(), open)?;
+        Ok(PySession { engine: Arc::new(session), vae: Arc::default(), device, gpu })
     }
 
     #[getter]
@@ -55,6 +58,12 @@ impl PySession {
     #[getter]
     fn device(&self) -> &str {
         &self.device
+    }
+
+    /// The index of the GPU whose CUDA tensors are read in place.
+    #[getter]
+    fn gpu(&self) -> Option<usize> {
+        self.gpu
     }
 
     /// Bytes in host and in GPU memory.
@@ -89,7 +98,7 @@ impl PySession {
         let ((independent, separate), (progress, cancel), keywords) = (mode, watch, Keywords(settings));
         keywords.check("upscale_frames", false)?;
         let mut settings = keywords.settings()?;
-        let arrays = arrays.iter().map(Array::new).collect::<Result<Vec<Array>>>()?;
+        let arrays = self.arrays(py, &arrays)?;
         let ranks: Vec<usize> = arrays.iter().map(|array| array.shape.len()).collect();
         let clips = match separate {
             true => arrays.into_iter().map(|array| Clip::new(vec![array])).collect::<Result<Vec<Clip>>>()?,
@@ -110,8 +119,7 @@ impl PySession {
             let Target { size, channels, dtype, frames, .. } = *target;
             let whole = [frames, size.h, size.w, channels];
             let shape = if rank == 2 { vec![size.h, size.w] } else { whole[4 - rank..].to_vec() };
-            let buffer = target.take().ok_or_else(|| Failure::Failed("internal error: no result".into()))?;
-            Ok(Frames::new(buffer, shape, dtype))
+            Ok(Frames::of(target.take().ok_or_else(no_result)?, shape, dtype))
         };
         done.value.into_iter().enumerate().map(shaped).collect()
     }
@@ -189,6 +197,25 @@ impl PySession {
 }
 
 impl PySession {
+    /// The arrays behind objects, read in place on the host and on the GPU of the session.
+    pub fn arrays(&self, py: Python<'_>, objects: &[Bound<'_, PyAny>]) -> Result<Vec<Array>> {
+        let on_gpu = |object: &Bound<'_, PyAny>| -> PyResult<bool> {
+            let may_be = self.gpu.is_some() && object.hasattr("__dlpack__")?;
+            Ok(may_be && !object.hasattr("__array_interface__")? && dlpack_device(object)? == self.gpu)
+        };
+        let needed = objects.iter().map(on_gpu).collect::<PyResult<Vec<bool>>>()?.contains(&true);
+        let engine = self.engine.clone();
+        // Waits for a running job, and opens the device after `unload`.
+        let gpu = if needed { run(py, &Watch::default(), move |_| Ok(engine.gpu()?))?.value } else { None };
+        objects.iter().map(|object| Array::new(object, gpu.as_ref())).collect()
+    }
+
+    /// One array.
+    pub fn array(&self, object: &Bound<'_, PyAny>) -> Result<Array> {
+        let mut arrays = self.arrays(object.py(), std::slice::from_ref(object))?;
+        Ok(arrays.swap_remove(0))
+    }
+
     pub fn take_vae(&self) -> Option<Arc<reseed::Vae>> {
         self.vae.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -206,7 +233,7 @@ fn upscale_clips(
     let (mut targets, mut first) = (Vec::new(), 0);
     for clip in clips {
         let output = settings.output(&clip.info())?;
-        let target = Arc::new(Target::new(output.size, clip.channels, clip.dtype, clip.frames)?);
+        let target = Arc::new(Target::new(output.size, clip.channels, clip.dtype, clip.frames, clip.gpu())?);
         let sink = ClipSink::new(target.clone(), 0);
         let report = engine.upscale(&mut ClipSource::new(clip.clone()), Box::new(sink), settings, &mut all);
         let moved = |error| match error {
@@ -297,11 +324,11 @@ pub fn read_frames<'py>(
         }
         let channels = if frames.iter().any(|frame| frame.alpha.is_some()) { 4 } else { 3 };
         let dtype = Dtype::of_depth(info.depth);
-        let target = Target::new(info.size, channels, dtype, frames.len())?;
+        let target = Target::new(info.size, channels, dtype, frames.len(), None)?;
         for (i, frame) in frames.into_iter().enumerate() {
             let (samples, alpha) = (frame.samples.to_depth(info.depth), frame.alpha);
             let alpha = alpha.map(|alpha| alpha.to_depth(info.depth));
-            target.write(i, &Frame { samples, alpha, ..frame });
+            target.write(i, &Frame { samples, alpha, ..frame })?;
         }
         Ok((target, info.kind.is_still()))
     };
@@ -309,8 +336,7 @@ pub fn read_frames<'py>(
     let Target { size, channels, dtype, frames, .. } = target;
     let shape = [frames, size.h, size.w, channels];
     let shape = if still && frames == 1 { shape[1..].to_vec() } else { shape.to_vec() };
-    let buffer = target.take().ok_or_else(|| Failure::Failed("internal error: no result".into()))?;
-    Ok(Frames::new(buffer, shape, dtype))
+    Ok(Frames::of(target.take().ok_or_else(no_result)?, shape, dtype))
 }
 
 /// Gives free memory back to the system, where the allocator keeps it.

@@ -3,17 +3,18 @@
 use std::sync::{Arc, PoisonError};
 
 use pyo3::prelude::*;
-use reseed::media::{Depth, Size};
-use reseed::{EncodedClip, Latent, Observer, Thw};
+use reseed::media::Size;
+use reseed::{DeviceFrames, DeviceLatent, EncodedClip, Error, Latent, Observer, Thw};
 
-use crate::array::Array;
 use crate::buffer::Buffer;
-use crate::clip::{Clip, Target};
+use crate::clip::Clip;
 use crate::dtype::Dtype;
 use crate::errors::{Failure, Result};
 use crate::frames::Frames;
 use crate::job::{CancelToken, Watch, run};
 use crate::session::PySession;
+use crate::store::Store;
+use crate::target::{Target, no_result};
 
 /// Frames, height, width and type of a clip.
 type Extent = (usize, usize, usize, String);
@@ -28,21 +29,31 @@ pub fn encode<'py>(
     progress: Option<Bound<'py, PyAny>>,
     cancel: Option<Bound<'py, CancelToken>>,
 ) -> PyResult<(Frames, Extent)> {
-    let clip = Clip::new(arrays.iter().map(Array::new).collect::<Result<_>>()?)?;
+    let clip = Clip::new(session.get().arrays(py, &arrays)?)?;
     let extent = (clip.frames, clip.size.h, clip.size.w, clip.dtype.name().to_owned());
     let load = session.get().loader();
-    let job = move |observer: &mut dyn Observer| {
-        let frames: Vec<_> = (0..clip.frames).map(|i| clip.frame(i, None)).collect();
-        Ok(load()?.encode_watched(&frames, observer)?.latent)
+    let job = move |observer: &mut dyn Observer| match clip.gpu_arrays() {
+        Ok(arrays) => {
+            let DeviceLatent { thw, channels, values } = load()?.encode_arrays(&arrays, observer)?;
+            Ok((Store::Gpu(values), thw, channels))
+        }
+        Err(clip) => {
+            let frames = (0..clip.frames).map(|i| clip.frame(i, None)).collect::<Result<Vec<_>>>()?;
+            let latent = load()?.encode_watched(&frames, observer)?.latent;
+            Ok((store(&latent.values)?, latent.thw, latent.channels()))
+        }
     };
-    let Latent { thw, values } = run(py, &Watch { progress, cancel }, job)?.value;
-    let channels = values.len() / thw.count();
-    let bytes = values.len() * size_of::<f32>();
-    let failed = || Failure::from(reseed::Error::OutOfHostMemory { what: "a latent", bytes });
-    let mut buffer = Buffer::zeros(bytes).ok_or_else(failed)?;
+    let (store, thw, channels) = run(py, &Watch { progress, cancel }, job)?.value;
+    Ok((Frames::of(store, vec![thw.t, thw.h, thw.w, channels], Dtype::F32), extent))
+}
+
+/// Values in memory that arrays can share.
+fn store(values: &[f32]) -> Result<Store> {
+    let bytes = size_of_val(values);
+    let mut buffer = Buffer::zeros(bytes).ok_or(Error::OutOfHostMemory { what: "a latent", bytes })?;
     let (to, _) = buffer.as_mut_slice().as_chunks_mut::<4>();
-    to.iter_mut().zip(&values).for_each(|(to, value)| *to = value.to_ne_bytes());
-    Ok((Frames::new(buffer, vec![thw.t, thw.h, thw.w, channels], Dtype::F32), extent))
+    to.iter_mut().zip(values).for_each(|(to, value)| *to = value.to_ne_bytes());
+    Ok(Store::Host(buffer))
 }
 
 /// The frames of a latent: as many and of the size and the type that `extent` has, or all that the latent holds.
@@ -56,7 +67,7 @@ pub fn decode<'py>(
     progress: Option<Bound<'py, PyAny>>,
     cancel: Option<Bound<'py, CancelToken>>,
 ) -> PyResult<Frames> {
-    let array = Array::new(latent)?;
+    let array = session.get().array(latent)?;
     let (shape, dtype) = (array.shape.clone(), array.dtype);
     let [t, h, w, channels] = shape[..] else {
         return Err(Failure::Input(format!("shape {shape:?}: a latent is [T, H, W, C]")).into());
@@ -82,25 +93,33 @@ pub fn decode<'py>(
                 most.0, most.2, most.1
             )));
         }
-        let mut values = Vec::new();
-        array.read_block(&[], &mut values);
-        let (size, depth): (Size, Depth) = (Size { h: height, w: width }, dtype.depth());
-        let latent = Latent { thw: Thw::new(t, h, w), values };
-        let decoded = vae.decode_watched(&EncodedClip { latent, frames, size, depth }, observer)?;
-        let target = Target::new(size, 3, dtype, decoded.len())?;
-        decoded.iter().enumerate().for_each(|(i, frame)| target.write(i, frame));
-        Ok(target)
+        let size = Size { h: height, w: width };
+        match array.gpu() {
+            Some(_) => {
+                let latent = array.into_gpu_array().ok_or_else(no_result)?;
+                let wanted = DeviceFrames { frames, size, dtype: dtype.array_type() };
+                let store = Store::Gpu(vae.decode_array(&latent, wanted, observer)?);
+                Ok(Frames::of(store, vec![frames, height, width, 3], dtype))
+            }
+            None => {
+                let mut values = Vec::new();
+                array.read_block(&[], &mut values)?;
+                let latent = Latent { thw: Thw::new(t, h, w), values };
+                let clip = EncodedClip { latent, frames, size, depth: dtype.depth() };
+                let decoded = vae.decode_watched(&clip, observer)?;
+                let target = Target::new(size, 3, dtype, decoded.len(), None)?;
+                decoded.iter().enumerate().try_for_each(|(i, frame)| target.write(i, frame))?;
+                target.into_frames()
+            }
+        }
     };
-    let target = run(py, &Watch { progress, cancel }, job)?.value;
-    let Target { size, channels, dtype, frames, .. } = target;
-    let buffer = target.take().ok_or_else(|| Failure::Failed("internal error: no result".into()))?;
-    Ok(Frames::new(buffer, vec![frames, size.h, size.w, channels], dtype))
+    Ok(run(py, &Watch { progress, cancel }, job)?.value)
 }
 
 /// The frames, the size and the type of everything that a latent holds.
 #[pyfunction]
 pub fn extent<'py>(py: Python<'py>, session: &Bound<'py, PySession>, latent: &Bound<'py, PyAny>) -> PyResult<Extent> {
-    let shape = Array::new(latent)?.shape;
+    let shape = session.get().array(latent)?.shape;
     let [t, h, w, _] = shape[..] else {
         return Err(Failure::Input(format!("shape {shape:?}: a latent is [T, H, W, C]")).into());
     };

@@ -23,7 +23,7 @@ static struct { u64 at, bytes; } parts[1 << 16];
 static int count;
 
 // How far each stream has come, as seen from somewhere: operations of every stream that have ended there.
-enum { STREAMS = 8, REMEMBERED = 1024 };
+enum { STREAMS = 16, REMEMBERED = 1024 };
 typedef struct { int done[STREAMS]; } Clock;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -92,6 +92,8 @@ pub use reseed_ops::{Hw, Precision, Thw};
 pub use alpha::AlphaRange;
 pub use batch::Batching;
 pub use color::Color;
+#[cfg(feature = "cuda")]
+pub use devices::Gpu;
 pub use error::{DownloadError, Error, Kind, RangeError, Result, ShardError};
 pub use eta::Eta;
 pub use grid::BatchGrid;
@@ -107,7 +109,11 @@ pub use position::Position;
 pub use preview::{Comparison, Preview};
 pub use range_job::RangeJob;
 pub use report::{Profile, Report, Times};
+#[cfg(feature = "cuda")]
+pub use reseed_cuda::{ArrayLayout, ArrayType, DeviceBuffer, ForeignArray};
 pub use session::{Budget, Builder, ClusterEstimate, EncodedClip, Estimate, Held, Session, Vae};
+#[cfg(feature = "cuda")]
+pub use session::{DeviceFrames, DeviceLatent};
 pub use settings::{NoiseSource, Settings, VaeSettings};
 pub use shards::{ShardPlan, ShardSettings};
 pub use size::{Geometry, Target};

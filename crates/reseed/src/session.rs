@@ -11,6 +11,8 @@ mod roundtrip;
 mod tensor_clip;
 mod tensor_file;
 mod vae;
+#[cfg(feature = "cuda")]
+mod vae_on_gpu;
 
 use std::path::PathBuf;
 use std::ptr;
@@ -44,6 +46,8 @@ pub use residency::Held;
 pub use roundtrip::Roundtrip;
 pub use tensor_clip::TensorClip;
 pub use vae::{EncodedClip, Vae};
+#[cfg(feature = "cuda")]
+pub use vae_on_gpu::{DeviceFrames, DeviceLatent};
 
 /// The model without networks: frames are resized and keep their content.
 pub(crate) const IDENTITY: &str = "identity";

@@ -36,12 +36,13 @@ const INPUT_SCALES: [&str; 2] = [".input_scale", ".scale_input"];
 const SMOOTHING: &str = ".pre_quant_scale";
 
 /// Ends of tensor names that identify formats of other libraries.
-const OTHER_FORMATS: [(&str, &str); 6] = [
+const OTHER_FORMATS: [(&str, &str); 7] = [
     (".quant_state.bitsandbytes__nf4", "NF4 (bitsandbytes)"),
     (".quant_state.bitsandbytes__fp4", "FP4 (bitsandbytes)"),
     (".weight.absmax", "8 or 4 bits of bitsandbytes"),
     (".weight.SCB", "INT8 of bitsandbytes"),
-    (".qweight", "GPTQ or AWQ"),
+    (".qweight", "GPTQ, AWQ or SVDQuant"),
+    (".weight_s_rel", "4 bits with a code book (asym_w4a8_int8)"),
     (".weight_scale_inv", "fp8 with inverse block scales"),
 ];
 

@@ -13,7 +13,8 @@ _PLAIN = {"L", "RGB", "RGBA", "I;16"}
 _CLEAR = {"LA", "PA", "La", "RGBa"}
 # Formats of memory views by the type strings of numpy.
 _FORMATS = {"B": "|u1", "H": "<u2", "e": "<f2", "f": "<f4"}
-_CPU, _CUDA_HOST = 1, 3
+# Devices of DLPack.
+_CPU, _CUDA, _CUDA_HOST = 1, 2, 3
 
 
 class _Bytes:
@@ -24,16 +25,16 @@ class _Bytes:
         self.__array_interface__ = {"version": 3, "shape": view.shape, "typestr": typestr, "data": view.tobytes()}
 
 
-def arrays(frames: Any) -> tuple[list[Any], bool]:
-    """The arrays of some frames, and whether they were given as a list."""
+def arrays(frames: Any, gpu: int | None) -> tuple[list[Any], bool]:
+    """The arrays of some frames, in host memory or on this GPU, and whether they were given as a list."""
     if isinstance(frames, (list, tuple)):
         items: list[Any] = list(frames)  # pyright: ignore[reportUnknownArgumentType]
-        return [_array(item) for item in items], True
-    return [_array(frames)], False
+        return [_array(item, gpu) for item in items], True
+    return [_array(frames, gpu)], False
 
 
-def _array(item: Any) -> Any:
-    """An object with ``__array_interface__``, or with ``__dlpack__`` in host memory."""
+def _array(item: Any, gpu: int | None) -> Any:
+    """An object with ``__array_interface__``, or with ``__dlpack__`` in host memory or on this GPU."""
     if isinstance(item, (str, os.PathLike)):
         return _reseed.read_frames(os.fspath(item))  # pyright: ignore[reportUnknownArgumentType]
     if hasattr(item, "getbands") and hasattr(item, "convert"):
@@ -41,7 +42,7 @@ def _array(item: Any) -> Any:
     if hasattr(item, "__array_interface__"):
         return item
     if hasattr(item, "__dlpack__"):
-        return _tensor(item)
+        return _tensor(item, gpu)
     try:
         return _Bytes(memoryview(item))
     except TypeError:
@@ -49,14 +50,12 @@ def _array(item: Any) -> Any:
         return item
 
 
-def _tensor(item: Any) -> Any:
+def _tensor(item: Any, gpu: int | None) -> Any:
     if getattr(item, "requires_grad", False):
         item = item.detach()
-    device, _ = item.__dlpack_device__()
-    if device not in (_CPU, _CUDA_HOST) and hasattr(item, "cpu"):
-        # The engine works on frames in host memory.
-        return item.cpu()
-    return item
+    device, number = item.__dlpack_device__()
+    in_place = device in (_CPU, _CUDA_HOST) or (device == _CUDA and number == gpu)
+    return item if in_place or not hasattr(item, "cpu") else item.cpu()
 
 
 def _image(image: Any) -> Any:

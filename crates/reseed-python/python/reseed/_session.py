@@ -45,12 +45,21 @@ class Latent:
         """Width of the clip's frames."""
         return self._extent[2]
 
+    @property
+    def device(self) -> str:
+        """``"cpu"``, or ``"cuda:0"`` and so on for the latent of CUDA tensors."""
+        return self._values.device
+
+    def cpu(self) -> Latent:
+        """The latent in host memory."""
+        return Latent(self._values.cpu(), self._extent)
+
     def numpy(self) -> Any:
-        """The latent as a numpy array, without a copy."""
+        """The latent as a numpy array, without a copy unless it is in GPU memory."""
         return self._values.numpy()
 
     def torch(self) -> Any:
-        """The latent as a torch tensor, without a copy."""
+        """The latent as a torch tensor on its device, without a copy."""
         return self._values.torch()
 
     @property
@@ -86,8 +95,11 @@ class Vae:
         self._session = session
 
     def encode(self, frames: Any, *, progress: Progress | None = None, cancel: CancelToken | None = None) -> Latent:
-        """Encodes the frames of one clip. Alpha is ignored."""
-        arrays, _ = _inputs.arrays(frames)
+        """Encodes the frames of one clip. Alpha is ignored.
+
+        CUDA tensors on the session's GPU are read in place, and their latent is on that GPU.
+        """
+        arrays, _ = _inputs.arrays(frames, self._session.gpu)
         values, extent = _reseed.encode(self._session, arrays, progress, cancel)
         return Latent(values, extent)
 
@@ -105,9 +117,10 @@ class Vae:
         """Decodes a latent, which may be any array ``[T, h, w, C]`` of float32.
 
         A ``Latent`` has the length, the size and the type of its clip. Of another array all frames are decoded, as
-        float32. ``frames``, ``height`` and ``width`` crop the result.
+        float32. ``frames``, ``height`` and ``width`` crop the result. A latent on the session's GPU is read in place,
+        and its frames are on that GPU.
         """
-        (array,), _ = _inputs.arrays(latent)
+        (array,), _ = _inputs.arrays(latent, self._session.gpu)
         extent = latent._extent if isinstance(latent, Latent) else None
         given = (frames, height, width, dtype)
         if any(value is not None for value in given):
@@ -241,7 +254,9 @@ class Session:
 
         ``frames`` is an array ``[B, H, W, C]``, one frame ``[H, W, C]``, a PIL image, a path, or a list of them, of
         type uint8, uint16, float16 or float32 in 0 to 1, with 1, 3 or 4 channels. The result has the same type and
-        the same dimensions. Arrays in host memory are read in place; CUDA tensors are copied to host memory.
+        the same dimensions. Arrays are read in place. CUDA tensors on the session's GPU are read one frame at a time,
+        because frames are resized on the CPU, and their result is on that GPU; tensors of other devices are copied to
+        host memory.
 
         Frames are one clip. With ``independent=True`` they are images that have nothing to do with each other; a list
         may then have images of different sizes, and the result is a list.
@@ -255,7 +270,7 @@ class Session:
         >>> session.upscale_frames(images, independent=True, scale=2)
         [Frames(shape=(32, 32, 3), dtype='uint8'), Frames(shape=(48, 32, 1), dtype='float32')]
         """
-        arrays, several = _inputs.arrays(frames)
+        arrays, several = _inputs.arrays(frames, self._native.gpu)
         separate = several and independent
         results = self._native.upscale_frames(arrays, (independent, separate), dict(settings), (progress, cancel))
         return results if separate else results[0]

@@ -1,10 +1,11 @@
 //! NVIDIA GPUs.
 
+use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use reseed_cpu::CpuOps;
-use reseed_cuda::{CudaOps, Timestamp};
+use reseed_cuda::{ArrayLayout, CudaOps, DeviceBuffer, ForeignArray, Timestamp};
 use reseed_ops::{Ceiling, Device, Precision};
 
 use super::{ComputeOptions, DeviceHandle, Tuning, checked, unknown};
@@ -31,6 +32,36 @@ impl Gpu {
     /// The time when the kernels queued so far are done.
     pub fn timestamp(&self) -> Result<Timestamp> {
         Ok(self.0.timestamp()?)
+    }
+
+    /// Its index, as in `cuda:0`.
+    pub fn ordinal(&self) -> usize {
+        self.0.info().ordinal
+    }
+
+    /// The handle of its stream of kernels. Another library that orders its work before this stream may then hand over
+    /// an array.
+    pub fn stream_handle(&self) -> usize {
+        self.0.stream_handle()
+    }
+
+    /// An array of another library on this GPU.
+    ///
+    /// # Safety
+    /// As for [`ForeignArray::new`].
+    pub unsafe fn array(&self, layout: ArrayLayout, owner: Box<dyn Any + Send + Sync>) -> Result<ForeignArray> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { ForeignArray::new(&self.0, layout, owner) }?)
+    }
+
+    /// Memory for a result, with undefined contents.
+    pub fn buffer(&self, bytes: usize) -> Result<DeviceBuffer> {
+        Ok(DeviceBuffer::new(&self.0, bytes)?)
+    }
+
+    /// The device itself, for tensors of arrays.
+    pub(crate) fn ops(&self) -> &CudaOps {
+        &self.0
     }
 
     pub(super) fn with_precision(&self, precision: Precision, options: &ComputeOptions) -> Result<DeviceHandle> {

@@ -35,9 +35,9 @@ use crate::settings::VaeSettings;
 /// ```
 pub struct Vae {
     /// Dropped before its devices.
-    vae: reseed_model::Vae,
-    devices: Arc<Devices>,
-    settings: VaeSettings,
+    pub(super) vae: reseed_model::Vae,
+    pub(super) devices: Arc<Devices>,
+    pub(super) settings: VaeSettings,
 }
 
 /// The latent of a clip, and what decoding needs to restore its length and size.

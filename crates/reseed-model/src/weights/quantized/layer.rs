@@ -37,9 +37,12 @@ impl Format {
         let Some(format) = description.get("format").and_then(Value::as_str) else {
             return Err(invalid(file, name, "it names no format"));
         };
+        let group = group(file, name, description)?;
         match format {
+            "int8_tensorwise" => Ok(Format::Int8(group)),
+            // Some converters rotate other formats too. Read without the rotation, the values would be wrong.
+            other if group.is_some() => Err(unsupported(file, name, &format!("{} with ConvRot", excerpt(other)))),
             "float8_e4m3fn" | "float8_e5m2" => Ok(Format::Fp8),
-            "int8_tensorwise" => Ok(Format::Int8(group(file, name, description)?)),
             "mxfp8" => Ok(Format::Mxfp8),
             "nvfp4" => Ok(Format::Nvfp4),
             other => Err(unsupported(file, name, &excerpt(other))),

@@ -1,0 +1,228 @@
+//! Memory that the engine shares with other libraries on the same GPU: their arrays, and results that they receive.
+//!
+//! All libraries of a process use the primary context of a GPU, so that an address means the same to each of them. What
+//! differs is the order of work: every library has streams of its own.
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::driver::sys;
+use reseed_ops::{Error, Result, Shape};
+
+use crate::driver::{Driver, Ptr};
+use crate::ops::CudaOps;
+use crate::stream::{Event, Stream};
+
+/// Type of the elements of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArrayType {
+    /// Codes up to 255.
+    U8,
+    /// Codes up to 65535.
+    U16,
+    /// Half floats.
+    F16,
+    /// Floats.
+    F32,
+}
+
+impl ArrayType {
+    /// Bytes of an element.
+    pub fn bytes(self) -> usize {
+        match self {
+            ArrayType::U8 => 1,
+            ArrayType::U16 | ArrayType::F16 => 2,
+            ArrayType::F32 => 4,
+        }
+    }
+
+    /// As names of kernels have it.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            ArrayType::U8 => "u8",
+            ArrayType::U16 => "u16",
+            ArrayType::F16 => "f16",
+            ArrayType::F32 => "f32",
+        }
+    }
+}
+
+/// Where the elements of an array are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArrayLayout {
+    /// Address of the first element.
+    pub address: u64,
+    /// Type of the elements.
+    pub dtype: ArrayType,
+    /// Frames, rows, columns and channels.
+    pub shape: [usize; 4],
+    /// Elements from one to the next of each.
+    pub strides: [isize; 4],
+}
+
+impl ArrayLayout {
+    /// The bytes that hold the elements, from the first element on.
+    fn span(&self) -> Range<isize> {
+        let last = |(side, stride): (&usize, &isize)| (side.saturating_sub(1)) as isize * stride;
+        let ends = self.shape.iter().zip(&self.strides).map(last);
+        let (low, high) = ends.fold((0, 1), |(low, high), end| (low + end.min(0), high + end.max(0)));
+        let bytes = self.dtype.bytes() as isize;
+        bytes * low..bytes * high
+    }
+}
+
+/// An array of another library in the memory of a GPU. It is read in place.
+pub struct ForeignArray {
+    layout: ArrayLayout,
+    driver: Arc<Driver>,
+    /// Reached when the work that the other library has queued on the array is done.
+    ready: Arc<Event>,
+    /// The last kernels that read it.
+    readers: Mutex<Option<Arc<Event>>>,
+    /// Dropped when they have ended.
+    owner: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl ForeignArray {
+    /// An array that lives as long as `owner`.
+    ///
+    /// # Safety
+    /// Every element that the layout reaches is in the memory of this GPU and lives as long as `owner`. Work that
+    /// writes it comes before the work that is queued on [`CudaOps::stream_handle`] now, and nothing writes it while
+    /// the array lives.
+    pub unsafe fn new(cuda: &CudaOps, layout: ArrayLayout, owner: Box<dyn Any + Send + Sync>) -> Result<ForeignArray> {
+        let (driver, ready) = (cuda.driver().clone(), Event::record(cuda.driver(), Stream::Compute)?);
+        Ok(ForeignArray { layout, driver, ready, readers: Mutex::default(), owner: Some(owner) })
+    }
+
+    /// Where the elements are.
+    pub fn layout(&self) -> &ArrayLayout {
+        &self.layout
+    }
+
+    /// Copies `to.len()` bytes from byte `from` after the start of the first element on, once they are ready. Panics
+    /// where they leave the array.
+    pub fn read(&self, from: isize, to: &mut [u8]) -> Result<()> {
+        let (span, end) = (self.layout.span(), from + to.len() as isize);
+        assert!(span.start <= from && end <= span.end, "bytes {from} to {end} of an array in {span:?}");
+        self.ready.wait()?;
+        // SAFETY: the bytes are between the first and the last element, and nothing writes the array.
+        unsafe { self.driver.read(to, Ptr(self.layout.address.wrapping_add_signed(from as i64))) }
+    }
+
+    /// Makes kernels that are queued from now on wait for the array.
+    pub(crate) fn block_kernels(&self, driver: &Driver) -> Result<()> {
+        self.ready.block_on(driver, Stream::Compute)
+    }
+
+    /// Keeps the array until the kernels that are queued now have ended.
+    pub(crate) fn read_by(&self, kernels: Arc<Event>) {
+        *self.readers.lock().unwrap_or_else(PoisonError::into_inner) = Some(kernels);
+    }
+}
+
+impl Drop for ForeignArray {
+    fn drop(&mut self) {
+        let readers = self.readers.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // An error here is one of the context, which the next call that returns errors reports.
+        let _ = readers.map(|kernels| kernels.wait());
+        drop(self.owner.take());
+    }
+}
+
+/// Memory of a result. It belongs to the caller: sessions and their plans do not count it, and it outlives them.
+pub struct DeviceBuffer {
+    at: Ptr,
+    bytes: usize,
+    driver: Arc<Driver>,
+}
+
+impl DeviceBuffer {
+    /// Memory with undefined contents.
+    pub fn new(cuda: &CudaOps, bytes: usize) -> Result<DeviceBuffer> {
+        DeviceBuffer::on(cuda.driver().clone(), bytes)
+    }
+
+    fn on(driver: Arc<Driver>, bytes: usize) -> Result<DeviceBuffer> {
+        let (op, device, shape) = ("result", driver.label.clone(), Shape::from([bytes]));
+        let at = driver.alloc(bytes)?.ok_or(Error::OutOfMemory { op, device, shape, bytes })?;
+        Ok(DeviceBuffer { at, bytes, driver })
+    }
+
+    /// Its address.
+    pub fn address(&self) -> u64 {
+        self.at.0
+    }
+
+    /// Index of its GPU.
+    pub fn ordinal(&self) -> usize {
+        self.driver.info.ordinal
+    }
+
+    /// Number of bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The address of `bytes` bytes from `at` on. Panics where they leave the memory.
+    pub(crate) fn part(&self, at: usize, bytes: usize) -> Ptr {
+        let end = at.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.bytes), "{bytes} bytes at {at} of {}", self.bytes);
+        self.at.plus(at)
+    }
+
+    /// Copies bytes to it.
+    pub fn write(&self, at: usize, from: &[u8]) -> Result<()> {
+        // SAFETY: `part` checks that the memory holds these bytes.
+        unsafe { self.driver.write(self.part(at, from.len()), from) }
+    }
+
+    /// Copies bytes from it.
+    pub fn read(&self, at: usize, to: &mut [u8]) -> Result<()> {
+        // SAFETY: `part` checks that the memory holds these bytes.
+        unsafe { self.driver.read(to, self.part(at, to.len())) }
+    }
+
+    /// A copy of a part of it.
+    pub fn copy(&self, at: usize, bytes: usize) -> Result<DeviceBuffer> {
+        let (from, copy) = (self.part(at, bytes), DeviceBuffer::on(self.driver.clone(), bytes)?);
+        // SAFETY: both hold these bytes and are different allocations.
+        unsafe { self.driver.copy(Stream::Compute, copy.at, from, bytes) }?;
+        self.driver.synchronize()?;
+        Ok(copy)
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        // SAFETY: `on` allocated it; the driver waits for work of other libraries that still uses it.
+        unsafe { self.driver.free(self.at) };
+    }
+}
+
+impl Driver {
+    /// Copies memory that is shared with other libraries to the host, and waits.
+    ///
+    /// # Safety
+    /// `from` holds that many bytes, and nothing that is queued writes them.
+    unsafe fn read(&self, to: &mut [u8], from: Ptr) -> Result<()> {
+        // SAFETY: the caller's promise; `to` outlives the copy because we wait for it.
+        unsafe { self.download(Stream::Interop, to.as_mut_ptr().cast(), from, to.len()) }?;
+        self.wait_for(Stream::Interop)
+    }
+
+    /// Copies from the host to memory that is shared with other libraries, and waits.
+    ///
+    /// # Safety
+    /// `to` holds that many bytes, and nothing that is queued uses them.
+    unsafe fn write(&self, to: Ptr, from: &[u8]) -> Result<()> {
+        self.enter()?;
+        let (source, stream): (*const c_void, _) = (from.as_ptr().cast(), self.handle(Stream::Interop));
+        // SAFETY: the caller's promise; `from` outlives the copy because we wait for it.
+        let status = unsafe { sys::cuMemcpyHtoDAsync_v2(to.0, source, from.len(), stream) };
+        self.check("cuMemcpyHtoDAsync", status)?;
+        self.wait_for(Stream::Interop)
+    }
+}
