@@ -92,6 +92,27 @@ fn a_folded_convolution_of_integers_is_exact_at_every_level() {
     });
 }
 
+/// The first frames of a clip need less scratch than later ones, and a new thread has none.
+#[test]
+fn a_new_thread_computes_what_a_used_one_does() {
+    for_each_level(|_, device| {
+        let one_thread = CpuOps::at(device.level(), device.dtype(), Some(1)).unwrap();
+        for spec in [cube(16, 16), cube(64, 64)] {
+            let read = || {
+                let weight = integers(7, spec.c_in * spec.c_out * spec.taps.count());
+                Ok(ConvData { weight, bias: integers(8, spec.c_out) })
+            };
+            let conv = one_thread.conv_weights(spec, &read).unwrap();
+            let x = clip(&one_thread, Thw::new(5, 40, 48), spec.c_in);
+            let run = || {
+                let output = one_thread.conv(TemporalCache::Start, &x, &conv, Epilogue::default()).unwrap();
+                one_thread.download(&output.tensor).unwrap()
+            };
+            assert!(run() == run(), "{spec:?}, {}", device.name());
+        }
+    });
+}
+
 #[test]
 fn a_folded_upsampler_of_integers_is_exact_at_every_level() {
     for_each_level(|reference, device| {

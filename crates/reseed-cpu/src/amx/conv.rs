@@ -124,6 +124,9 @@ pub fn sum_region<'a, E: Element>(
         offsets.extend(layout.offsets(window));
         let scope = TileScope::new(SIDE);
         let mut packed = PackedFrames::new(window, &layout);
+        // A buffer that grows loses its values, and neighbouring frames share them.
+        let at_once = |t: usize| taps(t).len().min(frames_at_once(window, weights, taps(t).len()));
+        let input = input.at_least(frames.clone().map(at_once).max().unwrap_or(1) * packed.frame);
         for t in frames {
             let taps = taps(t);
             let sets = taps.chunks(frames_at_once(window, weights, taps.len()));
@@ -131,7 +134,6 @@ pub fn sum_region<'a, E: Element>(
             let slots = if last > 0 { region.panels.len() } else { 1 };
             let (pixel, size) = (slots * PANEL + GAP, row_tiles.len() * SIDE);
             let sums = sums.at_least(layout.positions * size * pixel);
-            let input = input.at_least(sets.clone().map(<[_]>::len).max().unwrap_or(1) * packed.frame);
             for (i, set) in sets.enumerate() {
                 let frames = packed.pack(set, input);
                 for (slot, panel) in region.panels.clone().enumerate() {
