@@ -142,8 +142,8 @@ impl CudaOps {
             let ((from, at), first) = (frame.region(region), long(frame.number * h * w * RGB));
             let grid = stride_grid(region.rows.len() * region.columns.len());
             let found = nan.0.part(0, size_of::<u64>());
-            // SAFETY: arguments follow kernels/interop.cu in order and type; `to` holds the region, and the kernel reads
-            // elements of the frame alone.
+            // SAFETY: arguments follow kernels/interop.cu in order and type; `to` holds the region, and the kernel
+            // reads elements of the frame alone.
             unsafe { self.driver.launch(&name, grid, args![to, from, at, found, first]) }
         })
     }
@@ -197,7 +197,7 @@ impl CudaOps {
         for i in 0..thw.t {
             let (to, from) = (buffer.part(at + i * bytes, bytes), ptr(&x.frames(i, 1)));
             let grid = stride_grid(h * w * RGB);
-            // SAFETY: arguments follow kernels/interop.cu in order and type; `part` has checked the memory of the frame.
+            // SAFETY: arguments follow kernels/interop.cu in order and type; `part` has checked the memory.
             unsafe { self.driver.launch(&name, grid, args![to, from, int(h), int(w), int(thw.w)]) }?;
         }
         Ok(())
