@@ -48,8 +48,9 @@ class Proof:
         self.output = self.base / "output"
 
     def result(self, name):
-        """Recorded images, rounded to 8 bits as the command line rounds them."""
-        return numpy.rint(numpy.load(self.output / f"{name}.npy").astype(numpy.float64) * 255).astype(numpy.uint8)
+        """Recorded images, rounded to 8 bits as the engine rounds them: in 32 bits, halves up."""
+        values = numpy.load(self.output / f"{name}.npy").astype(numpy.float32)
+        return numpy.floor(values * numpy.float32(255) + numpy.float32(0.5)).astype(numpy.uint8)
 
     def succeed(self, prompt, seconds=600):
         """Runs a prompt that must succeed."""

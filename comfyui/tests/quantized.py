@@ -41,7 +41,7 @@ def write(source, target, name):
             if name == "mxfp8":
                 parts[f"{key}_scale"] = parts[f"{key}_scale"].view(torch.uint8)
             stored.update(parts)
-            stored[key.removesuffix("weight") + "comfy_quant"] = description
+            stored[key.removesuffix("weight") + "comfy_quant"] = description.clone()
             values[key] = matrix.dequantize().float().contiguous()
             count += 1
     paths = [target.with_name(f"{target.name}{end}.safetensors") for end in ("", "-values")]

@@ -45,8 +45,8 @@ template <> __device__ __forceinline__ u16 from_unit<u16>(float unit) {
     return (u16)(u32)__fadd_rn(__fmul_rn(unit, 65535.f), 0.5f);
 }
 
-// `found` becomes the largest ~(index) of a NaN: of the first one, or 0 where there is none. `first` is the index of the
-// frame's first value.
+// `found` becomes the largest ~(index) of a NaN: of the first one, or 0 where there is none. `first` is the index of
+// the frame's first value.
 template <class E, class C>
 __device__ __forceinline__ void import_frames(E* y, const C* frame, Region at, u64* found, i64 first) {
     FOR_EACH_OF_FRAME(i, at.rows * at.columns) {

@@ -12,7 +12,6 @@ use cudarc::driver::sys;
 use reseed_ops::{Error, Result, Shape};
 
 use crate::driver::{Driver, Ptr};
-use crate::ops::CudaOps;
 use crate::stream::{Event, Stream};
 
 /// Type of the elements of an array.
@@ -89,11 +88,13 @@ impl ForeignArray {
     /// An array that lives as long as `owner`.
     ///
     /// # Safety
-    /// Every element that the layout reaches is in the memory of this GPU and lives as long as `owner`. Work that
-    /// writes it comes before the work that is queued on [`CudaOps::stream_handle`] now, and nothing writes it while
-    /// the array lives.
-    pub unsafe fn new(cuda: &CudaOps, layout: ArrayLayout, owner: Box<dyn Any + Send + Sync>) -> Result<ForeignArray> {
-        let (driver, ready) = (cuda.driver().clone(), Event::record(cuda.driver(), Stream::Compute)?);
+    /// As for `CudaOps::foreign_array`.
+    pub(crate) unsafe fn new(
+        driver: &Arc<Driver>,
+        layout: ArrayLayout,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Result<ForeignArray> {
+        let (driver, ready) = (driver.clone(), Event::record(driver, Stream::Compute)?);
         Ok(ForeignArray { layout, driver, ready, readers: Mutex::default(), owner: Some(owner) })
     }
 
@@ -141,11 +142,7 @@ pub struct DeviceBuffer {
 
 impl DeviceBuffer {
     /// Memory with undefined contents.
-    pub fn new(cuda: &CudaOps, bytes: usize) -> Result<DeviceBuffer> {
-        DeviceBuffer::on(cuda.driver().clone(), bytes)
-    }
-
-    fn on(driver: Arc<Driver>, bytes: usize) -> Result<DeviceBuffer> {
+    pub(crate) fn new(driver: Arc<Driver>, bytes: usize) -> Result<DeviceBuffer> {
         let (op, device, shape) = ("result", driver.label.clone(), Shape::from([bytes]));
         let at = driver.alloc(bytes)?.ok_or(Error::OutOfMemory { op, device, shape, bytes })?;
         Ok(DeviceBuffer { at, bytes, driver })
@@ -187,7 +184,7 @@ impl DeviceBuffer {
 
     /// A copy of a part of it.
     pub fn copy(&self, at: usize, bytes: usize) -> Result<DeviceBuffer> {
-        let (from, copy) = (self.part(at, bytes), DeviceBuffer::on(self.driver.clone(), bytes)?);
+        let (from, copy) = (self.part(at, bytes), DeviceBuffer::new(self.driver.clone(), bytes)?);
         // SAFETY: both hold these bytes and are different allocations.
         unsafe { self.driver.copy(Stream::Compute, copy.at, from, bytes) }?;
         self.driver.synchronize()?;
@@ -197,7 +194,7 @@ impl DeviceBuffer {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        // SAFETY: `on` allocated it; the driver waits for work of other libraries that still uses it.
+        // SAFETY: `new` allocated it; the driver waits for work of other libraries that still uses it.
         unsafe { self.driver.free(self.at) };
     }
 }

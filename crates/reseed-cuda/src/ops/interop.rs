@@ -1,5 +1,6 @@
 //! Conversion between arrays of other libraries and tensors, on the GPU.
 
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -8,8 +9,8 @@ use reseed_ops::{Result, Shape, Tensor};
 use super::CudaOps;
 use super::memory::{ptr, stride_grid};
 use super::transfer::Guard;
-use crate::driver::{Driver, Ptr};
-use crate::interop::{ArrayType, DeviceBuffer, ForeignArray};
+use crate::driver::Ptr;
+use crate::interop::{ArrayLayout, ArrayType, DeviceBuffer, ForeignArray};
 use crate::launch::{Arg, args};
 use crate::params::{int, long};
 use crate::stream::{Event, Stream};
@@ -76,7 +77,7 @@ pub struct NanFlag(DeviceBuffer);
 impl NanFlag {
     /// None so far.
     pub fn new(cuda: &CudaOps) -> Result<NanFlag> {
-        let flag = DeviceBuffer::new(cuda, size_of::<u64>())?;
+        let flag = cuda.device_buffer(size_of::<u64>())?;
         flag.write(0, &0u64.to_ne_bytes())?;
         Ok(NanFlag(flag))
     }
@@ -110,8 +111,20 @@ impl CudaOps {
         self.driver.handle(Stream::Compute) as usize
     }
 
-    pub(crate) fn driver(&self) -> &Arc<Driver> {
-        &self.driver
+    /// An array of another library on this GPU, which lives as long as `owner`.
+    ///
+    /// # Safety
+    /// Every element that the layout reaches is in the memory of this GPU and lives as long as `owner`. Work that
+    /// writes it comes before the work that is queued on [`CudaOps::stream_handle`] now, and nothing writes it while
+    /// the array lives.
+    pub unsafe fn foreign_array(&self, layout: ArrayLayout, owner: Box<dyn Any + Send + Sync>) -> Result<ForeignArray> {
+        // SAFETY: the caller's promise.
+        unsafe { ForeignArray::new(&self.driver, layout, owner) }
+    }
+
+    /// Memory for a result, with undefined contents.
+    pub fn device_buffer(&self, bytes: usize) -> Result<DeviceBuffer> {
+        DeviceBuffer::new(self.driver.clone(), bytes)
     }
 
     /// The work that is queued so far.
@@ -129,8 +142,8 @@ impl CudaOps {
             let ((from, at), first) = (frame.region(region), long(frame.number * h * w * RGB));
             let grid = stride_grid(region.rows.len() * region.columns.len());
             let found = nan.0.part(0, size_of::<u64>());
-            // SAFETY: arguments follow kernels/interop.cu in order and type; `to` holds the region, and the kernel reads
-            // elements of the frame alone.
+            // SAFETY: arguments follow kernels/interop.cu in order and type; `to` holds the region, and the kernel
+            // reads elements of the frame alone.
             unsafe { self.driver.launch(&name, grid, args![to, from, at, found, first]) }
         })
     }
@@ -184,7 +197,7 @@ impl CudaOps {
         for i in 0..thw.t {
             let (to, from) = (buffer.part(at + i * bytes, bytes), ptr(&x.frames(i, 1)));
             let grid = stride_grid(h * w * RGB);
-            // SAFETY: arguments follow kernels/interop.cu in order and type; `part` has checked the memory of the frame.
+            // SAFETY: arguments follow kernels/interop.cu in order and type; `part` has checked the memory.
             unsafe { self.driver.launch(&name, grid, args![to, from, int(h), int(w), int(thw.w)]) }?;
         }
         Ok(())

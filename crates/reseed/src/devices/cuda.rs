@@ -48,15 +48,15 @@ impl Gpu {
     /// An array of another library on this GPU.
     ///
     /// # Safety
-    /// As for [`ForeignArray::new`].
+    /// As for [`CudaOps::foreign_array`].
     pub unsafe fn array(&self, layout: ArrayLayout, owner: Box<dyn Any + Send + Sync>) -> Result<ForeignArray> {
         // SAFETY: the caller's promise.
-        Ok(unsafe { ForeignArray::new(&self.0, layout, owner) }?)
+        Ok(unsafe { self.0.foreign_array(layout, owner) }?)
     }
 
     /// Memory for a result, with undefined contents.
     pub fn buffer(&self, bytes: usize) -> Result<DeviceBuffer> {
-        Ok(DeviceBuffer::new(&self.0, bytes)?)
+        Ok(self.0.device_buffer(bytes)?)
     }
 
     /// The device itself, for tensors of arrays.
