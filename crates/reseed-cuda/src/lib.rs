@@ -23,6 +23,7 @@ mod copies;
 mod cublaslt;
 mod device_memory;
 mod driver;
+mod frames;
 mod kernels;
 mod launch;
 mod ops;
@@ -36,6 +37,7 @@ mod tune;
 mod wddm;
 
 pub use driver::{DeviceInfo, devices, free_bytes};
+pub use frames::CudaFrames;
 pub use ops::{CudaOps, Timestamp};
 
 use std::path::Path;

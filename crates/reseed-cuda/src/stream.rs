@@ -19,11 +19,13 @@ pub enum Stream {
     Offload,
     /// Copies to the host of results. They do not wait for offloaded tensors.
     Download,
+    /// Work on finished frames, with its copies, in the order of the calls. It goes first where kernels compete.
+    Frames,
 }
 
 impl Stream {
     /// Number of streams.
-    pub const COUNT: usize = Stream::Download as usize + 1;
+    pub const COUNT: usize = Stream::Frames as usize + 1;
 }
 
 /// A point on a stream. It is reached when everything that was queued on the stream before it has ended.
