@@ -74,12 +74,14 @@ RANK_KERNEL(rank_scan)(u32* counts, u32* totals, int tiles) {
     if (threadIdx.x == 0) totals[blockIdx.x] = sum;
 }
 
-// Calls put(position, first position of the digit, digit, key, pixel) for every key of a tile.
+// Calls put(position, first position of the digit, digit, key, pixel) for every key of a tile, in the order of positions:
+// keys of one digit leave for consecutive addresses.
 template <class Put>
 __device__ __forceinline__ void rank_each(const u32* keys, const u32* pixels, const u32* counts, const u32* totals,
                                           int shift, i64 count, Put put) {
     __shared__ u32 ranks[RANK_WARPS][256];
-    __shared__ u32 starts[256], offsets[256];
+    __shared__ u32 starts[256], offsets[256], locals[256];
+    __shared__ u32 tile_keys[RANK_TILE], tile_pixels[RANK_TILE];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     u32 all;
     const u32 start = sum_before(totals[threadIdx.x], all);
@@ -88,7 +90,7 @@ __device__ __forceinline__ void rank_each(const u32* keys, const u32* pixels, co
     for (int d = lane; d < 256; d += 32) ranks[warp][d] = 0;
     __syncwarp();
     // A warp takes consecutive keys, 32 at a time; lanes with the same digit rank in their order.
-    const i64 first = (i64)blockIdx.x * RANK_TILE + warp * 32 * RANK_ROUNDS + lane;
+    const i64 tile = (i64)blockIdx.x * RANK_TILE, first = tile + warp * 32 * RANK_ROUNDS + lane;
     u32 key[RANK_ROUNDS], rank[RANK_ROUNDS];
     #pragma unroll
     for (int r = 0; r < RANK_ROUNDS; r++) {
@@ -108,19 +110,27 @@ __device__ __forceinline__ void rank_each(const u32* keys, const u32* pixels, co
         __syncwarp();
     }
     __syncthreads();
-    u32 sum = offsets[threadIdx.x];
+    u32 sum = 0;
     #pragma unroll
     for (int w = 0; w < RANK_WARPS; w++) {
         const u32 own = ranks[w][threadIdx.x];
         ranks[w][threadIdx.x] = sum;
         sum += own;
     }
+    locals[threadIdx.x] = sum_before(sum, all);
     __syncthreads();
     #pragma unroll
     for (int r = 0; r < RANK_ROUNDS; r++) {
-        const i64 at = first + 32 * r;
-        const u32 digit = key[r] >> shift & 255;
-        if (at < count) put(ranks[warp][digit] + rank[r], starts[digit], digit, key[r], pixels ? pixels[at] : (u32)at);
+        const i64 i = first + 32 * r;
+        if (i >= count) continue;
+        const u32 digit = key[r] >> shift & 255, at = locals[digit] + ranks[warp][digit] + rank[r];
+        tile_keys[at] = key[r];
+        tile_pixels[at] = pixels ? pixels[i] : (u32)i;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < RANK_TILE && tile + i < count; i += RANK_THREADS) {
+        const u32 key = tile_keys[i], digit = key >> shift & 255;
+        put(offsets[digit] + i - locals[digit], starts[digit], digit, key, tile_pixels[i]);
     }
 }
 

@@ -26,13 +26,13 @@ pub fn run(args: &ColorBenchArgs) -> Result<()> {
     let inputs: Vec<Arc<Frame>> = (0..batching.size).map(|i| Arc::new(frame(from, i))).collect();
     let content: Vec<Vec<f32>> = inputs.iter().map(|input| restored(&view.cropped(input))).collect();
     let (name, device) = device(args, &settings, &view)?;
-    let mut times = Vec::new();
+    let (mut times, mut results) = (Vec::new(), vec![Pixels::default(); batching.size]);
     // The first run allocates memory and does not count.
     for _ in 0..=args.repeat {
         let (frames, inputs) = (content.clone(), inputs.clone());
         let start = Instant::now();
         pool.install(|| match &device {
-            Some(device) => on_device(&**device, &frames, &inputs),
+            Some(device) => on_device(&**device, &frames, &inputs, &mut results),
             None => {
                 Finisher::new(&settings, &view, Depth::Eight).run(frames, inputs);
                 Ok(())
@@ -68,10 +68,14 @@ fn device(args: &ColorBenchArgs, settings: &Settings, view: &View) -> Result<(St
     Ok((opened.ops.name(), Some(gpu.frames(spec).ok_or_else(too_large)?)))
 }
 
-fn on_device(device: &dyn FrameOps, frames: &[Vec<f32>], inputs: &[Arc<Frame>]) -> Result<()> {
+fn on_device(
+    device: &dyn FrameOps,
+    frames: &[Vec<f32>],
+    inputs: &[Arc<Frame>],
+    results: &mut [Pixels],
+) -> Result<()> {
     let codes: Vec<&[u8]> = inputs.iter().map(|input| input.samples.as_bytes()).collect();
-    let mut results = vec![Pixels::default(); frames.len()];
-    device.finish(frames, &codes, &mut results).map_err(|error| Failure::Failed(error.to_string()))
+    device.finish(frames, &codes, results).map_err(|error| Failure::Failed(error.to_string()))
 }
 
 /// Waves and grain: no two frames and no two rows alike.

@@ -13,9 +13,8 @@ use crate::params::long;
 use crate::pinned::Pinned;
 use crate::stream::{Event, Stream};
 
-/// Bytes of a part: several parts of a frame, so that several threads copy, but few, since each takes time in the
-/// driver.
-const PART: usize = 4 << 20;
+/// Bytes of a part: enough parts of a frame for the threads that copy, but few, since each takes time in the driver.
+const PART: usize = 1 << 20;
 
 /// A result on its way to the host.
 pub struct Download {
