@@ -58,6 +58,8 @@ def check(args, folder, parts, table):
     if "jobs" in parts:
         for model in speed.STEP:
             table.run(speed.step, args, model)
+        for color in speed.COLORS:
+            table.run(speed.color, args, color)
         table.run(speed.jobs, args, folder)
 
 

@@ -17,6 +17,7 @@ RESTRICTED = {  # size, frames, --max-vram: time relative to a run without a lim
     ("1280x720", 17, "6G"): 1.8, ("1280x720", 17, "4G"): None, ("1920x1080", 17, "12G"): 1.8,
     ("1920x1080", 17, "8G"): None, ("3840x2160", 5, "15G"): None}
 STEP = {"3b": 220, "7b": 330}  # milliseconds of one step on a latent of 17 frames 1280x720
+COLORS, FRAME_MS, SLICE = ("lab", "wavelet", "wavelet-adaptive", "hsv", "adain"), 2.0, 5  # milliseconds; frames
 JOB_FPS, JOB_LIMIT, BATCH = 15, "6G", 17
 JOB = "job with 3b to 1280x720, steady state"
 
@@ -35,6 +36,10 @@ def restricted_row(size, frames, limit, what):
 
 def step_row(model):
     return f"one step of {model} on a latent of 5x90x160, bf16"
+
+
+def color_row(color):
+    return f"frames finished at 1920x1080, {color}"
 
 
 def job_row(what):
@@ -60,7 +65,7 @@ def restricted_rows():
 
 
 def jobs_rows():
-    yield from (*map(step_row, STEP), JOB, job_row("result"), job_row("GPU memory"))
+    yield from (*map(step_row, STEP), *map(color_row, COLORS), JOB, job_row("result"), job_row("GPU memory"))
 
 
 def rates(args, name, variables, table):
@@ -148,6 +153,12 @@ def step(args, model, table):
     words = [args.reseed, "bench", "dit", "--model", f"formula:{model}", "--latent", "5x90x160"]
     ms = command.event([*words, "--device", args.device])[command.MEDIAN] * 1e3
     table.add(step_row(model), f"{ms:.1f} ms", f"<= {STEP[model]} ms", ms <= STEP[model])
+
+
+def color(args, name, table):
+    words = [args.reseed, "bench", "color", "--color", name, "--from", "960x540", "--size", "1920x1080"]
+    ms = command.event([*words, "--frames", SLICE, "--repeat", 9, "--device", args.device])[command.FRAME_MS]
+    table.add(color_row(name), f"{ms:.2f} ms a frame", f"<= {FRAME_MS:g} ms", ms <= FRAME_MS)
 
 
 def jobs(args, folder, table):

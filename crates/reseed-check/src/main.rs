@@ -1,7 +1,7 @@
 //! Checks and times the CUDA device on a machine that has a GPU and no compiler.
 //!
 //! ```text
-//! reseed-check [PRECISION]...                           every op against its reference
+//! reseed-check [PRECISION]...                           every op, and the work on frames, against its reference
 //! reseed-check main|bench [PRECISION]...                rates of the main layers, or of all layers
 //! reseed-check library [PRECISION]...                   linear layers compared with cuBLASLt
 //! reseed-check quant [PRECISION]...                     times of quantised linear layers
@@ -74,6 +74,18 @@ fn conformance(precision: Precision) -> Result<usize> {
         println!("{precision}: {disagreement}");
     }
     println!("{precision}: {} disagreements, peak {} bytes", found.len(), cuda.peak_bytes());
+    // The work on frames is f32, whatever the networks compute in.
+    let frames = if precision == Precision::F32 { frames(&cuda)? } else { 0 };
+    Ok(found.len() + frames)
+}
+
+/// The work on finished frames against the host.
+fn frames(cuda: &CudaOps) -> Result<usize> {
+    let found = reseed_testing::frames::disagreements(&|spec| Ok(Box::new(cuda.frames(spec)?)))?;
+    for disagreement in &found {
+        println!("frames: {disagreement}");
+    }
+    println!("frames: {} disagreements", found.len());
     Ok(found.len())
 }
 

@@ -261,7 +261,7 @@ impl DeviceMemory {
         self.order_after(Stream::Upload, pinned)?;
         let from = pinned.as_ptr().wrapping_byte_add(start);
         // SAFETY: both hold these bytes, as the assertion has checked; `used_by` keeps the pinned bytes unchanged.
-        let queue = || unsafe { self.driver.upload(to.at.plus(at), from, bytes) };
+        let queue = || unsafe { self.driver.upload(Stream::Upload, to.at.plus(at), from, bytes) };
         let copy = self.copies.run(&self.driver, Stream::Upload, queue)?;
         pinned.used_by(copy.clone());
         to.written_by(copy);

@@ -1,7 +1,7 @@
 //! One GPU through the CUDA driver API: a context, streams, a module of kernels, raw memory.
 //!
-//! Kernels run on one stream in the order of the calls, from any thread. Copies that overlap with them have streams of
-//! their own.
+//! Kernels of networks run on one stream in the order of the calls, from any thread. Copies that overlap with them, and
+//! the work on finished frames, have streams of their own.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
@@ -233,7 +233,9 @@ impl Driver {
         let loaded = unsafe { result::module::load_data(self.kernels.image.as_ptr().cast()) };
         self.module = loaded.map_err(|error| self.failed("cuModuleLoadData", error))?;
         for i in 0..self.streams.len() {
-            let created = result::stream::create(result::stream::StreamKind::NonBlocking);
+            // Lower numbers go first; the driver takes the nearest one that it has.
+            let priority = if i == Stream::Frames as usize { -5 } else { 0 };
+            let created = result::stream::create_with_priority(result::stream::StreamKind::NonBlocking, priority);
             self.streams[i] = created.map_err(|error| self.failed("cuStreamCreate", error))?;
         }
         let (free, all) = result::mem_get_info().map_err(|error| self.failed("cuMemGetInfo", error))?;
@@ -296,14 +298,14 @@ impl Driver {
         self.synchronize()
     }
 
-    /// Queues a copy from pinned memory on the upload stream.
+    /// Queues a copy from pinned memory on `stream`.
     ///
     /// # Safety
     /// Both hold `bytes` bytes, and `from` stays unchanged until the copy has ended.
-    pub unsafe fn upload(&self, to: Ptr, from: *const c_void, bytes: usize) -> Result<()> {
+    pub unsafe fn upload(&self, stream: Stream, to: Ptr, from: *const c_void, bytes: usize) -> Result<()> {
         self.enter()?;
         // SAFETY: the caller's promise.
-        let status = unsafe { sys::cuMemcpyHtoDAsync_v2(to.0, from, bytes, self.handle(Stream::Upload)) };
+        let status = unsafe { sys::cuMemcpyHtoDAsync_v2(to.0, from, bytes, self.handle(stream)) };
         self.check("cuMemcpyHtoDAsync", status)
     }
 

@@ -64,11 +64,20 @@ macro_rules! args {
 pub(crate) use args;
 
 impl Driver {
-    /// Queues a kernel; a grid without blocks launches nothing.
+    /// Queues a kernel of a network.
     ///
     /// # Safety
     /// `args` match the kernel's parameters in order and type, and its pointers hold what it reads and writes.
     pub unsafe fn launch(&self, name: &str, grid: Grid, args: &mut [Argument]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_on(Stream::Compute, name, grid, args) }
+    }
+
+    /// Queues a kernel on a stream; a grid without blocks launches nothing.
+    ///
+    /// # Safety
+    /// As for [`Driver::launch`].
+    pub unsafe fn launch_on(&self, stream: Stream, name: &str, grid: Grid, args: &mut [Argument]) -> Result<()> {
         let [x, y, z] = grid.blocks;
         if x * y * z == 0 {
             return Ok(());
@@ -89,7 +98,7 @@ impl Driver {
                 threads_y,
                 1,
                 grid.shared as c_uint,
-                self.handle(Stream::Compute),
+                self.handle(stream),
                 args.as_mut_ptr().cast(),
                 ptr::null_mut(),
             )

@@ -23,6 +23,7 @@ mod copies;
 mod cublaslt;
 mod device_memory;
 mod driver;
+mod frames;
 mod interop;
 mod kernels;
 mod launch;
@@ -37,6 +38,7 @@ mod tune;
 mod wddm;
 
 pub use driver::{DeviceInfo, devices, free_bytes};
+pub use frames::CudaFrames;
 pub use interop::{ArrayLayout, ArrayType, DeviceBuffer, ForeignArray};
 pub use ops::{CudaOps, ForeignFrame, FrameRegion, NanFlag, QueuedWork, Timestamp};
 

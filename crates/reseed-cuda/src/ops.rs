@@ -50,6 +50,8 @@ use reseed_ops::{
     TraceOps, Transfer, Upsample, UpsampleData, UpsampleSpec, Vector, merge,
 };
 
+pub(crate) use memory::{row_grid, stride_grid};
+
 use crate::device_memory::DeviceMemory;
 use crate::driver::{DeviceInfo, Driver};
 use crate::kernels::Kernels;
@@ -133,6 +135,11 @@ impl CudaOps {
         self.driver.memory()
     }
 
+    /// Bytes of device memory that may be used: the limit, or all.
+    pub fn budget(&self) -> usize {
+        self.memory.limit.unwrap_or(self.driver.info.memory)
+    }
+
     /// Bytes that tensors may use in addition to the loaded weights: within the limit, or within the free memory less a
     /// margin for other processes.
     pub fn room_for_tensors(&self) -> Result<usize> {
@@ -161,6 +168,14 @@ impl CudaOps {
         Box::new(move || {
             new().with_quantized_weights().with_fused_norms(on_load).with_speed(speed).with_large_buffers(wide)
         })
+    }
+
+    pub(crate) fn driver(&self) -> &Arc<Driver> {
+        &self.driver
+    }
+
+    pub(crate) fn device_memory(&self) -> &Arc<DeviceMemory> {
+        &self.memory
     }
 
     fn unpack<'a, T: 'static>(&self, packed: &'a Packed) -> &'a T {

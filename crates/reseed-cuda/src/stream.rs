@@ -21,11 +21,13 @@ pub enum Stream {
     Download,
     /// Copies of memory that is shared with other libraries. They wait for nothing of the other streams.
     Interop,
+    /// Work on finished frames, with its copies, in the order of the calls. It goes first where kernels compete.
+    Frames,
 }
 
 impl Stream {
     /// Number of streams.
-    pub const COUNT: usize = Stream::Interop as usize + 1;
+    pub const COUNT: usize = Stream::Frames as usize + 1;
 }
 
 impl Driver {

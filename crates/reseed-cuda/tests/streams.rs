@@ -7,7 +7,7 @@ use std::process::Command;
 
 use reseed_cpu::matmul;
 use reseed_cuda::CudaOps;
-use reseed_ops::{DType, Ops, Shape, Tensor, Transfer, offload};
+use reseed_ops::{ColorTransfer, DType, Depth, FrameOps, FrameSpec, Hw, Ops, Pixels, Shape, Tensor, Transfer, offload};
 use reseed_testing::fake_driver;
 
 /// Names the scenario that a child process runs.
@@ -56,6 +56,11 @@ fn a_tensor_is_overwritten_after_every_copy_that_reads_it() {
     ordered("offload_then_overwrite");
 }
 
+#[test]
+fn frames_are_finished_in_order() {
+    ordered("finish_slices");
+}
+
 /// The driver is loaded once per process, so each scenario has a process of its own.
 #[test]
 fn the_scenario_of_a_child_process() {
@@ -63,6 +68,7 @@ fn the_scenario_of_a_child_process() {
         Ok("offload_then_download") => offload_then_download(),
         Ok("download_then_offload") => download_then_offload(),
         Ok("offload_then_overwrite") => offload_then_overwrite(),
+        Ok("finish_slices") => finish_slices(),
         Ok(other) => panic!("{SCENARIO}: {other} is unknown"),
         Err(_) => {}
     }
@@ -92,4 +98,23 @@ fn offload_then_overwrite() {
     let _offloaded = offload(&cuda, &cache).unwrap();
     // The two frames are unique, so that the new ones move into their memory.
     cuda.tail(Some(cache), x, 2).unwrap();
+}
+
+/// Slices of frames that are finished together and alone, beside a tensor that the networks use.
+fn finish_slices() {
+    let cuda = fake_gpu();
+    let x = clip(&cuda, 2);
+    for color in [ColorTransfer::Lab, ColorTransfer::Wavelet, ColorTransfer::Hsv] {
+        let (input, output) = (Hw::new(32, 48), Hw::new(32, 48));
+        let (depth, steps, low_band) = (Depth::Eight, Vec::new(), None);
+        let spec = FrameSpec { frames: 6, input, steps, output, depth, low_band, color };
+        let frames = cuda.frames(spec).unwrap();
+        let (values, codes) = (vec![vec![0.0; 3 * output.count()]; 6], vec![0; 3 * input.count()]);
+        for count in [6, 4] {
+            let mut results = vec![Pixels::default(); count];
+            frames.finish(&values[..count], &vec![&codes[..]; count], &mut results).unwrap();
+            assert!(results.iter().all(|result| result.len() == 3 * output.count()));
+            let _pending = cuda.start_download(&x).unwrap();
+        }
+    }
 }

@@ -26,6 +26,7 @@ pub mod conformance;
 pub mod cost;
 mod device;
 mod error;
+mod frames;
 mod host;
 pub mod merge;
 mod operands;
@@ -51,6 +52,7 @@ pub use check::{CheckOps, Disagreement, Element, Report, allowed, relative_error
 pub use cost::Cost;
 pub use device::Device;
 pub use error::{Error, Result};
+pub use frames::{ColorTransfer, FrameOps, FrameSpec, LowBand, Resize, ResizeAxis};
 pub use host::{host_bytes, host_free_bytes};
 pub use merge::{HostMatmul, merge};
 pub use operands::{Activation, ConvOutput, Epilogue, Placement, Qkv, Stats, TemporalCache};

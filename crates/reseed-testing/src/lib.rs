@@ -8,6 +8,7 @@ pub mod dit;
 pub mod fake_driver;
 pub mod faults;
 pub mod files;
+pub mod frames;
 pub mod fuzz;
 pub mod gguf;
 pub mod golden;

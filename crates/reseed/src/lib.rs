@@ -42,6 +42,7 @@ mod devices;
 mod error;
 mod eta;
 mod fallback;
+mod finish;
 mod grid;
 #[doc(hidden)]
 pub mod internals;

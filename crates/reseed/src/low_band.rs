@@ -34,12 +34,14 @@ pub fn default_strength(dit: &dyn Source) -> reseed_model::Result<f32> {
 /// Does nothing unless both sides of the output are larger than those of the input: otherwise the result would be the
 /// resampled input.
 pub fn apply<F: Borrow<Frame>>(strength: f32, frames: &mut [Vec<f32>], inputs: &[F], geometry: &Geometry) {
-    let resized = geometry.resized();
-    if strength == 0.0 || resized.h <= geometry.input.h || resized.w <= geometry.input.w {
-        return;
-    }
-    let low_band = LowBand::new(geometry);
+    let Some(low_band) = LowBand::new(strength, geometry) else { return };
     frames.iter_mut().zip(inputs).for_each(|(frame, input)| low_band.blend(frame, input.borrow(), strength));
+}
+
+/// The same work for a device.
+pub fn resizes(strength: f32, geometry: &Geometry) -> Option<reseed_ops::LowBand> {
+    let LowBand { down, up, .. } = LowBand::new(strength, geometry)?;
+    Some(reseed_ops::LowBand { strength, down: down.weights(), up: up.weights() })
 }
 
 /// The two resamplings between input and output size.
@@ -50,9 +52,14 @@ struct LowBand {
 }
 
 impl LowBand {
-    fn new(geometry: &Geometry) -> LowBand {
+    /// `None` where nothing is blended.
+    fn new(strength: f32, geometry: &Geometry) -> Option<LowBand> {
         let (input, resized) = (geometry.input, geometry.resized());
-        LowBand { output: geometry.output, down: Resizer::new(resized, input), up: Resizer::new(input, resized) }
+        if strength == 0.0 || resized.h <= input.h || resized.w <= input.w {
+            return None;
+        }
+        let [down, up] = [(resized, input), (input, resized)].map(|(from, to)| Resizer::new(from, to));
+        Some(LowBand { output: geometry.output, down, up })
     }
 
     /// frame ← clamp(frame + strength · up(residual)).

@@ -25,7 +25,7 @@ use crate::run_plan::{RunPlan, VaePlan};
 use crate::settings::VaeSettings;
 use crate::size::Geometry;
 use clip::{ClipPlan, CoderClip, MARGIN};
-pub use loaded::{Loaded, load_lanes, plan_lanes};
+pub use loaded::{Loaded, Planned, load_lanes, plan_lanes};
 pub use replanner::BudgetReplanner;
 
 /// Most batches of a window: the work that a killed job loses and the delay of the first frames grow with it.
@@ -47,6 +47,8 @@ pub struct JobPlanner<'a> {
     pub geometry: Geometry,
     /// Frames of a batch.
     pub batch: usize,
+    /// Bytes of the first device for the work on finished frames, which are allocated.
+    pub frames: usize,
 }
 
 /// How the networks run within a budget.

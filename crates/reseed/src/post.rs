@@ -1,4 +1,4 @@
-//! The fourth stage: joins batches, applies low band, alpha and colour transfer, and converts values to frames.
+//! The fourth stage: joins batches and finishes their frames.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,18 +8,17 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
 use rayon::prelude::*;
-use reseed_media::{Depth, Frame, Samples, Size};
+use reseed_media::{Depth, Frame};
+use reseed_ops::FrameOps;
 
-use crate::alpha;
 use crate::batch::{Batch, ShotStart};
 use crate::checkpoint::Checkpoint;
-use crate::color::Color;
+use crate::finish::Finisher;
 use crate::join::{JoinedSlice, Joiner};
-use crate::low_band;
 use crate::prepare::Slice;
 use crate::report::timed;
 use crate::settings::Settings;
-use crate::view::{BLACK, View, WHITE};
+use crate::view::View;
 
 /// Output of post-processing.
 pub enum PostOutput {
@@ -33,7 +32,7 @@ pub enum PostOutput {
 pub struct Post<'a> {
     settings: &'a Settings,
     view: &'a View,
-    depth: Depth,
+    finisher: Finisher<'a>,
     joiner: Joiner<Vec<Arc<Frame>>>,
     /// Batches that an earlier run completed, and their frames that a later batch can still change.
     done: usize,
@@ -56,7 +55,13 @@ impl<'a> Post<'a> {
         let (held, checkpoint) = (VecDeque::new(), Checkpoint::default());
         let shots = VecDeque::new();
         let (resumable, slices) = (false, 0..usize::MAX);
-        Post { settings, view, depth, joiner, done: 0, held, shots, checkpoint, resumable, slices, stop }
+        let finisher = Finisher::new(settings, view, depth);
+        Post { settings, view, finisher, joiner, done: 0, held, shots, checkpoint, resumable, slices, stop }
+    }
+
+    /// Finishes frames on a device.
+    pub fn on(self, device: Option<&'a dyn FrameOps>) -> Post<'a> {
+        Post { finisher: self.finisher.on(device), ..self }
     }
 
     /// Resumes from a checkpoint; `resumable` asks for checkpoints that hold what a resumed job needs.
@@ -117,7 +122,7 @@ impl<'a> Post<'a> {
             if self.slices.next().is_none() {
                 return true;
             }
-            let frames = timed(time, || self.finish(slice));
+            let frames = timed(time, || self.finisher.run(slice.frames, slice.payload));
             for frame in frames {
                 if self.checkpoint.lead_in < self.settings.lead_in {
                     self.checkpoint.lead_in += 1;
@@ -161,54 +166,5 @@ impl<'a> Post<'a> {
             cropped
         };
         frames.par_extend(padded.par_chunks_exact(3 * from.pixels()).map(crop));
-    }
-
-    /// Low band, alpha and colour transfer. The guide of the alpha filter is the frame before colour transfer.
-    fn finish(&self, slice: JoinedSlice<Vec<Arc<Frame>>>) -> Vec<Frame> {
-        let (mut frames, inputs) = (slice.frames, slice.payload);
-        if frames.is_empty() {
-            return inputs.into_iter().map(|frame| self.pass_through(frame)).collect();
-        }
-        let size = self.view.geometry().output;
-        low_band::apply(self.settings.low_band.unwrap_or_default(), &mut frames, &inputs, self.view.geometry());
-        let alphas = self.alphas(&frames, &inputs, size);
-        let color = self.settings.color();
-        if color != Color::None {
-            let style = inputs.par_iter().map(|frame| self.view.cropped(frame)).collect();
-            color.apply(&mut frames, style, size);
-        }
-        let unused = inputs.into_iter().filter_map(Arc::into_inner);
-        unused.for_each(|frame| self.view.sample_pool().recycle(frame.samples));
-        frames.into_par_iter().zip(alphas).map(|(pixels, alpha)| self.frame(pixels, alpha)).collect()
-    }
-
-    /// Converts values in [-1, 1] to a frame of the output depth.
-    fn frame(&self, pixels: Vec<f32>, alpha: Option<Vec<f32>>) -> Frame {
-        let free = self.view.sample_pool().find(self.depth, pixels.len());
-        let mut samples = free.unwrap_or_else(|| Samples::black(self.depth, pixels.len()));
-        samples.set_between(&pixels, [BLACK, WHITE]);
-        self.view.pixel_pool().recycle(pixels);
-        let alpha = alpha.map(|alpha| Samples::from_unit(&alpha, self.depth));
-        Frame { size: self.view.geometry().output, samples, alpha }
-    }
-
-    /// Output of a job that computes nothing: the frame itself, converted where its size or depth differs.
-    fn pass_through(&self, frame: Arc<Frame>) -> Frame {
-        match (frame.size, frame.depth()) == (self.view.geometry().output, self.depth) {
-            true => Arc::unwrap_or_clone(frame),
-            false => self.frame(self.view.cropped(&frame), None),
-        }
-    }
-
-    /// The refined alpha of every frame whose input has alpha.
-    fn alphas(&self, frames: &[Vec<f32>], inputs: &[Arc<Frame>], size: Size) -> Vec<Option<Vec<f32>>> {
-        let (indices, originals): (Vec<usize>, Vec<&Samples>) =
-            inputs.iter().enumerate().filter_map(|(i, frame)| Some((i, frame.alpha.as_ref()?))).unzip();
-        let mut resized: Vec<Vec<f32>> = originals.iter().map(|alpha| self.view.alpha(alpha)).collect();
-        let guides: Vec<&[f32]> = indices.iter().map(|&i| &frames[i][..]).collect();
-        alpha::refine(&mut resized, &originals, &guides, size, self.settings.alpha_range);
-        let mut alphas = vec![None; inputs.len()];
-        indices.into_iter().zip(resized).for_each(|(i, alpha)| alphas[i] = Some(alpha));
-        alphas
     }
 }

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use rayon::prelude::*;
 use reseed_media::{Size, wide};
+use reseed_ops::{Hw, Resize, ResizeAxis};
 
 /// Output rows per parallel work item: enough that the input rows which two bands both resample cost little.
 const BAND: usize = 32;
@@ -34,6 +35,11 @@ impl Axis {
         }
         starts.push((from, weights.len()));
         Axis { starts, weights }
+    }
+
+    fn weights(&self) -> ResizeAxis {
+        let starts = self.starts.iter().map(|(first, start)| [*first as u32, *start as u32]).collect();
+        ResizeAxis { starts, weights: self.weights.clone() }
     }
 
     /// The first input index of output `i`, and the weights from that index on.
@@ -65,6 +71,12 @@ impl<const C: usize> Resizer<C> {
     /// Computes the weights for one pair of sizes.
     pub fn new(from: Size, to: Size) -> Resizer<C> {
         Resizer { from, to, rows: Axis::new(from.h, to.h), columns: Axis::new(from.w, to.w) }
+    }
+
+    /// The same weights for a device.
+    pub fn weights(&self) -> Resize {
+        let [from, to] = [self.from, self.to].map(|Size { h, w }| Hw::new(h, w));
+        Resize { from, to, rows: self.rows.weights(), columns: self.columns.weights() }
     }
 
     /// Output size.

@@ -9,7 +9,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use reseed_media::{Sink, Source};
-use reseed_ops::Device;
+use reseed_ops::{Device, FrameOps};
 
 use crate::batch_store::{BatchStore, FrameSender, computed};
 use crate::checkpoint::{Checkpoint, Recorder};
@@ -64,6 +64,7 @@ pub struct Upscaler<'a> {
     lanes: Vec<Lane<'a>>,
     settings: Settings,
     store: Option<&'a dyn BatchStore>,
+    frames: Option<&'a dyn FrameOps>,
 }
 
 impl<'a> Upscaler<'a> {
@@ -80,7 +81,7 @@ impl<'a> Upscaler<'a> {
             assert!(plan.vae.slice > 0 && plan.window > 0, "slices have frames and a window has batches");
             assert_eq!(plan.vae.slice, lanes[0].plan.vae.slice, "lanes cut batches alike");
         }
-        Upscaler { lanes, settings, store: None }
+        Upscaler { lanes, settings, store: None, frames: None }
     }
 
     /// A job without networks: frames are resized and keep their content.
@@ -103,6 +104,11 @@ impl<'a> Upscaler<'a> {
     /// With a store for computed batches that are not yet written.
     pub fn storing(self, store: Option<&'a dyn BatchStore>) -> Upscaler<'a> {
         Upscaler { store, ..self }
+    }
+
+    /// With a device that finishes frames, instead of the host.
+    pub fn finishing_on(self, frames: Option<&'a dyn FrameOps>) -> Upscaler<'a> {
+        Upscaler { frames, ..self }
     }
 
     /// Runs the job: every frame of `source` goes restored to `sink`, which is finished after the last frame. After an
@@ -182,7 +188,7 @@ impl<'a> Upscaler<'a> {
             }
         });
         let compute: Vec<Compute> = compute.collect();
-        let post = Post::new(settings, view, info.depth, stop).until(source.end());
+        let post = Post::new(settings, view, info.depth, stop).on(self.frames).until(source.end());
         let post = post.resume_from(from, recorder.is_some());
         let (batches, batches_in) = sync_channel(1);
         let (slices, slices_in) = sync_channel(SLICES_AHEAD);

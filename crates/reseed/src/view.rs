@@ -2,6 +2,7 @@
 
 use rayon::prelude::*;
 use reseed_media::{Frame, Samples};
+use reseed_ops::Resize;
 
 use crate::pool::FramePool;
 use crate::resize::Resizer;
@@ -33,6 +34,11 @@ impl View {
     /// The sizes of the job.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    /// The resampling steps, for a device.
+    pub fn resizes(&self) -> Vec<Resize> {
+        self.steps.iter().map(Resizer::weights).collect()
     }
 
     /// Buffers of frame values.

@@ -6,6 +6,7 @@ mod color_golden;
 mod complete;
 mod fallback;
 mod files;
+mod finishing;
 mod golden_jobs;
 mod jobs;
 mod journal_damage;

@@ -16,7 +16,7 @@ pub enum Bench {
     Dit(DitBenchArgs),
     /// Time a whole job with frames from memory.
     Upscale(Box<JobBenchArgs>),
-    /// Time resizing and colour correction on the CPU.
+    /// Time resizing and colour correction of finished frames.
     Color(ColorBenchArgs),
     /// Measure how close a model comes to downscaled photographs and clips, beside bicubic.
     Quality(QualityArgs),
@@ -113,6 +113,12 @@ pub struct ColorBenchArgs {
     /// Timed runs; the median is reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
+    /// Low band, 0 to 1.
+    #[arg(long, value_name = "X", default_value_t = 0.0)]
+    pub low_band: f32,
+    /// The device: cpu, cuda or cuda:N.
+    #[arg(long, default_value = "cpu")]
+    pub device: String,
     /// CPU threads. Default: one per core.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,

@@ -1,11 +1,13 @@
-//! `reseed bench color`: resizing and colour correction on the CPU.
+//! `reseed bench color`: the work on finished frames, which is resizing, low band, colour correction and conversion.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use rayon::ThreadPoolBuilder;
-use reseed::internals::View;
-use reseed::media::{Frame, Samples, Size};
-use reseed::{Color, Geometry, Hw, Target};
+use reseed::internals::ops::{FrameOps, Pixels};
+use reseed::internals::{ComputeOptions, Finisher, View, frame_spec, open};
+use reseed::media::{Depth, Frame, Samples, Size};
+use reseed::{Batching, Color, Geometry, Hw, Settings, Target};
 use serde_json::json;
 
 use crate::args::bench::ColorBenchArgs;
@@ -17,34 +19,58 @@ pub fn run(args: &ColorBenchArgs) -> Result<()> {
     let pool = pool.map_err(|error| Failure::Failed(format!("threads: {error}")))?;
     let [from, to] = [args.from, args.size].map(|Hw { h, w }| Size { h, w });
     let view = View::new(Geometry::new(from, Target::Exact(to), None)?);
-    let frames: Vec<Frame> = (0..args.frames as usize).map(|i| frame(from, i)).collect();
-    let (mut resizing, mut correcting) = (Vec::new(), Vec::new());
-    for _ in 0..args.repeat {
+    let batching = Batching { size: args.frames as usize, ..Batching::default() };
+    let (color, low_band) = (Some(Color::from(args.color)), Some(args.low_band));
+    let settings = Settings { color, low_band, batching, ..Settings::default() };
+    settings.check()?;
+    let inputs: Vec<Arc<Frame>> = (0..batching.size).map(|i| Arc::new(frame(from, i))).collect();
+    let content: Vec<Vec<f32>> = inputs.iter().map(|input| restored(&view.cropped(input))).collect();
+    let (name, device) = device(args, &settings, &view)?;
+    let (mut times, mut results) = (Vec::new(), vec![Pixels::default(); batching.size]);
+    // The first run allocates memory and does not count.
+    for _ in 0..=args.repeat {
+        let (frames, inputs) = (content.clone(), inputs.clone());
         let start = Instant::now();
-        let style: Vec<Vec<f32>> = pool.install(|| frames.iter().map(|frame| view.cropped(frame)).collect());
-        resizing.push(start.elapsed().as_secs_f64());
-        let mut content: Vec<Vec<f32>> = style.iter().map(|frame| restored(frame)).collect();
-        let start = Instant::now();
-        pool.install(|| Color::from(args.color).apply(&mut content, style, to));
-        correcting.push(start.elapsed().as_secs_f64());
+        pool.install(|| match &device {
+            Some(device) => on_device(&**device, &frames, &inputs, &mut results),
+            None => {
+                Finisher::new(&settings, &view, Depth::Eight).run(frames, inputs);
+                Ok(())
+            }
+        })?;
+        times.push(start.elapsed().as_secs_f64());
     }
-    let [resize, correct] = [resizing, correcting].map(|mut times| {
-        times.sort_by(f64::total_cmp);
-        times[times.len() / 2] * 1e3 / f64::from(args.frames)
-    });
-    let threads = pool.current_num_threads();
+    times.remove(0);
+    times.sort_by(f64::total_cmp);
+    let frame_ms = times[times.len() / 2] * 1e3 / f64::from(args.frames);
+    let (threads, frames) = (pool.current_num_threads(), args.frames);
     match args.json {
         true => say!(
             "{}",
-            json!({"event": "bench", "command": "color", "size": to.to_string(), "frames": args.frames,
-                   "threads": threads, "resize_ms": resize, "color_ms": correct})
+            json!({"event": "bench", "command": "color", "device": name, "size": to.to_string(), "frames": frames,
+                   "threads": threads, "frame_ms": frame_ms})
         ),
-        false => say!(
-            "{} frames {from} to {to}, {threads} threads: resize {resize:.1} ms and colours {correct:.1} ms per frame",
-            args.frames
-        ),
+        false => {
+            let color = Color::from(args.color);
+            say!("{frames} frames {from} to {to}, {color}, {name}, {threads} threads: {frame_ms:.2} ms per frame")
+        }
     }
     Ok(())
+}
+
+/// The device by its name; none for the CPU.
+fn device(args: &ColorBenchArgs, settings: &Settings, view: &View) -> Result<(String, Option<Box<dyn FrameOps>>)> {
+    let opened = open(&ComputeOptions { device: args.device.clone(), ..ComputeOptions::default() })?;
+    let Some(gpu) = opened.gpu else { return Ok(("cpu".into(), None)) };
+    let nothing = || Failure::Usage("no colour correction and no low band: nothing to time".into());
+    let spec = frame_spec(settings, view, (Depth::Eight, false)).ok_or_else(nothing)?;
+    let too_large = || Failure::Usage("the frames take too much GPU memory; use fewer".into());
+    Ok((opened.ops.name(), Some(gpu.frames(spec).ok_or_else(too_large)?)))
+}
+
+fn on_device(device: &dyn FrameOps, frames: &[Vec<f32>], inputs: &[Arc<Frame>], results: &mut [Pixels]) -> Result<()> {
+    let codes: Vec<&[u8]> = inputs.iter().map(|input| input.samples.as_bytes()).collect();
+    device.finish(frames, &codes, results).map_err(|error| Failure::Failed(error.to_string()))
 }
 
 /// Waves and grain: no two frames and no two rows alike.

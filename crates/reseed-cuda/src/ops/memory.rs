@@ -82,6 +82,11 @@ pub fn rows_grid(rows: usize) -> Grid {
     Grid::new([rows.div_ceil(WARPS), 1, 1], 32 * WARPS)
 }
 
+/// Grid of a kernel whose blocks stride over the `count` values of one of `rows` rows.
+pub fn row_grid(rows: usize, count: usize) -> Grid {
+    Grid::new([count.div_ceil(256).min(64), rows, 1], 256)
+}
+
 /// Grid of a kernel whose threads stride over `count` values.
 pub fn stride_grid(count: usize) -> Grid {
     Grid::new([count.div_ceil(1024).min(4096), 1, 1], 256)

@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use reseed_cpu::CpuOps;
 use reseed_cuda::{ArrayLayout, CudaOps, DeviceBuffer, ForeignArray, Timestamp};
-use reseed_ops::{Ceiling, Device, Precision};
+use reseed_ops::{Ceiling, Device, FrameOps, FrameSpec, Precision};
 
 use super::{ComputeOptions, DeviceHandle, Tuning, checked, unknown};
 use crate::error::Result;
 use crate::paths;
 
 pub use reseed_cuda::DeviceInfo as GpuInfo;
+
+/// Most of the budget that the work on finished frames may take.
+const FRAMES_PART: usize = 16;
 
 /// A GPU, for its memory and its clock.
 #[derive(Clone)]
@@ -62,6 +65,17 @@ impl Gpu {
     /// The device itself, for tensors of arrays.
     pub(crate) fn ops(&self) -> &CudaOps {
         &self.0
+    }
+
+    /// Bytes for the work on finished frames; `None` where they are too large a part of the budget.
+    pub fn frame_bytes(&self, spec: &FrameSpec) -> Option<usize> {
+        Some(CudaOps::frame_bytes(spec)).filter(|bytes| *bytes <= self.0.budget() / FRAMES_PART)
+    }
+
+    /// Memory for the work on finished frames, where it is free.
+    pub fn frames(&self, spec: FrameSpec) -> Option<Box<dyn FrameOps>> {
+        self.frame_bytes(&spec)?;
+        Some(Box::new(self.0.frames(spec).ok()?))
     }
 
     pub(super) fn with_precision(&self, precision: Precision, options: &ComputeOptions) -> Result<DeviceHandle> {

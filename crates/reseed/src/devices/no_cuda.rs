@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::path::PathBuf;
 
-use reseed_ops::Precision;
+use reseed_ops::{FrameOps, FrameSpec, Precision};
 
 use super::{ComputeOptions, DeviceHandle, Tuning};
 use crate::error::{Error, Result};
@@ -23,6 +23,16 @@ impl Gpu {
 
     /// Whether it computes in bf16.
     pub fn has_bf16(&self) -> bool {
+        match *self {}
+    }
+
+    /// Bytes for the work on finished frames.
+    pub fn frame_bytes(&self, _: &FrameSpec) -> Option<usize> {
+        match *self {}
+    }
+
+    /// Memory for the work on finished frames.
+    pub fn frames(&self, _: FrameSpec) -> Option<Box<dyn FrameOps>> {
         match *self {}
     }
 

@@ -13,20 +13,29 @@ pub struct Loaded {
     pub plan: JobPlan,
     geometry: Geometry,
     batch: usize,
+    frames: usize,
     vae: VaeSettings,
 }
 
+impl Loaded {
+    /// Bytes of the work on finished frames beside which they were planned.
+    pub fn frame_bytes(&self) -> usize {
+        self.frames
+    }
+}
+
 /// A plan, and networks of an earlier job that can run it.
-type Planned = (JobPlan, Option<Networks>);
+pub type Planned = (JobPlan, Option<Networks>);
 
 /// The plan of a job after another job with this model, once per lane: all lanes compute alike, so that the device with
 /// the least memory decides. Networks are used again where the last job had the same sizes, and wherever memory has no
 /// limit, since every plan then leaves them on the device.
 pub fn plan_lanes(planners: &[JobPlanner], last: Vec<Loaded>) -> Result<Vec<Planned>> {
     let Some(tightest) = tightest(planners)?.map(|i| &planners[i]) else { return Ok(Vec::new()) };
-    let same = last
-        .first()
-        .filter(|last| (&last.geometry, last.batch, last.vae) == (&tightest.geometry, tightest.batch, tightest.vae));
+    let same = last.first().filter(|last| {
+        (&last.geometry, last.batch, last.vae) == (&tightest.geometry, tightest.batch, tightest.vae)
+            && last.frames == tightest.frames
+    });
     let plan = same.map(|last| last.plan.clone());
     let mut networks = match plan.is_some() || (tightest.devices.vae.room)()?.is_none() {
         true => last,
@@ -92,7 +101,8 @@ impl JobPlanner<'_> {
     }
 
     fn loaded(&self, plan: JobPlan, networks: Networks) -> Loaded {
-        Loaded { networks, plan, geometry: self.geometry.clone(), batch: self.batch, vae: self.vae }
+        let (batch, frames) = (self.batch, self.frames);
+        Loaded { networks, plan, geometry: self.geometry.clone(), batch, frames, vae: self.vae }
     }
 
     fn networks(&self, plan: &JobPlan) -> Result<Networks> {

@@ -6,7 +6,7 @@ use reseed_media::video::Options;
 use reseed_media::{Disk, Info, Size, disk};
 use reseed_ops::Cost;
 
-use super::{IDENTITY, Session};
+use super::{IDENTITY, Session, frame_work};
 use crate::batch::Batching;
 use crate::devices::{ComputeOptions, Devices};
 use crate::error::{Error, Result};
@@ -121,8 +121,11 @@ impl Session {
         let devices = measured.as_ref().unwrap_or(&devices);
         let known = || models::all().iter().map(|model| model.name).collect();
         let missing = || Error::UnknownModel { name: IDENTITY.into(), known: known() };
-        let planner = self.planner(devices, &settings, input)?.ok_or_else(missing)?;
-        let plan = planner.plan()?;
+        let mut planner = self.planner(devices, &settings, input)?.ok_or_else(missing)?;
+        // Allocated while the networks are planned, as in a job.
+        let mut frame_device = self.frame_device(devices, &settings, (input, &mut Vec::new()))?;
+        let planned = frame_work::plan(&mut frame_device, std::slice::from_mut(&mut planner), Vec::new())?;
+        let (plan, _) = planned.into_iter().next().expect("a plan for every planner");
         let (batching, geometry) = (settings.batching, &planner.geometry);
         let step = batching.size - batching.shared();
         let batches = frames.saturating_sub(batching.shared()).div_ceil(step).max(1);
