@@ -57,6 +57,7 @@ fn config(args: &ServeArgs) -> Config {
         devices: args.device.clone(),
         budget: args.max_vram.map(Budget::bytes),
         dtype: args.dtype,
+        math: args.precision,
         threads: threads(args.threads),
         limits: limits(args),
         ..Config::new(args.bind, data)

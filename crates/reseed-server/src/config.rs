@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use reseed::{Budget, Precision};
+use reseed::{Budget, MathMode, Precision};
 
 /// Who may use a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub struct Config {
     pub budget: Option<Budget>,
     /// Type of the activations.
     pub dtype: Option<Precision>,
+    /// Accuracy that the products of GPUs keep.
+    pub math: MathMode,
     /// CPU threads.
     pub threads: Option<usize>,
     /// Limits for clients.
@@ -57,6 +59,7 @@ impl Config {
             devices: Vec::new(),
             budget: None,
             dtype: None,
+            math: MathMode::default(),
             threads: None,
             limits: Limits::default(),
         }
