@@ -2,10 +2,16 @@
 
     python3 -m venv venv && venv/bin/pip install nvidia-cuda-nvrtc-cu12==12.8.93
     venv/bin/python tools/kernels.py [--check [ARCHITECTURE]...]
+    venv/bin/python tools/kernels.py --emulate R32 R16 FILE
 
 The version is fixed: drivers from R570 on load the images of NVRTC 12.8, and the same version writes the same bytes.
 --check writes nothing. It compares every image, or those of the named architectures, and the stamp with the committed
 files, byte for byte, and exits 1 with the first file that differs.
+
+--emulate writes an image of the portable kernels for Hopper. Its convolutions issue every tensor-core product with sums
+of f32 R32 times and every one with sums of f16 R16 times; all but the first multiply zeros. R32 = 5 and R16 = 2 to 3
+have the balance of an Ada GPU between products and memory. A build with the feature `emulation` of reseed-cuda loads
+the image from the file that RESEED_EMULATION names. It is for measurements and never shipped.
 """
 import concurrent.futures
 import ctypes
@@ -48,7 +54,7 @@ def stamp():
     return f"{h:016x}\n"
 
 
-def compile_all(library, architecture):
+def compile_all(library, architecture, *definitions):
     program = ctypes.c_void_p()
     text = "".join(f'#include "{p.name}"\n' for p in sources() if p.suffix == ".cu").encode()
     headers = sources()
@@ -56,7 +62,8 @@ def compile_all(library, architecture):
     check(library, library.nvrtcCreateProgram(ctypes.byref(program), text, b"reseed.cu", len(headers),
                                               array([p.read_bytes() for p in headers]),
                                               array([p.name.encode() for p in headers])))
-    options = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17", b"--device-int128", b"-default-device"]
+    options = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17", b"--device-int128", b"-default-device",
+               *definitions]
     status = library.nvrtcCompileProgram(program, len(options), array(options))
     size = ctypes.c_size_t()
     library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
@@ -95,10 +102,18 @@ def difference(path, image):
     return f"differs from the image of its sources: byte {at}, {len(committed)} bytes committed, {len(image)} compiled"
 
 
+def emulate(wide, half, path):
+    repeats = f"-DMMA_REPEAT={int(wide)}".encode(), f"-DMMA_REPEAT_HALF={int(half)}".encode()
+    pathlib.Path(path).write_bytes(compile_all(nvrtc(), "sm_90", *repeats))
+
+
 def main():
+    if sys.argv[1:2] == ["--emulate"] and len(sys.argv) == 5:
+        return emulate(*sys.argv[2:])
     only_check, wanted = sys.argv[1:2] == ["--check"], sys.argv[2:] or list(IMAGES)
     if sys.argv[1:] and not only_check or any(architecture not in IMAGES for architecture in wanted):
-        sys.exit(f"usage: kernels.py [--check [ARCHITECTURE]...], with architectures among {', '.join(IMAGES)}")
+        sys.exit("usage: kernels.py [--check [ARCHITECTURE]...] or --emulate R32 R16 FILE, with architectures among "
+                 f"{', '.join(IMAGES)}")
     library, out = nvrtc(), ROOT / "cubin"
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         images = list(pool.map(lambda architecture: compile_all(library, architecture), wanted))

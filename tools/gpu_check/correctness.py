@@ -8,7 +8,11 @@ from .inputs import decibels, decode, error_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 GOLDENS = [ROOT / "crates/reseed-testing/golden" / name for name in ("vae", "dit", "pipeline")]
-CONFORMANCE = {"native kernels": {}, "portable kernels": {"RESEED_KERNELS": "portable"}}
+GEFORCE = {"RESEED_KERNELS": "geforce"}
+# Arguments of the check, and its environment.
+CONFORMANCE = {"native kernels": ([], {}), "native kernels, reference": (["f16", "reference"], {}),
+               "portable kernels": ([], {"RESEED_KERNELS": "portable"}),
+               "kernels of GeForce GPUs": (["f16"], GEFORCE), "kernels of GeForce GPUs, fast": (["f16", "fast"], GEFORCE)}
 NETWORKS = {"autoencoder": "VAE", "vae": "VAE", "transformer": "DiT", "dit": "DiT", "pipeline": "pipeline"}
 DTYPES = ("f32", "tf32", "f16", "bf16")
 ACCURACY = {"f16": 60.0, "tf32": 66.0}  # dB against f32, range 4
@@ -47,7 +51,8 @@ def accuracy_rows():
 
 
 def conformance(args, name, table):
-    code, out, error = command.run(args.check, **CONFORMANCE[name])
+    words, environment = CONFORMANCE[name]
+    code, out, error = command.run([*args.check, *words], **environment)
     found = command.DISAGREEMENTS.findall(out)
     value = f"{found[0]} disagreements" if found else error
     table.add(conformance_row(name), value, "0", code == 0 and found == ["0"])

@@ -1,14 +1,15 @@
 //! Checks and times the CUDA device on a machine that has a GPU and no compiler.
 //!
 //! ```text
-//! reseed-check [PRECISION]...                           every op, and the work on frames, against its reference
-//! reseed-check main|bench [PRECISION]...                rates of the main layers, or of all layers
-//! reseed-check library [PRECISION]...                   linear layers compared with cuBLASLt
-//! reseed-check quant [PRECISION]...                     times of quantised linear layers
-//! reseed-check goldens [cpu] FOLDER... [PRECISION]...   golden tests of networks and jobs
+//! reseed-check [TYPE]... [MODE]                     every op, and the work on frames, against its reference
+//! reseed-check main|bench [TYPE]... [MODE]          rates of the main layers, or of all layers
+//! reseed-check library [TYPE]...                    linear layers compared with cuBLASLt
+//! reseed-check quant [TYPE]...                      times of quantised linear layers
+//! reseed-check goldens [cpu] FOLDER... [TYPE]... [MODE]   golden tests of networks and jobs
 //! ```
 //!
-//! A precision is f32, tf32, f16 or bf16; the default is all. Rates are effective (arithmetic of the direct algorithm)
+//! A type is f32, tf32, f16 or bf16; the default is all. A mode is exact, fast or reference, as of the option
+//! `--precision` of `reseed`. Rates are effective (arithmetic of the direct algorithm)
 //! and executed (arithmetic of the kernel). The last line is the number of disagreements; the exit status is 0 without
 //! any.
 #![allow(clippy::print_stdout, reason = "its report")]
@@ -22,16 +23,35 @@ use std::process::ExitCode;
 use goldens::{Devices, Goldens};
 use reseed_cpu::{CpuOps, matmul};
 use reseed_cuda::{CudaOps, devices};
-use reseed_ops::{Device, Precision, Result};
+use reseed_ops::{Device, MathMode, Precision, Result};
 
 const ALL: [Precision; 4] = [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16];
 
+/// How the GPU computes.
+#[derive(Clone, Copy)]
+struct Compute {
+    precision: Precision,
+    math: MathMode,
+}
+
+impl Compute {
+    /// The first GPU.
+    fn open(self) -> Result<CudaOps> {
+        Ok(CudaOps::new(0, self.precision, matmul)?.with_math(self.math))
+    }
+}
+
 /// A check; returns its number of disagreements.
-type Check = fn(Precision) -> Result<usize>;
+type Check = fn(Compute) -> Result<usize>;
 
 fn main() -> ExitCode {
     let (mut check, mut precisions, mut folders, mut cpu) = (conformance as Check, Vec::new(), None, false);
+    let mut math = MathMode::default();
     for word in std::env::args().skip(1) {
+        if let Ok(chosen) = word.parse() {
+            math = chosen;
+            continue;
+        }
         match (ALL.into_iter().find(|precision| precision.to_string() == word), &mut folders) {
             (Some(precision), _) => precisions.push(precision),
             (None, None) if word == "bench" => check = rates::all_layers,
@@ -42,16 +62,17 @@ fn main() -> ExitCode {
             (None, Some(_)) if word == "cpu" => cpu = true,
             (None, Some(folders)) => folders.push(PathBuf::from(word)),
             (None, None) => {
-                println!("unknown argument {word}; use main, bench, library, quant, goldens, f32, tf32, f16 or bf16");
+                println!("unknown argument {word}; use main, bench, library, quant, goldens, a type or a mode");
                 return ExitCode::FAILURE;
             }
         }
     }
     let mut disagreements = 0;
     for precision in if precisions.is_empty() { ALL.to_vec() } else { precisions } {
+        let compute = Compute { precision, math };
         let result = match &folders {
-            Some(folders) => golden_tests(precision, folders, cpu),
-            None => check(precision),
+            Some(folders) => golden_tests(compute, folders, cpu),
+            None => check(compute),
         };
         disagreements += result.unwrap_or_else(|error| {
             println!("{precision}: {error}");
@@ -63,12 +84,12 @@ fn main() -> ExitCode {
 }
 
 /// Every op against its reference.
-fn conformance(precision: Precision) -> Result<usize> {
+fn conformance(compute: Compute) -> Result<usize> {
     for device in devices()? {
         println!("{device:?}");
     }
-    let cuda = CudaOps::new(0, precision, matmul)?;
-    println!("{precision} on {}, {}", cuda.name(), cuda.kernels());
+    let (cuda, precision) = (compute.open()?, compute.precision);
+    println!("{precision} on {}, {}, {}", cuda.name(), cuda.kernels(), cuda.convolutions());
     let found = reseed_testing::conformance::disagreements(&cuda)?;
     for disagreement in &found {
         println!("{precision}: {disagreement}");
@@ -90,8 +111,8 @@ fn frames(cuda: &CudaOps) -> Result<usize> {
 }
 
 /// Golden tests in the folders, on the first GPU or on the CPU.
-fn golden_tests(precision: Precision, folders: &[PathBuf], cpu: bool) -> Result<usize> {
-    let goldens = Goldens::find(folders)?;
+fn golden_tests(compute: Compute, folders: &[PathBuf], cpu: bool) -> Result<usize> {
+    let (goldens, precision) = (Goldens::find(folders)?, compute.precision);
     if goldens.is_empty() {
         println!("golden {precision}: no golden files in {folders:?}");
         return Ok(1);
@@ -100,7 +121,7 @@ fn golden_tests(precision: Precision, folders: &[PathBuf], cpu: bool) -> Result<
     let other = if precision == Precision::F16 { Precision::Bf16 } else { precision };
     match (cpu, precision) {
         (false, _) => {
-            let cuda = CudaOps::new(0, precision, matmul)?;
+            let cuda = compute.open()?;
             let networks = goldens.networks(&cuda)?;
             Ok(networks + goldens.jobs(Devices { vae: &cuda, transformer: &cuda.with_precision(other)? }))
         }

@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
-use reseed_cpu::matmul;
 use reseed_cuda::CudaOps;
 use reseed_ops::conformance::Values;
 use reseed_ops::{
-    ConvData, ConvSpec, Device, Epilogue, Linear, LinearData, LinearSpec, Numbers, Ops, Precision, Quant, Result,
-    Shape, TemporalCache, Tensor, Thw, Timing, Transfer, relative_error,
+    ConvData, ConvSpec, Device, Epilogue, Linear, LinearData, LinearSpec, Numbers, Ops, Quant, Result, Shape,
+    TemporalCache, Tensor, Thw, Timing, Transfer, relative_error,
 };
+
+use crate::Compute;
 
 /// Output frames of a convolution.
 const FRAMES: usize = 4;
@@ -46,18 +47,18 @@ fn other_shapes() -> impl Iterator<Item = (ConvSpec, Thw)> {
 }
 
 /// Rates of the main convolutions.
-pub fn main_layers(precision: Precision) -> Result<usize> {
-    rates(precision, main_shapes())
+pub fn main_layers(compute: Compute) -> Result<usize> {
+    rates(compute, main_shapes())
 }
 
 /// Rates of convolutions and linear layers.
-pub fn all_layers(precision: Precision) -> Result<usize> {
-    rates(precision, main_shapes().chain(other_shapes()))
+pub fn all_layers(compute: Compute) -> Result<usize> {
+    rates(compute, main_shapes().chain(other_shapes()))
 }
 
-fn rates(precision: Precision, shapes: impl Iterator<Item = (ConvSpec, Thw)>) -> Result<usize> {
-    let cuda = CudaOps::new(0, precision, matmul)?;
-    println!("{precision} on {}, {}", cuda.name(), cuda.kernels());
+fn rates(compute: Compute, shapes: impl Iterator<Item = (ConvSpec, Thw)>) -> Result<usize> {
+    let (cuda, precision) = (compute.open()?, compute.precision);
+    println!("{precision} on {}, {}, {}", cuda.name(), cuda.kernels(), cuda.convolutions());
     for (spec, thw) in shapes {
         let Rate { effective, executed } = rate(&cuda, spec, thw)?;
         let ConvSpec { c_in, c_out, taps, stride, .. } = spec;
@@ -131,8 +132,8 @@ fn products() -> impl Iterator<Item = (usize, usize, usize)> {
 }
 
 /// Linear layers compared with cuBLASLt, results and rates.
-pub fn library(precision: Precision) -> Result<usize> {
-    let cuda = CudaOps::new(0, precision, matmul)?;
+pub fn library(compute: Compute) -> Result<usize> {
+    let (cuda, precision) = (compute.open()?, compute.precision);
     let mut other = cuda.with_precision(precision)?;
     let record = std::env::temp_dir().join(format!("reseed-check-{}.txt", std::process::id()));
     let warnings = other.tune(&record, true)?;
@@ -166,8 +167,8 @@ pub fn library(precision: Precision) -> Result<usize> {
 }
 
 /// Times of quantised linear layers.
-pub fn quantised(precision: Precision) -> Result<usize> {
-    let cuda = CudaOps::new(0, precision, matmul)?;
+pub fn quantised(compute: Compute) -> Result<usize> {
+    let (cuda, precision) = (compute.open()?, compute.precision);
     println!("{precision} on {}, {}", cuda.name(), cuda.kernels());
     for (d_in, d_out, tokens) in products() {
         let mut times = Vec::new();

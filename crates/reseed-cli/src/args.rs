@@ -21,7 +21,7 @@ use std::thread::available_parallelism;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use reseed::internals::{AUTO, ComputeOptions, most_threads};
-use reseed::{Budget, Builder, Hw, Precision, Session, VaeSettings};
+use reseed::{Budget, Builder, Hw, MathMode, Precision, Session, VaeSettings};
 
 use crate::console;
 use crate::failure::{Failure, Result as CommandResult};
@@ -287,6 +287,11 @@ pub struct ComputeArgs {
     /// [default: f16 on a GPU, bf16 on a CPU with AMX, else f32]
     #[arg(long, value_parser = precision, value_name = "TYPE", help_heading = DEVICE, verbatim_doc_comment)]
     pub dtype: Option<Precision>,
+    /// Accuracy of a GPU's products: exact may use Winograd, fast also sums
+    /// of f16, reference uses neither
+    #[arg(long, value_parser = math, value_name = "exact|fast|reference", default_value_t = MathMode::default())]
+    #[arg(help_heading = DEVICE, verbatim_doc_comment)]
+    pub precision: MathMode,
     /// CPU threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = DEVICE)]
     pub threads: Option<u16>,
@@ -309,6 +314,7 @@ impl ComputeArgs {
         Ok(ComputeOptions {
             device: self.device.clone(),
             dtype: self.dtype,
+            math: self.precision,
             threads: threads(self.threads),
             budget: max_vram,
             tune: self.tune,
@@ -321,7 +327,7 @@ impl ComputeArgs {
     /// A session with a memory budget.
     pub fn builder(&self, model: &str, max_vram: Option<usize>) -> CommandResult<Builder> {
         let builder = Session::builder().model(model).device(&self.device).dtype(self.dtype).tune(self.tune);
-        let builder = builder.threads(threads(self.threads)).profile(self.profile);
+        let builder = builder.math(self.precision).threads(threads(self.threads)).profile(self.profile);
         let builder = builder.budget(max_vram.map(Budget::bytes));
         Ok(if checks_ops()? { builder.check(report_check) } else { builder })
     }
@@ -412,6 +418,10 @@ pub(crate) fn size(text: &str) -> Result<Hw, String> {
 
 pub(crate) fn memory(text: &str) -> Result<usize, String> {
     text.parse().map(Budget::get)
+}
+
+pub(crate) fn math(text: &str) -> Result<MathMode, String> {
+    text.parse()
 }
 
 pub(crate) fn precision(text: &str) -> Result<Precision, String> {

@@ -1,5 +1,6 @@
 //! `reseed bench vae`: the speed of the VAE from 8-bit frames to latents, and from latents to 8-bit frames.
 
+pub mod accuracy;
 pub mod color;
 pub mod conv;
 pub mod dit;

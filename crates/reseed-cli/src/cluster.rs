@@ -27,6 +27,7 @@ pub fn plan(args: &ShardPlanArgs) -> Result<()> {
         vae: args.job.vae.clone(),
         text: args.job.text_embedding.clone(),
         dtype: args.job.compute.dtype,
+        math: args.job.compute.precision,
         budget: args.job.max_vram.map(Budget::bytes),
         segments: args.segments.into(),
     };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use reseed::internals::memory;
 use reseed::internals::quality::{self, Figures, resized};
 use reseed::media::{Depth, Frame, Info, Kind, Samples, Size, Source};
-use reseed::{Batching, Report, Session, Settings, Target, models};
+use reseed::{Batching, MathMode, Report, Session, Settings, Target, models};
 use serde_json::json;
 
 use crate::args::{ComputeArgs, DemoArgs};
@@ -54,7 +54,8 @@ fn run_once(args: &DemoArgs) -> Result<()> {
 
 fn open_session(args: &DemoArgs) -> Result<Session> {
     let DemoArgs { device, dtype, threads, json, .. } = args.clone();
-    let compute = ComputeArgs { device, dtype, threads, json, profile: false, tune: false };
+    let precision = MathMode::default();
+    let compute = ComputeArgs { device, dtype, precision, threads, json, profile: false, tune: false };
     Ok(compute.builder(models::EMBEDDED, None)?.open()?)
 }
 

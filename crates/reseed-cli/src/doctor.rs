@@ -1,5 +1,6 @@
 //! `reseed doctor`: the devices and tools of this machine.
 
+use reseed::MathMode;
 use reseed::internals::{GpuInfo, Machine};
 use serde_json::{Value, json};
 
@@ -57,6 +58,16 @@ fn print_gpu(gpu: &GpuInfo) {
     let budget = budget.map_or(String::new(), |budget| format!(" ({} allowed by Windows)", bytes(budget)));
     let memory = bytes(*memory);
     say!("cuda:{ordinal}  {name}, compute capability {capability}, {memory}{budget}, driver for CUDA {driver}");
+    match modes(gpu) {
+        Ok(modes) => modes.iter().for_each(|(mode, kernels)| say!("        --precision {mode}: {kernels}")),
+        Err(error) => say!("        {error}"),
+    }
+}
+
+/// How the GPU computes the convolutions of the VAE in every mode.
+fn modes(gpu: &GpuInfo) -> Result<Vec<(String, &'static str)>> {
+    let mode = |mode: MathMode| Ok((mode.to_string(), gpu.convolutions(mode).map_err(reseed::Error::from)?));
+    MathMode::ALL.into_iter().map(mode).collect()
 }
 
 fn gpu_json(gpu: &GpuInfo) -> Value {
@@ -67,5 +78,6 @@ fn gpu_json(gpu: &GpuInfo) -> Value {
         "driver_cuda": format!("{}.{}", driver.0, driver.1),
     });
     budget.iter().for_each(|budget| fields["budget_bytes"] = json!(budget));
+    modes(gpu).iter().flatten().for_each(|(mode, kernels)| fields["convolutions"][mode] = json!(kernels));
     fields
 }

@@ -92,6 +92,7 @@ fn run_command(command: Command) -> failure::Result<()> {
         Command::Bench(Bench::Vae(args)) => bench::run(&args),
         Command::Bench(Bench::Color(args)) => bench::color::run(&args),
         Command::Bench(Bench::Quality(args)) => bench::quality::run(&args),
+        Command::Bench(Bench::Accuracy(args)) => bench::accuracy::run(&args),
         Command::Bench(Bench::Conv(args)) => bench::conv::run(&args),
         Command::Bench(Bench::Dit(args)) => bench::dit::run(&args),
         Command::Completions(args) => manual::completions(args.shell),

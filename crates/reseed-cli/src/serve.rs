@@ -58,6 +58,7 @@ fn config(args: &ServeArgs) -> Config {
         devices: args.device.clone(),
         budget: args.max_vram.map(Budget::bytes),
         dtype: args.dtype,
+        math: args.precision,
         threads: threads(args.threads),
         opener: opener(args),
         limits: limits(args),

@@ -69,8 +69,8 @@ use host::memory;
 pub use matmul::matmul;
 use reseed_ops::{
     Activation, Conv, ConvData, ConvOutput, ConvSpec, CopyTime, DType, Depth, Device, DeviceTimer, Epilogue, HostTimer,
-    Linear, LinearData, LinearSpec, Norm, Ops, Payload, PendingDownload, Pixels, Placement, Precision, Qkv, Read,
-    Residency, Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor, Timing, Transfer, Upsample,
+    Linear, LinearData, LinearSpec, MathMode, Norm, Ops, Payload, PendingDownload, Pixels, Placement, Precision, Qkv,
+    Read, Residency, Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor, Timing, Transfer, Upsample,
     UpsampleData, UpsampleSpec, Vector,
 };
 
@@ -85,6 +85,11 @@ impl Device for CpuOps {
 
     fn precision(&self) -> Precision {
         self.dtype.into()
+    }
+
+    /// Winograd in f32 costs no accuracy, and sums are always f32: there is one mode.
+    fn math_mode(&self) -> MathMode {
+        MathMode::default()
     }
 }
 

@@ -137,7 +137,7 @@ __device__ void conv_gemm_tensor(Out* y, const E* x, const E* cache, const E* w,
         copy_commit();
     };
 
-    float sums[MI][NJ][4] = {};
+    WideSum sums[MI][NJ] = {};
     const int warp_m = warp % WARPS_M * MI * 16, warp_n = warp / WARPS_M * 32;
     for (int s = 0; s < STAGES - 1; s++) load();
     for (int step = 0; step < steps; step++) {
@@ -157,8 +157,7 @@ __device__ void conv_gemm_tensor(Out* y, const E* x, const E* cache, const E* w,
                                                  lane / 8 % 2 * 8));
             #pragma unroll
             for (int i = 0; i < MI; i++)
-                #pragma unroll
-                for (int j = 0; j < NJ; j++) mma<E>(sums[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+                mma_row<E>(sums[i], a[i], b);
         }
     }
     #pragma unroll
@@ -171,7 +170,7 @@ __device__ void conv_gemm_tensor(Out* y, const E* x, const E* cache, const E* w,
         for (int j = 0; j < 2 * NJ; j++) {
             const int channel = first_channel + warp_n + j / 2 * 8 + lane % 4 * 2 + j % 2;
             if (channel < c.c_out)
-                finish(y, bias + class_bias, residual, at, channel, sums[i / 2][j / 2][i % 2 * 2 + j % 2]);
+                finish(y, bias + class_bias, residual, at, channel, sums[i / 2][j / 2].v[i % 2 * 2 + j % 2]);
         }
     }
 }

@@ -7,7 +7,8 @@
 //   block    8 warps, each 64 pixels by 64 channels (few: 32 by 16); copies run at least one step ahead, across tiles
 //   needs    C a multiple of 32 (f32: 16), Co of 8 (few: at most 16), addresses and pitches of 16 bytes; conv_patch
 //            stride 1
-//   differs  from the reference by the order of the sums and one rounding; f32 is rounded to tf32 for the product
+//   differs  from the reference by the order of the sums and one rounding; f32 is rounded to tf32 for the product; the
+//            kernels whose names end in fast add the products of a step in f16, which rounds after every 16 of them
 //
 // A step multiplies one column of taps with one slab of channels, 64 bytes of each pixel. The four 16-byte chunks of a
 // slab are swizzled by the column of the pixel, so that eight neighbours never share a bank. A tap to the right has
@@ -161,16 +162,20 @@ struct Block {
         if (++b_stage == STAGES) b_stage = 0;
     }
 
+    // Addresses of a lane's rows of pixels and of weights.
+    __device__ __forceinline__ u32 pixels_at(int a_stage, int dx) const {
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = lane % 16 + dx;
+        return a_tiles + a_stage * A_BYTES + (warp % WARPS_M * MI * WIDTH + column) * ROW + turned(column, lane / 16);
+    }
+    __device__ __forceinline__ u32 weights_at(int b_stage) const {
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, channel = lane / 16 * 8 + lane % 8;
+        return b_tiles + b_stage * B_BYTES + (warp / WARPS_M * NJ * 8 + channel) * ROW + turned(channel, lane / 8 % 2);
+    }
+
     // sums += pixels x weights of one step. Rows of pixels are read once for all taps of the column. The next copies
     // are issued after the first products, so that the address arithmetic of one warp overlaps with products of
     // another.
-    __device__ __forceinline__ void multiply_and_load(float (&sums)[MI][NJ][4], int a_stage, int b_stage, int dx) {
-        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = lane % 16 + dx,
-                  channel = lane / 16 * 8 + lane % 8;
-        const u32 a =
-            a_tiles + a_stage * A_BYTES + (warp % WARPS_M * MI * WIDTH + column) * ROW + turned(column, lane / 16);
-        const u32 b =
-            b_tiles + b_stage * B_BYTES + (warp / WARPS_M * NJ * 8 + channel) * ROW + turned(channel, lane / 8 % 2);
+    __device__ __forceinline__ void multiply_and_load(WideSum (&sums)[MI][NJ], u32 a, u32 b) {
         #pragma unroll
         for (int half = 0; half < 2; half++) {
             u32 pixels[MI + K - 1][4], weights[2][NJ / 2][4];
@@ -186,13 +191,36 @@ struct Block {
             for (int dy = 0; dy < K; dy++) {
                 if (dy + 1 < K) load_column(dy + 1);
                 #pragma unroll
-                for (int r = 0; r < MI; r++)
-                    #pragma unroll
-                    for (int j = 0; j < NJ; j++)
-                        mma<E>(sums[r][j], pixels[r + dy], weights[dy % 2][j / 2][j % 2 * 2],
-                               weights[dy % 2][j / 2][j % 2 * 2 + 1]);
+                for (int r = 0; r < MI; r++) mma_row<E>(sums[r], pixels[r + dy], weights[dy % 2]);
                 if (half == 0 && dy == 0) load();
             }
+        }
+    }
+
+    // The same with products added in f16, half of the rows at a time, before they are added to the sums.
+    __device__ __forceinline__ void multiply_fast_and_load(WideSum (&sums)[MI][NJ], u32 a, u32 b) {
+        #pragma unroll
+        for (int top = 0; top < MI; top += MI / 2) {
+            HalfSum parts[MI / 2][NJ] = {};
+            #pragma unroll
+            for (int half = 0; half < 2; half++) {
+                u32 pixels[MI / 2 + K - 1][4], weights[NJ / 2][4];
+                #pragma unroll
+                for (int r = 0; r < MI / 2 + K - 1; r++)
+                    load_operand<E>(pixels[r], (a ^ half * 32) + (top + r) * WIDTH * ROW);
+                #pragma unroll
+                for (int dy = 0; dy < K; dy++) {
+                    #pragma unroll
+                    for (int j = 0; j < NJ / 2; j++)
+                        load_operand<E>(weights[j], (b ^ half * 32) + (dy * BN + j * 16) * ROW);
+                    #pragma unroll
+                    for (int r = 0; r < MI / 2; r++) mma_row<E>(parts[r], pixels[r + dy], weights);
+                    if (top == 0 && half == 0 && dy == 0) load();
+                }
+            }
+            #pragma unroll
+            for (int i = 0; i < MI / 2 * NJ * 4; i++)
+                sums[top + i / (NJ * 4)][i / 4 % NJ].v[i % 4] += parts[i / (NJ * 4)][i / 4 % NJ].at(i % 4);
         }
     }
 
@@ -214,7 +242,7 @@ struct Block {
 
     // Adds bias and residual and writes the pixels inside the plane, a part at a time: all loads of the residual of a
     // part are issued before the first is needed.
-    __device__ __forceinline__ void finish(const float (&sums)[MI][NJ][4], const Tile& tile, Out* y, const float* bias,
+    __device__ __forceinline__ void finish(const WideSum (&sums)[MI][NJ], const Tile& tile, Out* y, const float* bias,
                                            const Out* residual) const {
         constexpr int PART = 8 / sizeof(Out), GROUPS = NJ / 4;
         const int first = tile.channel + threadIdx.x / 32 / WARPS_M * NJ * 8 + threadIdx.x % 4 * 8;
@@ -240,8 +268,8 @@ struct Block {
                 Packed<Out> out;
                 #pragma unroll
                 for (int j = 0; j < 8; j += 2) {
-                    float lo = sums[row][g * 4 + j / 2][half] + v.at(j),
-                          hi = sums[row][g * 4 + j / 2][half + 1] + v.at(j + 1);
+                    float lo = sums[row][g * 4 + j / 2].v[half] + v.at(j),
+                          hi = sums[row][g * 4 + j / 2].v[half + 1] + v.at(j + 1);
                     if (residual) lo += add[r][g].at(j), hi += add[r][g].at(j + 1);
                     out.set(j, lo, hi);
                 }
@@ -251,7 +279,7 @@ struct Block {
     }
 
     // The same for channel counts that are no multiple of eight.
-    __device__ __forceinline__ void finish_few(const float (&sums)[MI][NJ][4], const Tile& tile, Out* y,
+    __device__ __forceinline__ void finish_few(const WideSum (&sums)[MI][NJ], const Tile& tile, Out* y,
                                                const float* bias, const Out* residual) const {
         #pragma unroll
         for (int r = 0; r < 2 * MI; r++) {
@@ -262,14 +290,14 @@ struct Block {
                 const int channel = tile.channel + j / 2 * 8 + threadIdx.x % 4 * 2 + j % 2;
                 if (pixel < 0 || channel >= c.c_out) continue;
                 const i64 at = pixel * c.y_pitch + channel;
-                const float sum = sums[r / 2][j / 2][r % 2 * 2 + j % 2] + bias[shift + channel];
+                const float sum = sums[r / 2][j / 2].v[r % 2 * 2 + j % 2] + bias[shift + channel];
                 y[at] = narrow<Out>(residual ? sum + wide(residual[at]) : sum);
             }
         }
     }
 };
 
-template <class E, class Out, int K, int BN>
+template <class E, class Out, int K, int BN, bool FAST>
 __device__ __forceinline__ void conv(Out* y, const E* x, const E* cache, const E* w, const float* bias,
                                      const Out* residual, const ConvArgs& c) {
     using B = Block<E, Out, K, BN>;
@@ -278,13 +306,15 @@ __device__ __forceinline__ void conv(Out* y, const E* x, const E* cache, const E
     for (int s = 0; s < B::STAGES - 1; s++) block.load();
     int a_stage = 0, b_stage = 0;
     for (int i = blockIdx.x; i < block.tiles; i += gridDim.x) {
-        float sums[B::MI][B::NJ][4] = {};
+        WideSum sums[B::MI][B::NJ] = {};
         for (int k = block.taps() * block.slabs; k > 0; k--) {
             #pragma unroll 1
             for (int dx = 0; dx < K; dx++) {
                 copy_wait<B::STAGES - 2>();
                 __syncthreads();
-                block.multiply_and_load(sums, a_stage, b_stage, dx);
+                const u32 a = block.pixels_at(a_stage, dx), b = block.weights_at(b_stage);
+                if constexpr (FAST) block.multiply_fast_and_load(sums, a, b);
+                else block.multiply_and_load(sums, a, b);
                 if (++b_stage == B::STAGES) b_stage = 0;
             }
             if (++a_stage == B::A_STAGES) a_stage = 0;
@@ -296,21 +326,24 @@ __device__ __forceinline__ void conv(Out* y, const E* x, const E* cache, const E
 
 }  // namespace patch
 
-#define CONV_PATCH(name, E, Out, K, BN) \
+#define CONV_PATCH(name, E, Out, K, BN, FAST) \
     extern "C" __global__ void __launch_bounds__(256, 1) name(Out* y, const E* x, const E* cache, const E* w, \
                                                               const float* bias, const Out* residual, \
                                                               const __grid_constant__ ConvArgs c) { \
-        patch::conv<E, Out, K, BN>(y, x, cache, w, bias, residual, c); \
+        patch::conv<E, Out, K, BN, FAST>(y, x, cache, w, bias, residual, c); \
     }
 #define CONV_PATCHES(E, suffix) \
-    CONV_PATCH(conv_patch_3x3_##suffix, E, E, 3, 128) \
-    CONV_PATCH(conv_patch_3x3_few_##suffix, E, E, 3, 16) \
-    CONV_PATCH(conv_patch_2x2_##suffix, E, E, 2, 128) \
-    CONV_PATCH(conv_gather_##suffix, E, E, 1, 128)
+    CONV_PATCH(conv_patch_3x3_##suffix, E, E, 3, 128, false) \
+    CONV_PATCH(conv_patch_3x3_few_##suffix, E, E, 3, 16, false) \
+    CONV_PATCH(conv_patch_2x2_##suffix, E, E, 2, 128, false) \
+    CONV_PATCH(conv_gather_##suffix, E, E, 1, 128, false)
 CONV_PATCHES(f16, f16)
 CONV_PATCHES(bf16, bf16)
 CONV_PATCHES(float, tf32)
-CONV_PATCH(conv_gather_f16_f32, f16, float, 1, 128)
-CONV_PATCH(conv_gather_bf16_f32, bf16, float, 1, 128)
+CONV_PATCH(conv_gather_f16_f32, f16, float, 1, 128, false)
+CONV_PATCH(conv_gather_bf16_f32, bf16, float, 1, 128, false)
+CONV_PATCH(conv_patch_3x3_f16_fast, f16, f16, 3, 128, true)
+CONV_PATCH(conv_patch_2x2_f16_fast, f16, f16, 2, 128, true)
+CONV_PATCH(conv_gather_f16_fast, f16, f16, 1, 128, true)
 
 #endif

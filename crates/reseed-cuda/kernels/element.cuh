@@ -77,6 +77,52 @@ template <> __device__ __forceinline__ void mma<f16>(float (&d)[4], const u32 (&
 }
 #endif
 
+// Sums of a lane in a product of 16 x 8 values: two neighbouring columns of row lane / 4, then of the row eight below.
+struct WideSum {
+    float v[4];
+    __device__ __forceinline__ float at(int i) const { return v[i]; }
+    __device__ __forceinline__ void clear() { v[0] = v[1] = v[2] = v[3] = 0.f; }
+};
+// The same in pairs of f16, for GPUs that multiply twice as fast with these.
+struct HalfSum {
+    u32 v[2];
+    __device__ __forceinline__ float at(int i) const { return wide(f16{(u16)(v[i / 2] >> i % 2 * 16)}); }
+    __device__ __forceinline__ void clear() { v[0] = v[1] = 0; }
+};
+
+template <class E> __device__ __forceinline__ void mma(WideSum& d, const u32 (&a)[4], u32 b0, u32 b1) {
+    mma<E>(d.v, a, b0, b1);
+}
+#if __CUDA_ARCH__ >= 800
+template <class E> __device__ __forceinline__ void mma(HalfSum& d, const u32 (&a)[4], u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0,%1}, {%2,%3,%4,%5}, {%6,%7}, {%0,%1};"
+                 : "+r"(d.v[0]), "+r"(d.v[1])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#endif
+
+// How often a product is issued: once, but in the builds of `tools/kernels.py --emulate`, which time the balance of
+// another GPU. Further products are of zeros, so that results stay the same.
+#ifndef MMA_REPEAT
+#define MMA_REPEAT 1
+#define MMA_REPEAT_HALF 1
+#endif
+__device__ constexpr int repeats(WideSum) { return MMA_REPEAT; }
+__device__ constexpr int repeats(HalfSum) { return MMA_REPEAT_HALF; }
+
+// d[j] += a · b of column j, N columns of eight; from zero if CLEAR.
+template <class E, bool CLEAR = false, class Sum, int N>
+__device__ __forceinline__ void mma_row(Sum (&d)[N], const u32 (&a)[4], const u32 (&b)[N / 2][4]) {
+    #pragma unroll
+    for (int j = 0; CLEAR && j < N; j++) d[j].clear();
+    #pragma unroll
+    for (int n = 0; n < repeats(Sum{}); n++) {
+        const u32 operand[4] = {n ? 0 : a[0], n ? 0 : a[1], n ? 0 : a[2], n ? 0 : a[3]};
+        #pragma unroll
+        for (int j = 0; j < N; j++) mma<E>(d[j], operand, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+    }
+}
+
 __device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 // Starts a copy of 16 bytes, or of zeros, to shared memory; on Turing the copy is synchronous.

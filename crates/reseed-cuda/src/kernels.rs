@@ -25,6 +25,8 @@ pub struct Kernels {
     pub hopper: bool,
     /// Whether the kernels for tensor cores since Ampere are present, and with them bf16 and tf32.
     pub ampere: bool,
+    /// Whether convolutions are chosen as on GeForce GPUs, which multiply slowly, and half as fast with sums of f32.
+    pub geforce: bool,
 }
 
 impl Kernels {
@@ -42,7 +44,16 @@ impl Kernels {
             let reason = format!("this build has no kernels for {gpu} ({name}); run `just kernels` and build again");
             return Err(Error::NoDevice { reason });
         }
-        Ok(Kernels { name, image: &image.0, hopper: name == "sm_90a" && !portable()?, ampere: name != "sm_75" })
+        let (forced, image) = (Forced::read()?, &image.0);
+        #[cfg(feature = "emulation")]
+        let image = emulated().unwrap_or(image);
+        Ok(Kernels {
+            name,
+            image,
+            hopper: name == "sm_90a" && forced == Forced::No,
+            ampere: name != "sm_75",
+            geforce: matches!(capability, (8, 6 | 9) | (12, _)) || forced == Forced::GeForce && name != "sm_75",
+        })
     }
 
     /// Tiles that `conv_gemm` holds in shared memory at the same time.
@@ -65,14 +76,36 @@ fn image(capability: (usize, usize)) -> Option<(&'static str, &'static Aligned<[
     }
 }
 
-/// Whether `RESEED_KERNELS` selects the kernels that run on every GPU.
-fn portable() -> Result<bool> {
-    match std::env::var("RESEED_KERNELS") {
-        Err(_) => Ok(false),
-        Ok(word) if word == "portable" => Ok(true),
-        Ok(word) => Err(Error::NoDevice {
-            reason: format!("RESEED_KERNELS={word} is unknown; set it to `portable` or unset it"),
-        }),
+/// An image of `tools/kernels.py --emulate` in place of the embedded one, in the file that `RESEED_EMULATION` names.
+#[cfg(feature = "emulation")]
+fn emulated() -> Option<&'static [u8]> {
+    let path = std::env::var_os("RESEED_EMULATION")?;
+    let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut words = vec![0u64; bytes.len().div_ceil(8)];
+    bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(&bytes);
+    Some(&bytemuck::cast_slice(words.leak())[..bytes.len()])
+}
+
+/// Kernels that `RESEED_KERNELS` selects.
+#[derive(PartialEq, Eq)]
+enum Forced {
+    No,
+    /// Those that run on every GPU.
+    Portable,
+    /// The same, chosen as on GeForce GPUs.
+    GeForce,
+}
+
+impl Forced {
+    fn read() -> Result<Forced> {
+        match std::env::var("RESEED_KERNELS").as_deref() {
+            Err(_) => Ok(Forced::No),
+            Ok("portable") => Ok(Forced::Portable),
+            Ok("geforce") => Ok(Forced::GeForce),
+            Ok(word) => Err(Error::NoDevice {
+                reason: format!("RESEED_KERNELS={word} is unknown; set it to `portable` or `geforce`, or unset it"),
+            }),
+        }
     }
 }
 

@@ -9,9 +9,11 @@ mod blend_add;
 mod conv;
 mod conv_gemm;
 mod conv_hopper;
+mod conv_kernels;
 mod conv_patch;
 mod conv_stem;
 mod conv_winograd;
+mod conv_winograd_2d;
 mod convolution;
 mod dequantize;
 mod fold;
@@ -45,18 +47,18 @@ use std::time::Duration;
 
 use reseed_ops::{
     Activation, Conv, ConvData, ConvOutput, ConvSpec, CopyTime, DType, Depth, Device, DeviceTimer, Epilogue, Error,
-    HostMatmul, Linear, LinearData, LinearSpec, Norm, Ops, Packed, Payload, PendingDownload, Pixels, Placement,
-    Precision, Qkv, Read, Residency, Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor, Timing,
-    TraceOps, Transfer, Upsample, UpsampleData, UpsampleSpec, Vector, merge,
+    HostMatmul, Linear, LinearData, LinearSpec, MathMode, Norm, Ops, Packed, Payload, PendingDownload, Pixels,
+    Placement, Precision, Qkv, Read, Residency, Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor,
+    Timing, TraceOps, Transfer, Upsample, UpsampleData, UpsampleSpec, Vector, merge,
 };
 
 pub(crate) use memory::{row_grid, stride_grid};
 
 use crate::device_memory::DeviceMemory;
 use crate::driver::{DeviceInfo, Driver};
-use crate::kernels::Kernels;
 use crate::stream::{Event, Stream};
 use conv_hopper::fuses_norm;
+use conv_kernels::{ConvKernels, Winograd};
 use conv_winograd::WinogradWeights;
 pub use interop::{ForeignFrame, FrameRegion, NanFlag, QueuedWork};
 use margin::free_memory_margin;
@@ -70,6 +72,9 @@ pub struct CudaOps {
     dtype: DType,
     /// Whether products of f32 run on tensor cores.
     tf32: bool,
+    /// Accuracy that is kept, and the kernels that follow from it.
+    math: MathMode,
+    conv: ConvKernels,
     /// Merges the weights of upsamplers on the host.
     matmul: HostMatmul,
     /// Measured choices for linear layers, if any.
@@ -95,7 +100,7 @@ impl CudaOps {
     /// The same GPU in another precision. Both share memory that tensors free.
     pub fn with_precision(&self, precision: impl Into<Precision>) -> Result<CudaOps> {
         let other = CudaOps::on(self.driver.clone(), self.memory.clone(), precision.into(), self.matmul)?;
-        Ok(CudaOps { tuner: self.tuner.clone(), ..other })
+        Ok(CudaOps { tuner: self.tuner.clone(), ..other.with_math(self.math) })
     }
 
     fn on(driver: Arc<Driver>, memory: Arc<DeviceMemory>, precision: Precision, matmul: HostMatmul) -> Result<CudaOps> {
@@ -103,7 +108,10 @@ impl CudaOps {
             let (device, capability) = (driver.label.clone(), driver.info.capability);
             return Err(Error::UnsupportedPrecision { device, precision, capability, needed: (8, 0) });
         }
+        let math = MathMode::default();
         Ok(CudaOps {
+            math,
+            conv: ConvKernels::of(&driver.kernels, precision.dtype(), math),
             driver,
             memory,
             dtype: precision.dtype(),
@@ -117,12 +125,6 @@ impl CudaOps {
     /// The GPU.
     pub fn info(&self) -> &DeviceInfo {
         &self.driver.info
-    }
-
-    /// The kernels in use, such as `sm_80` or `sm_90a portable`.
-    pub fn kernels(&self) -> String {
-        let Kernels { name, hopper, .. } = self.driver.kernels;
-        if name == "sm_90a" && !hopper { format!("{name} portable") } else { name.to_string() }
     }
 
     /// Most bytes of device memory that were in use at once, with those of the driver's context.
@@ -162,8 +164,13 @@ impl CudaOps {
     /// Creates devices that compute nothing and count the memory and time that this one would need.
     pub fn tracer(&self) -> Box<dyn Fn() -> TraceOps + Send + Sync> {
         let (dtype, hopper, library) = (self.dtype, self.driver.kernels.hopper, self.tuner.is_some());
-        let (speed, wide) = (speed_model::of(&self.driver, self.precision()), self.memory.wide);
-        let new = move || TraceOps::new(dtype, dtype, workspace::of(dtype, hopper, library));
+        let (speed, wide) = (speed_model::of(&self.driver, self.precision(), self.conv), self.memory.wide);
+        let winograd = self.conv.winograd;
+        let kernels = if winograd == Winograd::Plane { conv_winograd_2d::packed_weights } else { ConvSpec::weights };
+        let new = move || {
+            let workspace = workspace::of(dtype, hopper, winograd, library);
+            TraceOps::new(dtype, dtype, workspace).with_kernels(kernels)
+        };
         let on_load = move |spec: &ConvSpec| fuses_norm(dtype, hopper, spec);
         Box::new(move || {
             new().with_quantized_weights().with_fused_norms(on_load).with_speed(speed).with_large_buffers(wide)
@@ -224,6 +231,10 @@ impl Device for CudaOps {
 
     fn precision(&self) -> Precision {
         if self.tf32 { Precision::Tf32 } else { self.dtype.into() }
+    }
+
+    fn math_mode(&self) -> MathMode {
+        self.math
     }
 }
 

@@ -4,12 +4,12 @@ use std::io::Write;
 
 use reseed_cpu::{CpuOps, matmul};
 use reseed_cuda::CudaOps;
-use reseed_ops::{DType, Error, Precision};
+use reseed_ops::{DType, Error, MathMode, Precision};
 use reseed_testing::conformance::disagreements;
 
-fn conforms(precision: Precision) {
+fn conforms(precision: Precision, math: MathMode) {
     let cuda = match CudaOps::new(0, precision, matmul) {
-        Ok(cuda) => cuda,
+        Ok(cuda) => cuda.with_math(math),
         Err(Error::NoDevice { reason }) => {
             // Written to stderr directly: the test runner hides the output of passing tests.
             let _ = writeln!(std::io::stderr(), "skipped {precision} on cuda: {reason}");
@@ -19,27 +19,27 @@ fn conforms(precision: Precision) {
     };
     let found = disagreements(&cuda).expect("every op runs");
     let found: Vec<String> = found.iter().map(|d| d.to_string()).collect();
-    assert!(found.is_empty(), "{precision}:\n{}", found.join("\n"));
+    assert!(found.is_empty(), "{precision} {math}:\n{}", found.join("\n"));
 }
 
 #[test]
 fn f32_conforms() {
-    conforms(Precision::F32);
+    conforms(Precision::F32, MathMode::Exact);
 }
 
 #[test]
 fn tf32_conforms() {
-    conforms(Precision::Tf32);
+    conforms(Precision::Tf32, MathMode::Exact);
 }
 
 #[test]
 fn f16_conforms() {
-    conforms(Precision::F16);
+    MathMode::ALL.into_iter().for_each(|math| conforms(Precision::F16, math));
 }
 
 #[test]
 fn bf16_conforms() {
-    conforms(Precision::Bf16);
+    conforms(Precision::Bf16, MathMode::Exact);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use crate::device::Device;
 use crate::error::Result;
+use crate::math_mode::MathMode;
 use crate::pixels::{Depth, Pixels};
 use crate::precision::Precision;
 use crate::residency::{Movable, Payload, Residency};
@@ -89,6 +90,10 @@ impl Device for CheckOps<'_> {
 
     fn precision(&self) -> Precision {
         self.device.precision()
+    }
+
+    fn math_mode(&self) -> MathMode {
+        self.device.math_mode()
     }
 }
 

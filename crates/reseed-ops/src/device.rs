@@ -1,5 +1,6 @@
 //! The device contract: four small traits, and the macro that forwards them.
 
+use crate::math_mode::MathMode;
 use crate::ops::Ops;
 use crate::precision::Precision;
 use crate::residency::Residency;
@@ -21,6 +22,9 @@ pub trait Device: Ops + Residency + Transfer + Timing {
 
     /// Type of the activations and of the operands of products.
     fn precision(&self) -> Precision;
+
+    /// The savings that its products may use.
+    fn math_mode(&self) -> MathMode;
 }
 
 /// Forwards the methods of one device trait to a field, except those that the `impl` block writes itself.
@@ -83,6 +87,7 @@ macro_rules! forward_methods {
         $crate::forward_method!($inner $own name() -> String);
         $crate::forward_method!($inner $own dtype() -> $crate::DType);
         $crate::forward_method!($inner $own precision() -> $crate::Precision);
+        $crate::forward_method!($inner $own math_mode() -> $crate::MathMode);
     };
     (Residency to $inner:tt except $own:tt) => {
         $crate::forward_method!($inner $own offload(payload: $crate::Payload) -> $crate::Result<$crate::Payload>);

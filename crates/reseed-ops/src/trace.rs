@@ -16,6 +16,7 @@ pub use work::{Work, Workspace};
 use crate::cost::Cost;
 use crate::device::Device;
 use crate::error::Result;
+use crate::math_mode::MathMode;
 use crate::pixels::{Depth, Pixels};
 use crate::precision::Precision;
 use crate::shape::{DType, Shape};
@@ -148,6 +149,10 @@ impl Device for TraceOps {
 
     fn precision(&self) -> Precision {
         self.dtype.into()
+    }
+
+    fn math_mode(&self) -> MathMode {
+        MathMode::default()
     }
 }
 

@@ -40,6 +40,7 @@ impl PySession {
         let (model, device) = (get("model")?, get("device")?);
         let builder = reseed::Session::builder().model(model).device(device);
         let builder = builder.budget(given.budget("max_vram")?).dtype(given.precision("dtype")?);
+        let builder = builder.math(given.math("precision")?);
         let builder = builder.vae(given.file("vae")?).text(given.file("text")?).threads(given.threads("threads")?);
         let open = move |_: &mut dyn Observer| {
             let session = builder.open()?;

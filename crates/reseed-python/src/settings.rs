@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use reseed::media::video::{Clip, Codec, Deinterlace, Options, is_option_name, parse_time};
 use reseed::media::{Rate, Size};
-use reseed::{Batching, Budget, Existing, Hw, NoiseSource, Precision, Settings, Target, VaeSettings};
+use reseed::{Batching, Budget, Existing, Hw, MathMode, NoiseSource, Precision, Settings, Target, VaeSettings};
 
 use crate::errors::{Failure, Result};
 
@@ -273,6 +273,11 @@ impl Keywords<'_, '_> {
     /// The type of the activations.
     pub fn precision(&self, key: &str) -> Result<Option<Precision>> {
         self.word(key, "f32, tf32, f16 or bf16", |word| word.parse().ok())
+    }
+
+    /// The accuracy that the products of a GPU keep.
+    pub fn math(&self, key: &str) -> Result<MathMode> {
+        Ok(self.word(key, "exact, fast or reference", |word| word.parse().ok())?.unwrap_or_default())
     }
 
     /// Threads of the CPU.

@@ -127,8 +127,8 @@ impl App {
 
     /// How sessions of a device are opened.
     pub fn compute(&self, device: &str) -> Compute {
-        let Config { budget, dtype, threads, .. } = self.config;
-        Compute { device: device.to_owned(), budget, dtype, threads }
+        let Config { budget, dtype, math, threads, .. } = self.config;
+        Compute { device: device.to_owned(), budget, dtype, math, threads }
     }
 
     /// What a job would need.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use reseed::{Budget, Precision};
+use reseed::{Budget, MathMode, Precision};
 
 /// Who may use a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub struct Config {
     pub budget: Option<Budget>,
     /// Type of the activations.
     pub dtype: Option<Precision>,
+    /// Accuracy that the products of GPUs keep.
+    pub math: MathMode,
     /// CPU threads.
     pub threads: Option<usize>,
     /// The program that shows a folder on the desktop of this machine, with the path as its argument.
@@ -59,6 +61,7 @@ impl Config {
             devices: Vec::new(),
             budget: None,
             dtype: None,
+            math: MathMode::default(),
             threads: None,
             opener: None,
             limits: Limits::default(),

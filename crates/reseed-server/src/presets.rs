@@ -11,8 +11,19 @@ use crate::settings::JobSettings;
 /// The name of the setting that chooses a model, which is no setting of a job here.
 const MODEL: &str = "model";
 /// Options of the command line that the operator of a server chooses for all jobs.
-const OPERATOR: &[&str] =
-    &["device", "dtype", "threads", "max_vram", "tune", "profile", "json", "overwrite", "resume", "strict"];
+const OPERATOR: &[&str] = &[
+    "device",
+    "dtype",
+    "precision",
+    "threads",
+    "max_vram",
+    "tune",
+    "profile",
+    "json",
+    "overwrite",
+    "resume",
+    "strict",
+];
 /// Settings that exclude each other.
 const EXCLUSIVE: &[&[&str]] =
     &[&["scale", "resolution", "size"], &["size", "max_resolution"], &["deinterlace", "ivtc"]];

@@ -1,6 +1,6 @@
 //! The model that a device has loaded.
 
-use reseed::{Budget, Precision, Result, Session};
+use reseed::{Budget, MathMode, Precision, Result, Session};
 
 /// How sessions are opened.
 #[derive(Clone, Debug)]
@@ -11,6 +11,8 @@ pub struct Compute {
     pub budget: Option<Budget>,
     /// Type of the activations.
     pub dtype: Option<Precision>,
+    /// Accuracy that the products of GPUs keep.
+    pub math: MathMode,
     /// CPU threads.
     pub threads: Option<usize>,
 }
@@ -36,9 +38,9 @@ impl SessionCache {
         match &mut self.session {
             Some(session) => Ok(session),
             none => {
-                let Compute { device, budget, dtype, threads } = self.compute.clone();
+                let Compute { device, budget, dtype, math, threads } = self.compute.clone();
                 let builder = Session::builder().model(model).device(device).budget(budget).dtype(dtype);
-                Ok(none.insert(builder.threads(threads).open()?))
+                Ok(none.insert(builder.math(math).threads(threads).open()?))
             }
         }
     }

@@ -46,6 +46,7 @@ const CONV: &[(Thw, usize, usize, usize)] = &[
     (Thw::new(3, 19, 21), 64, 3, 3),
     (Thw::new(2, 16, 16), 128, 16, 3),
     (Thw::new(3, 18, 37), 64, 512, 3),
+    (Thw::new(2, 17, 19), 192, 64, 3), // an odd number of 64 input channels, one block of 64 output channels
     (Thw::new(3, 18, 37), 96, 136, 3), // eight channels more than a tile
     (Thw::new(4, 21, 35), 3, 128, 3),
     (Thw::new(1, 5, 17), 4, 64, 1),

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use reseed_cpu::CpuOps;
-use reseed_ops::{Ceiling, CheckOps, Device, Precision, TraceOps};
+use reseed_ops::{Ceiling, CheckOps, Device, MathMode, Precision, TraceOps};
 
 use crate::error::{Error, Result};
 pub use cpu::precision as cpu_precision;
@@ -43,6 +43,8 @@ pub struct ComputeOptions {
     pub device: String,
     /// Type of the activations; what suits the device unless given.
     pub dtype: Option<Precision>,
+    /// Savings that the products of a GPU may use.
+    pub math: MathMode,
     /// Threads of the CPU; one per core unless given.
     pub threads: Option<usize>,
     /// Bytes of GPU memory; what is free less a margin unless given.
@@ -59,9 +61,9 @@ pub struct ComputeOptions {
 
 impl Default for ComputeOptions {
     fn default() -> ComputeOptions {
-        let (device, dtype, threads, budget) = (AUTO.into(), None, None, None);
+        let (device, dtype, math, threads, budget) = (AUTO.into(), None, MathMode::default(), None, None);
         let (tune, measured_kernels, profile, check) = (false, true, false, None);
-        ComputeOptions { device, dtype, threads, budget, tune, measured_kernels, profile, check }
+        ComputeOptions { device, dtype, math, threads, budget, tune, measured_kernels, profile, check }
     }
 }
 

@@ -88,7 +88,7 @@ mod view;
 
 pub use reseed_media as media;
 pub use reseed_model::plan::Tiling;
-pub use reseed_ops::{Hw, Precision, Thw};
+pub use reseed_ops::{Hw, MathMode, Precision, Thw};
 
 pub use alpha::AlphaRange;
 pub use batch::Batching;

@@ -217,6 +217,7 @@ impl Session {
             ("device", devices.vae.class.clone()),
             ("dtype", devices.vae.ops.precision().to_string()),
             ("transformer dtype", devices.transformer().ops.precision().to_string()),
+            ("precision", devices.vae.ops.math_mode().to_string()),
             ("tuning", self.options.tune.to_string()),
             ("version", env!("CARGO_PKG_VERSION").into()),
         ];

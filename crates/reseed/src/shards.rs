@@ -46,7 +46,7 @@ impl ShardPlan {
 
     /// The settings of a session that computes shards. Kernels that were measured on one machine are not used.
     pub fn builder(&self) -> Builder {
-        let builder = Session::builder().model(&self.model).dtype(self.dtype).measured_kernels(false);
+        let builder = Session::builder().model(&self.model).dtype(self.dtype).math(self.math).measured_kernels(false);
         let builder = builder.vae(self.parts.vae.clone()).text(self.parts.text.clone());
         builder.budget(self.budget.map(Budget::bytes))
     }

@@ -20,6 +20,8 @@ pub enum Bench {
     Color(ColorBenchArgs),
     /// Measure how close a model comes to downscaled photographs and clips, beside bicubic.
     Quality(QualityArgs),
+    /// Measure how far the VAE in every mode of --precision is from f32 on this machine.
+    Accuracy(AccuracyArgs),
     /// Time a 3x3x3 convolution on one CPU core, beside the peak of that core.
     Conv(ConvBenchArgs),
 }
@@ -32,6 +34,7 @@ impl Bench {
             Bench::Upscale(args) => args.job.compute.json,
             Bench::Color(args) => args.json,
             Bench::Quality(args) => args.compute.json,
+            Bench::Accuracy(args) => args.compute.json,
             Bench::Conv(args) => args.json,
         }
     }
@@ -125,6 +128,12 @@ pub struct ColorBenchArgs {
     /// One JSON object instead of text.
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+pub struct AccuracyArgs {
+    #[command(flatten)]
+    pub compute: ComputeArgs,
 }
 
 #[derive(Args)]

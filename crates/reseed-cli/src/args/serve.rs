@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use reseed::Precision;
 use reseed::models::EMBEDDED;
+use reseed::{MathMode, Precision};
 
-use super::{DEVICE, MEMORY, device, memory, precision};
+use super::{DEVICE, MEMORY, device, math, memory, precision};
 
 #[derive(Args, Clone)]
 pub struct ServeArgs {
@@ -43,6 +43,11 @@ pub struct ServeArgs {
     /// Type of the activations: f32, tf32, f16 or bf16.
     #[arg(long, value_parser = precision, value_name = "TYPE", help_heading = DEVICE)]
     pub dtype: Option<Precision>,
+    /// Accuracy of a GPU's products: exact may use Winograd, fast also sums
+    /// of f16, reference uses neither
+    #[arg(long, value_parser = math, value_name = "exact|fast|reference", default_value_t = MathMode::default())]
+    #[arg(help_heading = DEVICE, verbatim_doc_comment)]
+    pub precision: MathMode,
     /// CPU threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = DEVICE)]
     pub threads: Option<u16>,

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use reseed_ops::{Conv, ConvData, ConvOutput, ConvSpec, DType, Epilogue, Packed, Result, Shape, TemporalCache, Tensor};
 
 use super::CudaOps;
+use super::conv_kernels::Winograd;
+use super::conv_winograd_2d;
 use super::convolution::Convolution;
 use super::fold::Taps;
 use super::group_norm::OutputStats;
@@ -18,12 +20,29 @@ use crate::driver::Ptr;
 use crate::params::{ConvArgs, NormArgs, int};
 
 pub struct Weights {
-    /// `[tap (t, h, w)][c_out][c_in]` of the device's type.
+    /// `[tap (t, h, w)][c_out][c_in]` of the device's type, or as `conv_winograd_2d` reads them.
     pub weight: Matrix,
+    /// Whether the weights are transformed for Winograd F(2x2,3x3).
+    pub winograd_2d: bool,
     /// `[c_out]` of f32.
     pub bias: Arc<Allocation>,
     /// Input channels of the weights: padded to a multiple of eight for tensor cores.
     pub c_in: usize,
+}
+
+impl Weights {
+    /// The same layer with its weights at another place.
+    pub fn with(&self, weight: Matrix) -> Weights {
+        Weights { weight, bias: self.bias.clone(), ..*self }
+    }
+
+    /// Values of one temporal tap.
+    pub fn per_tap(&self, spec: &ConvSpec) -> usize {
+        match self.winograd_2d {
+            true => conv_winograd_2d::packed_weights(spec) / spec.taps.t,
+            false => spec.taps.h * spec.taps.w * self.c_in * spec.c_out,
+        }
+    }
 }
 
 pub fn pack(cuda: &CudaOps, spec: &ConvSpec, data: &ConvData) -> Result<Packed> {
@@ -32,14 +51,15 @@ pub fn pack(cuda: &CudaOps, spec: &ConvSpec, data: &ConvData) -> Result<Packed> 
     assert_eq!(data.bias.len(), c_out, "bias of a convolution");
     let padded = if cuda.dtype == DType::F32 || taps.count() == 1 { c_in } else { c_in.next_multiple_of(8) };
     cuda.reserve_winograd(spec)?;
+    let bias = Arc::new(cuda.upload_weights(&data.bias)?);
+    if cuda.conv.winograd == Winograd::Plane && conv_winograd_2d::fits(spec) {
+        let weight = Matrix::Resident(cuda.upload_weights(&conv_winograd_2d::pack(spec, &data.weight))?);
+        return Ok(Arc::new(Weights { weight, winograd_2d: true, bias, c_in }));
+    }
     let order = Order { phases: 1, c_out, c_in: padded, taps: taps.count() };
     let weight = taps_first(&pad_channels(&data.weight, c_in, padded, taps.count()), order, cuda.dtype);
     let weight = cuda.upload_weights(weight.bytes())?;
-    Ok(Arc::new(Weights {
-        weight: Matrix::Resident(weight),
-        bias: Arc::new(cuda.upload_weights(&data.bias)?),
-        c_in: padded,
-    }))
+    Ok(Arc::new(Weights { weight: Matrix::Resident(weight), winograd_2d: false, bias, c_in: padded }))
 }
 
 /// `[c_out, c_in, taps]` with zeros for the input channels from `c_in` to `padded`.
@@ -145,19 +165,14 @@ fn whole(spec: &ConvSpec, weights: &Weights, cache: Option<&Tensor>, x: &Tensor,
         partial: Ptr::NULL,
         groups: 0,
         norm: None,
+        winograd_2d: weights.winograd_2d,
         args,
     }
 }
 
 /// The start of a clip: one launch for each frame that reads the first one through several taps, one for the others.
 fn start(cuda: &CudaOps, spec: &ConvSpec, weights: &Weights, all: Convolution) -> Result<()> {
-    let taps = Taps {
-        at: all.w,
-        dtype: all.dtype,
-        phases: 1,
-        time: spec.taps.t,
-        each: spec.taps.h * spec.taps.w * weights.c_in * spec.c_out,
-    };
+    let taps = Taps { at: all.w, dtype: all.dtype, phases: 1, time: spec.taps.t, each: weights.per_tap(spec) };
     let frames = all.args.out_frames as usize;
     let alone = (0..frames).take_while(|&t| spec.folded(t) > 1).count();
     for t in 0..alone {

@@ -7,6 +7,8 @@ use reseed_ops::{ConvSpec, DType, Result, Thw};
 
 use super::CudaOps;
 use super::conv_hopper::{Hopper, THREADS};
+use super::conv_kernels::Winograd;
+use super::conv_winograd_2d;
 use super::convolution::Convolution;
 use crate::device_memory::Allocation;
 use crate::driver::Ptr;
@@ -25,12 +27,12 @@ const DIRECT: Hopper = Hopper { taps: 3, stride: 1, few: false };
 #[derive(Default)]
 pub struct WinogradWeights(Mutex<Option<Allocation>>);
 
-/// Bytes of the transformed weights of a layer; 0 where the layer is computed directly.
-pub fn bytes(dtype: DType, hopper: bool, spec: &ConvSpec) -> usize {
+/// Bytes of the transformed weights of a layer; 0 where the layer is computed directly or Winograd F(2,3) is not used.
+pub fn bytes(dtype: DType, used: bool, spec: &ConvSpec) -> usize {
     let ConvSpec { c_in, c_out, taps, stride, .. } = *spec;
     let plain = (taps.h, taps.w, stride) == (3, 3, Thw::new(1, 1, 1));
     // Four points for three columns of taps.
-    if hopper && plain && fits(dtype, c_in, c_out) { taps.t * 3 * 4 * c_in * c_out * dtype.bytes() } else { 0 }
+    if used && plain && fits(dtype, c_in, c_out) { taps.t * 3 * 4 * c_in * c_out * dtype.bytes() } else { 0 }
 }
 
 fn fits(dtype: DType, c_in: usize, c_out: usize) -> bool {
@@ -38,19 +40,23 @@ fn fits(dtype: DType, c_in: usize, c_out: usize) -> bool {
 }
 
 /// Products that kernels execute for a convolution, relative to the direct algorithm: F(2,3) needs four for six.
-fn executed(dtype: DType, hopper: bool, spec: &ConvSpec) -> f32 {
-    if bytes(dtype, hopper, spec) > 0 { 4.0 / 6.0 } else { 1.0 }
+fn executed(dtype: DType, winograd: Winograd, spec: &ConvSpec) -> f32 {
+    match winograd {
+        Winograd::Columns if bytes(dtype, true, spec) > 0 => 4.0 / 6.0,
+        Winograd::Plane if conv_winograd_2d::fits(spec) => conv_winograd_2d::EXECUTED,
+        _ => 1.0,
+    }
 }
 
 impl CudaOps {
     /// Products that this GPU executes for a convolution, relative to the direct algorithm.
     pub(super) fn executed(&self, spec: &ConvSpec) -> f32 {
-        executed(self.dtype, self.driver.kernels.hopper, spec)
+        executed(self.dtype, self.conv.winograd, spec)
     }
 
     /// Makes the shared memory large enough for the transformed weights of a layer.
     pub fn reserve_winograd(&self, spec: &ConvSpec) -> Result<()> {
-        let bytes = bytes(self.dtype, self.driver.kernels.hopper, spec);
+        let bytes = bytes(self.dtype, self.conv.winograd == Winograd::Columns, spec);
         let mut weights = self.winograd.0.lock().unwrap_or_else(PoisonError::into_inner);
         if bytes > weights.as_ref().map_or(0, Allocation::bytes) {
             *weights = Some(self.allocate_weights(bytes)?);
@@ -63,7 +69,7 @@ impl Convolution {
     /// Whether `conv_winograd` computes this.
     pub fn is_winograd(&self, cuda: &CudaOps) -> bool {
         let fits = fits(self.dtype, self.args.c_in as usize, self.args.c_out as usize);
-        cuda.driver.kernels.hopper && fits && self.norm.is_none() && self.hopper() == Some(DIRECT)
+        cuda.conv.winograd == Winograd::Columns && fits && self.norm.is_none() && self.hopper() == Some(DIRECT)
     }
 
     /// Queues it, with the sum of the first `folded` temporal taps as its first one.
@@ -116,9 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn winograd_executes_four_sixths_of_the_products() {
-        assert_eq!(executed(DType::F16, true, &cube(128, 64)), 4.0 / 6.0);
-        assert_eq!(executed(DType::Bf16, true, &cube(128, 64)), 1.0);
-        assert_eq!(executed(DType::F16, false, &cube(128, 64)), 1.0);
+    fn winograd_executes_a_part_of_the_products() {
+        assert_eq!(executed(DType::F16, Winograd::Columns, &cube(128, 64)), 4.0 / 6.0);
+        assert_eq!(executed(DType::F16, Winograd::Plane, &cube(128, 64)), 16.0 / 36.0);
+        assert_eq!(executed(DType::F16, Winograd::Plane, &cube(96, 64)), 1.0);
+        assert_eq!(executed(DType::F16, Winograd::None, &cube(128, 64)), 1.0);
     }
 }

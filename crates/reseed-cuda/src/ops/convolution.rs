@@ -27,6 +27,8 @@ pub struct Convolution {
     pub groups: usize,
     /// Applied to x as it is loaded; only where [`super::conv_hopper::fuses_norm`] allows it.
     pub norm: Option<NormArgs>,
+    /// Whether `w` is packed for Winograd F(2x2,3x3).
+    pub winograd_2d: bool,
     pub args: ConvArgs,
 }
 
@@ -48,6 +50,7 @@ impl Convolution {
             partial,
             groups: 0,
             norm: None,
+            winograd_2d: false,
             args,
         }
     }
@@ -74,6 +77,10 @@ impl Convolution {
     /// As for `launch`.
     unsafe fn launch_as(&self, cuda: &CudaOps, tf32: bool) -> Result<()> {
         let kernels = &cuda.driver.kernels;
+        if self.winograd_2d {
+            // SAFETY: the caller's promise.
+            return unsafe { self.launch_winograd_2d(cuda) };
+        }
         if self.is_matrix() && kernels.hopper {
             // SAFETY: the caller's promise.
             return unsafe { self.launch_linear(cuda) };

@@ -82,16 +82,15 @@ pub fn prefetch_linear(cuda: &CudaOps, offloaded: Linear) -> Result<Linear> {
 }
 
 pub fn offload_conv(cuda: &CudaOps, conv: Conv) -> Result<Conv> {
-    let Weights { weight, bias, c_in } = cuda.unpack(&conv.packed);
-    let rows = conv.spec.c_out * conv.spec.taps.count();
-    let weight = weight.offload(cuda, rows * c_in * cuda.dtype.bytes())?;
-    Ok(Conv { packed: Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }), ..conv })
+    let layer: &Weights = cuda.unpack(&conv.packed);
+    let weight = layer.weight.offload(cuda, conv.spec.taps.t * layer.per_tap(&conv.spec) * cuda.dtype.bytes())?;
+    Ok(Conv { packed: Arc::new(layer.with(weight)), ..conv })
 }
 
 pub fn prefetch_conv(cuda: &CudaOps, offloaded: Conv) -> Result<Conv> {
-    let Weights { weight, bias, c_in } = cuda.unpack(&offloaded.packed);
-    Ok(match weight.prefetch(cuda)? {
-        Some(weight) => Conv { packed: Arc::new(Weights { weight, bias: bias.clone(), c_in: *c_in }), ..offloaded },
+    let layer: &Weights = cuda.unpack(&offloaded.packed);
+    Ok(match layer.weight.prefetch(cuda)? {
+        Some(weight) => Conv { packed: Arc::new(layer.with(weight)), ..offloaded },
         None => offloaded,
     })
 }

@@ -2,10 +2,11 @@
 
 use reseed_ops::{Precision, SpeedModel};
 
+use super::conv_kernels::{ConvKernels, Winograd};
 use crate::driver::Driver;
 
-/// Measured rates of one H200, and estimates for other GPUs from their published figures.
-pub fn of(driver: &Driver, precision: Precision) -> SpeedModel {
+/// Measured rates of one H200, and estimates for other GPUs from their published figures and an emulation.
+pub fn of(driver: &Driver, precision: Precision, conv: ConvKernels) -> SpeedModel {
     let large = matches!(driver.info.capability, (8, 0) | (9, 0) | (10, _));
     // Effective FLOP per multiprocessor and nanosecond; bytes of device memory and of the bus per nanosecond. Most GPUs
     // other than Hopper have a bus of the previous generation.
@@ -14,7 +15,12 @@ pub fn of(driver: &Driver, precision: Precision) -> SpeedModel {
         (true, _) if precision == Precision::F16 => (5_600, 3_300, 48),
         (true, _) => (5_000, 3_300, 48),
         (false, true) => (2_500, 1_600, 22),
-        (false, false) => (900, 700, 20),
+        // Factors of whole layers, emulated.
+        (false, false) => match (conv.winograd, conv.half_sums) {
+            (Winograd::Plane, true) => (2_200, 700, 20),
+            (Winograd::Plane, false) => (1_500, 700, 20),
+            _ => (900, 700, 20),
+        },
     };
     let slower = match precision {
         Precision::F16 | Precision::Bf16 => 1,

@@ -154,6 +154,7 @@ impl Layer<'_> {
             partial: self.partial,
             groups: self.groups,
             norm: None,
+            winograd_2d: false,
             args: self.args(run, z),
         }
     }

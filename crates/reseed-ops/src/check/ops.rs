@@ -2,7 +2,7 @@
 
 use super::CheckOps;
 use super::bound::{EPS, exponential, independent, silu};
-use super::magnitude::{absolute, absolute_data, conv_magnitude, winograd};
+use super::magnitude::{absolute, absolute_data, conv_magnitude, two_axes, winograd};
 use super::pair::{Pair, magnitude, pack};
 use crate::error::Result;
 use crate::operands::{Activation, ConvOutput, Epilogue, Placement, Qkv, Stats, TemporalCache};
@@ -28,8 +28,9 @@ const MERGED_TAPS: usize = 27;
 impl Ops for CheckOps<'_> {
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv> {
         let sides = self.both(|side| side.device.conv_weights(spec, read))?;
-        let magnitude = self.reference.conv_weights(spec, &|| Ok(conv_magnitude(&spec, read()?)))?;
-        Ok(Conv { spec, executed: 1.0, packed: pack(sides, magnitude) })
+        let executed = sides.iter().map(|side| side.executed).fold(1.0, f32::min);
+        let magnitude = self.reference.conv_weights(spec, &|| Ok(conv_magnitude(&spec, read()?, executed)))?;
+        Ok(Conv { spec, executed, packed: pack(sides, magnitude) })
     }
 
     fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear> {
@@ -78,7 +79,7 @@ impl Ops for CheckOps<'_> {
         let frames = cache.frames().map(|frames| self.absolute(frames)).transpose()?;
         let sums = self.conv_sums(cache.with(frames.as_ref()), &self.absolute(x)?, conv, &epilogue)?;
         let (rounding, terms) = (self.rounding(&y[0].tensor), conv_terms(&conv.spec));
-        let operands = operand_roundings(&conv.spec, cache.starts());
+        let operands = operand_roundings(conv, cache.starts()) + self.half_sums();
         self.compare_output("conv", y, terms, |i, y| rounding.sum(y, terms, sums[i], operands))
     }
 
@@ -91,7 +92,7 @@ impl Ops for CheckOps<'_> {
         })?;
         let normalized = self.normalized(&x.tensor, x.stats.as_ref(), norm, magnitude(&norm.packed))?;
         let (rounding, terms) = (self.rounding(&x.tensor), conv_terms(&conv.spec));
-        let operands = operand_roundings(&conv.spec, true);
+        let operands = operand_roundings(conv, true) + self.half_sums();
         let factor = rounding.sum(0.0, terms, 1.0, operands);
         let h = |(i, &z): (usize, &f64)| {
             let dh = rounding.silu(z, normalized.dz[i]) + rounding.result(silu(z));
@@ -123,7 +124,7 @@ impl Ops for CheckOps<'_> {
         let UpsampleSpec { channels, .. } = upsample.spec;
         let products = upsample.spec.taps_t() * 4 * channels;
         let terms = products + MERGED_TAPS * channels + EPILOGUE;
-        let operands = if matches!(cache, TemporalCache::Frames(_)) { 1 } else { 2 };
+        let operands = if matches!(cache, TemporalCache::Frames(_)) { 1 } else { 2 } + self.half_sums();
         self.compare_output("upsample", y, products, |i, y| rounding.sum(y, terms, sums[i], operands))
     }
 
@@ -271,18 +272,26 @@ fn conv_terms(spec: &ConvSpec) -> usize {
 /// Roundings of operands of a convolution that not all devices share.
 ///
 /// Winograd rounds sums of inputs once and sums of weights once, and these sums are of weights that others round first:
-/// three. At a clip's start taps that read the same frame are summed: of weights that others round first, and then
-/// rounded, which is two beside none, and one beside Winograd's.
-fn operand_roundings(spec: &ConvSpec, starts: bool) -> usize {
-    match (winograd(spec), starts) {
-        (true, true) => 4,
-        (true, false) => 3,
+/// three. F(2x2,3x3) rounds sums of inputs once per axis: four. At a clip's start taps that read the same frame are
+/// summed: of weights that others round first, and then rounded, which is two beside none, and one beside Winograd's.
+fn operand_roundings(conv: &Conv, starts: bool) -> usize {
+    match (winograd(&conv.spec), starts) {
+        (true, starts) => 3 + usize::from(two_axes(conv.executed)) + usize::from(starts),
         (false, true) => 2,
         (false, false) => 0,
     }
 }
 
+/// Products that a device adds in f16 at most, and those that it adds between two roundings at least.
+const HALF_SUM: [usize; 2] = [96, 8];
+
 impl CheckOps<'_> {
+    /// Roundings of operands that move a sum as far as sums of f16 may: every partial sum is off by at most 2v of
+    /// itself, where tensor cores truncate, and the absolute values of all partial sums are at most the products' sum.
+    fn half_sums(&self) -> usize {
+        if self.sums_in_f16() { 2 * HALF_SUM[0] / HALF_SUM[1] } else { 0 }
+    }
+
     /// The convolution of magnitudes, on the reference.
     fn conv_sums(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: &Epilogue) -> Result<Vec<f64>> {
         let residual = epilogue.residual.as_ref().map(|residual| self.absolute(residual)).transpose()?;

@@ -137,7 +137,8 @@ class Session:
     ``"nano"``, a small model that is part of this package. ``vae`` and ``text`` are the files of the VAE and the text
     embedding, where they are not beside the transformer or among the models of this machine. ``device`` is ``"auto"``,
     ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. ``max_vram`` is the most GPU memory, in bytes or as ``"8G"``. ``dtype`` is
-    the type of the activations: f32, tf32, f16 or bf16.
+    the type of the activations: f32, tf32, f16 or bf16. ``precision`` is the accuracy of a GPU's products: exact, fast
+    or reference.
 
     >>> import reseed
     >>> with reseed.Session("formula:tiny", device="cpu") as session:
@@ -156,9 +157,11 @@ class Session:
         text: Path | None = None,
         threads: int | None = None,
         dtype: str | None = None,
+        precision: str | None = None,
     ) -> None:
         options = {"model": os.fspath(model), "device": device, "max_vram": max_vram, "threads": threads}
-        self._native = _reseed.Session({**options, "vae": vae, "text": text, "dtype": dtype})
+        types = {"dtype": dtype, "precision": precision}
+        self._native = _reseed.Session({**options, **types, "vae": vae, "text": text})
 
     @property
     def model(self) -> str:

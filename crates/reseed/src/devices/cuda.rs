@@ -100,7 +100,7 @@ pub fn open(options: &ComputeOptions) -> Result<DeviceHandle> {
     };
     let number = number.ok_or_else(|| unknown(options))?;
     let cuda = CudaOps::new(number, options.dtype.unwrap_or(Precision::F16), reseed_cpu::matmul)?;
-    let mut cuda = cuda.within(options.budget);
+    let mut cuda = cuda.within(options.budget).with_math(options.math);
     let warnings = match options.measured_kernels || options.tune {
         true => cuda.tune(&tuning_record(), options.tune)?,
         false => Vec::new(),

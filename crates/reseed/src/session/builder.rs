@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use reseed_ops::Precision;
+use reseed_ops::{MathMode, Precision};
 
 use super::Session;
 use crate::devices::{self, CheckReport, ComputeOptions};
@@ -113,6 +113,12 @@ impl Builder {
     /// Type of the activations; what suits device and model unless given.
     pub fn dtype(mut self, dtype: impl Into<Option<Precision>>) -> Builder {
         self.options.dtype = dtype.into();
+        self
+    }
+
+    /// Accuracy that the products of a GPU keep; [`MathMode::Exact`] unless given. The CPU has one mode.
+    pub fn math(mut self, math: MathMode) -> Builder {
+        self.options.math = math;
         self
     }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use reseed_media::video::{Clip, Container, Options};
 use reseed_media::{Mark, Size};
-use reseed_ops::Precision;
+use reseed_ops::{MathMode, Precision};
 
 use super::mark;
 use crate::error::{Error, Result, ShardError};
@@ -27,6 +27,8 @@ pub struct ShardPlan {
     pub(super) parts: Parts,
     /// Type of the activations; what suits the device unless given.
     pub(super) dtype: Option<Precision>,
+    /// Accuracy that the products of GPUs keep.
+    pub(super) math: MathMode,
     /// Bytes of GPU memory of every machine.
     pub(super) budget: Option<usize>,
     pub(super) segments_per_shard: usize,
@@ -48,6 +50,8 @@ pub struct ShardSettings {
     pub text: Option<PathBuf>,
     /// Type of the activations; what suits the device unless given.
     pub dtype: Option<Precision>,
+    /// Accuracy that the products of GPUs keep.
+    pub math: MathMode,
     /// GPU memory of every machine; what is free unless given, and then all machines need about the same.
     pub budget: Option<Budget>,
     /// Segments of a shard.
@@ -98,6 +102,7 @@ impl ShardPlan {
             model: shards.model,
             parts: Parts { vae: shards.vae, text: shards.text },
             dtype: shards.dtype,
+            math: shards.math,
             budget: shards.budget.map(Budget::get),
             segments_per_shard: shards.segments.max(1),
             record: JobRecord::new(&settings, &spec.clip, &spec.video),

@@ -29,6 +29,7 @@ impl ShardPlan {
             "vae": self.parts.vae.as_ref().map(|path| path.to_string_lossy()),
             "text": self.parts.text.as_ref().map(|path| path.to_string_lossy()),
             "dtype": self.dtype.map(|dtype| dtype.to_string()),
+            "precision": self.math.to_string(),
             "budget": self.budget,
             "shards": self.shards(),
             "segments_per_shard": self.segments_per_shard,
@@ -85,6 +86,7 @@ fn parse(fields: &Map<String, Value>) -> Option<ShardPlan> {
         model: text("model")?,
         parts: Parts { vae: file("vae")?, text: file("text")? },
         dtype,
+        math: text("precision")?.parse().ok()?,
         budget,
         segments_per_shard: number("segments_per_shard").filter(|count| (1..=1 << 20).contains(count))?,
         record: JobRecord::from_json(fields.get("settings")?),
@@ -106,6 +108,8 @@ fn digest(digits: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use reseed_ops::MathMode;
+
     use super::*;
     use crate::job::JobSpec;
     use crate::settings::Settings;
@@ -120,7 +124,8 @@ mod tests {
         std::iter::from_fn(|| clip.next().unwrap()).for_each(|frame| sink.write(&frame).unwrap());
         sink.finish().unwrap();
         let model = "formula:tiny".to_owned();
-        let shards = ShardSettings { model, vae: None, text: None, dtype: None, budget: None, segments: 1 };
+        let (math, dtype, budget) = (MathMode::Fast, None, None);
+        let shards = ShardSettings { model, vae: None, text: None, dtype, math, budget, segments: 1 };
         let plan = ShardPlan::create(&JobSpec::new(&input, "out.mkv", Settings::default()), shards, &mut ()).unwrap();
         let text = plan.to_json();
         assert_eq!(ShardPlan::from_json(text.as_bytes()).unwrap(), plan);
@@ -128,6 +133,7 @@ mod tests {
             ("\"cuts\":[]", "\"cuts\":[9]"),
             ("\"cuts\":[]", "\"cuts\":[0]"),
             ("\"cuts\":[]", "\"cuts\":[5,4]"),
+            ("\"precision\":\"fast\"", "\"precision\":\"slow\""),
             ("\"frames\":9", "\"frames\":10"),
             ("\"segments_per_shard\":1", "\"segments_per_shard\":0"),
             ("\"batch size\"", "\"batch\""),

@@ -1,0 +1,108 @@
+//! Which kernels compute the convolutions of f16, by GPU and mode.
+
+use reseed_ops::{DType, MathMode, Result};
+
+use super::CudaOps;
+use crate::driver::DeviceInfo;
+use crate::kernels::Kernels;
+
+/// The choice for one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvKernels {
+    /// Winograd of 3x3 kernels with stride 1, where channels fill tiles.
+    pub winograd: Winograd,
+    /// Whether products are added in f16 before they are added in f32.
+    pub half_sums: bool,
+}
+
+/// Kinds of Winograd convolutions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Winograd {
+    /// The direct algorithm.
+    None,
+    /// F(2,3) of `conv_winograd`, on Hopper.
+    Columns,
+    /// F(2x2,3x3) of `conv_winograd_2d`.
+    Plane,
+}
+
+impl ConvKernels {
+    /// The direct algorithm with sums of f32.
+    const DIRECT: ConvKernels = ConvKernels { winograd: Winograd::None, half_sums: false };
+
+    /// The table. On Hopper it is measured. Data-centre GPUs multiply as fast with sums of f32, and their portable
+    /// kernels wait for memory, measured on an H200 too: F(2x2,3x3) gains nothing. GeForce GPUs wait for products;
+    /// their row is from an emulation, not from a measurement (docs/benchmarks.md).
+    pub fn of(kernels: &Kernels, dtype: DType, mode: MathMode) -> ConvKernels {
+        match (dtype, mode) {
+            (DType::F32 | DType::Bf16, _) | (_, MathMode::Reference) => ConvKernels::DIRECT,
+            _ if kernels.hopper => ConvKernels { winograd: Winograd::Columns, half_sums: false },
+            (_, mode) if kernels.geforce => {
+                ConvKernels { winograd: Winograd::Plane, half_sums: mode == MathMode::Fast }
+            }
+            _ => ConvKernels::DIRECT,
+        }
+    }
+
+    /// In words, for reports.
+    pub fn describe(self) -> &'static str {
+        match (self.winograd, self.half_sums) {
+            (Winograd::None, false) => "direct, f32 sums",
+            (Winograd::None, true) => "direct, f16 sums",
+            (Winograd::Columns, _) => "Winograd F(2,3), f32 sums",
+            (Winograd::Plane, false) => "Winograd F(2x2,3x3), f32 sums",
+            (Winograd::Plane, true) => "Winograd F(2x2,3x3), f16 sums",
+        }
+    }
+}
+
+impl CudaOps {
+    /// The same GPU with another accuracy of products. Weights that were packed before are not for it.
+    pub fn with_math(self, math: MathMode) -> CudaOps {
+        let conv = ConvKernels::of(&self.driver.kernels, self.dtype, math);
+        CudaOps { math, conv, ..self }
+    }
+
+    /// The algorithm of 3x3 convolutions, in words.
+    pub fn convolutions(&self) -> &'static str {
+        self.conv.describe()
+    }
+
+    /// The kernels in use, such as `sm_80`, `sm_90a portable` or `sm_90a geforce`.
+    pub fn kernels(&self) -> String {
+        match self.driver.kernels {
+            Kernels { name: "sm_90a", geforce: true, .. } => "sm_90a geforce".into(),
+            Kernels { name: "sm_90a", hopper: false, .. } => "sm_90a portable".into(),
+            Kernels { name, .. } => name.into(),
+        }
+    }
+}
+
+impl DeviceInfo {
+    /// How this GPU computes 3x3 convolutions of f16 in a mode.
+    pub fn convolutions(&self, math: MathMode) -> Result<&'static str> {
+        Ok(ConvKernels::of(&Kernels::of(&self.name, self.capability)?, DType::F16, math).describe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choice(hopper: bool, geforce: bool, dtype: DType, mode: MathMode) -> &'static str {
+        let kernels = Kernels { name: "sm_80", image: &[], hopper, ampere: true, geforce };
+        ConvKernels::of(&kernels, dtype, mode).describe()
+    }
+
+    #[test]
+    fn modes_choose_by_gpu() {
+        let modes = |hopper, geforce| MathMode::ALL.map(|mode| choice(hopper, geforce, DType::F16, mode));
+        let direct = "direct, f32 sums";
+        assert_eq!(modes(true, false), ["Winograd F(2,3), f32 sums", "Winograd F(2,3), f32 sums", direct]);
+        assert_eq!(modes(false, true), ["Winograd F(2x2,3x3), f32 sums", "Winograd F(2x2,3x3), f16 sums", direct]);
+        assert_eq!(modes(false, false), [direct; 3]);
+        for dtype in [DType::F32, DType::Bf16] {
+            assert_eq!(choice(true, true, dtype, MathMode::Fast), direct);
+        }
+    }
+}
