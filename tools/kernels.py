@@ -1,11 +1,12 @@
 """Compiles crates/reseed-cuda/kernels/*.cu into one image per architecture, without a GPU or a CUDA toolkit.
 
-    python3 -m venv venv && venv/bin/pip install nvidia-cuda-nvrtc-cu12==12.8.93
+    python3 -m venv venv && venv/bin/pip install nvidia-cuda-nvrtc-cu12==12.8.93 zstandard==0.25.0
     venv/bin/python tools/kernels.py [--check [ARCHITECTURE]...]
 
 The version is fixed: drivers from R570 on load the images of NVRTC 12.8, and the same version writes the same bytes.
---check writes nothing. It compares every image, or those of the named architectures, and the stamp with the committed
-files, byte for byte, and exits 1 with the first file that differs.
+Images are stored as zstd frames. --check writes nothing. It compares every image, or those of the named architectures,
+and the stamp with the committed files, byte for byte and without compression, and exits 1 with the first file that
+differs.
 """
 import concurrent.futures
 import ctypes
@@ -14,11 +15,13 @@ import os
 import pathlib
 import sys
 
+import zstandard
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "crates" / "reseed-cuda"
 # A GPU runs cubins of its own major version up to its minor version: sm_80 serves 8.6 and 8.9 too, whose instructions
 # for these kernels are the same. The driver compiles the PTX for a GPU that no cubin fits.
-IMAGES = {"sm_75": "sm_75.cubin", "sm_80": "sm_80.cubin", "sm_90a": "sm_90a.cubin", "sm_100": "sm_100.cubin",
-          "sm_120": "sm_120.cubin", "compute_80": "compute_80.ptx"}
+IMAGES = {"sm_75": "sm_75.cubin.zst", "sm_80": "sm_80.cubin.zst", "sm_90a": "sm_90a.cubin.zst",
+          "sm_100": "sm_100.cubin.zst", "sm_120": "sm_120.cubin.zst", "compute_80": "compute_80.ptx.zst"}
 
 
 def nvrtc():
@@ -87,7 +90,7 @@ def difference(path, image):
     """Why a committed file is not the image, or None."""
     if not path.exists():
         return "is missing"
-    committed = path.read_bytes()
+    committed = zstandard.decompress(path.read_bytes()) if path.suffix == ".zst" else path.read_bytes()
     if committed == image:
         return None
     unequal = (i for i, (a, b) in enumerate(zip(committed, image)) if a != b)
@@ -106,7 +109,7 @@ def main():
     for name, image in (*zip(names, images), ("STAMP", stamp().encode())):
         if not only_check:
             out.mkdir(exist_ok=True)
-            (out / name).write_bytes(image)
+            (out / name).write_bytes(zstandard.compress(image, 19) if name.endswith(".zst") else image)
         elif problem := difference(out / name, image):
             sys.exit(f"crates/reseed-cuda/cubin/{name} {problem}; run `just kernels` and commit the result")
         print(f"{name}: {len(image)} bytes{', equal to the committed file' if only_check else ''}", flush=True)
