@@ -118,6 +118,10 @@ comfyui *args:
 windows *args:
     tests/windows/run {{args}}
 
+# Lints for 64-bit ARM, and the tests of the ops, the CPU device and the networks under qemu: Debian or Ubuntu.
+arm64 *args:
+    tests/arm64/run {{args}}
+
 # Lines of Rust per crate.
 size:
     @for crate in crates/*/; do \
