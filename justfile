@@ -118,6 +118,10 @@ comfyui *args:
 windows *args:
     tests/windows/run {{args}}
 
+# Lints for 64-bit ARM, and the tests of the ops, the CPU device and the networks under qemu: Debian or Ubuntu.
+arm64 *args:
+    tests/arm64/run {{args}}
+
 # Lines of Rust per crate.
 size:
     @for crate in crates/*/; do \
@@ -135,7 +139,7 @@ kernels-check: nvrtc
 [private]
 nvrtc:
     python3 -m venv target/kernels-venv
-    target/kernels-venv/bin/pip install --quiet nvidia-cuda-nvrtc-cu12==12.8.93
+    target/kernels-venv/bin/pip install --quiet nvidia-cuda-nvrtc-cu12==12.8.93 zstandard==0.25.0
 
 # Makes the golden files again in target/golden and compares them with the committed ones.
 goldens:

@@ -1,12 +1,13 @@
 """Compiles crates/reseed-cuda/kernels/*.cu into one image per architecture, without a GPU or a CUDA toolkit.
 
-    python3 -m venv venv && venv/bin/pip install nvidia-cuda-nvrtc-cu12==12.8.93
+    python3 -m venv venv && venv/bin/pip install nvidia-cuda-nvrtc-cu12==12.8.93 zstandard==0.25.0
     venv/bin/python tools/kernels.py [--check [ARCHITECTURE]...]
     venv/bin/python tools/kernels.py --emulate R32 R16 FILE
 
 The version is fixed: drivers from R570 on load the images of NVRTC 12.8, and the same version writes the same bytes.
---check writes nothing. It compares every image, or those of the named architectures, and the stamp with the committed
-files, byte for byte, and exits 1 with the first file that differs.
+Images are stored as zstd frames. --check writes nothing. It compares every image, or those of the named architectures,
+and the stamp with the committed files, byte for byte and without compression, and exits 1 with the first file that
+differs.
 
 --emulate writes an image of the portable kernels for Hopper. Its convolutions issue every tensor-core product with sums
 of f32 R32 times and every one with sums of f16 R16 times; all but the first multiply zeros. R32 = 5 and R16 = 2 to 3
@@ -20,11 +21,13 @@ import os
 import pathlib
 import sys
 
+import zstandard
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "crates" / "reseed-cuda"
 # A GPU runs cubins of its own major version up to its minor version: sm_80 serves 8.6 and 8.9 too, whose instructions
 # for these kernels are the same. The driver compiles the PTX for a GPU that no cubin fits.
-IMAGES = {"sm_75": "sm_75.cubin", "sm_80": "sm_80.cubin", "sm_90a": "sm_90a.cubin", "sm_100": "sm_100.cubin",
-          "sm_120": "sm_120.cubin", "compute_80": "compute_80.ptx"}
+IMAGES = {"sm_75": "sm_75.cubin.zst", "sm_80": "sm_80.cubin.zst", "sm_90a": "sm_90a.cubin.zst",
+          "sm_100": "sm_100.cubin.zst", "sm_120": "sm_120.cubin.zst", "compute_80": "compute_80.ptx.zst"}
 
 
 def nvrtc():
@@ -94,7 +97,7 @@ def difference(path, image):
     """Why a committed file is not the image, or None."""
     if not path.exists():
         return "is missing"
-    committed = path.read_bytes()
+    committed = zstandard.decompress(path.read_bytes()) if path.suffix == ".zst" else path.read_bytes()
     if committed == image:
         return None
     unequal = (i for i, (a, b) in enumerate(zip(committed, image)) if a != b)
@@ -121,7 +124,7 @@ def main():
     for name, image in (*zip(names, images), ("STAMP", stamp().encode())):
         if not only_check:
             out.mkdir(exist_ok=True)
-            (out / name).write_bytes(image)
+            (out / name).write_bytes(zstandard.compress(image, 19) if name.endswith(".zst") else image)
         elif problem := difference(out / name, image):
             sys.exit(f"crates/reseed-cuda/cubin/{name} {problem}; run `just kernels` and commit the result")
         print(f"{name}: {len(image)} bytes{', equal to the committed file' if only_check else ''}", flush=True)

@@ -15,7 +15,7 @@ pub mod video;
 use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
@@ -23,8 +23,8 @@ use clap_complete::Shell;
 use reseed::internals::{AUTO, ComputeOptions, most_threads};
 use reseed::{Budget, Builder, Hw, MathMode, Precision, Session, VaeSettings};
 
-use crate::console;
 use crate::failure::{Failure, Result as CommandResult};
+use crate::{console, version};
 pub use bench::{Bench, BenchArgs};
 pub use estimate::{Estimate, EstimateArgs};
 pub use preview::PreviewArgs;
@@ -71,22 +71,13 @@ Examples:
 
 /// Restores and upscales video with SeedVR2-family models.
 #[derive(Parser)]
-#[command(name = "reseed", version = version(), max_term_width = 100, after_help = EXAMPLES)]
+#[command(name = "reseed", version = version::line(), max_term_width = 100, after_help = EXAMPLES)]
 pub struct Cli {
     /// Print errors and requested JSON only.
     #[arg(long, short, global = true, display_order = 100)]
     pub quiet: bool,
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// Version, commit and kernels.
-fn version() -> &'static str {
-    static VERSION: LazyLock<String> = LazyLock::new(|| {
-        let kernels = reseed::internals::kernel_stamp().unwrap_or("none");
-        format!("{} (commit {}, kernels {kernels})", env!("CARGO_PKG_VERSION"), env!("RESEED_COMMIT"))
-    });
-    &VERSION
 }
 
 #[derive(Subcommand)]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::args::DoctorArgs;
 use crate::failure::Result;
 use crate::report::bytes;
+use crate::version;
 
 pub fn run(args: &DoctorArgs) -> Result<()> {
     let machine = Machine::detect()?;
@@ -18,8 +19,7 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
 }
 
 fn print(machine: &Machine) {
-    let kernels = machine.kernels.unwrap_or("none");
-    say!("reseed  {}, commit {}, kernels {kernels}", env!("CARGO_PKG_VERSION"), env!("RESEED_COMMIT"));
+    say!("reseed  {}, {}", env!("CARGO_PKG_VERSION"), version::build());
     say!("device  {} by default (--device)", machine.device);
     say!("cpu     {}, {} by default", machine.cpu, machine.dtype);
     say!("levels  {} (cap with RESEED_CPU)", machine.levels.join(", "));
@@ -39,7 +39,7 @@ fn as_json(machine: &Machine) -> Value {
     let gpus: Vec<Value> = machine.gpus.iter().flatten().map(gpu_json).collect();
     json!({
         "event": "doctor", "version": env!("CARGO_PKG_VERSION"), "commit": env!("RESEED_COMMIT"),
-        "kernels": machine.kernels, "device": machine.device, "cpu": machine.cpu,
+        "kernels": machine.kernels, "features": version::features(), "device": machine.device, "cpu": machine.cpu,
         "cpu_dtype": machine.dtype.to_string(), "cpu_levels": machine.levels, "gpus": gpus,
         "gpu_error": machine.gpus.as_ref().err(), "tuning": tuning(machine),
         "ffmpeg": machine.ffmpeg.as_ref().ok().map(|path| path.to_string_lossy()),

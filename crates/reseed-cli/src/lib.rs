@@ -23,6 +23,7 @@ mod serve;
 mod upscale;
 mod usage;
 mod vae;
+mod version;
 
 use std::ffi::OsString;
 

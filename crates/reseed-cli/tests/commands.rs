@@ -26,10 +26,11 @@ fn the_manual_page_contains_commands_and_options() {
 }
 
 #[test]
-fn the_version_contains_commit_and_kernels() {
+fn the_version_contains_commit_kernels_and_features() {
     let version = Lab::new().succeed("--version").text();
     assert!(version.starts_with(&format!("reseed {} (commit ", env!("CARGO_PKG_VERSION"))), "{version}");
     assert!(version.contains(", kernels "), "{version}");
+    assert!(version.ends_with(", features cluster cuda download ffmpeg serve)\n"), "{version}");
 }
 
 #[test]

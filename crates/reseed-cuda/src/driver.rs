@@ -229,8 +229,9 @@ impl Driver {
 
     fn load(&mut self) -> Result<()> {
         self.enter()?;
-        // SAFETY: the image is a whole cubin or PTX text, aligned, and static.
-        let loaded = unsafe { result::module::load_data(self.kernels.image.as_ptr().cast()) };
+        let image = self.kernels.image();
+        // SAFETY: the image is a whole cubin or PTX text, aligned. The driver copies what it keeps.
+        let loaded = unsafe { result::module::load_data(image.as_ptr().cast()) };
         self.module = loaded.map_err(|error| self.failed("cuModuleLoadData", error))?;
         for i in 0..self.streams.len() {
             // Lower numbers go first; the driver takes the nearest one that it has.

@@ -1,26 +1,26 @@
-//! The compiled kernels: one image per GPU family, compiled by `just kernels` and embedded.
+//! The compiled kernels: one image per GPU family, compiled by `just kernels` and embedded as a zstd frame. An image is
+//! decompressed when a GPU of its family is opened.
+
+use std::io::Read;
 
 use reseed_ops::{Error, Result};
+use ruzstd::decoding::StreamingDecoder;
 
-/// The driver reads images in place, as tables of 64-bit words.
-#[repr(C, align(64))]
-struct Aligned<T: ?Sized>(T);
-
-static SM_75: &Aligned<[u8]> = &Aligned(*include_bytes!("../cubin/sm_75.cubin"));
-static SM_80: &Aligned<[u8]> = &Aligned(*include_bytes!("../cubin/sm_80.cubin"));
-static SM_90A: &Aligned<[u8]> = &Aligned(*include_bytes!("../cubin/sm_90a.cubin"));
-static SM_100: &Aligned<[u8]> = &Aligned(*include_bytes!("../cubin/sm_100.cubin"));
-static SM_120: &Aligned<[u8]> = &Aligned(*include_bytes!("../cubin/sm_120.cubin"));
+static SM_75: &[u8] = include_bytes!("../cubin/sm_75.cubin.zst");
+static SM_80: &[u8] = include_bytes!("../cubin/sm_80.cubin.zst");
+static SM_90A: &[u8] = include_bytes!("../cubin/sm_90a.cubin.zst");
+static SM_100: &[u8] = include_bytes!("../cubin/sm_100.cubin.zst");
+static SM_120: &[u8] = include_bytes!("../cubin/sm_120.cubin.zst");
 /// PTX text with a zero byte at its end; the driver compiles it.
-static COMPUTE_80: &Aligned<[u8]> = &Aligned(*include_bytes!("../cubin/compute_80.ptx"));
+static COMPUTE_80: &[u8] = include_bytes!("../cubin/compute_80.ptx.zst");
 
 /// The kernels for one GPU.
 #[derive(Clone, Copy)]
 pub struct Kernels {
     /// The architecture they were compiled for, such as `sm_90a`.
     pub name: &'static str,
-    /// The cubin or PTX image.
-    pub image: &'static [u8],
+    /// The image as a zstd frame.
+    compressed: &'static [u8],
     /// Whether the kernels for Hopper are present and enabled.
     pub hopper: bool,
     /// Whether the kernels for tensor cores since Ampere are present, and with them bf16 and tf32.
@@ -32,7 +32,7 @@ pub struct Kernels {
 impl Kernels {
     /// The kernels for a GPU of this name and compute capability.
     pub fn of(gpu: &str, capability: (usize, usize)) -> Result<Kernels> {
-        let Some((name, image)) = image(capability) else {
+        let Some((name, compressed)) = embedded(capability) else {
             let (major, minor) = capability;
             let reason = format!(
                 "{gpu} has compute capability {major}.{minor}; 7.5 and newer are supported (RTX 20 series and newer); \
@@ -40,20 +40,23 @@ impl Kernels {
             );
             return Err(Error::NoDevice { reason });
         };
-        if image.0.is_empty() {
-            let reason = format!("this build has no kernels for {gpu} ({name}); run `just kernels` and build again");
-            return Err(Error::NoDevice { reason });
-        }
-        let (forced, image) = (Forced::read()?, &image.0);
-        #[cfg(feature = "emulation")]
-        let image = emulated().unwrap_or(image);
+        let forced = Forced::read()?;
         Ok(Kernels {
             name,
-            image,
+            compressed,
             hopper: name == "sm_90a" && forced == Forced::No,
             ampere: name != "sm_75",
             geforce: matches!(capability, (8, 6 | 9) | (12, _)) || forced == Forced::GeForce && name != "sm_75",
         })
+    }
+
+    /// The cubin or PTX text. The driver reads it in place, as tables of 64-bit words.
+    pub fn image(&self) -> Vec<u64> {
+        #[cfg(feature = "emulation")]
+        if let Some(image) = emulated() {
+            return image;
+        }
+        decompress(self.compressed).unwrap_or_else(|error| panic!("the embedded image of {}: {error}", self.name))
     }
 
     /// Tiles that `conv_gemm` holds in shared memory at the same time.
@@ -62,9 +65,18 @@ impl Kernels {
     }
 }
 
-/// The image for a compute capability. A cubin runs on GPUs of its major version from its minor version on. On unknown
-/// GPUs the driver compiles the PTX.
-fn image(capability: (usize, usize)) -> Option<(&'static str, &'static Aligned<[u8]>)> {
+/// The content of a zstd frame, in whole words.
+fn decompress(frame: &[u8]) -> std::io::Result<Vec<u64>> {
+    let mut decoder = StreamingDecoder::new(frame).map_err(std::io::Error::other)?;
+    let bytes = decoder.decoder.content_size() as usize;
+    let mut words = vec![0u64; bytes.div_ceil(8)];
+    decoder.read_exact(&mut bytemuck::cast_slice_mut(&mut words)[..bytes])?;
+    Ok(words)
+}
+
+/// The embedded image for a compute capability. A cubin runs on GPUs of its major version from its minor version on. On
+/// unknown GPUs the driver compiles the PTX.
+fn embedded(capability: (usize, usize)) -> Option<(&'static str, &'static [u8])> {
     match capability {
         (..=6, _) | (7, ..=4) => None,
         (7, _) => Some(("sm_75", SM_75)),
@@ -78,12 +90,12 @@ fn image(capability: (usize, usize)) -> Option<(&'static str, &'static Aligned<[
 
 /// An image of `tools/kernels.py --emulate` in place of the embedded one, in the file that `RESEED_EMULATION` names.
 #[cfg(feature = "emulation")]
-fn emulated() -> Option<&'static [u8]> {
+fn emulated() -> Option<Vec<u64>> {
     let path = std::env::var_os("RESEED_EMULATION")?;
     let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut words = vec![0u64; bytes.len().div_ceil(8)];
     bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(&bytes);
-    Some(&bytemuck::cast_slice(words.leak())[..bytes.len()])
+    Some(words)
 }
 
 /// Kernels that `RESEED_KERNELS` selects.
@@ -164,11 +176,30 @@ mod tests {
             ((12, 1), "sm_120"),     // GB10
             ((13, 0), "compute_80"), // future
         ] {
-            assert_eq!(image(capability).map(|(name, _)| name), Some(name), "{capability:?}");
+            assert_eq!(embedded(capability).map(|(name, _)| name), Some(name), "{capability:?}");
         }
         for capability in [(5, 2), (6, 1), (7, 0), (7, 2)] {
-            assert!(image(capability).is_none(), "{capability:?}");
+            assert!(embedded(capability).is_none(), "{capability:?}");
         }
+    }
+
+    #[test]
+    fn images_are_whole_after_decompression() {
+        for (capability, major) in [((7, 5), 75), ((8, 0), 80), ((9, 0), 90), ((10, 0), 100), ((12, 0), 120)] {
+            let words = Kernels::of("a GPU", capability).unwrap().image();
+            let image: &[u8] = bytemuck::cast_slice(&words);
+            let half = |at: usize| usize::from(u16::from_le_bytes([image[at], image[at + 1]]));
+            assert_eq!(&image[..4], b"\x7fELF", "{capability:?}");
+            assert_eq!(half(0x12), 190, "{capability:?}: the machine is CUDA");
+            // The table of segments is the end of a cubin.
+            let word = |at: usize| words[at / 8] as usize;
+            assert_eq!(word(0x20) + half(0x36) * half(0x38), image.len(), "{capability:?}");
+            assert!(image[0x30..0x32].contains(&major), "{capability:?}: the flags name the architecture");
+        }
+        let words = Kernels::of("a GPU", (13, 0)).unwrap().image();
+        let text: &[u8] = bytemuck::cast_slice(&words);
+        let end = text.iter().position(|&byte| byte == 0).expect("a zero byte ends the text");
+        assert!(text.starts_with(b".version") && text[..end].ends_with(b"}\n") && text.len() - end <= 8);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub use crate::devices::{
     open, transformer, tuning,
 };
 pub use crate::job::refuse_same_file;
-pub use crate::machine::Machine;
+pub use crate::machine::{Machine, features};
 pub use crate::models::weights::{Parts, Weights, vae_weights};
 pub use crate::paths::data as data_folder;
 pub use crate::planner::clip::{ClipPlan, CoderClip, Direction, MARGIN, reserve};

@@ -9,6 +9,16 @@ use crate::devices::{GpuInfo, Tuning, auto, gpus, kernel_stamp, tuning};
 use crate::error::Result;
 use crate::memory;
 
+/// The optional parts of this library that the build has, by the names of their features.
+pub fn features() -> Vec<&'static str> {
+    let all = [
+        ("cuda", cfg!(feature = "cuda")),
+        ("download", cfg!(feature = "download")),
+        ("ffmpeg", cfg!(feature = "ffmpeg")),
+    ];
+    all.iter().filter(|(_, present)| *present).map(|(name, _)| *name).collect()
+}
+
 /// What this machine has, or why something was not found.
 pub struct Machine {
     /// What `auto` stands for.

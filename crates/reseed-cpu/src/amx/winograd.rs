@@ -57,6 +57,7 @@ pub fn channel(slot: usize) -> usize {
 }
 
 /// One line of transformed input: four input rows that become four positions.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "other targets have no kernel that reads a line"))]
 pub struct Line<'a> {
     /// The four input rows. Rows outside the plane are empty.
     pub rows: [&'a [bf16]; POSITIONS],

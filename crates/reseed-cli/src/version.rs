@@ -1,0 +1,26 @@
+//! What `reseed --version` and `reseed doctor` print about the build.
+
+use std::sync::LazyLock;
+
+use reseed::internals;
+
+/// Version, commit, kernels and features.
+pub fn line() -> &'static str {
+    static LINE: LazyLock<String> = LazyLock::new(|| format!("{} ({})", env!("CARGO_PKG_VERSION"), build()));
+    &LINE
+}
+
+/// Commit, kernels and features of this build.
+pub fn build() -> String {
+    let kernels = internals::kernel_stamp().unwrap_or("none");
+    format!("commit {}, kernels {kernels}, features {}", env!("RESEED_COMMIT"), features().join(" "))
+}
+
+/// The optional parts that this build has.
+pub fn features() -> Vec<&'static str> {
+    let ours = [("cluster", cfg!(feature = "cluster")), ("serve", cfg!(feature = "serve"))];
+    let mut all = internals::features();
+    all.extend(ours.iter().filter(|(_, present)| *present).map(|(name, _)| *name));
+    all.sort_unstable();
+    all
+}
