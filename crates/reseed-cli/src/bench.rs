@@ -19,11 +19,11 @@ use reseed::internals::ops::{Code, CopyTime, Cost, Depth, Device, PendingDownloa
 use reseed::internals::{self, ClipPlan, CoderClip, DeviceHandle, load_coder, vae_weights};
 use serde_json::json;
 
-use crate::args::{BenchArgs, Direction};
 use crate::failure::Result;
 use crate::report::{self, HostMemory, bytes};
 use crate::vae::open_device;
 use crate::warning;
+use reseed_args::{BenchArgs, Direction};
 
 pub fn run(args: &BenchArgs) -> Result<()> {
     let device = &open_device(&args.run)?;

@@ -7,16 +7,16 @@ use reseed::{Budget, JobSpec, Kind, ShardPlan, ShardSettings};
 use reseed_cluster::{ClusterJob, Done, Error, RunOptions, local_file};
 use serde_json::json;
 
-use crate::args::cluster::{JoinArgs, PlaceArgs, ShardArgs, ShardPlanArgs};
-use crate::args::threads;
 use crate::console;
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use crate::report::counted;
 use crate::warning;
+use reseed_args::cluster::{JoinArgs, PlaceArgs, ShardArgs, ShardPlanArgs};
+use reseed_args::threads;
 
 pub fn plan(args: &ShardPlanArgs) -> Result<()> {
-    let (settings, json, options) = (args.batches.settings(&args.job), args.job.compute.json, args.places.options());
+    let (settings, json, options) = (args.batches.settings(&args.job), args.job.compute.json, options(&args.places));
     settings.check()?;
     ClusterJob::check_new(&args.out).map_err(failure)?;
     let input = local_file(&args.input, &options.cache).map_err(failure)?;
@@ -69,7 +69,7 @@ pub fn shard(args: &ShardArgs) -> Result<()> {
     let start = Instant::now();
     let session = job.plan().builder().device(&args.device).threads(threads(args.threads)).open()?;
     session.warnings()?.iter().for_each(warning::show);
-    let options = RunOptions { mixed: args.mixed, ..args.places.options() };
+    let options = RunOptions { mixed: args.mixed, ..options(&args.places) };
     let mut progress = Progress::new("shard", None, args.json).of_session(&session);
     let done = job.run(shard, &session, &options, &mut progress).map_err(failure)?;
     drop(progress);
@@ -114,7 +114,7 @@ pub fn join(args: &JoinArgs) -> Result<()> {
         ClusterJob::check_output(output).map_err(failure)?;
     }
     let start = Instant::now();
-    job.join(output, &args.places.options()).map_err(failure)?;
+    job.join(output, &options(&args.places)).map_err(failure)?;
     let (frames, seconds) = (job.plan().frames(), start.elapsed().as_secs_f64());
     match args.json {
         true => say!(
@@ -127,12 +127,10 @@ pub fn join(args: &JoinArgs) -> Result<()> {
     Ok(())
 }
 
-impl PlaceArgs {
-    fn options(&self) -> RunOptions {
-        let work = self.work.clone().unwrap_or_else(temp_dir);
-        let cache = self.cache.clone().unwrap_or_else(|| temp_dir().join("reseed-inputs"));
-        RunOptions { mixed: false, work, cache }
-    }
+fn options(places: &PlaceArgs) -> RunOptions {
+    let work = places.work.clone().unwrap_or_else(temp_dir);
+    let cache = places.cache.clone().unwrap_or_else(|| temp_dir().join("reseed-inputs"));
+    RunOptions { mixed: false, work, cache }
 }
 
 /// A path that does not depend on the folder of a process; addresses stay as they are.

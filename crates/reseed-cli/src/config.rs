@@ -9,8 +9,8 @@ use clap::{Arg, CommandFactory, Parser};
 use reseed::presets::{Config, NamedSettings};
 use serde_json::json;
 
-use crate::args::{Cli, ConfigArgs};
 use crate::failure::{Failure, Result};
+use reseed_args::{Cli, ConfigArgs};
 
 /// Commands that take settings. The first takes all of them.
 const COMMANDS: [&[&str]; 5] = [&["upscale"], &["image"], &["preview"], &["estimate", "upscale"], &["plan"]];

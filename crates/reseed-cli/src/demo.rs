@@ -9,12 +9,12 @@ use reseed::media::{Depth, Frame, Info, Kind, Samples, Size, Source};
 use reseed::{Batching, MathMode, Report, Session, Settings, Target, models};
 use serde_json::json;
 
-use crate::args::{ComputeArgs, DemoArgs};
 use crate::bench::quality::figures_json;
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use crate::report::bytes;
 use crate::vae::in_range;
+use reseed_args::{ComputeArgs, DemoArgs};
 
 /// The factor of downscaling.
 const SCALE: usize = 4;

@@ -4,10 +4,9 @@ use reseed::MathMode;
 use reseed::internals::{GpuInfo, Machine};
 use serde_json::{Value, json};
 
-use crate::args::DoctorArgs;
 use crate::failure::Result;
 use crate::report::bytes;
-use crate::version;
+use reseed_args::{DoctorArgs, version};
 
 pub fn run(args: &DoctorArgs) -> Result<()> {
     let machine = Machine::detect()?;
@@ -38,7 +37,7 @@ fn print(machine: &Machine) {
 fn as_json(machine: &Machine) -> Value {
     let gpus: Vec<Value> = machine.gpus.iter().flatten().map(gpu_json).collect();
     json!({
-        "event": "doctor", "version": env!("CARGO_PKG_VERSION"), "commit": env!("RESEED_COMMIT"),
+        "event": "doctor", "version": env!("CARGO_PKG_VERSION"), "commit": version::COMMIT,
         "kernels": machine.kernels, "features": version::features(), "device": machine.device, "cpu": machine.cpu,
         "cpu_dtype": machine.dtype.to_string(), "cpu_levels": machine.levels, "gpus": gpus,
         "gpu_error": machine.gpus.as_ref().err(), "tuning": tuning(machine),

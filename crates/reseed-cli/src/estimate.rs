@@ -6,11 +6,11 @@ use reseed::Precision;
 use reseed::internals::{ClipEstimate, ClipPlan, vae_weights};
 use serde_json::json;
 
-use crate::args::{Direction, EstimateArgs};
 use crate::failure::Result;
 use crate::report::bytes;
 use crate::vae::open_device;
 use crate::warning;
+use reseed_args::{Direction, EstimateArgs};
 
 pub fn run(args: &EstimateArgs) -> Result<()> {
     let device = open_device(&args.run)?;

@@ -4,7 +4,6 @@
 #[macro_use(say)]
 extern crate reseed_terminal;
 
-mod args;
 mod bench;
 #[cfg(feature = "cluster")]
 mod cluster;
@@ -23,7 +22,6 @@ mod serve;
 mod upscale;
 mod usage;
 mod vae;
-mod version;
 
 use std::ffi::OsString;
 
@@ -33,7 +31,7 @@ use tracing_subscriber::prelude::*;
 pub use reseed_terminal::Allocator;
 use reseed_terminal::{console, crash, failure, progress, report, shutdown, warning};
 
-use args::{Bench, Command, Estimate, VaeCommand};
+use reseed_args::{Bench, Command, Estimate, VaeCommand};
 
 /// The variable that turns diagnostics on, such as `reseed=debug`.
 const LOG: &str = "RESEED_LOG";

@@ -3,9 +3,9 @@
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::args::Cli;
 use crate::console;
 use crate::failure::{Failure, Result};
+use reseed_args::Cli;
 
 /// Prints the completions of a shell.
 pub fn completions(shell: Shell) -> Result<()> {

@@ -5,12 +5,12 @@ use std::path::Path;
 use reseed::models::{self, File, Model};
 use serde_json::json;
 
-use crate::args::models::{ListArgs, ModelsCommand, PathArgs, PullArgs, VerifyArgs};
 use crate::console;
 use crate::failure::{Failure, Result};
 use crate::progress::Meter;
 use crate::report::bytes;
 use crate::shutdown;
+use reseed_args::models::{ListArgs, ModelsCommand, PathArgs, PullArgs, VerifyArgs};
 
 pub fn run(command: &ModelsCommand) -> Result<()> {
     match command {

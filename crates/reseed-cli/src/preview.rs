@@ -8,12 +8,12 @@ use reseed::media::{Frame, ImageTags, Info, Kind, create, needs_even_sides, open
 use reseed::{Error, Event, Observer, RangeError};
 use serde_json::json;
 
-use crate::args::PreviewArgs;
 use crate::console;
 use crate::failure::{Failure, Result};
 use crate::shutdown;
 use crate::upscale::{note_default, open_session};
 use crate::warning;
+use reseed_args::PreviewArgs;
 
 /// The output that a video gets unless another is named: its odd sides are cropped.
 const USUAL_OUTPUT: &str = "video.mp4";

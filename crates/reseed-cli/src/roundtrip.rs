@@ -10,12 +10,12 @@ use reseed::media::Source;
 use reseed::{Error, Profile};
 use serde_json::json;
 
-use crate::args::{RoundtripArgs, RunArgs};
 use crate::console;
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use crate::report::{self, HostMemory, merged};
 use crate::vae::{in_range, open_device};
+use reseed_args::{RoundtripArgs, RunArgs};
 
 pub fn run(args: &RoundtripArgs) -> Result<()> {
     in_range(args, &args.input, |args| &mut args.run.compute.dtype, run_once)

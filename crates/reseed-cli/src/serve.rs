@@ -11,9 +11,9 @@ use reseed_server::systemd::{listener, notify};
 use reseed_server::{Access, Config, Error, Limits, Server};
 use serde_json::json;
 
-use crate::args::{ServeArgs, threads};
 use crate::console;
 use crate::failure::{Failure, Result};
+use reseed_args::{ServeArgs, threads};
 
 /// The variable with the token, which other users of the machine cannot read, unlike an argument.
 const TOKEN: &str = "RESEED_TOKEN";

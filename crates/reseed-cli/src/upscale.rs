@@ -8,7 +8,6 @@ use reseed::media::{Info, Kind, Size};
 use reseed::{Error, Existing, Job, JobSpec, Session};
 use serde_json::json;
 
-use crate::args::{ImageArgs, JobArgs, UpscaleArgs};
 use crate::console;
 use crate::failure::{Failure, Result};
 use crate::folder;
@@ -17,6 +16,7 @@ use crate::progress::{Place, Progress};
 use crate::report;
 use crate::shutdown;
 use crate::warning;
+use reseed_args::{ImageArgs, JobArgs, UpscaleArgs};
 pub use summary::stages;
 
 pub fn run(args: &UpscaleArgs) -> Result<()> {

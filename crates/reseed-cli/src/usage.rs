@@ -7,10 +7,10 @@ use clap::CommandFactory;
 use clap::error::ErrorKind;
 use serde_json::json;
 
-use crate::args::Cli;
 use crate::config::Refusal;
 use crate::console;
 use crate::failure::Failure;
+use reseed_args::Cli;
 
 /// Prints the help or the version that was asked for, or what is wrong with the arguments or the configuration.
 pub fn report(refusal: &Refusal, args: &[OsString]) -> u8 {

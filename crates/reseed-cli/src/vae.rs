@@ -8,12 +8,12 @@ use reseed::internals::{self, DeviceHandle, Direction, TensorClip, refuse_same_f
 use reseed::{Precision, Profile};
 use serde_json::json;
 
-use crate::args::{RunArgs, TensorArgs};
 use crate::console;
 use crate::failure::Result;
 use crate::progress::Progress;
 use crate::report::{self, HostMemory, bytes, merged};
 use crate::shutdown;
+use reseed_args::{RunArgs, TensorArgs};
 
 pub fn encode(args: &TensorArgs) -> Result<()> {
     let encode = |args: &TensorArgs| convert(args, Direction::Encode, "vae encode");

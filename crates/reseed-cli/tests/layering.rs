@@ -12,7 +12,8 @@ use serde_json::Value;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("reseed", &["reseed-cpu", "reseed-cuda", "reseed-media", "reseed-model", "reseed-ops"]),
     ("reseed-check", &["reseed-cpu", "reseed-cuda", "reseed-model", "reseed-ops", "reseed-testing"]),
-    ("reseed-cli", &["reseed", "reseed-cluster", "reseed-server", "reseed-terminal"]),
+    ("reseed-args", &["reseed", "reseed-terminal"]),
+    ("reseed-cli", &["reseed", "reseed-args", "reseed-cluster", "reseed-server", "reseed-terminal"]),
     ("reseed-cluster", &["reseed"]),
     ("reseed-cpu", &["reseed-ops"]),
     ("reseed-cuda", &["reseed-ops"]),

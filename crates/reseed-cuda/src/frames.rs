@@ -1,7 +1,7 @@
 //! Work on finished frames: [`CudaFrames`] implements [`FrameOps`].
 //!
-//! Copies and kernels are queued on one stream in order, so that a buffer can be reused without waiting. All buffers are
-//! parts of one allocation.
+//! Copies and kernels are queued on one stream in order, so that a buffer can be reused without waiting. All buffers
+//! are parts of one allocation.
 
 mod color;
 mod layout;

@@ -34,6 +34,7 @@ mod rms_norm_modulate;
 mod speed_model;
 mod swiglu;
 mod tail;
+mod timing;
 mod transfer;
 mod tuned;
 mod upsample;
@@ -43,13 +44,12 @@ mod window_attention;
 mod workspace;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use reseed_ops::{
-    Activation, Conv, ConvData, ConvOutput, ConvSpec, CopyTime, DType, Depth, Device, DeviceTimer, Epilogue, Error,
-    HostMatmul, Linear, LinearData, LinearSpec, MathMode, Norm, Ops, Packed, Payload, PendingDownload, Pixels,
-    Placement, Precision, Qkv, Read, Residency, Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor,
-    Timing, TraceOps, Transfer, Upsample, UpsampleData, UpsampleSpec, Vector, merge,
+    Activation, Conv, ConvData, ConvOutput, ConvSpec, DType, Depth, Device, Epilogue, Error, HostMatmul, Linear,
+    LinearData, LinearSpec, MathMode, Norm, Ops, Packed, Payload, PendingDownload, Pixels, Placement, Precision, Qkv,
+    Read, Residency, Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor, TraceOps, Transfer,
+    Upsample, UpsampleData, UpsampleSpec, Vector, merge,
 };
 
 pub(crate) use memory::{row_grid, stride_grid};
@@ -63,6 +63,7 @@ use conv_winograd::WinogradWeights;
 pub use interop::{ForeignFrame, FrameRegion, NanFlag, QueuedWork};
 use margin::free_memory_margin;
 use offloaded::Offloaded;
+pub use timing::Timestamp;
 use tuned::Tuner;
 
 /// One NVIDIA GPU.
@@ -190,36 +191,6 @@ impl CudaOps {
     }
 }
 
-/// A point in time on the GPU.
-pub struct Timestamp(Arc<Event>);
-
-impl Timestamp {
-    /// Seconds to a later one, after waiting for it.
-    pub fn seconds_to(&self, later: &Timestamp) -> Result<f64> {
-        later.0.wait()?;
-        self.0.seconds_to(&later.0)
-    }
-}
-
-/// Time between two points on the stream of kernels.
-struct GpuTimer {
-    driver: Arc<Driver>,
-    start: Arc<Event>,
-    end: Arc<Event>,
-}
-
-impl DeviceTimer for GpuTimer {
-    fn end(&mut self) -> Result<()> {
-        self.end = Event::record(&self.driver, Stream::Compute)?;
-        Ok(())
-    }
-
-    fn time(&self) -> Result<Duration> {
-        self.end.wait()?;
-        Ok(Duration::from_secs_f64(self.start.seconds_to(&self.end)?))
-    }
-}
-
 impl Device for CudaOps {
     fn name(&self) -> String {
         self.driver.label.clone()
@@ -235,23 +206,6 @@ impl Device for CudaOps {
 
     fn math_mode(&self) -> MathMode {
         self.math
-    }
-}
-
-impl Timing for CudaOps {
-    fn stage(&self, _: &str) {}
-
-    fn timer(&self) -> Result<Box<dyn DeviceTimer>> {
-        let start = Event::record(&self.driver, Stream::Compute)?;
-        Ok(Box::new(GpuTimer { driver: self.driver.clone(), end: start.clone(), start }))
-    }
-
-    fn finish(&self) -> Result<()> {
-        self.driver.synchronize()
-    }
-
-    fn copy_time(&self) -> Result<CopyTime> {
-        self.memory.copies.take()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Work on restored frames: low band, colour transfer and the conversion to codes.
 //!
-//! The host defines it. A device repeats every operation of the host in the same order, rounded in the same way, so that
-//! either may do the work.
+//! The host defines it. A device repeats every operation of the host in the same order, rounded in the same way, so
+//! that either may do the work.
 
 use crate::error::Result;
 use crate::pixels::{Depth, Pixels};

@@ -8,9 +8,9 @@ use reseed::media::{Depth, Samples};
 use reseed::{EncodedClip, Hw, MathMode, Precision, Session, VaeSettings, models};
 use serde_json::json;
 
-use crate::args::ComputeArgs;
-use crate::args::bench::AccuracyArgs;
 use crate::failure::{Failure, Result};
+use reseed_args::ComputeArgs;
+use reseed_args::bench::AccuracyArgs;
 
 /// Size and number of the decoded frames.
 const SIZE: Hw = Hw { h: 96, w: 128 };

@@ -10,9 +10,9 @@ use reseed::media::{Depth, Frame, Samples, Size};
 use reseed::{Batching, Color, Geometry, Hw, Settings, Target};
 use serde_json::json;
 
-use crate::args::bench::ColorBenchArgs;
-use crate::args::threads;
 use crate::failure::{Failure, Result};
+use reseed_args::bench::ColorBenchArgs;
+use reseed_args::threads;
 
 pub fn run(args: &ColorBenchArgs) -> Result<()> {
     let pool = ThreadPoolBuilder::new().num_threads(threads(args.threads).unwrap_or(0)).build();

@@ -9,8 +9,8 @@ use reseed::internals::model::weights::formula::uniform;
 use reseed::internals::ops::{ConvData, ConvSpec, Device, Epilogue, Ops, Shape, TemporalCache, Transfer, cost};
 use serde_json::json;
 
-use crate::args::bench::ConvBenchArgs;
 use crate::failure::Result;
+use reseed_args::bench::ConvBenchArgs;
 
 /// Frames of a slice.
 const FRAMES: usize = 3;

@@ -14,10 +14,10 @@ use reseed::internals::{self, DeviceHandle, MARGIN, Weights};
 use reseed::{Error, Profile, Thw};
 use serde_json::json;
 
-use crate::args::bench::DitBenchArgs;
 use crate::console;
 use crate::failure::Result;
 use crate::report::{self, HostMemory, bytes};
+use reseed_args::bench::DitBenchArgs;
 
 pub fn run(args: &DitBenchArgs) -> Result<()> {
     let options = args.compute.options(args.max_vram)?;

@@ -5,9 +5,9 @@ use reseed::internals::quality::{Figures, Measurement, Method, own_low_band};
 use reseed::{Error, models};
 use serde_json::json;
 
-use crate::args::bench::QualityArgs;
 use crate::failure::Result;
 use crate::report::merged;
+use reseed_args::bench::QualityArgs;
 
 pub fn run(args: &QualityArgs) -> Result<()> {
     let set = Set::open(&args.data, args.limit.map(usize::from))?;

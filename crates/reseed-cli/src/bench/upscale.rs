@@ -7,11 +7,11 @@ use reseed::{Batching, Event, Hw, JobPlan, Observer, Report, Settings};
 use serde_json::json;
 
 use super::color::frame;
-use crate::args::bench::JobBenchArgs;
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use crate::report::{HostMemory, bytes};
 use crate::upscale::{open_session, stages};
+use reseed_args::bench::JobBenchArgs;
 
 pub fn run(args: &JobBenchArgs) -> Result<()> {
     let (batch, batches) = (usize::from(args.batch_size), args.batches as usize);

@@ -3,11 +3,11 @@
 use reseed::media::video::Options;
 use reseed::{Error, Settings};
 
-use crate::args::batching;
-use crate::args::estimate::UpscaleEstimateArgs;
 use crate::failure::{Failure, Result};
 use crate::plan::Plan;
 use crate::upscale::open_session;
+use reseed_args::batching;
+use reseed_args::estimate::UpscaleEstimateArgs;
 
 pub fn run(args: &UpscaleEstimateArgs) -> Result<()> {
     let source = reseed::media::open(&args.input).map_err(Failure::input)?;

@@ -4,6 +4,9 @@ use std::sync::LazyLock;
 
 use reseed::internals;
 
+/// The commit of the sources.
+pub const COMMIT: &str = env!("RESEED_COMMIT");
+
 /// Version, commit, kernels and features.
 pub fn line() -> &'static str {
     static LINE: LazyLock<String> = LazyLock::new(|| format!("{} ({})", env!("CARGO_PKG_VERSION"), build()));
@@ -13,7 +16,7 @@ pub fn line() -> &'static str {
 /// Commit, kernels and features of this build.
 pub fn build() -> String {
     let kernels = internals::kernel_stamp().unwrap_or("none");
-    format!("commit {}, kernels {kernels}, features {}", env!("RESEED_COMMIT"), features().join(" "))
+    format!("commit {COMMIT}, kernels {kernels}, features {}", features().join(" "))
 }
 
 /// The optional parts that this build has.

@@ -6,7 +6,7 @@ use clap::Args;
 use reseed::media::Rate;
 use reseed::media::video::{Clip, Codec, Deinterlace, Options, is_option_name, parse_time};
 
-use crate::failure::{Failure, Result};
+use reseed_terminal::failure::{Failure, Result};
 
 /// The part of a clip, and how its frames are read.
 #[derive(Args, Clone)]
