@@ -12,7 +12,8 @@ GEFORCE = {"RESEED_KERNELS": "geforce"}
 # Arguments of the check, and its environment.
 CONFORMANCE = {"native kernels": ([], {}), "native kernels, reference": (["f16", "reference"], {}),
                "portable kernels": ([], {"RESEED_KERNELS": "portable"}),
-               "kernels of GeForce GPUs": (["f16"], GEFORCE), "kernels of GeForce GPUs, fast": (["f16", "fast"], GEFORCE)}
+               "kernels of GeForce GPUs": (["f16"], GEFORCE),
+               "kernels of GeForce GPUs, fast": (["f16", "fast"], GEFORCE)}
 NETWORKS = {"autoencoder": "VAE", "vae": "VAE", "transformer": "DiT", "dit": "DiT", "pipeline": "pipeline"}
 DTYPES = ("f32", "tf32", "f16", "bf16")
 ACCURACY = {"f16": 60.0, "tf32": 66.0}  # dB against f32, range 4
