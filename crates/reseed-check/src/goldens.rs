@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use reseed_model::Dit;
 use reseed_model::weights::Source;
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_ops::{Device, Error, Precision, Result, relative_error};
+use reseed_ops::{Device, Error, MathMode, Precision, Result, relative_error};
 use reseed_testing::golden::{VaeGolden, dit, run_all};
 pub use reseed_testing::pipeline::golden_jobs::Devices;
 use reseed_testing::pipeline::golden_jobs::{GoldenError, GoldenJob};
@@ -40,9 +40,11 @@ impl Goldens {
     /// Runs every golden test of a network and prints its error; returns how many exceed the allowed error.
     pub fn networks(&self, ops: &dyn Device) -> Result<usize> {
         let (precision, mut disagreements) = (ops.precision(), 0);
+        // Sums of f16 have about as many roundings again as the rest of the network.
+        let factor = if ops.math_mode() == MathMode::Fast { 1.5 } else { 1.0 };
         let mut compare = |network: &str, name: &str, (want, got): (&[f32], &[f32]), allowed: f64| {
             assert_eq!(want.len(), got.len(), "{name}");
-            let error = GoldenError { name: name.into(), error: relative_error(want, got), allowed };
+            let error = GoldenError { name: name.into(), error: relative_error(want, got), allowed: factor * allowed };
             disagreements += report(network, precision, &error);
         };
         run_all(ops, self.of(&["encode", "decode"]).map(VaeGolden::read).collect(), |golden, result| {

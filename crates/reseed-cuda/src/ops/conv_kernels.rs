@@ -89,20 +89,22 @@ impl DeviceInfo {
 mod tests {
     use super::*;
 
-    fn choice(hopper: bool, geforce: bool, dtype: DType, mode: MathMode) -> &'static str {
-        let kernels = Kernels { name: "sm_80", image: &[], hopper, ampere: true, geforce };
-        ConvKernels::of(&kernels, dtype, mode).describe()
+    fn choice(capability: (usize, usize), dtype: DType, mode: MathMode) -> &'static str {
+        ConvKernels::of(&Kernels::of("a GPU", capability).unwrap(), dtype, mode).describe()
     }
 
     #[test]
     fn modes_choose_by_gpu() {
-        let modes = |hopper, geforce| MathMode::ALL.map(|mode| choice(hopper, geforce, DType::F16, mode));
+        let modes = |capability| MathMode::ALL.map(|mode| choice(capability, DType::F16, mode));
         let direct = "direct, f32 sums";
-        assert_eq!(modes(true, false), ["Winograd F(2,3), f32 sums", "Winograd F(2,3), f32 sums", direct]);
-        assert_eq!(modes(false, true), ["Winograd F(2x2,3x3), f32 sums", "Winograd F(2x2,3x3), f16 sums", direct]);
-        assert_eq!(modes(false, false), [direct; 3]);
-        for dtype in [DType::F32, DType::Bf16] {
-            assert_eq!(choice(true, true, dtype, MathMode::Fast), direct);
+        assert_eq!(modes((9, 0)), ["Winograd F(2,3), f32 sums", "Winograd F(2,3), f32 sums", direct]);
+        for geforce in [(8, 6), (8, 9), (12, 0)] {
+            assert_eq!(modes(geforce), ["Winograd F(2x2,3x3), f32 sums", "Winograd F(2x2,3x3), f16 sums", direct]);
+            assert_eq!(choice(geforce, DType::Bf16, MathMode::Fast), direct);
         }
+        for other in [(7, 5), (8, 0), (10, 0)] {
+            assert_eq!(modes(other), [direct; 3]);
+        }
+        assert_eq!(choice((9, 0), DType::F32, MathMode::Fast), direct);
     }
 }
