@@ -157,7 +157,7 @@ mod tests {
         let frames = if spec.color.joins_frames() { spec.frames } else { 1 };
         let (pixels, frame) = (frames * spec.output.count(), 12 * spec.output.count());
         let tables = spec.steps.iter().chain(spec.low_band.iter().flat_map(|band| [&band.down, &band.up]));
-        let kept = vec![
+        let kept = [
             (layout.tables, tables.flat_map(table_bytes).sum()),
             (layout.content, frames * frame),
             (layout.style, frames * frame),
