@@ -75,8 +75,7 @@ RANK_KERNEL(rank_scan)(u32* counts, u32* totals, int tiles) {
 }
 
 // Calls put(position, first position of the digit, digit, key, pixel) for every key of a tile, in the order of
-// positions:
-// keys of one digit leave for consecutive addresses.
+// positions: keys of one digit leave for consecutive addresses.
 template <class Put>
 __device__ __forceinline__ void rank_each(const u32* keys, const u32* pixels, const u32* counts, const u32* totals,
                                           int shift, i64 count, Put put) {
