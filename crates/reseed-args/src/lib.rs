@@ -278,7 +278,7 @@ pub struct ComputeArgs {
     #[arg(long, alias = "cuda_device", value_name = "NAME", default_value = AUTO, value_parser = device)]
     #[arg(help_heading = DEVICE, verbatim_doc_comment)]
     pub device: String,
-    /// Type of the activations: f32, tf32, f16 or bf16; sums are always f32
+    /// Type of the activations: f32, tf32, f16 or bf16; sums are f32
     /// [default: f16 on a GPU, bf16 on a CPU with AMX, else f32]
     #[arg(long, value_parser = precision, value_name = "TYPE", help_heading = DEVICE, verbatim_doc_comment)]
     pub dtype: Option<Precision>,

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::shape::DType;
 
-/// The arithmetic of a device. Sums are f32 in all of them.
+/// The arithmetic of a device. Sums are f32, unless [`crate::MathMode::Fast`] adds products in f16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Precision {
     /// f32 throughout.
