@@ -214,10 +214,11 @@ def free(proof):
     large = prompts.clip(count=5, height=256, width=384)
     proof.succeed(prompts.upscale_images("free", prompts.model("nano"), large))
     before = proof.comfy.rss()
-    proof.comfy.post("/free", {"unload_models": True, "free_memory": True})
     end = time.monotonic() + 20
     while proof.comfy.rss() > before - 20 * MIB and time.monotonic() < end:
-        time.sleep(0.2)
+        # On a busy machine ComfyUI's worker may miss a request that arrives just before it waits for the next prompt.
+        proof.comfy.post("/free", {"unload_models": True, "free_memory": True})
+        time.sleep(1)
     after = proof.comfy.rss()
     assert after < before - 20 * MIB, f"{before / MIB:.0f} MiB before, {after / MIB:.0f} MiB after"
     proof.succeed(prompts.upscale_images("again", prompts.model("nano"), prompts.clip(count=2)))
