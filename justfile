@@ -122,6 +122,20 @@ windows *args:
 arm64 *args:
     tests/arm64/run {{args}}
 
+# Type-checks the workspace for macOS on ARM. Its C compiler is zig, from the package index.
+macos:
+    rustup target add aarch64-apple-darwin
+    python3 -m venv target/macos-venv
+    target/macos-venv/bin/pip install --quiet ziglang==0.17.0
+    CC_aarch64_apple_darwin="$PWD/target/macos-venv/bin/python-zig cc -target aarch64-macos" SDKROOT=/ \
+        AR_aarch64_apple_darwin="$PWD/target/macos-venv/bin/python-zig ar" PYO3_NO_PYTHON=1 \
+        cargo check --workspace --locked --target aarch64-apple-darwin
+
+# The files of a release in target/dist-files, each one started.
+dist *args:
+    tools/dist build {{args}}
+    tools/dist check {{args}}
+
 # Lines of Rust per crate.
 size:
     @for crate in crates/*/; do \

@@ -1,0 +1,111 @@
+"""Starts every file of a release in a new folder, with an environment that holds nothing but that folder."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+
+# How to run a program of another system, and the commands that install what it needs.
+EMULATORS = {
+    "linux-x64": ([], ""),
+    "linux-arm64": (["qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu"],
+                    "sudo apt-get install qemu-user-static libc6-arm64-cross"),
+    "windows-x64": (["wine"], "sudo apt-get install wine wine64"),
+}
+DEBS = {"amd64": "linux-x64", "arm64": "linux-arm64"}
+WHEELS = {"manylinux_2_28_x86_64": "linux-x64", "manylinux_2_28_aarch64": "linux-arm64", "win_amd64": "windows-x64"}
+
+
+def everything(out, names, version, glibc):
+    """Runs the demo of every artefact of these systems. Returns those that cannot be started, with the reason."""
+    skipped = []
+    for file in sorted(out.iterdir()):
+        system = system_of(file, names)
+        if system is None:
+            continue
+        print(f"\n== {file.name}", flush=True)
+        with tempfile.TemporaryDirectory(prefix="reseed-dist-") as folder:
+            folder = pathlib.Path(folder)
+            if file.suffix == ".whl":
+                why = wheel(file, folder, system, glibc)
+                skipped += [(file.name, why)] if why else []
+            else:
+                unpack(file, folder)
+                program = next(path for path in folder.rglob("reseed*") if path.name in ("reseed", "reseed.exe")
+                               and path.is_file())
+                if system.startswith("linux"):
+                    old_enough(program, glibc)
+                demo([*emulator(system, folder), program], folder, version)
+    return skipped
+
+
+def system_of(file, names):
+    for mapping in (DEBS, WHEELS, {name: name for name in EMULATORS}):
+        for part, system in mapping.items():
+            if part in file.name and system in names:
+                return system
+    return None
+
+
+def emulator(system, folder):
+    command, install = EMULATORS[system]
+    if command and not shutil.which(command[0]):
+        sys.exit(f"{command[0]} is missing: {install}")
+    return command
+
+
+def unpack(file, folder):
+    if file.name.endswith(".zip"):
+        zipfile.ZipFile(file).extractall(folder)
+    elif file.name.endswith(".deb"):
+        subprocess.run(["dpkg-deb", "--extract", file, folder], check=True)
+    else:
+        with tarfile.open(file) as archive:
+            archive.extractall(folder, filter="data")
+
+
+def old_enough(program, glibc):
+    """No symbol of a C library later than the promised one."""
+    table = subprocess.run(["objdump", "-T", program], capture_output=True, check=True, text=True).stdout
+    newest = max((tuple(map(int, number.split("."))) for number in re.findall(r"GLIBC_([\d.]+)", table)))
+    found = ".".join(map(str, newest))
+    if newest > tuple(map(int, glibc.split("."))):
+        sys.exit(f"{program.name} needs GLIBC_{found}, and {glibc} is promised")
+    print(f"needs a C library from {found} on")
+
+
+def demo(command, folder, version):
+    """Version, doctor and demo."""
+    environment = {"HOME": str(folder), "PATH": os.environ["PATH"], "WINEDEBUG": "-all",
+                   "WINEPREFIX": os.environ.get("WINEPREFIX", str(folder / "prefix"))}
+    ask = lambda *args: subprocess.run([*command, *args], cwd=folder, env=environment, check=True, text=True,
+                                       stdout=subprocess.PIPE).stdout
+    line = ask("--version")
+    print(line, ask("doctor"), sep="", end="", flush=True)
+    if not line.startswith(f"reseed {version} (commit "):
+        sys.exit(f"a wrong version: {line}")
+    print(ask("demo", "--device", "cpu"), flush=True)
+    if not any((folder / "reseed-demo").iterdir()):
+        sys.exit("the demo has written nothing")
+
+
+def wheel(file, folder, system, glibc):
+    """Installs a wheel in a new environment. Returns why it cannot be started here, if so."""
+    with zipfile.ZipFile(file) as archive:
+        archive.extractall(folder / "unpacked")
+    library = next(path for path in (folder / "unpacked").rglob("_reseed*") if path.suffix in (".so", ".pyd"))
+    if system.startswith("linux"):
+        old_enough(library, glibc)
+    if system != "linux-x64":
+        return "a Python for that system is missing here; its module is unpacked and its symbols are checked"
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    python = folder / "venv" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", file], check=True)
+    ask = "import reseed; print(reseed.__version__, reseed.__file__)"
+    subprocess.run([python, "-c", ask], check=True, cwd=folder)
+    demo([folder / "venv" / "bin" / "reseed"], folder, file.name.split("-")[1])
+    return None
