@@ -278,18 +278,8 @@ pub struct ComputeArgs {
     #[arg(long, alias = "cuda_device", value_name = "NAME", default_value = AUTO, value_parser = device)]
     #[arg(help_heading = DEVICE, verbatim_doc_comment)]
     pub device: String,
-    /// Type of the activations: f32, tf32, f16 or bf16; sums are f32
-    /// [default: f16 on a GPU, bf16 on a CPU with AMX, else f32]
-    #[arg(long, value_parser = precision, value_name = "TYPE", help_heading = DEVICE, verbatim_doc_comment)]
-    pub dtype: Option<Precision>,
-    /// Accuracy of a GPU's products: exact may use Winograd, fast also sums
-    /// of f16, reference uses neither
-    #[arg(long, value_parser = math, value_name = "exact|fast|reference", default_value_t = MathMode::default())]
-    #[arg(help_heading = DEVICE, verbatim_doc_comment)]
-    pub precision: MathMode,
-    /// CPU threads [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = DEVICE)]
-    pub threads: Option<u16>,
+    #[command(flatten)]
+    pub math: MathArgs,
     /// Time cuBLASLt against the built-in kernels for new linear layers
     /// and record the faster one
     #[arg(long, action = ArgAction::Set, value_parser = switch, value_name = "off|on", default_value = "off")]
@@ -303,14 +293,31 @@ pub struct ComputeArgs {
     pub profile: bool,
 }
 
+/// How a device computes.
+#[derive(Args, Clone)]
+pub struct MathArgs {
+    /// Type of the activations: f32, tf32, f16 or bf16; sums are f32
+    /// [default: f16 on a GPU, bf16 on a CPU with AMX, else f32]
+    #[arg(long, value_parser = precision, value_name = "TYPE", help_heading = DEVICE, verbatim_doc_comment)]
+    pub dtype: Option<Precision>,
+    /// Accuracy of a GPU's products: exact may use Winograd, fast also sums
+    /// of f16, reference uses neither
+    #[arg(long, value_parser = math, value_name = "exact|fast|reference", default_value_t = MathMode::default())]
+    #[arg(help_heading = DEVICE, verbatim_doc_comment)]
+    pub precision: MathMode,
+    /// CPU threads [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = DEVICE)]
+    pub threads: Option<u16>,
+}
+
 impl ComputeArgs {
     /// The options of a device with a memory budget.
     pub fn options(&self, max_vram: Option<usize>) -> CommandResult<ComputeOptions> {
         Ok(ComputeOptions {
             device: self.device.clone(),
-            dtype: self.dtype,
-            math: self.precision,
-            threads: threads(self.threads),
+            dtype: self.math.dtype,
+            math: self.math.precision,
+            threads: threads(self.math.threads),
             budget: max_vram,
             tune: self.tune,
             measured_kernels: true,
@@ -321,8 +328,8 @@ impl ComputeArgs {
 
     /// A session with a memory budget.
     pub fn builder(&self, model: &str, max_vram: Option<usize>) -> CommandResult<Builder> {
-        let builder = Session::builder().model(model).device(&self.device).dtype(self.dtype).tune(self.tune);
-        let builder = builder.math(self.precision).threads(threads(self.threads)).profile(self.profile);
+        let builder = Session::builder().model(model).device(&self.device).dtype(self.math.dtype).tune(self.tune);
+        let builder = builder.math(self.math.precision).threads(threads(self.math.threads)).profile(self.profile);
         let builder = builder.budget(max_vram.map(Budget::bytes));
         Ok(if checks_ops()? { builder.check(report_check) } else { builder })
     }

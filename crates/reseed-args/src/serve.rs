@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use reseed::models::EMBEDDED;
-use reseed::{MathMode, Precision};
 
-use super::{DEVICE, MEMORY, device, math, memory, precision};
+use super::{DEVICE, MEMORY, MathArgs, device, memory};
 
 #[derive(Args, Clone)]
 pub struct ServeArgs {
@@ -40,17 +39,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAME", value_parser = device, value_delimiter = ',', help_heading = DEVICE)]
     #[arg(verbatim_doc_comment)]
     pub device: Vec<String>,
-    /// Type of the activations: f32, tf32, f16 or bf16.
-    #[arg(long, value_parser = precision, value_name = "TYPE", help_heading = DEVICE)]
-    pub dtype: Option<Precision>,
-    /// Accuracy of a GPU's products: exact may use Winograd, fast also sums
-    /// of f16, reference uses neither
-    #[arg(long, value_parser = math, value_name = "exact|fast|reference", default_value_t = MathMode::default())]
-    #[arg(help_heading = DEVICE, verbatim_doc_comment)]
-    pub precision: MathMode,
-    /// CPU threads [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = DEVICE)]
-    pub threads: Option<u16>,
+    #[command(flatten)]
+    pub math: MathArgs,
     /// GPU memory of each device to use at most, such as 6G
     /// [default: what is free, less a margin]
     #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = MEMORY, verbatim_doc_comment)]

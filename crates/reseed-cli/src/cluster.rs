@@ -26,8 +26,8 @@ pub fn plan(args: &ShardPlanArgs) -> Result<()> {
         model: args.job.model().into(),
         vae: args.job.vae.clone(),
         text: args.job.text_embedding.clone(),
-        dtype: args.job.compute.dtype,
-        math: args.job.compute.precision,
+        dtype: args.job.compute.math.dtype,
+        math: args.job.compute.math.precision,
         budget: args.job.max_vram.map(Budget::bytes),
         segments: args.segments.into(),
     };

@@ -14,7 +14,7 @@ use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use crate::report::bytes;
 use crate::vae::in_range;
-use reseed_args::{ComputeArgs, DemoArgs};
+use reseed_args::{ComputeArgs, DemoArgs, MathArgs};
 
 /// The factor of downscaling.
 const SCALE: usize = 4;
@@ -55,7 +55,8 @@ fn run_once(args: &DemoArgs) -> Result<()> {
 fn open_session(args: &DemoArgs) -> Result<Session> {
     let DemoArgs { device, dtype, threads, json, .. } = args.clone();
     let precision = MathMode::default();
-    let compute = ComputeArgs { device, dtype, precision, threads, json, profile: false, tune: false };
+    let math = MathArgs { dtype, precision, threads };
+    let compute = ComputeArgs { device, math, json, profile: false, tune: false };
     Ok(compute.builder(models::EMBEDDED, None)?.open()?)
 }
 

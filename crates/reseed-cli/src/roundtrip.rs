@@ -18,7 +18,7 @@ use crate::vae::{in_range, open_device};
 use reseed_args::{RoundtripArgs, RunArgs};
 
 pub fn run(args: &RoundtripArgs) -> Result<()> {
-    in_range(args, &args.input, |args| &mut args.run.compute.dtype, run_once)
+    in_range(args, &args.input, |args| &mut args.run.compute.math.dtype, run_once)
 }
 
 fn run_once(args: &RoundtripArgs) -> Result<()> {

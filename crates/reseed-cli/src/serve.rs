@@ -57,9 +57,9 @@ fn config(args: &ServeArgs) -> Config {
         model: args.model.clone(),
         devices: args.device.clone(),
         budget: args.max_vram.map(Budget::bytes),
-        dtype: args.dtype,
-        math: args.precision,
-        threads: threads(args.threads),
+        dtype: args.math.dtype,
+        math: args.math.precision,
+        threads: threads(args.math.threads),
         opener: opener(args),
         limits: limits(args),
         ..Config::new(args.bind, data)

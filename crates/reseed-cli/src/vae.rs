@@ -17,12 +17,12 @@ use reseed_args::{RunArgs, TensorArgs};
 
 pub fn encode(args: &TensorArgs) -> Result<()> {
     let encode = |args: &TensorArgs| convert(args, Direction::Encode, "vae encode");
-    in_range(args, &args.input, |args| &mut args.run.compute.dtype, encode)
+    in_range(args, &args.input, |args| &mut args.run.compute.math.dtype, encode)
 }
 
 pub fn decode(args: &TensorArgs) -> Result<()> {
     let decode = |args: &TensorArgs| convert(args, Direction::Decode, "vae decode");
-    in_range(args, &args.input, |args| &mut args.run.compute.dtype, decode)
+    in_range(args, &args.input, |args| &mut args.run.compute.math.dtype, decode)
 }
 
 /// Runs `job`. Where values leave the range of f16, no type was chosen and the input can be read again, runs it again

@@ -146,6 +146,24 @@ fn the_work_on_frames_stays_within_max_vram() {
     assert!(peak_of("lab") >= peak_of("none") + 40 * 5 * 640 * 360);
 }
 
+/// Where the budget has no room for the work on frames beside the networks, the host does it, and the networks stay
+/// loaded from one video to the next.
+#[test]
+fn networks_stay_loaded_when_the_host_finishes_the_frames() {
+    let gpu = FakeGpu::new();
+    fs::create_dir(gpu.lab.path("in")).unwrap();
+    ["a", "b"].iter().for_each(|name| drop(gpu.lab.write_frames(&format!("in/{name}.y4m"), Size { h: 90, w: 160 }, 5)));
+    let allocations_within = |limit: &str| {
+        let job = "upscale in out --overwrite --model formula:tiny --size 640x360 --batch-size 1 --color lab";
+        let (outcome, _, allocations) = gpu.run_with_contention(&format!("{job} --max-vram {limit}"), (0, 0));
+        let done = outcome.events().into_iter().filter(|event| event["event"] == "done");
+        let kept: Vec<_> = done.map(|event| event["networks_kept"].clone()).collect();
+        assert_eq!(kept, [false, true], "within {limit}: {}", outcome.stderr);
+        allocations
+    };
+    assert!(allocations_within("648M") < allocations_within("1G"), "the work on frames fits into 648 MiB");
+}
+
 /// Allocations of the first step that are not reserved in advance: they depend on the size of the latent.
 const STEP_ALLOCATIONS: u64 = 12;
 

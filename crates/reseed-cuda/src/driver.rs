@@ -299,7 +299,7 @@ impl Driver {
         self.synchronize()
     }
 
-    /// Queues a copy from pinned memory on `stream`.
+    /// Queues a copy from the host on `stream`. From memory that is not pinned, the driver copies in steps.
     ///
     /// # Safety
     /// Both hold `bytes` bytes, and `from` stays unchanged until the copy has ended.

@@ -89,6 +89,16 @@ impl CudaFrames {
         self.at(self.layout.style).plus(frame * self.count() * size_of::<f32>())
     }
 
+    /// Codes of an input frame, or of a result.
+    fn codes(&self) -> Ptr {
+        self.at(self.layout.scratch.codes)
+    }
+
+    /// The type of codes, as names of kernels have it.
+    fn code_type(&self) -> String {
+        format!("u{}", 8 * self.spec.depth.bytes())
+    }
+
     /// The part of the work that concerns one frame before others matter.
     fn start(&self, frame: usize) -> Result<()> {
         self.blend_low_band(frame)?;
@@ -125,7 +135,7 @@ impl CudaFrames {
         for (i, (frame, input)) in frames.iter().zip(inputs).enumerate() {
             let at = if joins { i } else { 0 };
             let values = self.upload(self.content(at), bytemuck::cast_slice(frame))?;
-            let codes = self.upload(self.at(self.layout.scratch.codes), input)?;
+            let codes = self.upload(self.codes(), input)?;
             last.replace([values, codes]);
             self.start(at)?;
             if !joins {
@@ -153,9 +163,5 @@ impl FrameOps for CudaFrames {
         assert!(inputs.iter().all(|codes| codes.len() == 3 * input.count() * depth.bytes()), "codes of {input}");
         let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         self.queue(frames, inputs, results)
-    }
-
-    fn bytes(&self) -> usize {
-        self.layout.bytes
     }
 }

@@ -4,11 +4,9 @@
 //! differs is the order of work: every library has streams of its own.
 
 use std::any::Any;
-use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cudarc::driver::sys;
 use reseed_ops::{Error, Result, Shape};
 
 use crate::driver::{Driver, Ptr};
@@ -215,11 +213,8 @@ impl Driver {
     /// # Safety
     /// `to` holds that many bytes, and nothing that is queued uses them.
     unsafe fn write(&self, to: Ptr, from: &[u8]) -> Result<()> {
-        self.enter()?;
-        let (source, stream): (*const c_void, _) = (from.as_ptr().cast(), self.handle(Stream::Interop));
         // SAFETY: the caller's promise; `from` outlives the copy because we wait for it.
-        let status = unsafe { sys::cuMemcpyHtoDAsync_v2(to.0, source, from.len(), stream) };
-        self.check("cuMemcpyHtoDAsync", status)?;
+        unsafe { self.upload(Stream::Interop, to, from.as_ptr().cast(), from.len()) }?;
         self.wait_for(Stream::Interop)
     }
 }

@@ -88,7 +88,4 @@ pub trait FrameOps: Send + Sync {
     /// Finishes a slice: `frames` are restored values `[H, W, 3]` in about [-1, 1], `inputs` the codes of the input
     /// frames in memory order, and `results` receives the codes.
     fn finish(&self, frames: &[Vec<f32>], inputs: &[&[u8]], results: &mut [Pixels]) -> Result<()>;
-
-    /// Bytes of device memory.
-    fn bytes(&self) -> usize;
 }

@@ -2,9 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Cursor, Write};
-use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::park;
 
 use crate::shutdown;
 
@@ -47,7 +45,7 @@ fn found(block: *mut u8, bytes: usize) -> *mut u8 {
 fn out_of_memory(bytes: usize) -> ! {
     if ENDING.swap(true, Ordering::SeqCst) {
         loop {
-            park();
+            wait();
         }
     }
     let mut line = Cursor::new([0; 256]);
@@ -60,6 +58,33 @@ fn out_of_memory(bytes: usize) -> ! {
         frames => writeln!(line, "; {frames} finished frames are kept: --resume continues"),
     };
     let length = line.position() as usize;
-    let _ = std::io::stderr().write_all(&line.get_ref()[..length]);
-    exit(CODE)
+    end(&line.get_ref()[..length])
+}
+
+/// Waits without thread-local values: on a thread without any, the C library would allocate, and abort.
+#[cfg(unix)]
+fn wait() {
+    // SAFETY: the call has no arguments.
+    unsafe { libc::pause() };
+}
+
+#[cfg(not(unix))]
+fn wait() {
+    std::thread::park();
+}
+
+/// Prints and ends the process, for the same reason without the standard library.
+#[cfg(unix)]
+fn end(line: &[u8]) -> ! {
+    // SAFETY: the bytes are readable, and neither call returns to this process's state.
+    unsafe {
+        libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len());
+        libc::_exit(CODE)
+    }
+}
+
+#[cfg(not(unix))]
+fn end(line: &[u8]) -> ! {
+    let _ = std::io::stderr().write_all(line);
+    std::process::exit(CODE)
 }

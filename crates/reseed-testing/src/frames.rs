@@ -168,10 +168,6 @@ mod tests {
                 .for_each(|pixels| *pixels = Pixels::nearest(&vec![0.25; 3 * self.0.output.count()], self.0.depth));
             Ok(())
         }
-
-        fn bytes(&self) -> usize {
-            0
-        }
     }
 
     #[test]

@@ -47,8 +47,17 @@ pub struct JobPlanner<'a> {
     pub geometry: Geometry,
     /// Frames of a batch.
     pub batch: usize,
-    /// Bytes of the first device for the work on finished frames, which are allocated.
-    pub frames: usize,
+    /// The work on finished frames, for which memory is allocated already.
+    pub frames: FrameMemory,
+}
+
+/// Memory of the first device for the work on finished frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FrameMemory {
+    /// Bytes that the work needs there.
+    pub bytes: usize,
+    /// Whether the device does the work. Otherwise the host does it, and nothing is allocated.
+    pub on_device: bool,
 }
 
 /// How the networks run within a budget.

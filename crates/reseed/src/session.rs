@@ -32,7 +32,7 @@ use crate::memory;
 use crate::models::weights::{Parts, Weights};
 use crate::observer::{Event, Observer, Warning};
 use crate::part::ClipInput;
-use crate::planner::{self, BudgetReplanner, JobPlanner, Loaded};
+use crate::planner::{self, BudgetReplanner, FrameMemory, JobPlanner, Loaded};
 use crate::report::{Profile, Report};
 use crate::run_plan::Replanner;
 use crate::settings::Settings;
@@ -196,7 +196,7 @@ impl Session {
     ) -> Result<Option<JobPlanner<'a>>> {
         let Some(weights) = &self.weights else { return Ok(None) };
         let (vae, geometry, batch) = (settings.vae, settings.geometry(input)?, settings.batching.size);
-        Ok(Some(JobPlanner { weights, devices, vae, geometry, batch, frames: 0 }))
+        Ok(Some(JobPlanner { weights, devices, vae, geometry, batch, frames: FrameMemory::default() }))
     }
 
     /// What computes the batches whose values leave the range of f16, unless a type was chosen.
@@ -256,8 +256,8 @@ impl Session {
         let planners = lanes.iter().filter_map(|devices| self.planner(devices, &settings, source.info()).transpose());
         let mut planners: Vec<JobPlanner> = planners.collect::<Result<_>>()?;
         self.set_held(Held::default());
-        let mut frames = self.frame_device(&lanes[0], &settings, (source.info(), &mut state.loaded))?;
-        let planned = frame_work::plan(&mut frames, &mut planners, std::mem::take(&mut state.loaded))?;
+        let mut frames = self.frame_work(&lanes[0], &settings, (source.info(), &mut state.loaded))?;
+        let planned = frames.plan(&mut planners, std::mem::take(&mut state.loaded))?;
         let sink = output.open(&info, &self.environment(&lanes[0]))?;
         let networks_reused = planned.first().is_some_and(|(_, networks)| networks.is_some());
         let pinned = output.is_pinned();
@@ -283,7 +283,7 @@ impl Session {
         let report = run.pipeline(settings, |upscaler| {
             let Watch { mut recorder, store } = output.watch();
             let recorder = recorder.as_mut().map(|recorder| &mut **recorder as &mut dyn Recorder);
-            upscaler.storing(store).finishing_on(frames.as_deref()).resume(from, source, sink, (observer, recorder))
+            upscaler.storing(store).finishing_on(frames.device()).resume(from, source, sink, (observer, recorder))
         });
         self.keep(&mut state, loaded, &report);
         let report = report?;

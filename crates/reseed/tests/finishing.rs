@@ -46,10 +46,6 @@ impl FrameOps for Painter {
         slices.push(frames.len());
         Ok(())
     }
-
-    fn bytes(&self) -> usize {
-        0
-    }
 }
 
 fn run(color: Color, frames: &[Frame], device: Option<&dyn FrameOps>) -> Vec<Frame> {

@@ -38,7 +38,7 @@ pub fn run(args: &AccuracyArgs) -> Result<()> {
     for Case { name, range, decode } in CASES {
         let (wide, _) = decode(&args.compute, Some(Precision::F32), MathMode::Reference)?;
         for (mode, gate) in GATES {
-            let (values, dtype) = decode(&args.compute, args.compute.dtype, mode)?;
+            let (values, dtype) = decode(&args.compute, args.compute.math.dtype, mode)?;
             let (psnr, gate) = (psnr(&wide, &values, range), (dtype == Precision::F16).then_some(gate));
             if args.compute.json {
                 say!(

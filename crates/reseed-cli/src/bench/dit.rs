@@ -54,7 +54,7 @@ fn latents(ops: &dyn Device, dit: &Dit, Thw { t, h, w }: Thw) -> Result<Tensor> 
 
 /// Compares a result with that of the CPU in f32, which tests compare with the published network.
 fn accuracy(args: &DitBenchArgs, weights: &Weights, text: &TextEmbedding, result: &[f32]) -> Result<()> {
-    let cpu = CpuOps::new(DType::F32, args.compute.threads.map(usize::from))?;
+    let cpu = CpuOps::new(DType::F32, args.compute.math.threads.map(usize::from))?;
     let dit = Dit::load(&cpu, weights.dit())?;
     let plan = dit.plan(&cpu, args.latent, text.shape.dims()[0])?;
     let exact = dit.sample(&cpu, &latents(&cpu, &dit, args.latent)?, &cpu.upload(text.shape, &text.values)?, &plan)?;

@@ -43,15 +43,6 @@ impl CudaFrames {
         self.at(self.layout.scratch.resized[i])
     }
 
-    fn codes(&self) -> Ptr {
-        self.at(self.layout.scratch.codes)
-    }
-
-    /// `u8` or `u16`.
-    fn code_type(&self) -> String {
-        format!("u{}", 8 * self.spec.depth.bytes())
-    }
-
     /// Resamples rows of `from` pixels to `to` pixels, into the first buffer.
     fn along_x(&self, kind: &str, x: Ptr, table: &Table, [rows, from, to]: [usize; 3]) -> Result<()> {
         let (name, y, [starts, weights]) = (format!("resize_x_{kind}"), self.resized(0), table.columns);

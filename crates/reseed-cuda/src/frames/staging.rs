@@ -44,8 +44,8 @@ impl CudaFrames {
 
     /// Queues the conversion of a frame to codes and their copy to the host.
     pub(super) fn download(&self, frame: usize) -> Result<Download> {
-        let (count, depth, codes) = (self.count(), self.spec.depth, self.at(self.layout.scratch.codes));
-        let name = format!("download_pixels_u{}_f32", 8 * depth.bytes());
+        let (count, depth, codes) = (self.count(), self.spec.depth, self.codes());
+        let name = format!("download_pixels_{}_f32", self.code_type());
         let grid = stride_grid(count.div_ceil(4));
         // SAFETY: arguments follow kernels/pixels.cu in order and type; the layout has room for the codes of a frame.
         unsafe { self.launch(&name, grid, args![codes, self.content(frame), long(count)]) }?;

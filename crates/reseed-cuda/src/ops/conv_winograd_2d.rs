@@ -2,6 +2,7 @@
 //! algorithm has 36, on the tensor cores of every GPU since Ampere.
 
 use half::f16;
+use rayon::prelude::*;
 use reseed_ops::{ConvSpec, Result, Thw};
 
 use super::CudaOps;
@@ -63,7 +64,7 @@ pub fn pack(spec: &ConvSpec, weight: &[f32]) -> Vec<f16> {
     let (outputs, inputs, taps) = (spec.c_out / CHANNELS, spec.c_in / CHANNELS, spec.taps.t);
     let part = POINTS * CHANNELS * CHANNELS;
     let mut packed = vec![f16::ZERO; taps * outputs * inputs * part];
-    let fill = |index: usize, to: &mut [f16]| {
+    packed.par_chunks_exact_mut(part).enumerate().for_each(|(index, to)| {
         let (t, output, input) = (index / (outputs * inputs), index / inputs % outputs, index % inputs);
         for (row, channel) in (0..CHANNELS * CHANNELS).map(|i| (i / CHANNELS, i % CHANNELS)) {
             let filter = (output * CHANNELS + channel_of(row)) * spec.c_in + input * CHANNELS + channel;
@@ -75,16 +76,7 @@ pub fn pack(spec: &ConvSpec, weight: &[f32]) -> Vec<f16> {
                 }
             }
         }
-    };
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let mut parts: Vec<(usize, &mut [f16])> = packed.chunks_exact_mut(part).enumerate().collect();
-    let each = parts.len().div_ceil(threads);
-    std::thread::scope(|scope| {
-        for some in parts.chunks_mut(each) {
-            scope.spawn(|| some.iter_mut().for_each(|(index, to)| fill(*index, to)));
-        }
     });
-    drop(parts);
     packed
 }
 

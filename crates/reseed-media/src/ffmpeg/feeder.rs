@@ -28,6 +28,8 @@ pub(super) struct Feeder {
     next: usize,
     /// The number after the last frame so far.
     end: usize,
+    /// Whether no frame follows.
+    closed: bool,
 }
 
 impl Feeder {
@@ -36,7 +38,8 @@ impl Feeder {
         let (frames, direct) = sync_channel(LEAD);
         let (spooled, runs) = channel();
         let thread = thread::spawn(move || feed(stdin, &running, bytes, &direct, &runs));
-        Feeder { frames: Some(frames), spooled: Some(spooled), thread: Some(thread), next: first, end: first }
+        let (frames, spooled, thread) = (Some(frames), Some(spooled), Some(thread));
+        Feeder { frames, spooled, thread, next: first, end: first, closed: false }
     }
 
     /// Sends a frame. If the encoder is slow, this waits, or leaves the frame to the spool if that will have it. Fails
@@ -63,26 +66,24 @@ impl Feeder {
     }
 
     /// Takes frames from the spool as far as it has them.
-    pub fn read_spool(&mut self, spool: &Spool, last: bool) {
+    pub fn read_spool(&mut self, spool: &Spool) {
         if self.frames.is_none() {
             let runs = spool.runs(self.next..self.end);
             self.next = self.end.min(spool.synced().max(self.next));
             // A thread that has ended failed, which `finish` returns.
             runs.into_iter().for_each(|run| drop(self.spooled.as_ref().map(|spooled| spooled.send(run))));
         }
-        if last {
-            self.end_if_sent();
-        }
+        self.end_if_sent();
     }
 
     /// No frame follows.
     pub fn close(&mut self) {
-        self.frames = None;
+        (self.frames, self.closed) = (None, true);
         self.end_if_sent();
     }
 
     fn end_if_sent(&mut self) {
-        if !self.awaits_spool() {
+        if self.closed && !self.awaits_spool() {
             self.spooled = None;
         }
     }

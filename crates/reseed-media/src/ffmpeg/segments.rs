@@ -58,8 +58,9 @@ impl Segments {
 
     /// Takes the frames that are left to the spool, as far as it has them.
     pub fn read_spool(&mut self, spool: &Spool) {
-        self.closing.iter_mut().filter_map(Closing::feeder).for_each(|feeder| feeder.read_spool(spool, true));
-        self.current.iter_mut().for_each(|encoder| encoder.feeder.read_spool(spool, false));
+        let closing = self.closing.iter_mut().filter_map(Closing::feeder);
+        let current = self.current.iter_mut().map(|encoder| &mut encoder.feeder);
+        closing.chain(current).for_each(|feeder| feeder.read_spool(spool));
     }
 
     /// Starts the next step of the oldest segment if its current one is complete.

@@ -1,7 +1,7 @@
 //! Networks on the devices of a job, from one job to the next.
 
 use super::clip::{self, ATTEMPTS};
-use super::{JobPlan, JobPlanner};
+use super::{FrameMemory, JobPlan, JobPlanner};
 use crate::error::{Kind, Result};
 use crate::networks::Networks;
 use crate::settings::VaeSettings;
@@ -13,13 +13,13 @@ pub struct Loaded {
     pub plan: JobPlan,
     geometry: Geometry,
     batch: usize,
-    frames: usize,
+    frames: FrameMemory,
     vae: VaeSettings,
 }
 
 impl Loaded {
-    /// Bytes of the work on finished frames beside which they were planned.
-    pub fn frame_bytes(&self) -> usize {
+    /// The work on finished frames beside which they were planned.
+    pub fn frame_memory(&self) -> FrameMemory {
         self.frames
     }
 }

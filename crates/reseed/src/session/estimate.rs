@@ -6,7 +6,7 @@ use reseed_media::video::Options;
 use reseed_media::{Disk, Info, Size, disk};
 use reseed_ops::Cost;
 
-use super::{IDENTITY, Session, frame_work};
+use super::{IDENTITY, Session};
 use crate::batch::Batching;
 use crate::devices::{ComputeOptions, Devices};
 use crate::error::{Error, Result};
@@ -123,8 +123,8 @@ impl Session {
         let missing = || Error::UnknownModel { name: IDENTITY.into(), known: known() };
         let mut planner = self.planner(devices, &settings, input)?.ok_or_else(missing)?;
         // Allocated while the networks are planned, as in a job.
-        let mut frame_device = self.frame_device(devices, &settings, (input, &mut Vec::new()))?;
-        let planned = frame_work::plan(&mut frame_device, std::slice::from_mut(&mut planner), Vec::new())?;
+        let mut frame_work = self.frame_work(devices, &settings, (input, &mut Vec::new()))?;
+        let planned = frame_work.plan(std::slice::from_mut(&mut planner), Vec::new())?;
         let (plan, _) = planned.into_iter().next().expect("a plan for every planner");
         let (batching, geometry) = (settings.batching, &planner.geometry);
         let step = batching.size - batching.shared();

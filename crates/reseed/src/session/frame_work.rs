@@ -7,45 +7,62 @@ use super::Session;
 use crate::devices::Devices;
 use crate::error::{Kind, Result};
 use crate::finish::frame_spec;
-use crate::planner::{self, JobPlanner, Loaded, Planned};
+use crate::planner::{self, FrameMemory, JobPlanner, Loaded, Planned};
 use crate::settings::Settings;
 use crate::view::View;
 
-/// A device that finishes the frames of a job, if one does.
-pub(super) type FrameDevice = Option<Box<dyn FrameOps>>;
+/// Who finishes the frames of a job: a device, or else the host.
+#[derive(Default)]
+pub(super) struct FrameWork {
+    device: Option<Box<dyn FrameOps>>,
+    /// Bytes that the work needs on a device.
+    bytes: usize,
+}
 
 impl Session {
-    /// Memory of a GPU for the work on finished frames. Networks of the last job leave first where they were planned
-    /// beside another amount of it.
-    pub(super) fn frame_device(
+    /// Memory of a GPU for the work on finished frames. Networks of the last job leave first unless that job needed as
+    /// much. If it then had no room for this work beside its networks, neither has this one.
+    pub(super) fn frame_work(
         &self,
         devices: &Devices,
         settings: &Settings,
         (input, last): (&Info, &mut Vec<Loaded>),
-    ) -> Result<FrameDevice> {
+    ) -> Result<FrameWork> {
         let gpu = devices.vae.gpu.as_ref().filter(|_| self.weights.is_some());
-        let Some(gpu) = gpu else { return Ok(None) };
+        let Some(gpu) = gpu else { return Ok(FrameWork::default()) };
         let view = View::new(settings.geometry(input)?);
         let spec = frame_spec(settings, &view, (input.depth, input.alpha));
         let bytes = spec.as_ref().and_then(|spec| gpu.frame_bytes(spec)).unwrap_or(0);
-        last.retain(|last| last.frame_bytes() == bytes);
-        Ok(spec.and_then(|spec| gpu.frames(spec)))
+        last.retain(|last| last.frame_memory().bytes == bytes);
+        let had_room = last.first().is_none_or(|last| last.frame_memory().on_device);
+        let device = spec.filter(|_| had_room).and_then(|spec| gpu.frames(spec));
+        Ok(FrameWork { device, bytes })
     }
 }
 
-/// Plans the networks beside the work on frames. Where only the memory of that is missing, the host does it.
-pub(super) fn plan(frames: &mut FrameDevice, planners: &mut [JobPlanner], last: Vec<Loaded>) -> Result<Vec<Planned>> {
-    let bytes = frames.as_ref().map_or(0, |frames| frames.bytes());
-    planners.iter_mut().for_each(|planner| planner.frames = bytes);
-    let planned = planner::plan_lanes(planners, last);
-    let too_small = match &planned {
-        Ok(planned) => planned.first().is_some_and(|(plan, _)| plan.is_inexact()),
-        Err(error) => error.kind() == Kind::Memory,
-    };
-    if frames.is_none() || !too_small {
-        return planned;
+impl FrameWork {
+    /// Plans the networks beside the work on frames. Where only the memory of that is missing, the host does it.
+    pub fn plan(&mut self, planners: &mut [JobPlanner], last: Vec<Loaded>) -> Result<Vec<Planned>> {
+        let planned = self.plan_beside(planners, last);
+        let too_small = match &planned {
+            Ok(planned) => planned.first().is_some_and(|(plan, _)| plan.is_inexact()),
+            Err(error) => error.kind() == Kind::Memory,
+        };
+        if self.device.is_none() || !too_small {
+            return planned;
+        }
+        self.device = None;
+        self.plan_beside(planners, Vec::new())
     }
-    *frames = None;
-    planners.iter_mut().for_each(|planner| planner.frames = 0);
-    planner::plan_lanes(planners, Vec::new())
+
+    fn plan_beside(&self, planners: &mut [JobPlanner], last: Vec<Loaded>) -> Result<Vec<Planned>> {
+        let frames = FrameMemory { bytes: self.bytes, on_device: self.device.is_some() };
+        planners.iter_mut().for_each(|planner| planner.frames = frames);
+        planner::plan_lanes(planners, last)
+    }
+
+    /// The device that finishes the frames, if one does.
+    pub fn device(&self) -> Option<&dyn FrameOps> {
+        self.device.as_deref()
+    }
 }
