@@ -88,3 +88,34 @@ fn end(line: &[u8]) -> ! {
     let _ = std::io::stderr().write_all(line);
     std::process::exit(CODE)
 }
+
+/// Registers the destructor of a thread-local value. The C library's own function aborts where it finds no memory, so
+/// that this one, which the linker gives to the standard library instead, tries to allocate first.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod thread_locals {
+    use std::ffi::{c_int, c_void};
+    use std::mem::transmute;
+
+    use super::out_of_memory;
+
+    type Destructor = unsafe extern "C" fn(*mut c_void);
+    type Register = unsafe extern "C" fn(Destructor, *mut c_void, *mut c_void) -> c_int;
+
+    /// Bytes that the C library does not keep for one thread when they are freed.
+    const TRIED: usize = 4096;
+
+    // SAFETY: the name and type of the C library's function, to which all calls go.
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn __cxa_thread_atexit_impl(run: Destructor, value: *mut c_void, library: *mut c_void) -> c_int {
+        // SAFETY: the block is freed once, and the address is that of a function of this type.
+        unsafe {
+            let block = libc::malloc(TRIED);
+            if block.is_null() {
+                out_of_memory(TRIED);
+            }
+            libc::free(block);
+            let next = libc::dlsym(libc::RTLD_NEXT, c"__cxa_thread_atexit_impl".as_ptr());
+            transmute::<*mut c_void, Register>(next)(run, value, library)
+        }
+    }
+}
