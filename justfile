@@ -1,5 +1,8 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
+# Clippy's compiler also generates code, so that one compilation serves lints and tests, here and in .ci/run.
+linted := 'RUSTC_WORKSPACE_WRAPPER=clippy-driver RUSTFLAGS="-D warnings"'
+
 # Lists the recipes.
 default:
     @just --list
@@ -10,9 +13,8 @@ check:
     tools/lint
     tools/words
     python3 tools/reference/make_goldens.py --check crates/reseed-testing/golden
-    cargo clippy --workspace --all-targets --locked -- -D warnings
-    cargo test --workspace --locked --lib --bins
-    cargo test --workspace --locked --test suite -- errors:: layering:: roundtrip:: upscale:: vae::
+    {{linted}} cargo test --workspace --locked --lib --bins
+    {{linted}} cargo test --workspace --locked --test suite -- errors:: layering:: roundtrip:: upscale:: vae::
 
 # Everything that continuous integration checks.
 ci:

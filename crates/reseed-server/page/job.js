@@ -18,6 +18,11 @@ const STATES = {
 };
 const PHASES = { wait: 'Preparing', encode: 'Encoding', upscale: 'Restoring', decode: 'Decoding' };
 
+export function download(job, options) {
+  return h('a', { className: 'button', href: `/v1/jobs/${job.id}/result`, download: '', ...options },
+    icon('drop'), 'Download');
+}
+
 export class JobItem {
   constructor(job, act) {
     this.act = act;
@@ -84,10 +89,7 @@ export class JobItem {
   button(name, job) {
     const [shape, text] = ACTIONS[name];
     const label = `${text}: ${this.name}`;
-    if (name === 'download') {
-      return h('a', { className: 'button', href: `/v1/jobs/${job.id}/result`, download: '', ariaLabel: label },
-        icon(shape), text);
-    }
+    if (name === 'download') return download(job, { ariaLabel: label });
     // A cancelled job keeps its finished frames, so that a retry resumes it.
     const onclick = () => this.act(name === 'continue' ? 'retry' : name, this.job);
     if (['up', 'down', 'remove'].includes(name)) return iconButton(shape, label, onclick, { title: text });

@@ -2,7 +2,8 @@
 
 import { address, call } from './api.js';
 import { Compare } from './compare.js';
-import { $, base, bytes, h, icon, line, pixels, plural } from './dom.js';
+import { $, base, bytes, h, line, pixels, plural } from './dom.js';
+import { download } from './job.js';
 import { Playhead } from './playhead.js';
 import { on, state } from './state.js';
 
@@ -23,12 +24,8 @@ async function show() {
   clearTimeout(slow);
 }
 
-async function openFolder() {
-  try {
-    await call('POST', `/v1/jobs/${job.id}/folder`);
-  } catch (error) {
-    compare.say(h('p', {}, error.message));
-  }
+function openFolder() {
+  call('POST', `/v1/jobs/${job.id}/folder`).catch((error) => compare.say(h('p', {}, error.message)));
 }
 
 function open(chosen) {
@@ -39,7 +36,7 @@ function open(chosen) {
     plural(done || total || 1, 'frame'), job.model, job.output_bytes && bytes(job.output_bytes));
   const seconds = job.is_still ? 0 : job.duration_seconds;
   $('result-actions').replaceChildren(
-    h('a', { className: 'button primary', href: `/v1/jobs/${job.id}/result`, download: '' }, icon('drop'), 'Download'),
+    download(job, { className: 'button primary' }),
     ...(state.capabilities.opens_folders ? [h('button', { onclick: openFolder }, 'Open folder')] : []),
     h('code', { className: 'soft' }, job.output));
   $('result').showModal();

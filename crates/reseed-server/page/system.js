@@ -13,6 +13,8 @@ const parts = {};
 const head = (name, ...rest) => h('div', { className: 'job-head' }, h('p', { className: 'name' }, name), rest);
 const pair = (term, value) => h('div', {}, h('dt', {}, term), h('dd', {}, value));
 
+const runs = (download) => ['running', 'waiting'].includes(download?.state);
+
 function device({ name, description, kind, memory_bytes: total, free_bytes: free, state: now }) {
   const text = total && `${bytes(free)} of ${bytes(total)} free`;
   const usage = total && meter(kind === 'gpu' ? 'GPU memory' : 'Memory', { used: total - free, total, text });
@@ -43,7 +45,7 @@ function modelRow(name) {
   };
   row.root = h('li', {}, head(name, row.badge, row.action), row.text, row.bar, row.problem);
   row.action.addEventListener('click', async () => {
-    const method = row.model.download && ['running', 'waiting'].includes(row.model.download.state) ? 'DELETE' : 'POST';
+    const method = runs(row.model.download) ? 'DELETE' : 'POST';
     try {
       emit('model', await call(method, `/v1/models/${encodeURIComponent(name)}`));
     } catch (error) {
@@ -58,7 +60,7 @@ function showModel(model) {
   const row = rows.get(model.name) || modelRow(model.name);
   row.model = model;
   const { download, installed, missing_bytes: missing, bytes: size } = model;
-  const active = download && ['running', 'waiting'].includes(download.state);
+  const active = runs(download);
   row.badge.hidden = !installed;
   setText(row.badge, model.default ? 'Installed, default' : 'Installed');
   const { done_bytes: done, total_bytes: total, bytes_per_second: speed } = active ? download : {};
