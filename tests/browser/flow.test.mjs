@@ -209,6 +209,8 @@ test('a reload in mid-job shows the job again; settings and theme are remembered
   await page.getByRole('radio', { name: 'Anime' }).check();
   await page.getByText('Advanced').click();
   await page.getByLabel('Seed', { exact: true }).fill('7');
+  // News of the file may arrive while somebody types.
+  await page.evaluate(async () => (await import('/state.js')).emit('selection'));
   await page.getByLabel('Seed', { exact: true }).press('Tab');
   await page.locator('#preset-about').getByText('changed').waitFor();
   await page.getByRole('button', { name: /Theme of the system/ }).click();

@@ -114,5 +114,5 @@ on('connection', async () => {
   // The server may be another one than before: other models, other limits.
   await load().then(() => emit('models')).catch(() => {});
 });
-$('reconnect').addEventListener('click', () => (started ? reconnectNow() : begin()));
+$('reconnect').onclick = () => (started ? reconnectNow() : begin());
 begin();

@@ -60,15 +60,15 @@ function close(entries) {
 
 export function startBrowser() {
   $('browse').hidden = state.capabilities.roots.length === 0;
-  $('browse').addEventListener('click', () => {
+  $('browse').onclick = () => {
     marked = new Map();
     showMarked();
     $('browser').showModal();
     open(recall('folder', ''));
-  });
-  $('browser-add').addEventListener('click', () => close([...marked.values()]));
-  $('browser-folder').addEventListener('click', () => {
+  };
+  $('browser-add').onclick = () => close([...marked.values()]);
+  $('browser-folder').onclick = () => {
     const name = folder.path.split(/[\\/]/).pop();
     close([{ path: folder.path, name, bytes: null }]);
-  });
+  };
 }

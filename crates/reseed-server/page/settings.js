@@ -135,7 +135,8 @@ function show() {
   for (const { name, inverted } of FIELDS) {
     const value = values[name];
     if (inverted) elements[name].checked = !value;
-    else elements[name].value = value ?? '';
+    // What is being typed stays.
+    else if (elements[name] !== document.activeElement) elements[name].value = value ?? '';
   }
 }
 

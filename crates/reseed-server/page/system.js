@@ -44,14 +44,14 @@ function modelRow(name) {
     problem: h('p', { className: 'problem' }), bar: bar(`Download of ${name}`), action: h('button'),
   };
   row.root = h('li', {}, head(name, row.badge, row.action), row.text, row.bar, row.problem);
-  row.action.addEventListener('click', async () => {
+  row.action.onclick = async () => {
     const method = runs(row.model.download) ? 'DELETE' : 'POST';
     try {
       emit('model', await call(method, `/v1/models/${encodeURIComponent(name)}`));
     } catch (error) {
       toast(`${name}: ${error.message}`);
     }
-  });
+  };
   rows.set(name, row);
   return row;
 }
