@@ -1,7 +1,7 @@
 // The page as a user meets it: every screen, and every step from a file to its result.
 
 import assert from 'node:assert/strict';
-import { readdirSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, beforeEach, test } from 'node:test';
 import { accessible, assertClean, drop, launch, look, NARROW, open, shot } from './browser.mjs';
@@ -133,6 +133,8 @@ test('a dropped clip: estimate, preview, wipe, start, comparison of the result, 
   const [download] = await Promise.all([page.waitForEvent('download'),
     page.locator('#result').getByRole('link', { name: 'Download' }).click()]);
   assert.ok(statSync(await download.path()).size > 0);
+  await page.getByRole('button', { name: 'Open folder' }).click();
+  assert.ok(existsSync(join(await server.shown(), 'tape.mp4')));
   assertClean(tab);
 });
 

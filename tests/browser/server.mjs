@@ -1,7 +1,7 @@
 // `reseed serve` as a process, with folders of its own.
 
 import { execFileSync, spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -16,6 +16,18 @@ export class Server {
     mkdirSync(this.root);
     this.data = join(this.folder, 'data');
     this.port = 0;
+    // A desktop whose file manager writes down the folder that it is to show.
+    this.desktop = join(this.folder, 'desktop');
+    mkdirSync(this.desktop);
+    const manager = `#!/bin/sh\nprintf %s "$1" > '${this.desktop}/shown'\n`;
+    writeFileSync(join(this.desktop, 'xdg-open'), manager, { mode: 0o755 });
+  }
+
+  // The folder that the file manager shows, once it does.
+  async shown() {
+    const file = join(this.desktop, 'shown');
+    while (!existsSync(file) || !readFileSync(file, 'utf8')) await new Promise((resolve) => setTimeout(resolve, 50));
+    return readFileSync(file, 'utf8');
   }
 
   // A moving pattern; its frames differ, so that a time can be recognised.
@@ -34,7 +46,8 @@ export class Server {
   async start() {
     const options = ['--bind', `127.0.0.1:${this.port}`, '--data', this.data, '--root', this.root,
       '--model', this.model, '--device', 'cpu', '--threads', '1', '--json'];
-    this.child = spawn(RESEED, ['serve', ...options], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const env = { ...process.env, PATH: `${this.desktop}:${process.env.PATH}`, DISPLAY: ':0' };
+    this.child = spawn(RESEED, ['serve', ...options], { env, stdio: ['ignore', 'pipe', 'inherit'] });
     const ended = new Promise((resolve, reject) => {
       this.child.once('exit', (code) => reject(new Error(`serve ended: ${code}`)));
     });
