@@ -35,12 +35,16 @@ def everything(out, names, version, glibc):
                 skipped += [(file.name, why)] if why else []
             else:
                 unpack(file, folder)
-                program = next(path for path in folder.rglob("reseed*") if path.name in ("reseed", "reseed.exe")
-                               and path.is_file())
+                program = next(path for path in folder.rglob("reseed*") if is_program(path))
                 if system.startswith("linux"):
                     old_enough(program, glibc)
                 demo([*emulator(system, folder), program], folder, version)
     return skipped
+
+
+def is_program(path):
+    """Completions have the same name."""
+    return path.name == "reseed.exe" or path.name == "reseed" and path.is_file() and os.access(path, os.X_OK)
 
 
 def system_of(file, names):
