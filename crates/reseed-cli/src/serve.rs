@@ -5,8 +5,8 @@ use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use reseed::Budget;
 use reseed::internals::data_folder;
+use reseed::{Budget, Job};
 use reseed_server::systemd::{listener, notify};
 use reseed_server::{Access, Config, Error, Limits, Server};
 use serde_json::json;
@@ -39,7 +39,12 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     });
     announce(args, &server);
     notify("READY=1");
-    server.run().map_err(failure)
+    let busy = server.run().map_err(failure)?;
+    if !busy.is_empty() {
+        reseed::media::discard_unfinished();
+        busy.iter().for_each(|output| Job::discard_unused(output));
+    }
+    Ok(())
 }
 
 fn config(args: &ServeArgs) -> Config {

@@ -1,13 +1,13 @@
 //! A server: its listener, its devices and its end.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use reseed::Job;
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 use tokio::sync::Semaphore;
@@ -99,8 +99,10 @@ impl Server {
         Stopper(self.app.clone())
     }
 
-    /// Serves until it is stopped.
-    pub fn run(self) -> Result<()> {
+    /// Serves until it is stopped. Returns the outputs of jobs that have not stopped yet, because a device does not stop
+    /// within a large product. A process that ends before they do removes their files with
+    /// [`discard_unfinished`](reseed::media::discard_unfinished) and [`Job::discard_unused`](reseed::Job::discard_unused).
+    pub fn run(self) -> Result<Vec<PathBuf>> {
         let Server { app, listener, devices } = self;
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
         let runtime = runtime.map_err(Error::System)?;
@@ -109,15 +111,10 @@ impl Server {
         }
         let served = runtime.block_on(serve(&app, listener));
         Stopper(app.clone()).stop();
-        // A device does not stop within a large product. The disk is consistent at any time.
         let busy = app.queue.wait_idle(app.config.limits.grace);
-        if !busy.is_empty() {
-            reseed::media::discard_unfinished();
-            busy.iter().for_each(|output| Job::discard_unused(output));
-        }
         app.queue.release();
         runtime.shutdown_background();
-        served.map_err(Error::System)
+        served.map(|()| busy).map_err(Error::System)
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::time::Duration;
 
 use reseed::Settings;
 use reseed_server::Limits;
@@ -171,6 +172,23 @@ fn a_failing_job_says_why_and_the_next_one_runs() {
     let failed = lab.wait(&second, "failed", |job| job["state"] == "failed");
     assert!(failed["error"]["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{failed}");
     lab.wait_done(&third);
+}
+
+/// A program that embeds the server has outputs of its own.
+#[test]
+fn a_server_that_stops_leaves_other_outputs_of_the_process_alone() {
+    let mut lab = Lab::with(Limits { grace: Duration::ZERO, ..Limits::default() });
+    lab.clip("in.y4m", 200);
+    let mut source = reseed::media::open(&lab.file("in.y4m")).unwrap();
+    let mut sink = reseed::media::create(&lab.file("own.y4m"), source.info()).unwrap();
+    let id = lab.accept(job("in.y4m", "out.y4m"));
+    lab.wait(&id, "started", |job| job["progress"]["done"].as_u64().unwrap() > 0);
+    lab.stop();
+    while let Some(frame) = source.next().unwrap() {
+        sink.write(&frame).unwrap();
+    }
+    sink.finish().unwrap();
+    assert_eq!(fs::read(lab.file("own.y4m")).unwrap(), fs::read(lab.file("in.y4m")).unwrap());
 }
 
 #[test]

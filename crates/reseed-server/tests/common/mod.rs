@@ -95,7 +95,7 @@ impl Lab {
         let server = Server::bind(config).unwrap();
         let (address, url, stopper) = (server.address(), server.url(), server.stopper());
         let token = server.token().unwrap().to_owned();
-        let thread = thread::spawn(move || server.run().unwrap());
+        let thread = thread::spawn(move || drop(server.run().unwrap()));
         self.server = Some(Running { address, url, token, stopper, thread });
     }
 
