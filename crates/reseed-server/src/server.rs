@@ -99,9 +99,10 @@ impl Server {
         Stopper(self.app.clone())
     }
 
-    /// Serves until it is stopped. Returns the outputs of jobs that have not stopped yet, because a device does not stop
-    /// within a large product. A process that ends before they do removes their files with
-    /// [`discard_unfinished`](reseed::media::discard_unfinished) and [`Job::discard_unused`](reseed::Job::discard_unused).
+    /// Serves until it is stopped. Returns the outputs of jobs that have not stopped yet: a device does not stop within
+    /// a large product. A process that ends before they do removes their files with
+    /// [`discard_unfinished`](reseed::media::discard_unfinished) and
+    /// [`Job::discard_unused`](reseed::Job::discard_unused).
     pub fn run(self) -> Result<Vec<PathBuf>> {
         let Server { app, listener, devices } = self;
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
