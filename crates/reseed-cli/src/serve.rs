@@ -40,10 +40,9 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     announce(args, &server);
     notify("READY=1");
     let busy = server.run().map_err(failure)?;
-    if !busy.is_empty() {
-        reseed::media::discard_unfinished();
-        busy.iter().for_each(|output| Job::discard_unused(output));
-    }
+    // The process ends before jobs that still compute.
+    reseed::media::discard_unfinished();
+    busy.iter().for_each(|output| Job::discard_unused(output));
     Ok(())
 }
 

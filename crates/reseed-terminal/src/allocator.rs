@@ -76,7 +76,7 @@ fn wait() {
 /// Prints and ends the process, for the same reason without the standard library.
 #[cfg(unix)]
 fn end(line: &[u8]) -> ! {
-    // SAFETY: the bytes are readable, and neither call returns to this process's state.
+    // SAFETY: `line` has so many bytes, and they are only read.
     unsafe {
         libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len());
         libc::_exit(CODE)
@@ -101,7 +101,7 @@ mod thread_locals {
     type Destructor = unsafe extern "C" fn(*mut c_void);
     type Register = unsafe extern "C" fn(Destructor, *mut c_void, *mut c_void) -> c_int;
 
-    /// Bytes that the C library does not keep for one thread when they are freed.
+    /// So large a block serves any allocation once it is freed; smaller ones the C library keeps for their size.
     const TRIED: usize = 4096;
 
     // SAFETY: the name and type of the C library's function, to which all calls go.
