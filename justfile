@@ -62,10 +62,11 @@ tsan *args: nightly
     RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR=target/tsan cargo +nightly test --release --locked -Zbuild-std \
         --target {{arch()}}-unknown-linux-gnu -p reseed-cpu --lib {{args}}
 
-# Miri on the unsafe code of the tensor crate; needs a nightly toolchain with miri.
+# Miri on the unsafe code of the tensor crate; needs a nightly toolchain with miri. The rules are those of tree borrows:
+# rayon's queues break the older ones of stacked borrows.
 miri *args: nightly
     cargo +nightly miri --version
-    MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=target/miri cargo +nightly miri test --locked \
+    MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-tree-borrows" CARGO_TARGET_DIR=target/miri cargo +nightly miri test --locked \
         -p reseed-ops --lib {{args}}
 
 [private]

@@ -1,9 +1,12 @@
 //! Errors of reading and writing files. Each message is one line: what failed, why, and what to do.
 
+mod text;
+
 use std::io;
 use std::path::PathBuf;
 
 use crate::frame::Size;
+use text::{install_command, one_line, takes};
 
 /// The result of reading or writing.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -347,25 +350,6 @@ pub enum Error {
         /// The error of the encoder.
         cause: image::ImageError,
     },
-}
-
-/// The values that a quality setting takes.
-fn takes(range: &Option<(u32, u32)>) -> String {
-    range.map_or("none".to_owned(), |(least, most)| format!("{least} to {most}"))
-}
-
-/// The command that installs ffmpeg on this system.
-fn install_command() -> &'static str {
-    match std::env::consts::OS {
-        "macos" => "brew install ffmpeg",
-        "windows" => "winget install Gyan.FFmpeg` or `scoop install ffmpeg",
-        _ => "sudo apt-get install ffmpeg",
-    }
-}
-
-/// The message of a codec on one line.
-fn one_line(cause: &image::ImageError) -> String {
-    cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The reason why a Y4M header is invalid. Its message continues "the Y4M header".

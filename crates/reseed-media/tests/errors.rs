@@ -99,6 +99,15 @@ fn a_file_that_ffmpeg_cannot_read_is_reported() {
 }
 
 #[test]
+fn a_long_message_of_a_decoder_is_shortened() {
+    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiff-many-samples.tif"));
+    let (error, message) = read_error(&path);
+    assert!(matches!(error, Error::Decode { .. }), "{message}");
+    assert!(message.contains("bits per sample [1, 1, 1") && message.ends_with(" ...); export it again"), "{message}");
+    assert!(message.len() < 1000, "{} bytes", message.len());
+}
+
+#[test]
 fn a_truncated_image_is_a_decode_error() {
     let folder = folder();
     for extension in ["png", "jpg", "webp", "tiff"] {
