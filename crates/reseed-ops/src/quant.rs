@@ -155,11 +155,11 @@ fn six_bits(b: &[u8], j: usize) -> (u8, u8) {
 /// The value of an e4m3 byte; 0x7F and 0xFF are NaN.
 pub fn e4m3(byte: u8) -> f32 {
     let sign = if byte & 0x80 == 0 { 1.0 } else { -1.0 };
-    let (exponent, mantissa) = (i32::from(byte >> 3 & 15), f32::from(byte & 7));
+    let (exponent, mantissa) = (byte >> 3 & 15, f32::from(byte & 7));
     sign * match (exponent, mantissa) {
         (15, 7.0) => f32::NAN,
-        (0, m) => m * 2f32.powi(-9),
-        (e, m) => (1.0 + m / 8.0) * 2f32.powi(e - 7),
+        (0, m) => m / 512.0,
+        (e, m) => (1.0 + m / 8.0) * e8m0(e + 120),
     }
 }
 
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn powers_of_two_and_nibbles_have_the_values_of_the_formats() {
-        assert_eq!([0x7F, 0x80, 0x7E, 0x01, 0x00].map(e8m0), [1.0, 2.0, 0.5, 2f32.powi(-126), 0.0]);
+        assert_eq!([0x7F, 0x80, 0x7E, 0x01, 0x00].map(e8m0), [1.0, 2.0, 0.5, f32::MIN_POSITIVE, 0.0]);
         assert_eq!((0..8).map(e2m1).collect::<Vec<_>>(), [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]);
         assert!((0..8).all(|nibble| e2m1(nibble | 8) == -e2m1(nibble)) && e2m1(8).is_sign_negative());
     }

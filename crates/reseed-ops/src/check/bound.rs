@@ -11,13 +11,18 @@ use crate::shape::DType;
 /// Unit roundoff of f32.
 pub const EPS: f64 = f32::EPSILON as f64 / 2.0;
 
+/// 2⁻ⁿ, which the powers of the standard library need not give exactly.
+fn inverse_power(n: u32) -> f64 {
+    1.0 / (1u64 << n) as f64
+}
+
 /// Largest error of a correct kernel: one rounding to the output type, plus f32 summation of `terms` values in any
 /// order.
 ///
 /// Every addition is off by at most ε of its result, and every partial sum is at most A. Tensor cores truncate, which
 /// is off by up to 2ε, but add at least four products at once.
-pub fn allowed(y: f64, terms: usize, abs_sum: f64, mantissa_bits: i32) -> f64 {
-    let rounding = y.abs() * 0.5f64.powi(mantissa_bits + 1);
+pub fn allowed(y: f64, terms: usize, abs_sum: f64, mantissa_bits: u32) -> f64 {
+    let rounding = y.abs() * inverse_power(mantissa_bits + 1);
     let summation = terms as f64 * abs_sum * EPS;
     rounding + summation
 }
@@ -26,7 +31,7 @@ pub fn allowed(y: f64, terms: usize, abs_sum: f64, mantissa_bits: i32) -> f64 {
 #[derive(Clone, Copy)]
 pub struct Rounding {
     /// Bits of the result's type after the leading one.
-    mantissa_bits: i32,
+    mantissa_bits: u32,
     /// Half of the smallest positive number of the result's type, or what devices flush to zero.
     tiny: f64,
     /// Unit roundoff of the operands of products.
@@ -43,17 +48,17 @@ impl Rounding {
     pub fn new(dtype: DType, precision: Precision) -> Rounding {
         let (mantissa_bits, tiny) = match dtype {
             DType::F32 => (23, f64::from(f32::MIN_POSITIVE)),
-            DType::F16 => (10, 0.5f64.powi(25)),
+            DType::F16 => (10, inverse_power(25)),
             DType::Bf16 => (7, f64::from(f32::MIN_POSITIVE)),
         };
         // Tensor cores read tf32 operands that nobody has rounded by dropping their last bits.
         let operand = match precision {
             Precision::F32 => EPS,
-            Precision::Tf32 => 0.5f64.powi(10),
-            Precision::F16 => 0.5f64.powi(11),
-            Precision::Bf16 => 0.5f64.powi(8),
+            Precision::Tf32 => inverse_power(10),
+            Precision::F16 => inverse_power(11),
+            Precision::Bf16 => inverse_power(8),
         };
-        let silu = if dtype == DType::F32 { 0.0 } else { 0.5f64.powi(12) };
+        let silu = if dtype == DType::F32 { 0.0 } else { inverse_power(12) };
         Rounding { mantissa_bits, tiny, operand, rounds_operands: precision == Precision::Tf32, silu }
     }
 

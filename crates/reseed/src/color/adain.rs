@@ -33,7 +33,7 @@ impl Moments {
     fn of(frame: &[f32]) -> Moments {
         let count = frame.len() / 3;
         let mean = sums(frame, |_, value| value).map(|sum| sum / count as f64);
-        let squares = sums(frame, |c, value| (value - mean[c]).powi(2));
+        let squares = sums(frame, |c, value| (value - mean[c]) * (value - mean[c]));
         // The variance of a single pixel is 0.
         let std = squares.map(|sum| (sum / (count.max(2) - 1) as f64 + EPSILON).sqrt());
         Moments { mean, std }
