@@ -299,7 +299,7 @@ def main():
     parser.add_argument("--rate", type=float, default=0.03, help="highest rate, times the fan-in of a layer")
     parser.add_argument("--end", type=float, default=0.5, help="share of the rate at the end")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
+    parser.add_argument("--eager", action="store_true", help="no compilation and no CUDA graphs")
     parser.add_argument("--small", action="store_true", help="small batches, to try the code on a CPU")
     args = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -144,9 +144,9 @@ pub struct JobArgs {
     #[arg(long, alias = "color_correction", value_enum, value_name = "MODE", help_heading = MODEL)]
     #[arg(hide_possible_values = true, verbatim_doc_comment)]
     pub color: Option<ColorMode>,
-    /// Fraction of the input's low frequencies that is blended back: 1 is most
-    /// faithful, 0 cleans most; auto: what the model asks for, which nano
-    /// estimates from every frame
+    /// Fraction of the input's low frequencies that is blended back, 0 to 1;
+    /// 1 is most faithful, 0 cleans most; auto is what the model asks for,
+    /// estimated from every frame by nano
     #[arg(long, value_name = "X|auto", value_parser = fraction, default_value = AUTO, help_heading = MODEL)]
     #[arg(verbatim_doc_comment)]
     pub low_band: Fraction,

@@ -72,8 +72,8 @@ fn the_estimated_low_band_matches_the_training_code() {
         for (unit, want) in frames.iter().zip(want) {
             let got = estimator.strength(&Frame::from_unit(size, unit, Depth::Eight));
             println!("{size}: {got} instead of {want}");
-            // Three sums of at most 144 terms in f32, each within 144 * 6e-8 of its terms.
-            assert!((got - want).abs() <= 1e-4, "{size}: {got} instead of {want}");
+            // 144 terms in another order differ by at most 144 * 6e-8 of their sum; the logistic function quarters it.
+            assert!((got - want).abs() <= 1e-5, "{size}: {got} instead of {want}");
         }
     }
 }
