@@ -41,7 +41,7 @@ def main():
     w["encoder.conv_out.bias"][sizes.latent:] = -30                # no variance: the mean is the latent
     args.folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: stored(w[name]) for name in vae}
-    properties = {"groups": "1", "scaling_factor": "1", "decoder": "f32", "steps": str(steps)}
+    properties = {"groups": "1", "scaling_factor": "1", "steps": str(steps)}
     save_file(tensors, args.folder / "vae.safetensors", properties)
     tensors = {name: stored(w[name]) for name in dit} | dict(time_embedding(sizes.width)) | estimator(w)
     properties = {"start": "condition", "steps": str(steps)}
