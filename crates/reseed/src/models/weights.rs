@@ -153,7 +153,7 @@ impl Weights {
         Ok(ModelLowBand::load(&*self.dit)?)
     }
 
-    /// Whether the model asks for a decoder in f32, for frames that are a small signal on a large constant: a decoder in
+    /// Whether the model asks for a decoder in f32: where frames are a small signal on a large constant, a decoder in
     /// bf16 would make clips flicker.
     pub fn decodes_in_f32(&self) -> bool {
         self.vae.metadata("decoder") == Some("f32")
