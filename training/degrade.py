@@ -36,10 +36,11 @@ def gaussian(n, sigma):
 
 @functools.cache
 def cosines(device):
+    """The transform of a block of 8x8 pixels in rows, as one matrix [64, 64]."""
     k = torch.arange(8, dtype=torch.float64)
     m = torch.cos((2 * k + 1) * k[:, None] * torch.pi / 16) / 2
     m[0] /= 2 ** 0.5
-    return m.float().to(device)
+    return torch.kron(m, m).float().to(device)
 
 
 @functools.cache
@@ -53,9 +54,9 @@ def coded(y, steps):
     c = cosines(y.device)
     y = F.pad(y, (0, -w % 8, 0, -h % 8), mode="replicate")
     y = y.unflatten(-1, (-1, 8)).unflatten(-3, (-1, 8)).transpose(-3, -2)             # N C rows columns 8 8
-    steps = steps[:, :, None, None]
-    y = c.T @ (((c @ y @ c.T) / steps).round() * steps) @ c
-    return y.transpose(-3, -2).flatten(-2).flatten(-3, -2)[..., :h, :w]
+    steps = steps.flatten(2)[:, :, None, None]
+    y = ((y.flatten(-2) @ c.T) / steps).round() * steps @ c
+    return y.unflatten(-1, (8, 8)).transpose(-3, -2).flatten(-2).flatten(-3, -2)[..., :h, :w]
 
 
 @functools.cache

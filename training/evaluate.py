@@ -7,11 +7,12 @@ import torch
 import torch.nn.functional as F
 
 import degrade
+import low_band
 from arguments import add_data, data_file
 from checkpoint import load
 from model import Dit, Vae
 
-LOW_BAND = 0.2                           # the share that is blended back
+FIXED = 0.92                             # low band of models without an estimator
 
 
 def psnr(a, b):
@@ -42,17 +43,31 @@ def flicker(a, b):
 
 class Judge:
     def __init__(self, w, sizes, dtype=torch.float32):
-        self.vae, self.dit, self.dtype = Vae(w, sizes), Dit(w, sizes), dtype
+        self.w, self.vae, self.dit, self.dtype = w, Vae(w, sizes), Dit(w, sizes), dtype
+
+    @torch.no_grad()
+    def strengths(self, small):
+        """The low band of each frame."""
+        if "low_band.out.weight" not in self.w:
+            return torch.full((len(small),), FIXED, device=small.device)
+        return low_band.strengths(self.w, small)
 
     @torch.no_grad()
     def run(self, x, restore):
         """Frames [T, 3, H, W] in [0, 1] through the model, padded as the engine pads."""
         t, _, h, w = x.shape
+        return self.decode(self.latents(x, restore), t, self.dtype)[..., :h, :w]
+
+    @torch.no_grad()
+    def latents(self, x, restore):
+        t, _, h, w = x.shape
         padded = F.pad(x * 2 - 1, (0, -w % 16, 0, -h % 16), value=-1.0).to(self.dtype)
         z = self.vae.encode(padded.contiguous(memory_format=torch.channels_last), t)
-        lt = (t + 3) // 4
-        z = self.dit.restore(z, lt) if restore else z
-        return (self.vae.decode(z, lt).float()[..., :h, :w] / 2 + 0.5).clamp(0, 1)
+        return self.dit.restore(z, (t + 3) // 4) if restore else z
+
+    @torch.no_grad()
+    def decode(self, z, t, dtype):
+        return (self.vae.decode(z.to(dtype), (t + 3) // 4).float() / 2 + 0.5).clamp(0, 1)
 
     def clip(self, x, restore, batch=5):
         """In the batches of the engine: neighbours share a frame, which is that of the earlier batch."""
@@ -67,12 +82,6 @@ class Judge:
 
 def bicubic(small, size):
     return degrade.resize(small, *size).clamp(0, 1)
-
-
-def low_band(out, small, strength=LOW_BAND):
-    """Blends the low frequencies of the input back into the result."""
-    lost = small - degrade.resize(out, *small.shape[-2:])
-    return out + strength * degrade.resize(lost, *out.shape[-2:])
 
 
 def measure(out, x):
@@ -97,7 +106,8 @@ def table(judge, photos, clips, frames=13):
                     up = bicubic(lo, x.shape[-2:])
                     out = judge.clip(up, True)
                     case = f"{kind} {scale}x {state}"
-                    for method, y in (("bicubic", up), ("nano", out), ("low band", low_band(out, lo).clamp(0, 1))):
+                    blended = low_band.blend(out, lo, judge.strengths(lo)).clamp(0, 1)
+                    for method, y in (("bicubic", up), ("nano", out), ("low band", blended)):
                         note(case, method, measure(y, x))
     mean = lambda figures: {k: sum(f[k] for f in figures) / len(figures) for k in figures[0]}
     return {case: {m: mean(f) for m, f in methods.items()} for case, methods in rows.items()}

@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+import low_band
 from checkpoint import load
-from evaluate import LOW_BAND
 from start import shapes
 
 TIME = 256
@@ -15,6 +15,11 @@ TIME = 256
 def stored(value):
     """Matrices and kernels in f16, vectors in f32: they are small, and norms need the precision."""
     return (value.half() if value.dim() > 1 else value.float()).contiguous().cpu()
+
+
+def estimator(w):
+    """The estimator of the low band, in f32: a job computes it on the host."""
+    return {name: w[name].float().contiguous().cpu() for name in low_band.shapes()}
 
 
 def time_embedding(width):
@@ -38,8 +43,8 @@ def main():
     tensors = {name: stored(w[name]) for name in vae}
     properties = {"groups": "1", "scaling_factor": "1", "steps": str(steps)}
     save_file(tensors, args.folder / "vae.safetensors", properties)
-    tensors = {name: stored(w[name]) for name in dit} | dict(time_embedding(sizes.width))
-    properties = {"start": "condition", "low_band": str(LOW_BAND), "steps": str(steps)}
+    tensors = {name: stored(w[name]) for name in dit} | dict(time_embedding(sizes.width)) | estimator(w)
+    properties = {"start": "condition", "steps": str(steps)}
     save_file(tensors, args.folder / "dit.safetensors", properties)
     print(sum(f.stat().st_size for f in args.folder.glob("*.safetensors")), "bytes")
 

@@ -6,11 +6,13 @@ import torch
 from safetensors.torch import save_file
 
 import degrade
+import low_band
 from checkpoint import load
 from evaluate import Judge
 
 FRAMES, HEIGHT, WIDTH, SCALE = 5, 9, 13, 4
 STRENGTH = 0.75
+LARGER = 3, 3, 85, 61                    # frames whose strength is estimated from several bands of rows
 
 
 def waves():
@@ -19,15 +21,24 @@ def waves():
     return degrade.bytes_of(0.5 + 0.4 * torch.sin(0.9 * x + 0.6 * y + c + 0.5 * t) * torch.cos(0.35 * y - 0.2 * t))
 
 
+def grainy():
+    """A smooth pattern with more noise from frame to frame, in 8-bit steps."""
+    t, c, y, x = torch.meshgrid(*(torch.arange(n) for n in LARGER), indexing="ij")
+    noise = (x * 7919 + y * 104729 + c * 1299709) * 2654435761 % 1009 / 1009 - 0.5
+    return degrade.bytes_of(0.5 + 0.3 * torch.sin(0.11 * x + c) * torch.cos(0.07 * y) + 0.06 * t * noise)
+
+
 def make(folder, golden):
     """`folder` holds the exported model."""
     w, sizes, _ = load(folder, "cpu")
     small = waves()
     size = SCALE * HEIGHT, SCALE * WIDTH
     out = Judge(w, sizes).run(degrade.resize(small, *size).clamp(0, 1), True)
-    lost = small - degrade.resize(out, HEIGHT, WIDTH)
-    given = (out + STRENGTH * degrade.resize(lost, *size)).clamp(0, 1)
-    tensors = {"input": small, "output": out.half(), "low_band": given.half()}
+    larger, strengths = grainy(), low_band.strengths(w, small)
+    tensors = {"input": small, "output": out.half(), "strengths": strengths, "larger": larger,
+               "larger_strengths": low_band.strengths(w, larger)}
+    for name, strength in (("low_band", STRENGTH), ("estimated", strengths)):
+        tensors[name] = low_band.blend(out, small, strength).clamp(0, 1).half()
     save_file({name: value.contiguous() for name, value in tensors.items()}, golden)
 
 

@@ -11,7 +11,7 @@ import degrade
 # Shares of the clips, in this order: only downscaled, near the standard degradation, only compressed, only noisy. The
 # rest is mixed.
 CLEAN, NEAR, CODED, NOISY = 0.34, 0.14, 0.20, 0.10
-WORST_NOISE, FULL_STRENGTH = 25.0, 0.85
+WORST_NOISE = 25.0
 OFF = 101.0                              # a quality that means no codec
 
 
@@ -84,7 +84,7 @@ def codec(y, quality, draw, halved=0.75):
 
 
 def random_small(x, t, scale):
-    """x [B*T, 3, H, W] in [0, 1] to degraded inputs at a `scale`-th of its size, and the same only downscaled."""
+    """x [B*T, 3, H, W] in [0, 1] to degraded inputs at a `scale`-th of its size."""
     draw = Draw(x.shape[0] // t, t, x.device)
     h, w = x.shape[-2] // scale, x.shape[-1] // scale
     clean = degrade.bytes_of(degrade.resize(x, h, w))
@@ -102,17 +102,5 @@ def random_small(x, t, scale):
     y = codec(y, quality, draw)
     # Compressed twice.
     y = codec(y, torch.where(mixed & draw.chance(0.15), draw.between(40, 90), torch.full_like(quality, OFF)), draw)
-    return torch.where(wide(untouched), clean, y), clean
+    return torch.where(wide(untouched), clean, y)
 
-
-def strengths(clips, device):
-    """Mostly full."""
-    drawn = torch.rand(clips, device=device)
-    return torch.where(torch.rand(clips, device=device) < FULL_STRENGTH, torch.ones_like(drawn), drawn)
-
-
-def target(x, small, clean, strength, t):
-    """What a restoration of a given strength [B] returns: x, and of the defects the share that it leaves."""
-    left = (1 - strength).repeat_interleave(t, output_size=x.shape[0])
-    defects = degrade.resize(small - clean, *x.shape[-2:])
-    return (x + wide(left) * defects).clamp(0, 1)

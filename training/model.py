@@ -73,24 +73,36 @@ def norm_backward(grad, x, gain, bias, mean, rstd):
 
 
 class NormSilu(torch.autograd.Function):
-    forward_step, backward_step = staticmethod(norm_forward), staticmethod(norm_backward)
+    @staticmethod
+    def forward(ctx, x, gain, bias):
+        y, mean, rstd = norm_forward(x, gain, bias)
+        ctx.save_for_backward(x, gain, bias, mean, rstd)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        return norm_backward(grad, *ctx.saved_tensors)
+
+
+class CompiledNormSilu(torch.autograd.Function):
+    """The same with one kernel per pass instead of a dozen, for steps that are not compiled as a whole."""
+    forward_step = backward_step = None
 
     @classmethod
     def compile(cls):
-        """One kernel per pass instead of a dozen; shapes are dynamic."""
         torch._dynamo.config.cache_size_limit = 64
         cls.forward_step = staticmethod(torch.compile(norm_forward, dynamic=True))
         cls.backward_step = staticmethod(torch.compile(norm_backward, dynamic=True))
 
     @staticmethod
     def forward(ctx, x, gain, bias):
-        y, mean, rstd = NormSilu.forward_step(x, gain, bias)
+        y, mean, rstd = CompiledNormSilu.forward_step(x, gain, bias)
         ctx.save_for_backward(x, gain, bias, mean, rstd)
         return y
 
     @staticmethod
     def backward(ctx, grad):
-        return NormSilu.backward_step(grad, *ctx.saved_tensors)
+        return CompiledNormSilu.backward_step(grad, *ctx.saved_tensors)
 
 
 # ---- the VAE
@@ -102,14 +114,18 @@ class Vae:
     def norm(self, name, x):
         if not torch.is_grad_enabled():
             return norm_forward(x, self.w[name + ".weight"], self.w[name + ".bias"])[0]
-        return NormSilu.apply(x, self.w[name + ".weight"], self.w[name + ".bias"])
+        whole = torch.compiler.is_compiling() or CompiledNormSilu.forward_step is None
+        return (NormSilu if whole else CompiledNormSilu).apply(x, self.w[name + ".weight"], self.w[name + ".bias"])
 
     def conv(self, name, x, t, stride=1, time_stride=1, pad=1):
         weight, bias = self.w[name + ".weight"], self.w[name + ".bias"].to(x.dtype)
         if weight.shape[2] == 1 or t == 1:                       # a still: all taps read one frame
             return F.conv2d(x, plane(weight.sum(2), x), bias, stride, pad)
         clip = x.unflatten(0, (-1, t))
-        clip = torch.cat([clip[:, :1], clip[:, :1], clip], 1).transpose(1, 2)
+        clip = torch.cat([clip[:, :1], clip[:, :1], clip], 1)
+        if torch.compiler.is_compiling():
+            return stacked(clip, weight, bias, stride, time_stride, pad)
+        clip = clip.transpose(1, 2)
         kernel = weight.to(x.dtype).contiguous(memory_format=torch.channels_last_3d)
         y = F.conv3d(clip, kernel, bias, (time_stride, stride, stride), (0, pad, pad))
         return y.transpose(1, 2).flatten(0, 1)
@@ -171,6 +187,14 @@ class Vae:
             if i < self.levels - 1:
                 h, t = self.up(f"decoder.up_blocks.{i}.upsamplers.0", h, t, time=i < 2)
         return h, t
+
+
+def stacked(clip, weight, bias, stride, time_stride, pad):
+    """A convolution over time as one over planes, with three frames stacked in channels. It is faster if the stacking
+    is fused with what comes before."""
+    t, last = clip.shape[1] - 2, clip.permute(0, 1, 3, 4, 2)
+    x = torch.cat([last[:, k:k + t:time_stride] for k in range(3)], -1).flatten(0, 1).permute(0, 3, 1, 2)
+    return F.conv2d(x, plane(weight.transpose(1, 2).flatten(1, 2), x), bias, stride, pad)
 
 
 def plane(kernel, x):
@@ -258,21 +282,14 @@ class Dit:
         h = F.silu(self.linear(p + ".proj_in_gate", z, dtype)) * self.linear(p + ".proj_in", z, dtype)
         return x + self.linear(p + ".proj_out", h, dtype) * self.w[f"blocks.{i}.ada.all.mlp_gate"]
 
-    def text(self, strength):
-        """The text tokens [B, L, D] for strengths [B]; the file stores those of the strengths 1 and 0."""
-        full = self.w["positive_conditioning"]
-        if strength is None or "negative_conditioning" not in self.w:
-            return full[None]
-        return torch.lerp(self.w["negative_conditioning"], full, strength[:, None, None])
-
-    def restore(self, z, t, full=None, strength=None):
+    def restore(self, z, t, full=None):
         """Latents [B*T, C, H, W] to restored latents. `full` is the window size; the grid decides by default."""
         n, c, h, w = z.shape
         dtype, s = z.dtype, self.sizes
         pixels = torch.cat([z, z, torch.ones_like(z[:, :1])], 1)
         cells = pixels.view(n // t, t, 2 * c + 1, h // 2, 2, w // 2, 2).permute(0, 1, 3, 5, 4, 6, 2).flatten(4)
         x = self.linear("vid_in.proj", cells, dtype).float()
-        y = self.linear("txt_in", self.text(strength), dtype).float().expand(n // t, -1, -1)
+        y = self.linear("txt_in", self.w["positive_conditioning"][None], dtype).float().expand(n // t, -1, -1)
         full = full or cell((t, h // 2, w // 2))
         for i in range(s.blocks):
             last = i == s.blocks - 1

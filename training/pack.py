@@ -1,7 +1,7 @@
 """Packs the training data small, with material that is made here: python3 pack.py --data DIR --out FILE
 
-The file is a tar of photographs (JPEG again, at a lower quality), clips, masks (text in the fonts of this machine, line
-art) and clips that ffmpeg compressed. It needs numpy, pillow and ffmpeg, and no torch.
+The file is a tar of photographs, clips, masks (text in the fonts of this machine, line art) and clips that ffmpeg
+compressed. It needs numpy, pillow and ffmpeg, and no torch.
 """
 import argparse
 import io
@@ -91,7 +91,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data(parser)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--quality", type=int, default=82, help="of photographs")
+    parser.add_argument("--quality", type=int, help="compress photographs and clips again")
     parser.add_argument("--masks", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
@@ -107,7 +107,7 @@ def main():
             image = Image.open(source.extractfile(member)).convert("RGB")
             if "img/" in member.name and image.size != (TILE, TILE):
                 continue
-            data = jpeg(image, args.quality if "img/" in member.name else 90)
+            data = source.extractfile(member).read() if args.quality is None else jpeg(image, args.quality)
             images[member.name] = np.array(Image.open(io.BytesIO(data)).convert("RGB"))
             add(member.name, data)
         for i in range(args.masks):

@@ -10,6 +10,7 @@ import math
 
 import torch
 
+import low_band
 from model import HEAD, Vae
 
 INFLECTION = 2.3994                      # where silu'' is zero
@@ -66,7 +67,7 @@ def shapes(s):
     d, inner = s.width, s.heads * HEAD
     dit["vid_in.proj.weight"], dit["vid_in.proj.bias"] = (d, 4 * (2 * s.latent + 1)), (d,)
     dit["txt_in.weight"], dit["txt_in.bias"] = (d, s.text_width), (d,)
-    dit["positive_conditioning"] = dit["negative_conditioning"] = (s.text, s.text_width)
+    dit["positive_conditioning"] = (s.text, s.text_width)
     for i in range(s.blocks):
         p = f"blocks.{i}"
         dit[p + ".attn.proj_qkv.all.weight"] = (3 * inner, d)
@@ -90,7 +91,7 @@ def start(sizes, samples, seed=1):
     w |= {name: dit_tensor(name, shape, generator) for name, shape in dit.items()}
     w = {name: value.to(samples.device) for name, value in w.items()}
     lay_tree(w, sizes, samples)
-    return w
+    return w | low_band.start(samples.device)
 
 
 def vae_tensor(name, shape, generator):
@@ -128,7 +129,7 @@ def free(name, shape):
 def dit_tensor(name, shape, generator):
     if name.endswith(("_scale", "_gate")) or "norm" in name:
         return torch.ones(shape)
-    if name.endswith("_conditioning"):
+    if name == "positive_conditioning":
         return torch.randn(shape, generator=generator)
     closing = ("proj_out.all.weight", "mlp.all.proj_out.weight", "vid_out.proj.weight")
     if len(shape) == 1 or name.endswith(closing):

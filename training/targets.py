@@ -16,6 +16,7 @@ from PIL import Image
 import data
 import degrade
 import evaluate
+import low_band
 from arguments import add_data, data_file
 from checkpoint import load
 
@@ -63,8 +64,10 @@ class Restorer:
         """The result, and bicubic."""
         up = evaluate.bicubic(small, size)
         out = self.judge.clip(up, True)
-        blended = evaluate.low_band(out, small, self.band).clamp(0, 1) if self.band else out
-        return degrade.bytes_of(blended), up
+        return degrade.bytes_of(low_band.blend(out, small, self.strengths(small)).clamp(0, 1)), up
+
+    def strengths(self, small):
+        return self.judge.strengths(small) if self.band is None else torch.full((len(small),), self.band).to(small)
 
 
 def change(x):
@@ -105,6 +108,16 @@ def ghosts(restore, device, scale, speed):
     return ((out - x).abs() * outside)[1:].max().item() * 255
 
 
+def rounding(judge, photos, device, dtype, count=4):
+    """PSNR of the decoder in a precision of 16 bits against f32, in dB: mean over the first photographs."""
+    found = []
+    for x in list(photos.values())[:count]:
+        x = x[..., :x.shape[-2] // 16 * 16, :x.shape[-1] // 16 * 16].to(device)
+        z = judge.latents(x, True)
+        found.append(evaluate.psnr(judge.decode(z, 1, dtype), judge.decode(z, 1, torch.float32)))
+    return float(np.mean(found))
+
+
 def pans(photos, count=4, frames=FRAMES, side=224, step=4):
     """A camera that moves over the first photographs."""
     for photo in list(photos.values())[:count]:
@@ -116,16 +129,19 @@ def measure(restore, photos, clips, device, quick=False):
     """Rows of name, value, target, whether larger is better, and further figures."""
     items, rows = {"photos": photos, "clips": clips}, []
     for name, (kind, scale, small, goal) in CASES.items():
-        figures = []
+        figures, strengths = [], []
         for x in list(items[kind].values())[::3 if quick else 1]:
             x = x[:FRAMES, :, :x.shape[-2] // 4 * 4, :x.shape[-1] // 4 * 4].to(device)
-            out, up = restore(small(x, downscaled(x, scale)), x.shape[-2:])
+            lo = small(x, downscaled(x, scale))
+            out, up = restore(lo, x.shape[-2:])
+            strengths.append(restore.strengths(lo).mean().item())
             row = [evaluate.psnr(out, x), evaluate.psnr(up, x), evaluate.ssim(out, x), evaluate.ssim(up, x)]
             if kind == "clips":
                 row += [change(out) / change(x), evaluate.flicker(out, x), evaluate.flicker(up, x), unevenness(out, x)]
             figures.append(row)
         mean = np.mean(figures, 0)
-        more = f"{mean[0]:.2f} dB, bicubic {mean[1]:.2f}; ssim {mean[2]:.4f}, {mean[3]:.4f}"
+        more = f"{mean[0]:.2f} dB, bicubic {mean[1]:.2f}; ssim {mean[2]:.4f}, {mean[3]:.4f}; "
+        more += f"low band {min(strengths):.2f} to {max(strengths):.2f}"
         rows.append((f"{name}, gain in dB", mean[0] - mean[1], goal, True, more))
         if kind == "clips":
             rows.append((f"{name}, change of original", mean[4], 1.0, False, f"flicker {mean[5]:.2f}, {mean[6]:.2f}"))
@@ -142,6 +158,9 @@ def measure(restore, photos, clips, device, quick=False):
             out, _ = restore(downscaled(x, scale), x.shape[-2:])
             uneven.append(unevenness(out, x))
         rows.append((f"pans {scale}x, worst sharpness in %", max(uneven), 2.0, False, ""))
+    for dtype, goal in ((torch.float16, 60.0), (torch.bfloat16, 40.0)):
+        value = rounding(restore.judge, photos, device, dtype)
+        rows.append((f"decoder in {str(dtype)[6:]} against float32", value, goal, True, "dB"))
     return rows
 
 
@@ -155,13 +174,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     add_data(parser)
-    parser.add_argument("--low-band", type=float, default=evaluate.LOW_BAND)
+    parser.add_argument("--low-band", type=float, help="instead of the estimate for every frame")
     parser.add_argument("--quick", action="store_true", help="a third of the set")
     parser.add_argument("--bf16", action="store_true", help="as a GPU in training: activations in bf16")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     tar, began = data_file(parser, args, "val.tar"), time.time()
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.backends.cudnn.allow_tf32 = False
     w, sizes, steps = load(args.model, device)
     judge = evaluate.Judge(w, sizes, torch.bfloat16 if args.bf16 else torch.float32)
     rows = measure(Restorer(judge, args.low_band), *data.validation(tar), device, args.quick)

@@ -4,6 +4,7 @@
     python3 train.py --data train.tar --from run --out run2 --until 500 --rate 0.015 --end 0.01
 """
 import argparse
+import contextlib
 import math
 import time
 from pathlib import Path
@@ -13,13 +14,16 @@ import torch
 import checkpoint
 import degrade
 import evaluate
+import low_band
 import mixed
 from data import TILE, Train
-from model import Dit, NormSilu, Sizes, Vae
+from model import CompiledNormSilu, Dit, Sizes, Vae
 from scenes import Scenes
 from start import free, shapes, start
 
 VECTOR_FAN, WARM_STEPS, AVERAGE = 150, 300, 0.999
+ESTIMATOR = 0.05                         # rate of the estimator of the low band
+BEFORE = 0.2                             # weight of the result before its low band is blended
 STEADY = 0.5                             # weight of the change of the error between frames
 BRANCH = 3                               # rate of residual branches and of the transformer
 BATCH = 5                                # frames that the networks see together; neighbours share one
@@ -27,36 +31,44 @@ REPORT, SAVE = 20, 120                   # seconds
 
 
 class Task:
-    """A kind of batch: what it shows, its size and the scale that it is restored from."""
+    """A kind of batch: what it shows, its size and the scale that it is restored from. Compiled tasks share a compiled
+    network for each number of frames."""
 
-    def __init__(self, kind, count, h, w, scale, frames=1, window=None):
+    def __init__(self, kind, count, h, w, scale, frames=1, window=None, compiled=False):
         self.kind, self.count, self.h, self.w, self.scale = kind, count, h, w, scale
-        self.frames, self.window = frames, window
+        self.frames, self.window, self.compiled = frames, window, compiled
 
     def shrunk(self):
         """The same on a few small crops."""
-        h, w = (192, 192) if self.kind == "coded" else (max(n // 4 // 16 * 16, 32) for n in (self.h, self.w))
+        h, w = (192, 192) if self.kind == "coded" else (max(n // 4 // 16 * 16, 64) for n in (self.h, self.w))
         return Task(self.kind, 1 if self.kind == "coded" else 2, h, w, self.scale, self.frames, self.window)
 
-    def draw(self, scenes):
-        """Originals, their degraded inputs, the inputs without defects, and the motion."""
-        t = self.frames
+    @torch.no_grad()
+    def draw(self, scenes, dtype):
+        """Originals, their degraded inputs, those inputs as the networks see them, and the motion."""
+        t, motion = self.frames, None
         if self.kind == "coded":
             x, small, motion = scenes.coded(self.count, self.scale)
-            clean = degrade.bytes_of(degrade.resize(x, *small.shape[-2:]))
-            return x, small, clean, motion
-        if self.kind == "still":
-            x, motion = scenes.stills(self.count, self.h, self.w), None
+        elif self.kind == "still":
+            x = scenes.stills(self.count, self.h, self.w)
+            small = mixed.random_small(x, t, self.scale)
         else:
             x, motion = scenes.clips(self.count, t, self.h, self.w)
-        return (x, *mixed.random_small(x, t, self.scale), motion)
+            small = mixed.random_small(x, t, self.scale)
+        seen = degrade.resize(small, *x.shape[-2:]).clamp(0, 1)
+        seen = self.batches((seen * 2 - 1).to(dtype))
+        return [x, small, seen.contiguous(memory_format=torch.channels_last)] + ([] if motion is None else [motion])
 
     def batches(self, v):
         """Clips as the engine cuts them: nine frames become two batches that share one."""
         if self.frames != 2 * BATCH - 1:
-            return v, self.frames
+            return v
         clip = v.unflatten(0, (-1, self.frames))
-        return torch.stack([clip[:, :BATCH], clip[:, BATCH - 1:]], 1).flatten(0, 2), BATCH
+        return torch.stack([clip[:, :BATCH], clip[:, BATCH - 1:]], 1).flatten(0, 2)
+
+    def length(self):
+        """Frames of a batch of the networks."""
+        return BATCH if self.frames == 2 * BATCH - 1 else self.frames
 
     def joined(self, v):
         """The frame that two batches share is that of the first."""
@@ -65,19 +77,21 @@ class Task:
         pair = v.unflatten(0, (-1, 2, BATCH))
         return torch.cat([pair[:, 0], pair[:, 1, 1:]], 1).flatten(0, 1)
 
-    def loss(self, w, sizes, scenes, dtype):
-        with torch.no_grad():
-            x, small, clean, motion = self.draw(scenes)
-            strength = mixed.strengths(self.count, x.device)
-            goal = mixed.target(x, small, clean, strength, self.frames)
-            seen = degrade.resize(small, *x.shape[-2:]).clamp(0, 1)
-            seen, t = self.batches((seen * 2 - 1).to(dtype))
-            seen = seen.contiguous(memory_format=torch.channels_last)
-            strength = strength.repeat_interleave(seen.shape[0] // t // self.count, output_size=seen.shape[0] // t)
-        vae, latents = Vae(w, sizes), (t + 3) // 4
-        z = Dit(w, sizes).restore(vae.encode(seen, t), latents, self.window, strength)
-        out = self.joined(vae.decode(z, latents).float() / 2 + 0.5)
-        return distance(out - goal, self.frames, motion)
+    def loss(self, w, sizes, batch, networks):
+        """After the low band is blended as the engine does, and in part before."""
+        x, small, seen, motion = [*batch, None][:4]
+        out = self.joined(networks(w, sizes, seen, self.length(), self.window))
+        if self.scale == 1:
+            return distance(out - x, self.frames, motion)
+        blended = low_band.blend(out, small, low_band.strengths(w, small))
+        return torch.lerp(distance(blended - x, self.frames, motion), distance(out - x, self.frames, motion), BEFORE)
+
+
+def networks(w, sizes, seen, t, window):
+    """Frames in [-1, 1] to results in [0, 1]."""
+    vae, latents = Vae(w, sizes), (t + 3) // 4
+    z = Dit(w, sizes).restore(vae.encode(seen, t), latents, window)
+    return vae.decode(z, latents).float() / 2 + 0.5
 
 
 def distance(error, t, motion):
@@ -103,16 +117,16 @@ def warped(v, motion):
 
 # Batches and their counts per round.
 TASKS = [
-    (Task("still", 10, 256, 256, 4), 4),
-    (Task("still", 10, 256, 256, 2), 3),
-    (Task("still", 10, 256, 256, 3), 1),
-    (Task("still", 10, 256, 256, 1), 1),
     (Task("still", 6, 240, 432, 4, window=(1, 8, 14)), 1),
-    (Task("clip", 2, 192, 192, 4, frames=9), 2),
-    (Task("clip", 2, 192, 192, 2, frames=9), 3),
     (Task("clip", 2, 128, 128, 4, frames=17), 1),
-    (Task("coded", 2, 192, 192, 2, frames=9), 1),
-    (Task("coded", 2, 192, 192, 4, frames=9), 1),
+    (Task("still", 10, 256, 256, 4, compiled=True), 5),
+    (Task("still", 10, 256, 256, 2, compiled=True), 3),
+    (Task("still", 10, 256, 256, 3, compiled=True), 1),
+    (Task("still", 10, 256, 256, 1, compiled=True), 1),
+    (Task("clip", 2, 192, 192, 4, frames=9, compiled=True), 3),
+    (Task("clip", 2, 192, 192, 2, frames=9, compiled=True), 3),
+    (Task("coded", 2, 192, 192, 2, frames=9, compiled=True), 1),
+    (Task("coded", 2, 192, 192, 4, frames=9, compiled=True), 1),
 ]
 
 
@@ -126,7 +140,8 @@ class Trainer:
         self.weights = {n: v.detach().clone().requires_grad_() for n, v in weights.items()}
         self.params = list(self.weights.values())
         self.average = [p.detach().clone() for p in self.params]
-        self.free = {p: free(n, p.shape).to(self.device) for n, p in self.weights.items() if n in vae}
+        masks = {p: free(n, p.shape).to(self.device) for n, p in self.weights.items() if n in vae}
+        self.masked = [(p, mask) for p, mask in masks.items() if not mask.all()]
         parts = {n: share(n, p, n in vae) for n, p in self.weights.items()}
         groups = [{"params": [self.weights[n] for n in parts if parts[n] == part], "part": part,
                    "lr": torch.tensor(1e-9, device=self.device)} for part in sorted(set(parts.values()))]
@@ -137,34 +152,48 @@ class Trainer:
         self.seen = [torch.zeros((), device=self.device) for _ in tasks]
         self.turns = [i for _, i in sorted(((k + 0.5) / n, i) for i, (_, n) in enumerate(tasks) for k in range(n))]
         self.dtype = torch.bfloat16 if self.cuda else torch.float32
-        self.steps = [self.recorded(i, task.shrunk() if args.small else task) for i, (task, _) in enumerate(tasks)]
+        self.compiled = torch.compile(networks, dynamic=False) if self.cuda and not args.eager else networks
+        tasks = [task.shrunk() if args.small else task for task, _ in tasks]
+        self.batches = [task.draw(self.scenes, self.dtype) for task in tasks]
+        with torch.no_grad():                                    # fills the caches that compiled code must not change
+            for task, batch in zip(tasks, self.batches):
+                networks(self.weights, sizes, batch[2], task.length(), task.window)
+        self.steps = [self.recorded(i, task) for i, task in enumerate(tasks)]
 
-    def step(self, i, task):
+    def step(self, i, task, side=None):
+        """One step. The next batch of the task is drawn on a second stream meanwhile."""
+        batch = self.batches[i]
+        if side:
+            side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side) if side else contextlib.nullcontext():
+            following = task.draw(self.scenes, self.dtype)
         self.optimizer.zero_grad(set_to_none=True)
-        loss = task.loss(self.weights, self.sizes, self.scenes, self.dtype)
+        loss = task.loss(self.weights, self.sizes, batch, self.compiled if task.compiled else networks)
         loss.backward()
-        for p, mask in self.free.items():
-            if p.grad is not None:
-                p.grad.mul_(mask)
+        masked = [(p.grad, mask) for p, mask in self.masked if p.grad is not None]
+        torch._foreach_mul_([g for g, _ in masked], [m for _, m in masked])
         torch.nn.utils.clip_grad_norm_([p for p in self.params if p.grad is not None], 0.5, foreach=True)
         self.optimizer.step()
         with torch.no_grad():
-            torch._foreach_lerp_(self.average, self.params, 1 - AVERAGE)
             self.seen[i].lerp_(loss.detach(), 0.02)
+            if side:
+                torch.cuda.current_stream().wait_stream(side)
+            for old, new in zip(batch, following):
+                old.copy_(new)
 
     def recorded(self, i, task):
         if not self.cuda or self.args.eager:
             return lambda: self.step(i, task)
-        began, side = time.time(), torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        began, first, side = time.time(), torch.cuda.Stream(), torch.cuda.Stream()
+        first.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(first):
             for _ in range(3):
                 self.step(i, task)
-        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.current_stream().wait_stream(first)
         self.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            self.step(i, task)
+            self.step(i, task, side)
         torch.cuda.synchronize()
         recorded, again = time.time(), 5
         for _ in range(again):
@@ -186,6 +215,8 @@ class Trainer:
             for i in self.turns:
                 self.steps[i]()
                 count += 1
+            with torch.no_grad():
+                torch._foreach_lerp_(self.average, self.params, 1 - AVERAGE ** len(self.turns))
             if self.cuda:
                 torch.cuda.synchronize()
             if time.time() - reported > REPORT:
@@ -201,6 +232,7 @@ class Trainer:
                 if reported - saved > SAVE:
                     saved = reported
                     self.save(count)
+                    print(f"  held {watch(evaluate.Judge(self.result(), self.sizes), self.held)}", flush=True)
         self.save(count)
         return count
 
@@ -227,6 +259,8 @@ class Trainer:
 def share(name, p, in_vae):
     """Share of a tensor in the rate. The effect of a step on the output of a layer grows with its fan-in, so the rate
     falls with it. The path through the VAE starts as a fine transform and moves more slowly than the branches."""
+    if name in low_band.shapes():
+        return ESTIMATOR
     fan = p[0].numel() if p.dim() > 1 else VECTOR_FAN
     path = in_vae and (".resnets." not in name or "conv_shortcut" in name)
     return (1 if path else BRANCH) / fan
@@ -241,13 +275,17 @@ def first_weights(sizes, train):
 
 
 def watch(judge, held):
-    """PSNR on the held-back photographs, 4x: clean and degraded, and bicubic of both."""
-    small = degrade.resize(held, held.shape[-2] // 4, held.shape[-1] // 4)
+    """PSNR on the held-back photographs, 4x and 2x: clean and degraded, bicubic of both, and the mean strengths of the
+    low band."""
     rows = []
-    for lo in (degrade.bytes_of(small), degrade.set_small(held, 4)):
-        up = evaluate.bicubic(lo, held.shape[-2:])
-        out = torch.cat([judge.run(p[None], True) for p in up])
-        rows += [round(evaluate.psnr(y, held), 2) for y in (out, up)]
+    for scale in (4, 2):
+        small = degrade.resize(held, held.shape[-2] // scale, held.shape[-1] // scale)
+        for lo in (degrade.bytes_of(small), degrade.set_small(held, scale)):
+            up = evaluate.bicubic(lo, held.shape[-2:])
+            out = torch.cat([judge.run(p[None], True) for p in up])
+            strength = judge.strengths(lo)
+            out = low_band.blend(out, lo, strength).clamp(0, 1)
+            rows += [round(v, 2) for v in (evaluate.psnr(out, held), evaluate.psnr(up, held), strength.mean().item())]
     return rows
 
 
@@ -261,13 +299,13 @@ def main():
     parser.add_argument("--rate", type=float, default=0.03, help="highest rate, times the fan-in of a layer")
     parser.add_argument("--end", type=float, default=0.5, help="share of the rate at the end")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
+    parser.add_argument("--eager", action="store_true", help="no compilation and no CUDA graphs")
     parser.add_argument("--small", action="store_true", help="small batches, to try the code on a CPU")
     args = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(args.seed)
     torch.backends.cudnn.benchmark = True
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cuda.matmul.allow_tf32 = False                # of the degradations
     train, steps = Train(args.data, device), 0
     if args.origin:
         weights, sizes, steps = checkpoint.load(args.origin, device)
@@ -276,12 +314,15 @@ def main():
         weights = first_weights(sizes, train)
     held = train.held.permute(0, 3, 1, 2).float() / 255
     held = held[:3, :, :64, :64] if args.small else held
+    if not low_band.shapes().keys() <= weights.keys():
+        weights |= low_band.start(device)
     tiles, count = len(train.photos[TILE].tiles), sum(v.numel() for v in weights.values())
     print(f"ready after {time.time() - began:.0f}s, torch {torch.__version__}, {tiles} photographs, {count} weights, "
           f"held {watch(evaluate.Judge(weights, sizes), held)}", flush=True)
     if device == "cuda":
-        NormSilu.compile()
+        CompiledNormSilu.compile()
     trainer = Trainer(weights, sizes, train, args, steps)
+    trainer.held = held
     print(f"recorded after {time.time() - began:.0f}s", flush=True)
     steps += trainer.run(began)
     print(f"{steps} steps, held {watch(evaluate.Judge(trainer.result(), sizes), held)}, "

@@ -61,7 +61,7 @@ def advanced_inputs():
                        tooltip="Noise added to the encoded input, 0 to 1. A little can hide artefacts of compression."),
         io.Float.Input("low_band", default=-1.0, min=-1.0, max=1.0, step=0.01, optional=True, advanced=True,
                        tooltip="Fraction of the input's low frequencies blended back into the result, 0 to 1. "
-                               "-1: what the model asks for."),
+                               "-1: what the model asks for; nano estimates it for every frame."),
     ]
 
 

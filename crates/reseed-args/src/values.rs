@@ -33,6 +33,17 @@ pub fn size(text: &str) -> Result<Hw, String> {
     }
 }
 
+/// A fraction, or none where it is chosen automatically. The range is checked with the settings.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fraction(pub Option<f32>);
+
+pub fn fraction(text: &str) -> Result<Fraction, String> {
+    match text {
+        "auto" => Ok(Fraction(None)),
+        _ => text.parse().map(|value| Fraction(Some(value))).map_err(|_| format!("`{text}` is not a number or auto")),
+    }
+}
+
 pub fn memory(text: &str) -> Result<usize, String> {
     text.parse().map(Budget::get)
 }
@@ -54,6 +65,12 @@ mod tests {
         let sizes = ["6G", "6GiB", "6gb", "7.5g", "900M", "4096"].map(memory);
         assert_eq!(sizes, [6 << 30, 6 << 30, 6 << 30, 15 << 29, 900 << 20, 4096].map(Ok));
         assert!(["", "G", "6T", "-1G", "0", "six"].iter().all(|text| memory(text).is_err()));
+    }
+
+    #[test]
+    fn a_fraction_is_a_number_or_auto() {
+        assert_eq!(["auto", "0.25"].map(fraction), [Ok(Fraction(None)), Ok(Fraction(Some(0.25)))]);
+        assert_eq!(fraction("much"), Err("`much` is not a number or auto".into()));
     }
 
     #[test]

@@ -49,6 +49,13 @@ fn low_band_brings_the_result_closer_to_the_input() {
         metrics::psnr(&before[0], &Frame::from_unit(SMALL, &small, before[0].depth()))
     };
     assert!(distance("1") > distance("0"), "--low-band 1 is not closer to the input than --low-band 0");
+    let none = distance("0");
+    assert!(distance("auto") > none, "a clean frame gets its low frequencies back");
+    lab.succeed("image in.png plain.png --scale 2 --model nano");
+    assert_eq!(frames(&lab.path("plain.png")).1, frames(&lab.path("out.png")).1, "auto is the default");
+    let refused = lab.run("image in.png no.png --low-band much");
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("`much` is not a number or auto"), "{}", refused.stderr);
     let refused = lab.run("image in.png no.png --low-band 1.5");
     assert_eq!(refused.code, Some(2));
     assert!(refused.stderr.contains("--low-band 1.5: must be between 0 and 1"), "{}", refused.stderr);

@@ -100,8 +100,8 @@ impl CudaFrames {
     }
 
     /// The part of the work that concerns one frame before others matter.
-    fn start(&self, frame: usize) -> Result<()> {
-        self.blend_low_band(frame)?;
+    fn start(&self, frame: usize, strength: f32) -> Result<()> {
+        self.blend_low_band(frame, strength)?;
         match self.spec.color {
             ColorTransfer::None => Ok(()),
             ColorTransfer::Hsv | ColorTransfer::WaveletAdaptive => self.resize_input(frame),
@@ -126,7 +126,7 @@ impl CudaFrames {
         }
     }
 
-    fn queue(&self, frames: &[Vec<f32>], inputs: &[&[u8]], results: &mut [Pixels]) -> Result<()> {
+    fn queue(&self, frames: &[Vec<f32>], inputs: &[&[u8]], strengths: &[f32], results: &mut [Pixels]) -> Result<()> {
         let joins = self.spec.color.joins_frames();
         let mut downloads: VecDeque<Download> = VecDeque::new();
         let mut results = results.iter_mut();
@@ -137,7 +137,7 @@ impl CudaFrames {
             let values = self.upload(self.content(at), bytemuck::cast_slice(frame))?;
             let codes = self.upload(self.codes(), input)?;
             last.replace([values, codes]);
-            self.start(at)?;
+            self.start(at, strengths[i])?;
             if !joins {
                 downloads.push_back(self.download(0)?);
                 self.receive(&mut downloads, ON_THE_WAY, &mut results)?;
@@ -155,13 +155,14 @@ impl CudaFrames {
 }
 
 impl FrameOps for CudaFrames {
-    fn finish(&self, frames: &[Vec<f32>], inputs: &[&[u8]], results: &mut [Pixels]) -> Result<()> {
+    fn finish(&self, frames: &[Vec<f32>], inputs: &[&[u8]], strengths: &[f32], results: &mut [Pixels]) -> Result<()> {
         let FrameSpec { frames: most, input, depth, .. } = &self.spec;
         assert_eq!((inputs.len(), results.len()), (frames.len(), frames.len()), "inputs and results of a slice");
+        assert_eq!(strengths.len(), frames.len(), "strengths of a slice");
         assert!(frames.len() <= *most, "a slice of {} frames where {most} are the most", frames.len());
         assert!(frames.iter().all(|frame| frame.len() == self.count()), "frames of {}", self.spec.output);
         assert!(inputs.iter().all(|codes| codes.len() == 3 * input.count() * depth.bytes()), "codes of {input}");
         let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        self.queue(frames, inputs, results)
+        self.queue(frames, inputs, strengths, results)
     }
 }

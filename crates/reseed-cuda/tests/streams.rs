@@ -112,7 +112,7 @@ fn finish_slices() {
         let (values, codes) = (vec![vec![0.0; 3 * output.count()]; 6], vec![0; 3 * input.count()]);
         for count in [6, 4] {
             let mut results = vec![Pixels::default(); count];
-            frames.finish(&values[..count], &vec![&codes[..]; count], &mut results).unwrap();
+            frames.finish(&values[..count], &vec![&codes[..]; count], &vec![0.0; count], &mut results).unwrap();
             assert!(results.iter().all(|result| result.len() == 3 * output.count()));
             let _pending = cuda.start_download(&x).unwrap();
         }

@@ -11,7 +11,7 @@ mod time;
 mod windows;
 
 pub(crate) use config::cropped;
-pub use config::{B3, B7, Config, Layout, Start, open};
+pub use config::{B3, B7, Config, LOW_BAND_WIDTH, Layout, Start, low_band_tensors, open};
 pub use requirements::{DitRequirements, DitWorkload, LayerPlacement};
 
 use reseed_ops::{Device, Linear, Norm, Rotary, Rows, Shape, Tensor, Thw};

@@ -29,11 +29,10 @@ pub struct Resize {
     pub columns: ResizeAxis,
 }
 
-/// Low frequencies of the input in the result: clamp(x + strength · up(input - down(clamp(x)))).
+/// Low frequencies of the input in the result: clamp(x + strength · up(input - down(clamp(x)))), where every frame has
+/// its own strength.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LowBand {
-    /// From 0 to 1.
-    pub strength: f32,
     /// To the size of the input.
     pub down: Resize,
     /// From the size of the input.
@@ -86,6 +85,6 @@ pub struct FrameSpec {
 /// A device that does the work of one [`FrameSpec`].
 pub trait FrameOps: Send + Sync {
     /// Finishes a slice: `frames` are restored values `[H, W, 3]` in about [-1, 1], `inputs` the codes of the input
-    /// frames in memory order, and `results` receives the codes.
-    fn finish(&self, frames: &[Vec<f32>], inputs: &[&[u8]], results: &mut [Pixels]) -> Result<()>;
+    /// frames in memory order, `strengths` those of the low band of the frames, and `results` receives the codes.
+    fn finish(&self, frames: &[Vec<f32>], inputs: &[&[u8]], strengths: &[f32], results: &mut [Pixels]) -> Result<()>;
 }

@@ -45,7 +45,7 @@ pub struct JobSettings {
     pub max_resolution: Option<u32>,
     /// Colour correction: lab, wavelet, wavelet-adaptive, hsv, adain or none.
     pub color: Option<String>,
-    /// Fraction of the input's low frequencies that is blended back, 0 to 1.
+    /// Fraction of the input's low frequencies that is blended back, 0 to 1; what the model asks for unless given.
     pub low_band: Option<f32>,
     /// Seed of the noise.
     pub seed: Option<u64>,

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use reseed::internals::low_band::{ModelLowBand, Strength, strengths};
 use reseed::internals::{Finisher, View, frame_spec};
 use reseed::{Batching, Color, Geometry, Settings, Target};
 use reseed_media::{Depth, Frame, Samples, Size};
+use reseed_model::nano;
 use reseed_ops::conformance::Values;
 use reseed_ops::{FrameOps, FrameSpec, Pixels, Result};
 
@@ -19,11 +21,19 @@ struct Case {
     target: Target,
     longest: Option<usize>,
     frames: usize,
-    low_band: f32,
+    low_band: Band,
+}
+
+/// Strength of a low band.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Band {
+    Fixed(f32),
+    /// Estimated for every frame, as nano does.
+    Estimated,
 }
 
 const fn case(input: (usize, usize), target: Target, frames: usize, low_band: f32) -> Case {
-    Case { input: Size { h: input.0, w: input.1 }, target, longest: None, frames, low_band }
+    Case { input: Size { h: input.0, w: input.1 }, target, longest: None, frames, low_band: Band::Fixed(low_band) }
 }
 
 const CASES: &[Case] = &[
@@ -35,6 +45,8 @@ const CASES: &[Case] = &[
     // Two resamplings.
     Case { longest: Some(70), ..case((40, 50), Target::Scale(3.0), 2, 1.0) },
     case((96, 160), Target::Scale(2.0), 5, 0.0), // many tiles of keys
+    // A strength for every frame.
+    Case { low_band: Band::Estimated, ..case((40, 50), Target::Scale(2.0), 3, 0.0) },
 ];
 
 const COLORS: [Color; 6] = [Color::Lab, Color::Wavelet, Color::WaveletAdaptive, Color::Hsv, Color::Adain, Color::None];
@@ -76,17 +88,24 @@ fn disagreement(
 ) -> Result<Option<FrameDisagreement>> {
     let Case { input, target, longest, frames, low_band } = *case;
     let batching = Batching { size: frames, ..Batching::default() };
-    let settings = Settings { color: Some(color), low_band: Some(low_band), batching, ..Settings::default() };
+    let settings = Settings { color: Some(color), batching, ..Settings::default() };
+    let model = ModelLowBand::load(&nano::dit().expect("it is embedded")).expect("nano has an estimator");
+    let low_band = match low_band {
+        Band::Fixed(strength) => Strength::Fixed(strength),
+        Band::Estimated => model.strength(None),
+    };
     let geometry = Geometry::new(input, target, longest).and_then(|geometry| match geometry.output.pixels() {
         1 => Ok(geometry),
         _ => geometry.even(),
     });
     let view = View::new(geometry.expect("the sizes of a case are valid"));
-    let Some(spec) = frame_spec(&settings, &view, (depth, false)) else { return Ok(None) };
+    let Some(spec) = frame_spec(&settings, low_band, &view, (depth, false)) else { return Ok(None) };
     let values = &mut Values::new(2000 + seed);
     let inputs: Vec<Arc<Frame>> = (0..frames).map(|i| Arc::new(frame(input, depth, i, values))).collect();
     let restored: Vec<Vec<f32>> = inputs.iter().map(|input| restored(&view, input, values)).collect();
-    let wanted = Finisher::new(&settings, &view, depth).run(restored.clone(), inputs.clone());
+    let strengths = strengths(low_band, &inputs, view.geometry());
+    let mut host = Finisher::new(&settings, &view, depth).with_low_band(low_band);
+    let wanted = host.run(restored.clone(), inputs.clone());
     let device = open(spec)?;
     let codes: Vec<&[u8]> = inputs.iter().map(|input| input.samples.as_bytes()).collect();
     // The exponential of the host's library may round another way, which moves a result by less than a code.
@@ -94,7 +113,7 @@ fn disagreement(
     let mut all = Differences::default();
     for _ in 0..2 {
         let mut results = vec![Pixels::default(); frames];
-        device.finish(&restored, &codes, &mut results)?;
+        device.finish(&restored, &codes, &strengths, &mut results)?;
         wanted.iter().zip(&results).for_each(|(wanted, got)| all.add(&wanted.samples, got, allowed));
     }
     let Differences { codes, largest } = all;
@@ -162,7 +181,7 @@ mod tests {
     struct Flat(FrameSpec);
 
     impl FrameOps for Flat {
-        fn finish(&self, _: &[Vec<f32>], _: &[&[u8]], results: &mut [Pixels]) -> Result<()> {
+        fn finish(&self, _: &[Vec<f32>], _: &[&[u8]], _: &[f32], results: &mut [Pixels]) -> Result<()> {
             results
                 .iter_mut()
                 .for_each(|pixels| *pixels = Pixels::nearest(&vec![0.25; 3 * self.0.output.count()], self.0.depth));
@@ -174,7 +193,7 @@ mod tests {
     fn a_device_that_computes_nothing_disagrees_in_every_case() {
         let found = disagreements(&|spec| Ok(Box::new(Flat(spec)))).unwrap();
         // Without colour transfer, only the cases with a low band have work.
-        let with_low_band = CASES.iter().filter(|case| case.low_band > 0.0).count();
+        let with_low_band = CASES.iter().filter(|case| case.low_band != Band::Fixed(0.0)).count();
         assert_eq!(found.len(), 2 * (CASES.len() * (COLORS.len() - 1) + with_low_band));
     }
 }

@@ -9,7 +9,7 @@ use reseed_ops::{ColorTransfer, FrameOps, FrameSpec, Hw, Pixels};
 
 use crate::alpha;
 use crate::color::Color;
-use crate::low_band;
+use crate::low_band::{self, Strength};
 use crate::settings::Settings;
 use crate::view::{BLACK, View, WHITE};
 
@@ -18,12 +18,18 @@ pub struct Finisher<'a> {
     settings: &'a Settings,
     view: &'a View,
     depth: Depth,
+    low_band: Strength<'a>,
     device: Option<&'a dyn FrameOps>,
 }
 
 /// The work of a job on its frames, for a device; `None` where there is none or no device does it: alpha and floats are
 /// the host's.
-pub fn frame_spec(settings: &Settings, view: &View, (depth, alpha): (Depth, bool)) -> Option<FrameSpec> {
+pub fn frame_spec(
+    settings: &Settings,
+    low_band: Strength,
+    view: &View,
+    (depth, alpha): (Depth, bool),
+) -> Option<FrameSpec> {
     let depth = match depth {
         Depth::Eight => reseed_ops::Depth::Eight,
         Depth::Sixteen => reseed_ops::Depth::Sixteen,
@@ -37,7 +43,7 @@ pub fn frame_spec(settings: &Settings, view: &View, (depth, alpha): (Depth, bool
         Color::Adain => ColorTransfer::Adain,
         Color::None => ColorTransfer::None,
     };
-    let low_band = low_band::resizes(settings.low_band.unwrap_or_default(), view.geometry());
+    let low_band = low_band::resizes(low_band, view.geometry());
     if alpha || color == ColorTransfer::None && low_band.is_none() {
         return None;
     }
@@ -46,9 +52,15 @@ pub fn frame_spec(settings: &Settings, view: &View, (depth, alpha): (Depth, bool
 }
 
 impl<'a> Finisher<'a> {
-    /// On the host, to samples of this depth.
+    /// On the host, to samples of this depth. The low band is that of the settings.
     pub fn new(settings: &'a Settings, view: &'a View, depth: Depth) -> Finisher<'a> {
-        Finisher { settings, view, depth, device: None }
+        let low_band = Strength::Fixed(settings.low_band.unwrap_or_default());
+        Finisher { settings, view, depth, low_band, device: None }
+    }
+
+    /// With another strength of the low band.
+    pub fn with_low_band(self, low_band: Strength<'a>) -> Finisher<'a> {
+        Finisher { low_band, ..self }
     }
 
     /// On a device that does the work of [`frame_spec`].
@@ -74,8 +86,9 @@ impl<'a> Finisher<'a> {
             return None;
         }
         let codes: Vec<&[u8]> = inputs.iter().map(|input| input.samples.as_bytes()).collect();
+        let strengths = low_band::strengths(self.low_band, inputs, self.view.geometry());
         let mut results: Vec<Pixels> = frames.iter().map(|frame| self.free_pixels(frame.len())).collect();
-        if let Err(error) = device.finish(frames, &codes, &mut results) {
+        if let Err(error) = device.finish(frames, &codes, &strengths, &mut results) {
             tracing::warn!(%error, "frames are finished by the CPU from here on");
             self.device = None;
             return None;
@@ -96,7 +109,7 @@ impl<'a> Finisher<'a> {
     /// Low band, alpha and colour transfer. The guide of the alpha filter is the frame before colour transfer.
     fn on_host(&self, mut frames: Vec<Vec<f32>>, inputs: Vec<Arc<Frame>>) -> Vec<Frame> {
         let size = self.view.geometry().output;
-        low_band::apply(self.settings.low_band.unwrap_or_default(), &mut frames, &inputs, self.view.geometry());
+        low_band::apply(self.low_band, &mut frames, &inputs, self.view.geometry());
         let alphas = self.alphas(&frames, &inputs, size);
         let color = self.settings.color();
         if color != Color::None {

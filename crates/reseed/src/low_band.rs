@@ -2,7 +2,10 @@
 //!
 //! `down` and `up` are antialiased bicubic resamplings between the output and the input size. At s = 1 the frequencies
 //! that the input size can represent come from the input, and the networks contribute only the higher ones. The noise
-//! of the input comes back too, so a model file names the strength that suits its training.
+//! of the input comes back too, so a model file names the strength that suits its training, or holds an estimator that
+//! finds it for every frame.
+
+mod estimator;
 
 use std::borrow::Borrow;
 
@@ -14,12 +17,64 @@ use crate::resize::Resizer;
 use crate::size::Geometry;
 use crate::view::signed;
 
+pub use estimator::Estimator;
+
 /// Values per parallel work item.
 const RUN: usize = 1 << 14;
 
-/// The strength, 0 to 1, in the metadata `low_band` of a transformer file; 0 where the file has none, as the public
-/// ones.
-pub fn default_strength(dit: &dyn Source) -> reseed_model::Result<f32> {
+/// The low band that a model asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ModelLowBand {
+    /// One strength for all frames.
+    Fixed(f32),
+    /// A strength for every frame.
+    Estimated(Estimator),
+}
+
+impl ModelLowBand {
+    /// Of a transformer file: its estimator, or the metadata `low_band`. Public files have neither, and no low band.
+    pub fn load(dit: &dyn Source) -> reseed_model::Result<ModelLowBand> {
+        Ok(match Estimator::load(dit)? {
+            Some(estimator) => ModelLowBand::Estimated(estimator),
+            None => ModelLowBand::Fixed(fixed_strength(dit)?),
+        })
+    }
+
+    /// Whether anything is blended.
+    pub fn is_some(&self) -> bool {
+        *self != ModelLowBand::Fixed(0.0)
+    }
+
+    /// The strength that a user chose, or else that of the model.
+    pub fn strength(&self, chosen: Option<f32>) -> Strength<'_> {
+        match (chosen, self) {
+            (Some(strength), _) => Strength::Fixed(strength),
+            (None, ModelLowBand::Fixed(strength)) => Strength::Fixed(*strength),
+            (None, ModelLowBand::Estimated(estimator)) => Strength::Estimated(estimator),
+        }
+    }
+}
+
+/// Strength of the low band in a job.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Strength<'a> {
+    /// The same for all frames, 0 to 1.
+    Fixed(f32),
+    /// Estimated from every input frame.
+    Estimated(&'a Estimator),
+}
+
+impl Strength<'_> {
+    /// For one input frame.
+    pub fn of(&self, input: &Frame) -> f32 {
+        match self {
+            Strength::Fixed(strength) => *strength,
+            Strength::Estimated(estimator) => estimator.strength(input),
+        }
+    }
+}
+
+fn fixed_strength(dit: &dyn Source) -> reseed_model::Result<f32> {
     let Some(text) = dit.metadata("low_band") else { return Ok(0.0) };
     text.parse().ok().filter(|strength| (0.0..=1.0).contains(strength)).ok_or_else(|| reseed_model::Error::Metadata {
         path: dit.path().into(),
@@ -33,15 +88,29 @@ pub fn default_strength(dit: &dyn Source) -> reseed_model::Result<f32> {
 ///
 /// Does nothing unless both sides of the output are larger than those of the input: otherwise the result would be the
 /// resampled input.
-pub fn apply<F: Borrow<Frame>>(strength: f32, frames: &mut [Vec<f32>], inputs: &[F], geometry: &Geometry) {
+pub fn apply<F: Borrow<Frame>>(strength: Strength, frames: &mut [Vec<f32>], inputs: &[F], geometry: &Geometry) {
     let Some(low_band) = LowBand::new(strength, geometry) else { return };
-    frames.iter_mut().zip(inputs).for_each(|(frame, input)| low_band.blend(frame, input.borrow(), strength));
+    for (frame, input) in frames.iter_mut().zip(inputs) {
+        low_band.blend(frame, input.borrow(), strength.of(input.borrow()));
+    }
 }
 
-/// The same work for a device.
-pub fn resizes(strength: f32, geometry: &Geometry) -> Option<reseed_ops::LowBand> {
+/// The strength of each frame; zero where nothing is blended.
+pub fn strengths<F: Borrow<Frame> + Sync>(strength: Strength, inputs: &[F], geometry: &Geometry) -> Vec<f32> {
+    let of = |input: &F| if enlarges(geometry) { strength.of(input.borrow()) } else { 0.0 };
+    inputs.par_iter().map(of).collect()
+}
+
+/// Whether both sides grow.
+fn enlarges(geometry: &Geometry) -> bool {
+    let (input, resized) = (geometry.input, geometry.resized());
+    resized.h > input.h && resized.w > input.w
+}
+
+/// The same work for a device, which is given the strength of every frame.
+pub fn resizes(strength: Strength, geometry: &Geometry) -> Option<reseed_ops::LowBand> {
     let LowBand { down, up, .. } = LowBand::new(strength, geometry)?;
-    Some(reseed_ops::LowBand { strength, down: down.weights(), up: up.weights() })
+    Some(reseed_ops::LowBand { down: down.weights(), up: up.weights() })
 }
 
 /// The two resamplings between input and output size.
@@ -53,9 +122,9 @@ struct LowBand {
 
 impl LowBand {
     /// `None` where nothing is blended.
-    fn new(strength: f32, geometry: &Geometry) -> Option<LowBand> {
+    fn new(strength: Strength, geometry: &Geometry) -> Option<LowBand> {
         let (input, resized) = (geometry.input, geometry.resized());
-        if strength == 0.0 || resized.h <= input.h || resized.w <= input.w {
+        if strength == Strength::Fixed(0.0) || !enlarges(geometry) {
             return None;
         }
         let [down, up] = [(resized, input), (input, resized)].map(|(from, to)| Resizer::new(from, to));
@@ -106,10 +175,11 @@ mod tests {
     #[test]
     fn a_strength_outside_0_to_1_in_the_metadata_is_rejected() {
         let source = || Formula::plain(Config::tiny(B3, 3).tensors(), 1);
-        assert_eq!(default_strength(&source()).unwrap(), 0.0);
-        assert_eq!(default_strength(&source().with_metadata("low_band", "0.75")).unwrap(), 0.75);
+        assert_eq!(ModelLowBand::load(&source()).unwrap(), ModelLowBand::Fixed(0.0));
+        let fixed = ModelLowBand::load(&source().with_metadata("low_band", "0.75")).unwrap();
+        assert_eq!((fixed.is_some(), fixed.strength(None)), (true, Strength::Fixed(0.75)));
         for value in ["1.5", "-0.1", "NaN", "much"] {
-            let error = default_strength(&source().with_metadata("low_band", value)).unwrap_err().to_string();
+            let error = ModelLowBand::load(&source().with_metadata("low_band", value)).unwrap_err().to_string();
             assert!(error.contains(&format!("`low_band` is \"{value}\"; it must lie between 0 and 1")), "{error}");
         }
     }
@@ -122,7 +192,7 @@ mod tests {
             let before = vec![vec![0.25; 3 * target.pixels()]];
             let mut after = before.clone();
             let input = Frame { size, samples: Samples::U8(vec![200; 3 * size.pixels()]), alpha: None };
-            apply(1.0, &mut after, &[input], &geometry);
+            apply(Strength::Fixed(1.0), &mut after, &[input], &geometry);
             assert_eq!(before, after, "{target}");
         }
     }

@@ -15,6 +15,7 @@ use crate::batch::{Batch, ShotStart};
 use crate::checkpoint::Checkpoint;
 use crate::finish::Finisher;
 use crate::join::{JoinedSlice, Joiner};
+use crate::low_band::Strength;
 use crate::prepare::Slice;
 use crate::report::timed;
 use crate::settings::Settings;
@@ -62,6 +63,14 @@ impl<'a> Post<'a> {
     /// Finishes frames on a device.
     pub fn on(self, device: Option<&'a dyn FrameOps>) -> Post<'a> {
         Post { finisher: self.finisher.on(device), ..self }
+    }
+
+    /// With another strength of the low band than that of the settings.
+    pub fn with_low_band(self, low_band: Option<Strength<'a>>) -> Post<'a> {
+        match low_band {
+            Some(low_band) => Post { finisher: self.finisher.with_low_band(low_band), ..self },
+            None => self,
+        }
     }
 
     /// Resumes from a checkpoint; `resumable` asks for checkpoints that hold what a resumed job needs.

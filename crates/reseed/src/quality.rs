@@ -38,9 +38,9 @@ pub fn upscale(
     session.upscale_to_depth(frames, depth, settings, observer)
 }
 
-/// The low band that the model of a session asks for.
-pub fn own_low_band(session: &Session) -> Result<f32> {
-    session.low_band()
+/// Whether the model of a session asks for a low band.
+pub fn asks_for_low_band(session: &Session) -> Result<bool> {
+    Ok(session.low_band()?.is_some())
 }
 
 /// Frames resampled to a size by antialiased bicubic.
@@ -119,8 +119,8 @@ pub enum Method {
 pub struct Measurement<'a> {
     /// The model.
     pub session: &'a Session,
-    /// Strength of the low band.
-    pub band: f32,
+    /// Strength of the low band; what the model asks for unless given.
+    pub band: Option<f32>,
     /// Colour correction.
     pub color: Color,
 }
@@ -159,7 +159,7 @@ impl Measurement<'_> {
         let geometry = Geometry::new(inputs[0].size, Target::Exact(size), None)?;
         let signed = |frame: &Frame| frame.to_unit().iter().map(|value| 2.0 * value - 1.0).collect();
         let mut frames: Vec<Vec<f32>> = restored.iter().map(signed).collect();
-        low_band::apply(self.band, &mut frames, inputs, &geometry);
+        low_band::apply(self.session.low_band()?.strength(self.band), &mut frames, inputs, &geometry);
         let unit = |frame: &Vec<f32>| frame.iter().map(|value| 0.5 * value + 0.5).collect::<Vec<f32>>();
         Ok(frames.iter().map(|frame| Frame::from_unit(size, &unit(frame), DEPTH)).collect())
     }

@@ -28,6 +28,7 @@ use crate::color::Color;
 use crate::devices::{self, ComputeOptions, Devices, Gpu};
 use crate::error::Result;
 use crate::fallback::{Fallback, VaeFallback};
+use crate::low_band::ModelLowBand;
 use crate::memory;
 use crate::models::weights::{Parts, Weights};
 use crate::observer::{Event, Observer, Warning};
@@ -149,8 +150,8 @@ impl Session {
     }
 
     /// The low band that the model asks for.
-    pub(crate) fn low_band(&self) -> Result<f32> {
-        self.weights.as_ref().map_or(Ok(0.0), Weights::low_band)
+    pub(crate) fn low_band(&self) -> Result<ModelLowBand> {
+        self.weights.as_ref().map_or(Ok(ModelLowBand::Fixed(0.0)), Weights::low_band)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -182,10 +183,9 @@ impl Session {
         settings.check()?;
         settings.noise.open()?;
         let own = self.low_band()?;
-        let low_band = Some(settings.low_band.unwrap_or(own));
-        let color = settings.color.unwrap_or(if own > 0.0 { Color::None } else { Color::default() });
+        let color = settings.color.unwrap_or(if own.is_some() { Color::None } else { Color::default() });
         let batching = settings.batching_with(self.weights.is_some());
-        Ok(Settings { low_band, color: Some(color), batching, ..settings.clone() })
+        Ok(Settings { color: Some(color), batching, ..settings.clone() })
     }
 
     fn planner<'a>(
@@ -279,11 +279,14 @@ impl Session {
         let profiled = profilers.iter().map(|[vae, dit]| [vae as &dyn Device, dit]);
         let ops: Vec<_> = if profilers.is_empty() { devices.collect() } else { profiled.collect() };
         let fallbacks = self.fallbacks(&planners)?;
+        let own = self.low_band()?;
+        let low_band = own.strength(settings.low_band);
         let run = Run { lanes: &lanes, planners: &planners, loaded: &loaded, fallbacks: &fallbacks, ops, step, pinned };
         let report = run.pipeline(settings, |upscaler| {
             let Watch { mut recorder, store } = output.watch();
             let recorder = recorder.as_mut().map(|recorder| &mut **recorder as &mut dyn Recorder);
-            upscaler.storing(store).finishing_on(frames.device()).resume(from, source, sink, (observer, recorder))
+            let upscaler = upscaler.storing(store).finishing_on(frames.device()).with_low_band(low_band);
+            upscaler.resume(from, source, sink, (observer, recorder))
         });
         self.keep(&mut state, loaded, &report);
         let report = report?;

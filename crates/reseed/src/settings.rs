@@ -52,7 +52,7 @@ pub struct Settings {
     /// Strength of the noise in the condition, 0 to 1.
     pub latent_noise: f32,
     /// Fraction of the input's low frequencies blended back into the result, 0 to 1; what the model asks for unless
-    /// given.
+    /// given, which may be an estimate for every frame.
     pub low_band: Option<f32>,
     /// Colour correction; unless given [`Color::Lab`], and none for a model that asks for a low band.
     pub color: Option<Color>,

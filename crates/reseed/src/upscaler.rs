@@ -17,6 +17,7 @@ use crate::compute::{Compute, PhaseTimes, pass};
 use crate::error::{Error, Result};
 use crate::fallback::Fallback;
 use crate::lanes::Lanes;
+use crate::low_band::Strength;
 use crate::memory;
 use crate::observer::{Event, EventQueue, Observer};
 use crate::part::ClipInput;
@@ -65,6 +66,7 @@ pub struct Upscaler<'a> {
     settings: Settings,
     store: Option<&'a dyn BatchStore>,
     frames: Option<&'a dyn FrameOps>,
+    low_band: Option<Strength<'a>>,
 }
 
 impl<'a> Upscaler<'a> {
@@ -81,7 +83,7 @@ impl<'a> Upscaler<'a> {
             assert!(plan.vae.slice > 0 && plan.window > 0, "slices have frames and a window has batches");
             assert_eq!(plan.vae.slice, lanes[0].plan.vae.slice, "lanes cut batches alike");
         }
-        Upscaler { lanes, settings, store: None, frames: None }
+        Upscaler { lanes, settings, store: None, frames: None, low_band: None }
     }
 
     /// A job without networks: frames are resized and keep their content.
@@ -109,6 +111,11 @@ impl<'a> Upscaler<'a> {
     /// With a device that finishes frames, instead of the host.
     pub fn finishing_on(self, frames: Option<&'a dyn FrameOps>) -> Upscaler<'a> {
         Upscaler { frames, ..self }
+    }
+
+    /// With another strength of the low band than that of the settings.
+    pub fn with_low_band(self, low_band: Strength<'a>) -> Upscaler<'a> {
+        Upscaler { low_band: Some(low_band), ..self }
     }
 
     /// Runs the job: every frame of `source` goes restored to `sink`, which is finished after the last frame. After an
@@ -189,7 +196,7 @@ impl<'a> Upscaler<'a> {
         });
         let compute: Vec<Compute> = compute.collect();
         let post = Post::new(settings, view, info.depth, stop).on(self.frames).until(source.end());
-        let post = post.resume_from(from, recorder.is_some());
+        let post = post.with_low_band(self.low_band).resume_from(from, recorder.is_some());
         let (batches, batches_in) = sync_channel(1);
         let (slices, slices_in) = sync_channel(SLICES_AHEAD);
         let (decoded, decoded_in) = sync_channel(SLICES_AHEAD);

@@ -32,9 +32,9 @@ struct Painter {
 }
 
 impl FrameOps for Painter {
-    fn finish(&self, frames: &[Vec<f32>], inputs: &[&[u8]], results: &mut [Pixels]) -> Result<()> {
+    fn finish(&self, frames: &[Vec<f32>], inputs: &[&[u8]], strengths: &[f32], results: &mut [Pixels]) -> Result<()> {
         let mut slices = self.slices.lock().unwrap();
-        assert_eq!((inputs.len(), results.len()), (frames.len(), frames.len()));
+        assert_eq!([inputs.len(), strengths.len(), results.len()], [frames.len(); 3]);
         assert!(inputs.iter().all(|codes| codes.len() == 3 * SIZE.pixels()));
         if self.fails_at == Some(slices.len()) {
             return Err(Error::Device { device: "test".into(), what: "a launch".into(), code: "unplugged".into() });

@@ -1,16 +1,17 @@
 //! Golden test of the embedded model: output of the training code for the same frames (`training/golden.py`).
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "errors are worth seeing")]
 
-use reseed::internals::Transformer;
-use reseed::{Batching, Color, Settings, Target};
+use reseed::internals::low_band::{Estimator, Strength};
+use reseed::internals::{Checkpoint, Model, RunPlan, Transformer, Upscaler};
+use reseed::{Batching, Color, Session, Settings, Target};
 use reseed_cpu::CpuOps;
-use reseed_media::{Depth, Frame, Size};
+use reseed_media::{Depth, Frame, Size, metrics};
 use reseed_model::weights::Source;
 use reseed_model::weights::safetensors::Safetensors;
 use reseed_model::{Dit, TextEmbedding, Vae, nano};
 use reseed_ops::DType;
 use reseed_testing::pipeline::golden_path;
-use reseed_testing::pipeline::job::{MemorySource, TinyVae};
+use reseed_testing::pipeline::job::{MemorySource, TinyVae, run_job};
 
 /// Size and values `[H, W, 3]` of each frame of a tensor `[T, 3, H, W]`.
 fn frame_values(golden: &Safetensors, name: &str) -> (Size, Vec<Vec<f32>>) {
@@ -32,19 +33,23 @@ fn the_embedded_model_matches_its_training_code() {
     let networks = TinyVae { ops, vae };
     let step = Transformer::new(&networks.ops, step, text);
 
+    let estimator = Estimator::load(&dit).unwrap().unwrap();
     let (input, inputs) = frame_values(&golden, "input");
-    for (name, low_band) in [("output", 0.0), ("low_band", 0.75)] {
+    let inputs: Vec<Frame> = inputs.iter().map(|unit| Frame::from_unit(input, unit, Depth::Eight)).collect();
+    let strengths = [Strength::Fixed(0.0), Strength::Fixed(0.75), Strength::Estimated(&estimator)];
+    for (name, low_band) in ["output", "low_band", "estimated"].into_iter().zip(strengths) {
         let (size, want) = frame_values(&golden, name);
-        let frames: Vec<Frame> = inputs.iter().map(|unit| Frame::from_unit(input, unit, Depth::Eight)).collect();
+        let frames = inputs.clone();
         let source = MemorySource::from_fn(input, Depth::Sixteen, move |i| Ok(frames.get(i).cloned()));
         let settings = Settings {
             target: Target::Exact(size),
             batching: Batching { size: 5, overlap: 0, uniform: false },
             color: Some(Color::None),
-            low_band: Some(low_band),
             ..Settings::default()
         };
-        let (report, frames) = networks.run_with(settings, &step, source, &mut ());
+        let model = Model { vae: &networks.vae, step: &step };
+        let upscaler = Upscaler::new(&networks.ops, model, settings, RunPlan::default()).with_low_band(low_band);
+        let (report, frames) = run_job(&upscaler, size, source, (Checkpoint::default(), &mut (), None));
         report.unwrap();
         let pairs = frames.iter().zip(&want).flat_map(|(got, want)| got.to_unit().into_iter().zip(want.clone()));
         let worst = pairs.map(|(got, want)| (got - want).abs()).fold(0.0, f32::max);
@@ -52,5 +57,42 @@ fn the_embedded_model_matches_its_training_code() {
         assert_eq!(frames.len(), want.len());
         // The golden values have 11 bits: 2.4e-4 for values up to 1. Another order of f32 sums adds at most as much.
         assert!(worst <= 5e-4, "{name}: {worst:.1e}");
+    }
+}
+
+#[test]
+fn the_estimated_low_band_matches_the_training_code() {
+    let golden = Safetensors::open(&golden_path("nano.safetensors")).unwrap();
+    let estimator = Estimator::load(&nano::dit().unwrap()).unwrap().unwrap();
+    // The first frames are smaller than the reach of a feature; the larger ones have several bands of rows.
+    for (frames, strengths) in [("input", "strengths"), ("larger", "larger_strengths")] {
+        let (size, frames) = frame_values(&golden, frames);
+        let want = golden.read(strengths).unwrap();
+        assert_eq!(frames.len(), want.len());
+        for (unit, want) in frames.iter().zip(want) {
+            let got = estimator.strength(&Frame::from_unit(size, unit, Depth::Eight));
+            println!("{size}: {got} instead of {want}");
+            // 144 terms in another order differ by at most 144 * 6e-8 of their sum; the logistic function quarters it.
+            assert!((got - want).abs() <= 1e-5, "{size}: {got} instead of {want}");
+        }
+    }
+}
+
+#[test]
+fn more_noise_lowers_the_low_band_that_a_job_uses() {
+    let golden = Safetensors::open(&golden_path("nano.safetensors")).unwrap();
+    let strengths = golden.read("larger_strengths").unwrap();
+    assert!(strengths.windows(2).all(|pair| pair[0] > pair[1]), "{strengths:?}");
+    let session = Session::builder().model("nano").device("cpu").threads(2).open().unwrap();
+    let (size, frames) = frame_values(&golden, "larger");
+    let run = |unit: &[f32], low_band: Option<f32>| {
+        let settings = Settings { target: Target::Scale(2.0), low_band, ..Settings::default() };
+        let frame = Frame::from_unit(size, unit, Depth::Eight);
+        session.upscale_frames(vec![frame], &settings, &mut ()).unwrap().remove(0)
+    };
+    for (unit, strength) in frames.iter().zip(strengths) {
+        let [auto, same, other] = [None, Some(strength), Some(0.5)].map(|low_band| run(unit, low_band));
+        // The strength of the golden file differs from the estimate in its last bits.
+        assert!(metrics::psnr(&auto, &same) > 70.0 && auto != other, "strength {strength}");
     }
 }

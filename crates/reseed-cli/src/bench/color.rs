@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rayon::ThreadPoolBuilder;
+use reseed::internals::low_band::Strength;
 use reseed::internals::ops::{FrameOps, Pixels};
 use reseed::internals::{ComputeOptions, Finisher, View, frame_spec, open};
 use reseed::media::{Depth, Frame, Samples, Size};
@@ -32,7 +33,7 @@ pub fn run(args: &ColorBenchArgs) -> Result<()> {
         let (frames, inputs) = (content.clone(), inputs.clone());
         let start = Instant::now();
         pool.install(|| match &device {
-            Some(device) => on_device(&**device, &frames, &inputs, &mut results),
+            Some(device) => on_device(&**device, (&frames, args.low_band), &inputs, &mut results),
             None => {
                 Finisher::new(&settings, &view, Depth::Eight).run(frames, inputs);
                 Ok(())
@@ -63,14 +64,20 @@ fn device(args: &ColorBenchArgs, settings: &Settings, view: &View) -> Result<(St
     let opened = open(&ComputeOptions { device: args.device.clone(), ..ComputeOptions::default() })?;
     let Some(gpu) = opened.gpu else { return Ok(("cpu".into(), None)) };
     let nothing = || Failure::Usage("no colour correction and no low band: nothing to time".into());
-    let spec = frame_spec(settings, view, (Depth::Eight, false)).ok_or_else(nothing)?;
+    let spec = frame_spec(settings, Strength::Fixed(args.low_band), view, (Depth::Eight, false)).ok_or_else(nothing)?;
     let too_large = || Failure::Usage("the frames take too much GPU memory; use fewer".into());
     Ok((opened.ops.name(), Some(gpu.frames(spec).ok_or_else(too_large)?)))
 }
 
-fn on_device(device: &dyn FrameOps, frames: &[Vec<f32>], inputs: &[Arc<Frame>], results: &mut [Pixels]) -> Result<()> {
+fn on_device(
+    device: &dyn FrameOps,
+    (frames, low_band): (&[Vec<f32>], f32),
+    inputs: &[Arc<Frame>],
+    results: &mut [Pixels],
+) -> Result<()> {
     let codes: Vec<&[u8]> = inputs.iter().map(|input| input.samples.as_bytes()).collect();
-    device.finish(frames, &codes, results).map_err(|error| Failure::Failed(error.to_string()))
+    let strengths = vec![low_band; frames.len()];
+    device.finish(frames, &codes, &strengths, results).map_err(|error| Failure::Failed(error.to_string()))
 }
 
 /// Waves and grain: no two frames and no two rows alike.

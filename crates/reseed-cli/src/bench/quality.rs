@@ -1,7 +1,7 @@
 //! `reseed bench quality`: how close a model comes to downscaled frames, clean and degraded, beside bicubic.
 
 use reseed::internals::quality::set::Set;
-use reseed::internals::quality::{Figures, Measurement, Method, own_low_band};
+use reseed::internals::quality::{Figures, Measurement, Method, asks_for_low_band};
 use reseed::{Error, models};
 use serde_json::json;
 
@@ -13,14 +13,12 @@ pub fn run(args: &QualityArgs) -> Result<()> {
     let set = Set::open(&args.data, args.limit.map(usize::from))?;
     let model = args.model.as_deref().unwrap_or(models::EMBEDDED);
     let session = args.compute.builder(model, None)?.open()?;
-    let own = own_low_band(&session)?;
     let band = match args.low_band {
         Some(value) if !(0.0..=1.0).contains(&value) => {
             return Err(Error::OutOfUnit { setting: "low band", value }.into());
         }
-        Some(strength) => strength,
-        None if own == 0.0 => 1.0,
-        None => own,
+        None if !asks_for_low_band(&session)? => Some(1.0),
+        chosen => chosen,
     };
     let measurement = Measurement { session: &session, band, color: args.color.into() };
     let mut table = Table::default();

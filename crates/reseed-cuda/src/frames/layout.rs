@@ -148,7 +148,7 @@ mod tests {
         let input = Hw::new(54, 97);
         let from = std::iter::once(&input).chain(steps);
         let steps: Vec<Resize> = from.zip(steps).map(|(from, to)| resize(*from, *to)).collect();
-        let low_band = LowBand { strength: 1.0, down: resize(output, input), up: resize(input, output) };
+        let low_band = LowBand { down: resize(output, input), up: resize(input, output) };
         FrameSpec { frames, input, steps, output, depth: Depth::Sixteen, low_band: Some(low_band), color }
     }
 

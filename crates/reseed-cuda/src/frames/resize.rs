@@ -83,8 +83,8 @@ impl CudaFrames {
     }
 
     /// frame ← clamp(frame + strength · up(input - down(frame))).
-    pub(super) fn blend_low_band(&self, frame: usize) -> Result<()> {
-        let (Some([down, up]), Some(band)) = (&self.low_band, &self.spec.low_band) else { return Ok(()) };
+    pub(super) fn blend_low_band(&self, frame: usize, strength: f32) -> Result<()> {
+        let Some([down, up]) = &self.low_band else { return Ok(()) };
         let (Hw { h, w }, output, content) = (self.spec.input, self.spec.output, self.content(frame));
         let (residual, x) = (self.resized(1), self.resized(0));
         // SAFETY: arguments follow kernels/resize.cu in order and type.
@@ -100,6 +100,6 @@ impl CudaFrames {
         let (grid, [starts, weights]) = (row_grid(output.h, 3 * output.w), up.rows);
         let (from, line) = (int(h), int(3 * output.w));
         // SAFETY: as above.
-        unsafe { self.launch("resize_y_add", grid, args![content, x, starts, weights, from, line, band.strength]) }
+        unsafe { self.launch("resize_y_add", grid, args![content, x, starts, weights, from, line, strength]) }
     }
 }

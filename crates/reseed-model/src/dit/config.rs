@@ -14,6 +14,20 @@ pub const HEAD_DIM: usize = 128;
 pub const TIME_DIM: usize = 256;
 /// Latent rows and columns per token.
 pub const PATCH: usize = 2;
+/// Channels of the estimator of the low band.
+pub const LOW_BAND_WIDTH: usize = 16;
+
+/// Name and shape of the tensors of the estimator of the low band, which a file may have: three convolutions and a
+/// linear layer.
+pub fn low_band_tensors() -> Vec<(String, Shape)> {
+    let mut list = Tensors(Vec::new());
+    for (i, channels) in [3, LOW_BAND_WIDTH, LOW_BAND_WIDTH].into_iter().enumerate() {
+        list.0.push((format!("low_band.{i}.weight"), Shape::from([LOW_BAND_WIDTH, channels, 3, 3])));
+        list.vector(&format!("low_band.{i}.bias"), LOW_BAND_WIDTH);
+    }
+    list.linear("low_band.out", [1, LOW_BAND_WIDTH], true);
+    list.0
+}
 
 /// Activation of the MLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,7 +235,8 @@ impl Config {
             (name.to_string(), Shape::from([tokens.unwrap_or(1), self.text_width]))
         };
         let frequencies = self.tensors().into_iter().filter(|(name, _)| name.ends_with(".rope.freqs"));
-        frequencies.chain(["positive_conditioning", "negative_conditioning"].map(text)).collect()
+        let texts = ["positive_conditioning", "negative_conditioning"].map(text);
+        frequencies.chain(texts).chain(low_band_tensors()).collect()
     }
 }
 
@@ -313,10 +328,11 @@ mod tests {
     }
 
     #[test]
-    fn frequencies_and_text_embeddings_are_optional() {
+    fn frequencies_text_embeddings_and_the_low_band_are_optional() {
         let config = Config::tiny(B7, 2);
         let mut tensors = config.tensors();
         tensors.retain(|(name, _)| !name.ends_with("freqs"));
+        tensors.extend(low_band_tensors());
         tensors.push(("positive_conditioning".into(), Shape::from([58, 96])));
         assert_eq!(Config::detect(&Formula::plain(tensors.clone(), 1)).unwrap(), config);
         tensors.last_mut().unwrap().1 = Shape::from([58, 95]);

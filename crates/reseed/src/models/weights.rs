@@ -10,7 +10,7 @@ use reseed_ops::{Device, Quant, Shape};
 
 use super::file;
 use crate::error::{Error, Result};
-use crate::low_band;
+use crate::low_band::ModelLowBand;
 use crate::networks::{NetworkResidency, Networks, check_family};
 
 /// Seed of formula weights.
@@ -149,11 +149,11 @@ impl Weights {
     }
 
     /// The low band that the model asks for.
-    pub fn low_band(&self) -> Result<f32> {
-        Ok(low_band::default_strength(&*self.dit)?)
+    pub fn low_band(&self) -> Result<ModelLowBand> {
+        Ok(ModelLowBand::load(&*self.dit)?)
     }
 
-    /// Whether the model asks for a decoder in f32. Its frames are a small signal on a large constant, and a decoder in
+    /// Whether the model asks for a decoder in f32: where frames are a small signal on a large constant, a decoder in
     /// bf16 would make clips flicker.
     pub fn decodes_in_f32(&self) -> bool {
         self.vae.metadata("decoder") == Some("f32")

@@ -31,7 +31,8 @@ impl Session {
         let gpu = devices.vae.gpu.as_ref().filter(|_| self.weights.is_some());
         let Some(gpu) = gpu else { return Ok(FrameWork::default()) };
         let view = View::new(settings.geometry(input)?);
-        let spec = frame_spec(settings, &view, (input.depth, input.alpha));
+        let own = self.low_band()?;
+        let spec = frame_spec(settings, own.strength(settings.low_band), &view, (input.depth, input.alpha));
         let bytes = spec.as_ref().and_then(|spec| gpu.frame_bytes(spec)).unwrap_or(0);
         last.retain(|last| last.frame_memory().bytes == bytes);
         let had_room = last.first().is_none_or(|last| last.frame_memory().on_device);
