@@ -137,3 +137,41 @@ impl Layer {
         Plane { channels: WIDTH, w, values }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reseed_media::{Depth, Samples};
+    use reseed_model::weights::formula::Formula;
+
+    #[test]
+    fn a_file_with_a_part_of_an_estimator_is_refused() {
+        let mut tensors = low_band_tensors();
+        assert!(Estimator::load(&Formula::plain(Vec::new(), 1)).unwrap().is_none());
+        assert!(Estimator::load(&Formula::plain(tensors.clone(), 1)).unwrap().is_some());
+        tensors.retain(|(name, _)| name != "low_band.1.bias");
+        let message = Estimator::load(&Formula::plain(tensors, 1)).unwrap_err().to_string();
+        assert!(message.contains("low_band.1.bias"), "{message}");
+    }
+
+    #[test]
+    fn every_frame_has_a_strength() {
+        let estimator = Estimator::load(&Formula::plain(low_band_tensors(), 1)).unwrap().unwrap();
+        for size in [Size { h: 1, w: 1 }, Size { h: 15, w: 200 }, Size { h: 300, w: 17 }] {
+            let values = (0..3 * size.pixels()).map(|i| [0.5, f32::NAN, -7.0, 1e9][i % 4]).collect();
+            let strength = estimator.strength(&Frame { size, samples: Samples::F32(values), alpha: None });
+            assert!((0.0..=1.0).contains(&strength), "{size}: {strength}");
+        }
+    }
+
+    #[test]
+    fn a_strength_is_the_same_on_any_number_of_threads() {
+        let (estimator, size) =
+            (Estimator::load(&Formula::plain(low_band_tensors(), 1)).unwrap().unwrap(), Size { h: 333, w: 77 });
+        let unit: Vec<f32> = (0..3 * size.pixels()).map(|i| (i * i % 255) as f32 / 255.0).collect();
+        let frame = Frame::from_unit(size, &unit, Depth::Eight);
+        let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let [one, three] = [1, 3].map(|threads| pool(threads).install(|| estimator.strength(&frame)));
+        assert_eq!(one.to_bits(), three.to_bits());
+    }
+}
