@@ -16,7 +16,7 @@ export const GROUPS = [
       },
     },
     { name: 'low_band', label: 'Low frequencies kept', number: [0, 1, 0.01], empty: 'automatic',
-      hint: 'Fraction of the input’s low frequencies that is blended back: 1 is most faithful, 0 cleans most' },
+      hint: 'Fraction of the input’s low frequencies kept: 1 is most faithful, 0 cleans most' },
     { name: 'seed', label: 'Seed', number: [0, Number.MAX_SAFE_INTEGER, 1], empty: '42' },
   ]],
   ['Frames', [
