@@ -333,6 +333,8 @@ impl Drop for Journal {
         if !self.works {
             discard(&self.folder);
         }
+        // A child process that is just being started may still hold a copy of the file, and with it the lock.
+        let _ = self.file.unlock();
     }
 }
 
@@ -358,5 +360,23 @@ fn discard_frames(folder: &Path) {
             // A failure to remove a file must not hide the error that led here.
             let _ = fs::remove_file(entry.path());
         }
+    }
+}
+
+#[cfg(all(test, unix))]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_of_the_file_in_a_child_process_does_not_keep_the_lock() {
+        let folder = temp_dir::TempDir::new().unwrap();
+        let mut journal = Journal::create(folder.path()).unwrap();
+        journal.keep();
+        let copy = journal.file.try_clone().unwrap();
+        assert!(matches!(Journal::create(folder.path()), Err(Error::Busy { .. })));
+        drop(journal);
+        Journal::create(folder.path()).unwrap();
+        drop(copy);
     }
 }
