@@ -3,11 +3,12 @@
     tools/gpu-check --reseed BIN [--table FILE.md] [--device cuda:0] [--only PARTS] [--goldens DIR]... [--check BIN]
 
 BIN is a copied `reseed`. --check names the program `reseed-check`; unless given it is next to BIN. Golden files are
-taken from this repository or from --goldens. PARTS are some of correctness, accuracy, rates, speed, restricted and
-jobs, with commas. --table writes the result as Markdown: hardware, driver, date, commit, weights and command, then one
-row per check. The exit code is 1 when a row fails or is missing, and 2 when --only names a part that does not exist.
-Targets are for one H200 and formula weights at full size. GPU memory is the increase that nvidia-smi shows. Checks
-without timing run at the same time. Takes about six minutes.
+taken from this repository or from --goldens. PARTS are some of correctness, accuracy, rates, speed, restricted, jobs
+and sanitizer, with commas; unless given all but the last, which needs compute-sanitizer of the CUDA toolkit. --table
+writes the result as Markdown: hardware, driver, date, commit, weights and command, then one row per check. The exit
+code is 1 when a row fails or is missing, and 2 when --only names a part that does not exist. Targets are for one H200
+and formula weights at full size. GPU memory is the increase that nvidia-smi shows. Checks without timing run at the
+same time. Takes about six minutes.
 
 Effective TFLOP/s count the arithmetic of the direct algorithm and compare with cuDNN. Executed TFLOP/s count the
 products that the GPU computes and compare with its peak. They differ for Winograd F(2,3): four products instead of six.
@@ -22,11 +23,13 @@ import sys
 import tempfile
 import time
 
-from . import command, correctness, speed
+from . import command, correctness, sanitizer, speed
 from .table import Table, seconds
 
 ROWS = {"correctness": correctness.correctness_rows, "accuracy": correctness.accuracy_rows, "rates": speed.rates_rows,
-        "speed": speed.speed_rows, "restricted": speed.restricted_rows, "jobs": speed.jobs_rows}
+        "speed": speed.speed_rows, "restricted": speed.restricted_rows, "jobs": speed.jobs_rows,
+        "sanitizer": sanitizer.sanitizer_rows}
+USUAL = ",".join(part for part in ROWS if part != "sanitizer")
 
 
 def untimed(args, folder, parts, estimated, table):
@@ -39,6 +42,8 @@ def untimed(args, folder, parts, estimated, table):
         work += [(correctness.transformer, args, case) for case in correctness.TRANSFORMERS]
     if "restricted" in parts:
         work += [(speed.estimates, args, folder, estimated)]
+    if "sanitizer" in parts:
+        work += [(sanitizer.sanitizer, args, (tool, name)) for tool in sanitizer.TOOLS for name in sanitizer.KERNELS]
     table.run_together(work)
 
 
@@ -81,7 +86,7 @@ def facts(args):
     here = pathlib.Path(__file__).resolve().parent
     commit = args.commit or first_line(["git", "describe", "--always", "--dirty"], cwd=here)
     words = ["tools/gpu-check", "--reseed", args.reseed.name, "--device", args.device]
-    words += [] if args.only == ",".join(ROWS) else ["--only", args.only]
+    words += [] if args.only == USUAL else ["--only", args.only]
     return "".join(f"* {name}: {value}\n" for name, value in {
         "Hardware": f"{', '.join(gpu[:-1])}; {cpu}, {os.cpu_count()} cores", "Driver": gpu[-1],
         "Date": time.strftime("%Y-%m-%d"), "Commit": f"{commit} ({first_line([args.reseed, '--version'])})",
@@ -101,7 +106,7 @@ def arguments():
     parser.add_argument("--goldens", action="append", type=pathlib.Path, metavar="DIR")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--commit", help="of the binary; that of this repository unless given")
-    parser.add_argument("--only", default=",".join(ROWS), metavar="PARTS", help=f"some of {', '.join(ROWS)}")
+    parser.add_argument("--only", default=USUAL, metavar="PARTS", help=f"some of {', '.join(ROWS)}")
     args = parser.parse_args()
     args.check = args.check or [args.reseed.with_name("reseed-check")]
     args.parts = [part for part in args.only.split(",") if part]
