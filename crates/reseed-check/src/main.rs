@@ -19,11 +19,13 @@ mod rates;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use goldens::{Devices, Goldens};
 use reseed_cpu::{CpuOps, matmul};
 use reseed_cuda::{CudaOps, devices};
-use reseed_ops::{Device, MathMode, Precision, Result};
+use reseed_ops::{Device, FrameLoader, FrameOps, MathMode, Precision, Result};
+use reseed_testing::frames::FrameDevice;
 
 const ALL: [Precision; 4] = [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16];
 
@@ -95,18 +97,19 @@ fn conformance(compute: Compute) -> Result<usize> {
         println!("{precision}: {disagreement}");
     }
     println!("{precision}: {} disagreements, peak {} bytes", found.len(), cuda.peak_bytes());
-    // The work on frames is f32, whatever the networks compute in.
-    let frames = if precision == Precision::F32 { frames(&cuda)? } else { 0 };
-    Ok(found.len() + frames)
+    Ok(found.len() + frames(&Arc::new(cuda))?)
 }
 
-/// The work on finished frames against the host.
-fn frames(cuda: &CudaOps) -> Result<usize> {
-    let found = reseed_testing::frames::disagreements(&|spec| Ok(Box::new(cuda.frames(spec)?)))?;
+/// The work on frames against the host.
+fn frames(cuda: &Arc<CudaOps>) -> Result<usize> {
+    let frames = |spec| -> reseed_ops::Result<Box<dyn FrameOps>> { Ok(Box::new(cuda.frames(spec)?)) };
+    let loader = |spec: &_| -> reseed_ops::Result<Box<dyn FrameLoader>> { Ok(Box::new(cuda.loader(spec)?)) };
+    let device = FrameDevice { ops: &**cuda, frames: &frames, loader: &loader };
+    let found = reseed_testing::frames::disagreements(&device)?;
     for disagreement in &found {
         println!("frames: {disagreement}");
     }
-    println!("frames: {} disagreements", found.len());
+    println!("{} frames: {} disagreements", cuda.dtype(), found.len());
     Ok(found.len())
 }
 

@@ -1,12 +1,12 @@
 // resize_x: y[row][i] = Σ w[i][k] x[row][first[i] + k]     resize_y: the same over rows
 //
-//   x        (rows, from, 3) u8 or u16 codes, read as 0 .. 1, or float; beyond its end the last value repeats
+//   x        (rows, from, 3) u8, u16 or float samples, read as 0 .. 1, or values; beyond its end the last one repeats
 //   starts   (to + 1) first input index and offset of the weights of each output index
 //   grid     rows of y, and threads that stride over the pixels (resize_x) or values (resize_y) of a row
 //   differs  from the host in nothing: sums start at zero and add their terms in order
 //
-// resize_y ends with one of: the sum (plain); clamped to 0 .. 1 and mapped to -1 .. 1 (signed); x of the codes at the
-// same place, less the sum (residual_u8, residual_u16); y + strength · sum, clamped (add).
+// resize_y ends with one of: the sum (plain); clamped to 0 .. 1 and mapped to -1 .. 1 (signed); x of the samples at the
+// same place, less the sum (residual_*); y + strength · sum, clamped (add).
 #include "strict.cuh"
 
 template <class C>
@@ -33,6 +33,7 @@ __device__ void resize_x(float* y, const C* x, const uint2* starts, const float*
     }
 RESIZE_X(u8, u8)
 RESIZE_X(u16, u16)
+RESIZE_X(sample, sample)
 RESIZE_X(float, f32)
 
 template <class End>
@@ -70,8 +71,9 @@ extern "C" __global__ void resize_y_add(float* y, const float* x, const uint2* s
     }
 RESIZE_RESIDUAL(u8)
 RESIZE_RESIDUAL(u16)
+RESIZE_RESIDUAL(sample)
 
-// resize_none: the top left of a frame of codes, as values from -1 to 1
+// resize_none: the top left of a frame of samples, as values from -1 to 1
 #define RESIZE_NONE(C) \
     extern "C" __global__ void resize_none_##C(float* y, const C* x, int from, int to) { \
         x += (i64)blockIdx.y * 3 * from, y += (i64)blockIdx.y * 3 * to; \
@@ -79,6 +81,7 @@ RESIZE_RESIDUAL(u16)
     }
 RESIZE_NONE(u8)
 RESIZE_NONE(u16)
+RESIZE_NONE(sample)
 
 // clamp: y = y clamped to -1 .. 1
 extern "C" __global__ void clamp_f32(float* y, i64 count) {

@@ -25,7 +25,13 @@ __device__ __forceinline__ strict clamped(strict x, float low, float high) {
 __device__ __forceinline__ strict unit(strict value) { return clamped((value + 1.f) / 2.f, 0.f, 1.f); }
 __device__ __forceinline__ strict with_sign(strict unit) { return clamped(unit, 0.f, 1.f) * 2.f - 1.f; }
 
-// A code as a value from 0 to 1; a value stays.
+// A float sample of a frame.
+struct sample {
+    float v;
+};
+
+// A sample as a value from 0 to 1, where NaN is 0; a value stays.
 __device__ __forceinline__ strict unit_of(u8 code) { return strict((float)code) / 255.f; }
 __device__ __forceinline__ strict unit_of(u16 code) { return strict((float)code) / 65535.f; }
 __device__ __forceinline__ strict unit_of(float value) { return value; }
+__device__ __forceinline__ strict unit_of(sample s) { return s.v > 0.f ? fminf(s.v, 1.f) : 0.f; }

@@ -1,10 +1,12 @@
-//! Work on finished frames: [`CudaFrames`] implements [`FrameOps`].
+//! Work on frames: [`CudaFrames`] implements [`FrameOps`], and [`CudaLoader`] makes the input of the networks.
 //!
 //! Copies and kernels are queued on one stream in order, so that a buffer can be reused without waiting. All buffers
-//! are parts of one allocation.
+//! are parts of one allocation, and the frames that wait for their turn parts of another.
 
 mod color;
+mod kept;
 mod layout;
+mod load;
 mod rank;
 mod resize;
 mod staging;
@@ -12,27 +14,29 @@ mod staging;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use reseed_ops::{ColorTransfer, FrameOps, FrameSpec, Pixels, Result};
+use reseed_ops::{ColorTransfer, FrameOps, FrameSpec, FrameValues, PendingFrames, Result, Tensor};
 
-use crate::device_memory::{Allocation, DeviceMemory};
-use crate::driver::{Driver, Ptr};
+use crate::device_memory::Allocation;
+use crate::driver::Ptr;
 use crate::launch::{Argument, Grid};
 use crate::ops::CudaOps;
+use crate::pinned::Pinned;
 use crate::stream::Stream;
+use kept::KeptFrames;
 use layout::Layout;
+pub use load::CudaLoader;
 use resize::Table;
-use staging::Download;
 
 /// Finished frames on their way to the host, at most.
 const ON_THE_WAY: usize = 4;
 
 /// Work on finished frames, with device memory of its own.
 pub struct CudaFrames {
-    driver: Arc<Driver>,
-    memory: Arc<DeviceMemory>,
+    cuda: Arc<CudaOps>,
     spec: FrameSpec,
     layout: Layout,
     block: Allocation,
+    kept: Option<Arc<KeptFrames>>,
     /// Weights of `spec.steps`, and of the low band down and up.
     steps: Vec<Table>,
     low_band: Option<[Table; 2]>,
@@ -43,22 +47,22 @@ pub struct CudaFrames {
 impl CudaOps {
     /// Bytes of device memory that the work on frames needs.
     pub fn frame_bytes(spec: &FrameSpec) -> usize {
-        Layout::new(spec).bytes
+        Layout::new(spec).bytes + KeptFrames::bytes(spec.kept, spec.output)
     }
 
     /// Allocates memory for the work on frames. It counts as memory of weights.
-    pub fn frames(&self, spec: FrameSpec) -> Result<CudaFrames> {
+    pub fn frames(self: &Arc<Self>, spec: FrameSpec) -> Result<CudaFrames> {
         let layout = Layout::new(&spec);
         let block = self.allocate_weights(layout.bytes)?;
-        let (driver, memory) = (self.driver().clone(), self.device_memory().clone());
+        let kept = KeptFrames::new(self, spec.kept, spec.output)?;
         let mut at = block.ptr().plus(layout.tables);
-        let mut upload = |resize| Table::upload(&driver, resize, &mut at);
+        let mut upload = |resize| Table::upload(self.driver(), resize, &mut at);
         let steps = spec.steps.iter().map(&mut upload).collect::<Result<_>>()?;
         let low_band = match &spec.low_band {
             Some(band) => Some([upload(&band.down)?, upload(&band.up)?]),
             None => None,
         };
-        Ok(CudaFrames { driver, memory, spec, layout, block, steps, low_band, busy: Mutex::default() })
+        Ok(CudaFrames { cuda: self.clone(), spec, layout, block, kept, steps, low_band, busy: Mutex::default() })
     }
 }
 
@@ -69,7 +73,7 @@ impl CudaFrames {
     /// As for [`Driver::launch`].
     unsafe fn launch(&self, name: &str, grid: Grid, args: &mut [Argument]) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.driver.launch_on(Stream::Frames, name, grid, args) }
+        unsafe { self.cuda.driver().launch_on(Stream::Frames, name, grid, args) }
     }
 
     fn at(&self, offset: usize) -> Ptr {
@@ -89,14 +93,23 @@ impl CudaFrames {
         self.at(self.layout.style).plus(frame * self.count() * size_of::<f32>())
     }
 
-    /// Codes of an input frame, or of a result.
-    fn codes(&self) -> Ptr {
-        self.at(self.layout.scratch.codes)
+    /// Samples of an input frame, or of a result.
+    fn samples(&self) -> Ptr {
+        self.at(self.layout.scratch.samples)
     }
 
-    /// The type of codes, as names of kernels have it.
-    fn code_type(&self) -> String {
-        format!("u{}", 8 * self.spec.depth.bytes())
+    /// Copies the values of a restored frame. Returns the pinned memory of what comes from the host.
+    fn receive_values(&self, to: Ptr, values: &FrameValues) -> Result<Vec<Pinned>> {
+        let bytes = self.count() * size_of::<f32>();
+        match values {
+            FrameValues::Host(values) => self.upload(to, bytemuck::cast_slice(values)),
+            FrameValues::Device(frame) => {
+                let from = kept::address(&**frame);
+                // SAFETY: both hold a frame. The next owner of its memory writes later on the same stream.
+                unsafe { self.cuda.driver().copy(Stream::Frames, to, from, bytes) }?;
+                Ok(Vec::new())
+            }
+        }
     }
 
     /// The part of the work that concerns one frame before others matter.
@@ -126,17 +139,23 @@ impl CudaFrames {
         }
     }
 
-    fn queue(&self, frames: &[Vec<f32>], inputs: &[&[u8]], strengths: &[f32], results: &mut [Pixels]) -> Result<()> {
+    fn queue(
+        &self,
+        frames: &[FrameValues],
+        inputs: &[&[u8]],
+        strengths: &[f32],
+        results: &mut [&mut [u8]],
+    ) -> Result<()> {
         let joins = self.spec.color.joins_frames();
-        let mut downloads: VecDeque<Download> = VecDeque::new();
-        let mut results = results.iter_mut();
+        let mut downloads = VecDeque::new();
+        let mut results = results.iter_mut().map(|result| &mut **result);
         // The staging memory of one frame is filled while that of the frame before is copied.
         let mut last = None;
         for (i, (frame, input)) in frames.iter().zip(inputs).enumerate() {
             let at = if joins { i } else { 0 };
-            let values = self.upload(self.content(at), bytemuck::cast_slice(frame))?;
-            let codes = self.upload(self.codes(), input)?;
-            last.replace([values, codes]);
+            let values = self.receive_values(self.content(at), frame)?;
+            let samples = self.upload(self.samples(), input)?;
+            last.replace([values, samples]);
             self.start(at, strengths[i])?;
             if !joins {
                 downloads.push_back(self.download(0)?);
@@ -152,16 +171,35 @@ impl CudaFrames {
         }
         self.receive(&mut downloads, 0, &mut results)
     }
+
+    fn check(&self, frames: &[FrameValues], inputs: &[&[u8]], results: &[&mut [u8]]) {
+        let FrameSpec { frames: most, input, output, samples, .. } = &self.spec;
+        assert_eq!((inputs.len(), results.len()), (frames.len(), frames.len()), "inputs and results of a slice");
+        assert!(frames.len() <= *most, "a slice of {} frames where {most} are the most", frames.len());
+        let whole = |frame: &FrameValues| match frame {
+            FrameValues::Host(values) => values.len() == self.count(),
+            FrameValues::Device(_) => true,
+        };
+        assert!(frames.iter().all(whole), "frames of {output}");
+        assert!(inputs.iter().all(|codes| codes.len() == 3 * input.count() * samples.bytes()), "samples of {input}");
+        assert!(results.iter().all(|result| result.len() == self.count() * samples.bytes()), "samples of {output}");
+    }
 }
 
 impl FrameOps for CudaFrames {
-    fn finish(&self, frames: &[Vec<f32>], inputs: &[&[u8]], strengths: &[f32], results: &mut [Pixels]) -> Result<()> {
-        let FrameSpec { frames: most, input, depth, .. } = &self.spec;
-        assert_eq!((inputs.len(), results.len()), (frames.len(), frames.len()), "inputs and results of a slice");
+    fn keep(&self, decoded: &Tensor) -> Result<Option<PendingFrames>> {
+        self.kept.as_ref().map_or(Ok(None), |kept| kept.keep(decoded))
+    }
+
+    fn finish(
+        &self,
+        frames: &[FrameValues],
+        inputs: &[&[u8]],
+        strengths: &[f32],
+        results: &mut [&mut [u8]],
+    ) -> Result<()> {
+        self.check(frames, inputs, results);
         assert_eq!(strengths.len(), frames.len(), "strengths of a slice");
-        assert!(frames.len() <= *most, "a slice of {} frames where {most} are the most", frames.len());
-        assert!(frames.iter().all(|frame| frame.len() == self.count()), "frames of {}", self.spec.output);
-        assert!(inputs.iter().all(|codes| codes.len() == 3 * input.count() * depth.bytes()), "codes of {input}");
         let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         self.queue(frames, inputs, strengths, results)
     }

@@ -52,7 +52,7 @@ use reseed_ops::{
     Upsample, UpsampleData, UpsampleSpec, Vector, merge,
 };
 
-pub(crate) use memory::{row_grid, stride_grid};
+pub(crate) use memory::{ptr, row_grid, stride_grid};
 
 use crate::device_memory::DeviceMemory;
 use crate::driver::{DeviceInfo, Driver};
@@ -64,6 +64,7 @@ pub use interop::{ForeignFrame, FrameRegion, NanFlag, QueuedWork};
 use margin::free_memory_margin;
 use offloaded::Offloaded;
 pub use timing::Timestamp;
+pub(crate) use transfer::{Guard, upload_parts};
 use tuned::Tuner;
 
 /// One NVIDIA GPU.

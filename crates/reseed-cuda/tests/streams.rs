@@ -4,10 +4,14 @@
 
 use std::fs;
 use std::process::Command;
+use std::sync::Arc;
 
 use reseed_cpu::matmul;
 use reseed_cuda::CudaOps;
-use reseed_ops::{ColorTransfer, DType, Depth, FrameOps, FrameSpec, Hw, Ops, Pixels, Shape, Tensor, Transfer, offload};
+use reseed_ops::{
+    ColorTransfer, DType, FrameLoader, FrameOps, FrameSpec, FrameValues, Hw, Ops, SampleType, Shape, Tensor, Transfer,
+    offload,
+};
 use reseed_testing::fake_driver;
 
 /// Names the scenario that a child process runs.
@@ -102,18 +106,27 @@ fn offload_then_overwrite() {
 
 /// Slices of frames that are finished together and alone, beside a tensor that the networks use.
 fn finish_slices() {
-    let cuda = fake_gpu();
+    let cuda = Arc::new(fake_gpu());
     let x = clip(&cuda, 2);
     for color in [ColorTransfer::Lab, ColorTransfer::Wavelet, ColorTransfer::Hsv] {
         let (input, output) = (Hw::new(32, 48), Hw::new(32, 48));
-        let (depth, steps, low_band) = (Depth::Eight, Vec::new(), None);
-        let spec = FrameSpec { frames: 6, input, steps, output, depth, low_band, color };
-        let frames = cuda.frames(spec).unwrap();
-        let (values, codes) = (vec![vec![0.0; 3 * output.count()]; 6], vec![0; 3 * input.count()]);
+        let (samples, steps, low_band) = (SampleType::U8, Vec::new(), None);
+        let spec = FrameSpec { frames: 6, kept: 8, input, steps, output, samples, low_band, color };
+        let (loader, frames) = (cuda.loader(&spec).unwrap(), cuda.frames(spec).unwrap());
+        let codes = vec![0; 3 * input.count()];
         for count in [6, 4] {
-            let mut results = vec![Pixels::default(); count];
-            frames.finish(&values[..count], &vec![&codes[..]; count], &vec![0.0; count], &mut results).unwrap();
-            assert!(results.iter().all(|result| result.len() == 3 * output.count()));
+            let inputs = vec![&codes[..]; count];
+            let decoded = loader.load(&inputs, 0..output.h, 0..output.w).unwrap();
+            let mut kept = Vec::new();
+            frames.keep(&decoded).unwrap().unwrap().wait(&mut kept).unwrap();
+            drop(decoded);
+            kept[0] = FrameValues::Host(kept[0].copy().unwrap());
+            if let [FrameValues::Device(first), FrameValues::Device(second), ..] = &mut kept[1..] {
+                first.blend(&**second, 0.5).unwrap();
+            }
+            let mut results = vec![vec![0; 3 * output.count()]; count];
+            let mut bytes: Vec<&mut [u8]> = results.iter_mut().map(|result| &mut result[..]).collect();
+            frames.finish(&kept, &inputs, &vec![0.0; count], &mut bytes).unwrap();
             let _pending = cuda.start_download(&x).unwrap();
         }
     }

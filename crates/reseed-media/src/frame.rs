@@ -215,6 +215,15 @@ impl Samples {
         }
     }
 
+    /// The memory of the samples, to be overwritten.
+    pub fn as_bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Samples::U8(samples) => samples,
+            Samples::U16(samples) => bytemuck::cast_slice_mut(samples),
+            Samples::F32(samples) => bytemuck::cast_slice_mut(samples),
+        }
+    }
+
     /// Converts the samples in `range` to values in [0, 1].
     pub fn copy_to_unit(&self, range: Range<usize>, unit: &mut [f32]) {
         self.copy_between(range, [0.0, 1.0], unit);

@@ -1,11 +1,38 @@
-//! Work on restored frames: low band, colour transfer and the conversion to codes.
+//! Work on frames before and after the networks: resampling, cross-fade, low band, colour transfer and the conversion
+//! of samples.
 //!
 //! The host defines it. A device repeats every operation of the host in the same order, rounded in the same way, so
 //! that either may do the work.
 
+use std::any::Any;
+use std::ops::Range;
+
 use crate::error::Result;
-use crate::pixels::{Depth, Pixels};
 use crate::shape::Hw;
+use crate::tensor::Tensor;
+use crate::transfer::PendingDownload;
+
+/// Type of the samples of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleType {
+    /// Black 0, white 255.
+    U8,
+    /// Black 0, white 65535.
+    U16,
+    /// Black 0, white 1.
+    F32,
+}
+
+impl SampleType {
+    /// Bytes of a sample.
+    pub fn bytes(self) -> usize {
+        match self {
+            SampleType::U8 => 1,
+            SampleType::U16 => 2,
+            SampleType::F32 => 4,
+        }
+    }
+}
 
 /// Weights of a resampling along one axis.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,23 +95,82 @@ impl ColorTransfer {
 pub struct FrameSpec {
     /// Most frames of a slice.
     pub frames: usize,
+    /// Most restored frames that stay on the device until they are finished.
+    pub kept: usize,
     /// Size of the input.
     pub input: Hw,
     /// Resamplings of the input, one after the other. The result is the top left of the last.
     pub steps: Vec<Resize>,
     /// Size of the frames.
     pub output: Hw,
-    /// Codes of the input and of the result.
-    pub depth: Depth,
+    /// Samples of the input and of the result.
+    pub samples: SampleType,
     /// The low band, if any.
     pub low_band: Option<LowBand>,
     /// The colour transfer.
     pub color: ColorTransfer,
 }
 
+/// Values `[H, W, 3]` of a restored frame, in about [-1, 1].
+pub enum FrameValues {
+    /// In host memory.
+    Host(Vec<f32>),
+    /// In the memory of the device that finishes frames.
+    Device(Box<dyn DeviceFrame>),
+}
+
+impl FrameValues {
+    /// The values in host memory.
+    pub fn fetch(self) -> Result<Vec<f32>> {
+        match self {
+            FrameValues::Host(values) => Ok(values),
+            FrameValues::Device(frame) => frame.fetch(),
+        }
+    }
+
+    /// A copy of the values in host memory.
+    pub fn copy(&self) -> Result<Vec<f32>> {
+        match self {
+            FrameValues::Host(values) => Ok(values.clone()),
+            FrameValues::Device(frame) => frame.fetch(),
+        }
+    }
+}
+
+/// A restored frame that stayed on its device.
+pub trait DeviceFrame: Any + Send {
+    /// self ← weight · self + (1 - weight) · later. Both are frames of one device.
+    fn blend(&mut self, later: &dyn DeviceFrame, weight: f32) -> Result<()>;
+
+    /// Copies the values to the host.
+    fn fetch(&self) -> Result<Vec<f32>>;
+}
+
+/// Makes the input of the networks from frames.
+pub trait FrameLoader: Send + Sync {
+    /// A tensor `[T, H, W, 3]` of the given rows and columns of resampled frames: clamped, from -1 for black to 1 for
+    /// white, and black beyond the frame. `inputs` are the samples of the frames in memory order.
+    fn load(&self, inputs: &[&[u8]], rows: Range<usize>, columns: Range<usize>) -> Result<Tensor>;
+}
+
+/// Frames that are being kept on the device. An error where values have left the range of the tensor's type.
+pub type PendingFrames = Box<dyn PendingDownload<Vec<FrameValues>>>;
+
 /// A device that does the work of one [`FrameSpec`].
 pub trait FrameOps: Send + Sync {
-    /// Finishes a slice: `frames` are restored values `[H, W, 3]` in about [-1, 1], `inputs` the codes of the input
-    /// frames in memory order, `strengths` those of the low band of the frames, and `results` receives the codes.
-    fn finish(&self, frames: &[Vec<f32>], inputs: &[&[u8]], strengths: &[f32], results: &mut [Pixels]) -> Result<()>;
+    /// Keeps the top left of each frame of a tensor. `None` where there is no memory left for them, or where the tensor
+    /// is not one of this device.
+    fn keep(&self, _decoded: &Tensor) -> Result<Option<PendingFrames>> {
+        Ok(None)
+    }
+
+    /// Finishes a slice: `frames` are restored frames, `inputs` the samples of the input frames in memory order,
+    /// `strengths` those of the low band of the frames, and `results` receives the samples of the finished frames.
+    fn finish(
+        &self,
+        frames: &[FrameValues],
+        inputs: &[&[u8]],
+        strengths: &[f32],
+        results: &mut [&mut [u8]],
+    ) -> Result<()>;
 }

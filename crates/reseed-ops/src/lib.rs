@@ -53,7 +53,10 @@ pub use check::{CheckOps, Disagreement, Element, Report, allowed, relative_error
 pub use cost::Cost;
 pub use device::Device;
 pub use error::{Error, Result};
-pub use frames::{ColorTransfer, FrameOps, FrameSpec, LowBand, Resize, ResizeAxis};
+pub use frames::{
+    ColorTransfer, DeviceFrame, FrameLoader, FrameOps, FrameSpec, FrameValues, LowBand, PendingFrames, Resize,
+    ResizeAxis, SampleType,
+};
 pub use host::{host_bytes, host_free_bytes};
 pub use math_mode::MathMode;
 pub use merge::{HostMatmul, merge};

@@ -40,7 +40,7 @@ fn clip() -> Vec<Frame> {
 fn measure(networks: &TinyVae, frames: &[Frame], lanes: usize) -> (f64, Option<u64>) {
     let lane = |_| {
         let (ops, model) = (&networks.ops, Model { vae: &networks.vae, step: &Paced });
-        Lane { ops, encoder_ops: ops, model, plan: RunPlan::default(), replanner: None, fallback: None }
+        Lane { ops, encoder_ops: ops, loader: None, model, plan: RunPlan::default(), replanner: None, fallback: None }
     };
     let batching = Batching { size: BATCH, overlap: 0, uniform: false };
     let settings = Settings { target: Target::Scale(1.0), batching, color: None, ..Settings::default() };

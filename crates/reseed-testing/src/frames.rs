@@ -1,4 +1,4 @@
-//! Conformance of the work on finished frames: a device compared with the host, code by code.
+//! Conformance of the work on frames: a device compared with the host, sample by sample.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,10 +9,17 @@ use reseed::{Batching, Color, Geometry, Settings, Target};
 use reseed_media::{Depth, Frame, Samples, Size};
 use reseed_model::nano;
 use reseed_ops::conformance::Values;
-use reseed_ops::{FrameOps, FrameSpec, Pixels, Result};
+use reseed_ops::{Device, FrameLoader, FrameOps, FrameSpec, FrameValues, Result, Shape, Tensor};
 
-/// Opens a device for a kind of work.
-pub type OpenFrames<'a> = &'a dyn Fn(FrameSpec) -> Result<Box<dyn FrameOps>>;
+/// A device that works on frames.
+pub struct FrameDevice<'a> {
+    /// Its tensors.
+    pub ops: &'a dyn Device,
+    /// Opens it for a kind of work.
+    pub frames: &'a dyn Fn(FrameSpec) -> Result<Box<dyn FrameOps>>,
+    /// Opens it for the input of networks.
+    pub loader: &'a dyn Fn(&FrameSpec) -> Result<Box<dyn FrameLoader>>,
+}
 
 /// A slice of frames and what is done to it.
 #[derive(Clone, Debug)]
@@ -51,95 +58,202 @@ const CASES: &[Case] = &[
 
 const COLORS: [Color; 6] = [Color::Lab, Color::Wavelet, Color::WaveletAdaptive, Color::Hsv, Color::Adain, Color::None];
 
-/// Codes of a device that differ from those of the host.
+/// Samples of a device that differ from those of the host.
 #[derive(Debug)]
 pub struct FrameDisagreement {
     case: String,
-    /// Codes that differ, and the largest difference.
-    codes: usize,
-    largest: u32,
+    /// Samples that differ, and the largest difference.
+    samples: usize,
+    largest: f32,
 }
 
 impl fmt::Display for FrameDisagreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} codes differ, by up to {}", self.case, self.codes, self.largest)
+        write!(f, "{}: {} samples differ, by up to {}", self.case, self.samples, self.largest)
     }
 }
 
-/// Every disagreement of a device with the host. Each slice is finished twice, since it must not depend on what the
-/// device did before.
-pub fn disagreements(open: OpenFrames) -> Result<Vec<FrameDisagreement>> {
+/// Every disagreement of a device with the host.
+pub fn disagreements(device: &FrameDevice) -> Result<Vec<FrameDisagreement>> {
     let mut found = Vec::new();
     for (i, case) in CASES.iter().enumerate() {
-        for color in COLORS {
-            for depth in [Depth::Eight, Depth::Sixteen] {
-                found.extend(disagreement(open, (case, i as u64), color, depth)?);
+        for depth in [Depth::Eight, Depth::Sixteen, Depth::Float] {
+            let job = Job::new(case, i as u64, depth);
+            found.extend(job.load(device)?);
+            found.extend(job.blend(device)?);
+            for color in COLORS {
+                found.extend(job.finish(device, color)?);
             }
         }
     }
     Ok(found)
 }
 
-fn disagreement(
-    open: OpenFrames,
-    (case, seed): (&Case, u64),
-    color: Color,
+/// The frames of a case.
+struct Job<'a> {
+    case: &'a Case,
     depth: Depth,
-) -> Result<Option<FrameDisagreement>> {
-    let Case { input, target, longest, frames, low_band } = *case;
-    let batching = Batching { size: frames, ..Batching::default() };
-    let settings = Settings { color: Some(color), batching, ..Settings::default() };
-    let model = ModelLowBand::load(&nano::dit().expect("it is embedded")).expect("nano has an estimator");
-    let low_band = match low_band {
-        Band::Fixed(strength) => Strength::Fixed(strength),
-        Band::Estimated => model.strength(None),
-    };
-    let geometry = Geometry::new(input, target, longest).and_then(|geometry| match geometry.output.pixels() {
-        1 => Ok(geometry),
-        _ => geometry.even(),
-    });
-    let view = View::new(geometry.expect("the sizes of a case are valid"));
-    let Some(spec) = frame_spec(&settings, low_band, &view, (depth, false)) else { return Ok(None) };
-    let values = &mut Values::new(2000 + seed);
-    let inputs: Vec<Arc<Frame>> = (0..frames).map(|i| Arc::new(frame(input, depth, i, values))).collect();
-    let restored: Vec<Vec<f32>> = inputs.iter().map(|input| restored(&view, input, values)).collect();
-    let strengths = strengths(low_band, &inputs, view.geometry());
-    let mut host = Finisher::new(&settings, &view, depth).with_low_band(low_band);
-    let wanted = host.run(restored.clone(), inputs.clone());
-    let device = open(spec)?;
-    let codes: Vec<&[u8]> = inputs.iter().map(|input| input.samples.as_bytes()).collect();
-    // The exponential of the host's library may round another way, which moves a result by less than a code.
-    let allowed = u32::from(color == Color::WaveletAdaptive);
-    let mut all = Differences::default();
-    for _ in 0..2 {
-        let mut results = vec![Pixels::default(); frames];
-        device.finish(&restored, &codes, &strengths, &mut results)?;
-        wanted.iter().zip(&results).for_each(|(wanted, got)| all.add(&wanted.samples, got, allowed));
+    view: View,
+    inputs: Vec<Arc<Frame>>,
+    /// Restored frames at the padded size.
+    padded: Vec<f32>,
+    model: ModelLowBand,
+}
+
+impl Job<'_> {
+    fn new(case: &Case, seed: u64, depth: Depth) -> Job<'_> {
+        let Case { input, target, longest, frames, .. } = *case;
+        let geometry = Geometry::new(input, target, longest).and_then(|geometry| match geometry.output.pixels() {
+            1 => Ok(geometry),
+            _ => geometry.even(),
+        });
+        let view = View::new(geometry.expect("the sizes of a case are valid"));
+        let values = &mut Values::new(2000 + seed);
+        let inputs: Vec<Arc<Frame>> = (0..frames).map(|i| Arc::new(frame(input, depth, i, values))).collect();
+        let padded = inputs.iter().flat_map(|input| restored(&view, input, values)).collect();
+        let model = ModelLowBand::load(&nano::dit().expect("it is embedded")).expect("nano has an estimator");
+        Job { case, depth, view, inputs, padded, model }
     }
-    let Differences { codes, largest } = all;
-    Ok((codes > 0).then(|| FrameDisagreement { case: format!("{color} {depth:?} of {case:?}"), codes, largest }))
+
+    fn settings(&self, color: Color) -> Settings {
+        let batching = Batching { size: self.case.frames, ..Batching::default() };
+        Settings { color: Some(color), batching, ..Settings::default() }
+    }
+
+    fn low_band(&self) -> Strength<'_> {
+        match self.case.low_band {
+            Band::Fixed(strength) => Strength::Fixed(strength),
+            Band::Estimated => self.model.strength(None),
+        }
+    }
+
+    fn spec(&self, color: Color) -> FrameSpec {
+        let spec = frame_spec(&self.settings(color), self.low_band(), &self.view, (self.depth, false));
+        spec.expect("frames without alpha")
+    }
+
+    fn samples(&self) -> Vec<&[u8]> {
+        self.inputs.iter().map(|input| input.samples.as_bytes()).collect()
+    }
+
+    fn shape(&self) -> Shape {
+        let Size { h, w } = self.view.geometry().padded;
+        Shape::from([self.inputs.len(), h, w, 3])
+    }
+
+    /// The restored frames as a tensor, and the values that the host sees after its rounding.
+    fn decoded(&self, ops: &dyn Device) -> Result<(Tensor, Vec<Vec<f32>>)> {
+        let decoded = ops.upload(self.shape(), &self.padded)?;
+        let (values, geometry) = (ops.download(&decoded)?, self.view.geometry());
+        let crop = |frame: &[f32]| {
+            let rows = frame.chunks_exact(3 * geometry.padded.w).take(geometry.output.h);
+            rows.flat_map(|row| &row[..3 * geometry.output.w]).copied().collect()
+        };
+        Ok((decoded, values.chunks_exact(3 * geometry.padded.pixels()).map(crop).collect()))
+    }
+
+    fn found(&self, what: String, differences: Differences) -> Option<FrameDisagreement> {
+        let Differences { samples, largest } = differences;
+        let case = format!("{what} {:?} of {:?}", self.depth, self.case);
+        (samples > 0).then_some(FrameDisagreement { case, samples, largest })
+    }
+
+    /// The input of networks, whole and a region of it that reaches beyond the frame.
+    fn load(&self, device: &FrameDevice) -> Result<Option<FrameDisagreement>> {
+        let loader = (device.loader)(&self.spec(Color::None))?;
+        let size = self.view.geometry().padded;
+        let frame_len = 3 * size.pixels();
+        let mut canvas = vec![0.0; self.inputs.len() * frame_len];
+        let canvases = canvas.chunks_exact_mut(frame_len).zip(&self.inputs);
+        canvases.for_each(|(canvas, input)| self.view.padded_into(input, canvas));
+        let wanted = device.ops.download(&device.ops.upload(self.shape(), &canvas)?)?;
+        let mut all = Differences::default();
+        let regions = [(0..size.h, 0..size.w), (size.h / 3..size.h, size.w / 2..size.w)];
+        for (rows, columns) in regions {
+            let got = device.ops.download(&loader.load(&self.samples(), rows.clone(), columns.clone())?)?;
+            let lines = wanted
+                .chunks_exact(frame_len)
+                .flat_map(|frame| rows.clone().map(move |row| &frame[3 * row * size.w..][..3 * size.w]));
+            let wanted: Vec<f32> = lines.flat_map(|line| &line[3 * columns.start..]).copied().collect();
+            all.add(&wanted, &got, 0.0);
+        }
+        Ok(self.found(format!("load {}", device.ops.dtype()), all))
+    }
+
+    /// Frames that stay on the device, and their cross-fade.
+    fn blend(&self, device: &FrameDevice) -> Result<Option<FrameDisagreement>> {
+        let frames = (device.frames)(self.spec(Color::None))?;
+        let (decoded, values) = self.decoded(device.ops)?;
+        let mut all = Differences::default();
+        let Some(pending) = frames.keep(&decoded)? else { return Ok(None) };
+        let mut kept = Vec::new();
+        pending.wait(&mut kept)?;
+        for (wanted, got) in values.iter().zip(&kept) {
+            all.add(wanted, &got.copy()?, 0.0);
+        }
+        if let [FrameValues::Device(first), FrameValues::Device(second), ..] = &mut kept[..] {
+            first.blend(&**second, 0.3)?;
+            let pairs = values[0].iter().zip(&values[1]);
+            let wanted: Vec<f32> = pairs.map(|(e, l)| e * 0.3 + l * (1.0 - 0.3f32)).collect();
+            all.add(&wanted, &first.fetch()?, 0.0);
+        }
+        Ok(self.found(format!("blend {}", device.ops.dtype()), all))
+    }
+
+    /// Finished frames. Each slice is finished twice from host memory and once on the device, since it must not depend
+    /// on what the device did before.
+    fn finish(&self, device: &FrameDevice, color: Color) -> Result<Option<FrameDisagreement>> {
+        let settings = self.settings(color);
+        let (decoded, values) = self.decoded(device.ops)?;
+        let host = || values.iter().cloned().map(FrameValues::Host).collect::<Vec<_>>();
+        let mut finisher = Finisher::new(&settings, &self.view, self.depth).with_low_band(self.low_band());
+        let wanted = finisher.run(host(), self.inputs.clone()).expect("the frames are on the host");
+        let frames = (device.frames)(self.spec(color))?;
+        let strengths = strengths(self.low_band(), &self.inputs, self.view.geometry());
+        // The exponential of the host's library may round another way, which moves a result by less than a code.
+        let allowed = match (color, self.depth) {
+            (Color::WaveletAdaptive, Depth::Float) => 1e-5,
+            (Color::WaveletAdaptive, _) => 1.0,
+            _ => 0.0,
+        };
+        let mut all = Differences::default();
+        for on_device in [false, false, true] {
+            let mut kept = host();
+            if on_device && let Some(pending) = frames.keep(&decoded)? {
+                pending.wait(&mut kept)?;
+            }
+            let count = 3 * self.view.geometry().output.pixels();
+            let mut results: Vec<Samples> = kept.iter().map(|_| Samples::black(self.depth, count)).collect();
+            let mut bytes: Vec<&mut [u8]> = results.iter_mut().map(Samples::as_bytes_mut).collect();
+            frames.finish(&kept, &self.samples(), &strengths, &mut bytes)?;
+            let numbers = |samples: &Samples| -> Vec<f32> {
+                match samples {
+                    Samples::U8(codes) => codes.iter().map(|code| (*code).into()).collect(),
+                    Samples::U16(codes) => codes.iter().map(|code| (*code).into()).collect(),
+                    Samples::F32(values) => values.clone(),
+                }
+            };
+            let pairs = wanted.iter().zip(&results);
+            pairs.for_each(|(wanted, got)| all.add(&numbers(&wanted.samples), &numbers(got), allowed));
+        }
+        Ok(self.found(format!("{color} {}", device.ops.dtype()), all))
+    }
 }
 
 #[derive(Default)]
 struct Differences {
-    codes: usize,
-    largest: u32,
+    samples: usize,
+    largest: f32,
 }
 
 impl Differences {
-    fn add(&mut self, wanted: &Samples, got: &Pixels, allowed: u32) {
-        let mut compare = |a: u32, b: u32| {
-            self.codes += usize::from(a.abs_diff(b) > allowed);
-            self.largest = self.largest.max(a.abs_diff(b));
-        };
-        match (wanted, got) {
-            (Samples::U8(a), Pixels::U8(b)) if a.len() == b.len() => {
-                a.iter().zip(b).for_each(|(a, b)| compare((*a).into(), (*b).into()));
-            }
-            (Samples::U16(a), Pixels::U16(b)) if a.len() == b.len() => {
-                a.iter().zip(b).for_each(|(a, b)| compare((*a).into(), (*b).into()));
-            }
-            _ => self.codes += wanted.len(),
+    /// Values that are no numbers differ from all others.
+    fn add(&mut self, wanted: &[f32], got: &[f32], allowed: f32) {
+        assert_eq!(wanted.len(), got.len(), "as many samples");
+        for (wanted, got) in wanted.iter().zip(got) {
+            let apart = (wanted - got).abs();
+            self.samples += usize::from(apart > allowed || apart.is_nan());
+            self.largest = self.largest.max(apart);
         }
     }
 }
@@ -161,39 +275,51 @@ fn frame(size: Size, depth: Depth, number: usize, values: &mut Values) -> Frame 
     Frame { size, samples: Samples::from_unit(&unit, depth), alpha: None }
 }
 
-/// A frame as a network might have made it: less contrast, other noise, and values out of range.
+/// A padded frame as a network might have made it: less contrast, other noise, and values out of range.
 fn restored(view: &View, input: &Frame, values: &mut Values) -> Vec<f32> {
-    let resized = view.cropped(input);
-    let noise = values.take(resized.len());
+    let mut padded = vec![0.0; 3 * view.geometry().padded.pixels()];
+    view.padded_into(input, &mut padded);
+    let noise = values.take(padded.len());
     let flat = |i: usize| i % 7 < 3;
     let value = |(i, (value, noise)): (usize, (&f32, &f32))| match flat(i / 300) {
         true => 0.875 * value,
         false => 0.9 * value + 0.25 * noise + 0.05,
     };
-    resized.iter().zip(&noise).enumerate().map(value).collect()
+    padded.iter().zip(&noise).enumerate().map(value).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
+    use reseed_cpu::CpuOps;
+    use reseed_ops::DType;
+
     use super::*;
 
-    /// A device that finishes every frame in one grey, which no case has as its result.
-    struct Flat(FrameSpec);
+    /// A device that finishes every frame in one grey and loads black frames, which no case has as its result.
+    struct Flat(CpuOps);
 
     impl FrameOps for Flat {
-        fn finish(&self, _: &[Vec<f32>], _: &[&[u8]], _: &[f32], results: &mut [Pixels]) -> Result<()> {
-            results
-                .iter_mut()
-                .for_each(|pixels| *pixels = Pixels::nearest(&vec![0.25; 3 * self.0.output.count()], self.0.depth));
+        fn finish(&self, _: &[FrameValues], _: &[&[u8]], _: &[f32], results: &mut [&mut [u8]]) -> Result<()> {
+            results.iter_mut().for_each(|samples| samples.fill(0x3d));
             Ok(())
+        }
+    }
+
+    impl FrameLoader for Flat {
+        fn load(&self, inputs: &[&[u8]], rows: Range<usize>, columns: Range<usize>) -> Result<Tensor> {
+            let shape = Shape::from([inputs.len(), rows.len(), columns.len(), 3]);
+            reseed_ops::Transfer::upload(&self.0, shape, &vec![-2.0; shape.count()])
         }
     }
 
     #[test]
     fn a_device_that_computes_nothing_disagrees_in_every_case() {
-        let found = disagreements(&|spec| Ok(Box::new(Flat(spec)))).unwrap();
-        // Without colour transfer, only the cases with a low band have work.
-        let with_low_band = CASES.iter().filter(|case| case.low_band != Band::Fixed(0.0)).count();
-        assert_eq!(found.len(), 2 * (CASES.len() * (COLORS.len() - 1) + with_low_band));
+        let cpu = || CpuOps::new(DType::F32, Some(1)).unwrap();
+        let frames = |_: FrameSpec| -> Result<Box<dyn FrameOps>> { Ok(Box::new(Flat(cpu()))) };
+        let loader = |_: &FrameSpec| -> Result<Box<dyn FrameLoader>> { Ok(Box::new(Flat(cpu()))) };
+        let found = disagreements(&FrameDevice { ops: &cpu(), frames: &frames, loader: &loader }).unwrap();
+        assert_eq!(found.len(), 3 * CASES.len() * (COLORS.len() + 1));
     }
 }

@@ -18,6 +18,11 @@ pub enum Turn {
 
 /// A store that survives a crash.
 pub trait BatchStore: Sync {
+    /// Whether the batch in hand will be stored. If not, [`BatchStore::put`] needs no values.
+    fn stores(&self) -> bool {
+        true
+    }
+
     /// Stores the next restored frames of a batch; `last` with its last ones.
     fn put(&self, batch: usize, pixels: &[f32], last: bool);
 
@@ -61,6 +66,11 @@ impl<'a> FrameSender<'a> {
     ) -> FrameSender<'a> {
         let batch = Cell::new(done + computed.len());
         FrameSender { to, store, done, computed: RefCell::new(computed), batch }
+    }
+
+    /// Whether the next slice is stored.
+    pub fn stores(&self) -> bool {
+        self.store.is_some_and(BatchStore::stores)
     }
 
     /// Sends a slice. A batch that an earlier run computed gets its stored frames.

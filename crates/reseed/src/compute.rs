@@ -1,65 +1,41 @@
 //! The third stage: the networks, in turns over windows of batches.
 
 use std::collections::VecDeque;
-use std::ops::{AddAssign, Range};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
-use std::time::Duration;
 
 use reseed_model::plan::{TileInput, slices};
-use reseed_model::{Coder, Stream};
-use reseed_ops::{CopyTime, Device, Hw, PendingDownload, Thw};
+use reseed_model::{Coder, SliceData, Stream};
+use reseed_ops::{Device, FrameLoader, FrameOps, Hw, PendingDownload, Thw};
 
-use crate::batch_store::{BatchStore, FrameSender, Turn};
+use crate::batch_store::{BatchStore, Turn};
 use crate::error::{Error, Result};
 use crate::fallback::{Fallback, WideVae};
 use crate::latent::Latent;
 use crate::noise::{Noise, noised_condition};
 use crate::observer::{Event, EventQueue, Warning};
 use crate::phase::{Phase, PhaseCell};
+use crate::phase_times::PhaseTimes;
 use crate::prepare::{Slice, padded_pixels};
 use crate::read::FrameBatch;
 use crate::report::timed;
+use crate::restored::Restored;
 use crate::run_plan::{Replanner, RunPlan};
 use crate::settings::Settings;
 use crate::slice_ends::{SliceInput, SliceOutput};
 use crate::step::Model;
 use crate::view::View;
 
-/// Time that the networks took.
-#[derive(Default)]
-pub struct PhaseTimes {
-    pub encode: Duration,
-    pub upscale: Duration,
-    pub decode: Duration,
-    pub streaming: CopyTime,
-}
-
-impl AddAssign for PhaseTimes {
-    fn add_assign(&mut self, other: PhaseTimes) {
-        self.encode += other.encode;
-        self.upscale += other.upscale;
-        self.decode += other.decode;
-        self.streaming += other.streaming;
-    }
-}
-
-/// Forwards slices unchanged until there are none or the receiver is gone.
-pub fn pass(from: &Receiver<Slice>, to: &FrameSender) -> PhaseTimes {
-    for slice in from {
-        if to.send(slice).is_err() {
-            break;
-        }
-    }
-    PhaseTimes::default()
-}
-
 /// Runs batches through the networks.
 pub struct Compute<'a> {
     /// The decoder's device.
     pub ops: &'a dyn Device,
     pub encoder_ops: &'a dyn Device,
+    /// Resizes frames on the encoder's device.
+    pub loader: Option<&'a dyn FrameLoader>,
+    /// Keeps restored frames on the decoder's device.
+    pub frames: Option<&'a dyn FrameOps>,
     pub model: Model<'a>,
     pub settings: &'a Settings,
     pub noise: &'a Noise,
@@ -201,10 +177,8 @@ impl Compute<'_> {
             let slice = &mut encoding.slices[next];
             next += 1;
             let last = slice.batch.is_some();
-            let made = std::mem::take(&mut slice.pixels);
-            let pixels = if made.is_empty() { padded_pixels(self.view, &slice.frames) } else { made };
-            let started = timed(&mut times.encode, || encoder.start(&pixels, last))?;
-            self.view.pixel_pool().recycle(pixels);
+            let loader = self.loader.filter(|_| wide.is_none());
+            let started = timed(&mut times.encode, || self.encode(ops, &mut encoder, slice, loader))?;
             if let Some(before) = running.replace(started) {
                 latent.extend(timed(&mut times.encode, || self.means(before))?);
             }
@@ -219,6 +193,33 @@ impl Compute<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Starts to encode a slice. A slice without pixels is resized by the loader, or else here.
+    fn encode(
+        &self,
+        ops: &dyn Device,
+        encoder: &mut Stream,
+        slice: &mut Slice,
+        loader: Option<&dyn FrameLoader>,
+    ) -> Result<Box<dyn PendingDownload>> {
+        let (mut pixels, last) = (std::mem::take(&mut slice.pixels), slice.batch.is_some());
+        let moments = match loader.filter(|_| pixels.is_empty()) {
+            Some(loader) => {
+                let samples: Vec<&[u8]> = slice.frames.iter().map(|frame| frame.samples.as_bytes()).collect();
+                let load = |rows, columns| loader.load(&samples, rows, columns);
+                encoder.run(SliceData::Device(samples.len(), &load), last)?
+            }
+            None => {
+                if pixels.is_empty() {
+                    pixels = padded_pixels(self.view, &slice.frames);
+                }
+                let moments = encoder.run(SliceData::Values(&pixels), last)?;
+                self.view.pixel_pool().recycle(pixels);
+                moments
+            }
+        };
+        Ok(ops.start_download(&moments).map_err(reseed_model::Error::from)?)
     }
 
     /// Takes the next batch with the latent that an earlier run stored; `false` if there is none.
@@ -298,25 +299,28 @@ impl Compute<'_> {
             let thw = restored.thw;
             let mut decoder = self.stream(ops, coder, TileInput::Latents, Hw::new(thw.h, thw.w));
             let (ranges, frame) = (slices(thw.t, self.plan.vae.slice), restored.values.len() / thw.t);
-            let mut running: Option<Box<dyn PendingDownload>> = None;
+            let mut running: Option<Restored> = None;
             for i in 0..=ranges.len() {
                 if self.stopped() {
                     return Ok(false);
                 }
                 let start = |range: &Range<usize>| {
                     let values = &restored.values[range.start * frame..range.end * frame];
-                    timed(&mut times.decode, || decoder.start(values, range.end == thw.t))
+                    timed(&mut times.decode, || -> reseed_model::Result<_> {
+                        let decoded = decoder.run(SliceData::Values(values), range.end == thw.t)?;
+                        let frames = self.frames.filter(|_| wide.is_none() && !to.stores());
+                        Ok(Restored::start(ops, &decoded, frames)?)
+                    })
                 };
                 let started = ranges.get(i).map(start).transpose()?;
                 let Some(before) = std::mem::replace(&mut running, started) else { continue };
-                let mut pixels = Vec::new();
-                timed(&mut times.decode, || before.wait(&mut pixels)).map_err(reseed_model::Error::from)?;
+                let (pixels, kept) = timed(&mut times.decode, || before.wait()).map_err(reseed_model::Error::from)?;
                 if i <= decoding.sent {
                     continue;
                 }
                 let batch = (i == ranges.len()).then(|| batch.clone());
                 let restarts = std::mem::take(&mut decoding.restarts);
-                if !to.send(Slice { pixels, frames: Vec::new(), batch, restarts }) {
+                if !to.send(Slice { pixels, kept, batch, restarts, ..Slice::default() }) {
                     return Ok(false);
                 }
                 decoding.sent += 1;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use reseed_media::{Depth, Frame, Samples, Size};
-use reseed_ops::{ColorTransfer, FrameOps, FrameSpec, Hw, Pixels};
+use reseed_ops::{ColorTransfer, FrameOps, FrameSpec, FrameValues, Hw, SampleType};
 
 use crate::alpha;
 use crate::color::Color;
+use crate::error::Result;
 use crate::low_band::{self, Strength};
 use crate::settings::Settings;
 use crate::view::{BLACK, View, WHITE};
@@ -22,18 +23,23 @@ pub struct Finisher<'a> {
     device: Option<&'a dyn FrameOps>,
 }
 
-/// The work of a job on its frames, for a device; `None` where there is none or no device does it: alpha and floats are
-/// the host's.
+/// Batches whose restored frames may stay on a device: one that is finished, and the next.
+const KEPT: usize = 2;
+
+/// The work of a job on its frames, for a device; `None` where the host does it, because there is alpha.
 pub fn frame_spec(
     settings: &Settings,
     low_band: Strength,
     view: &View,
     (depth, alpha): (Depth, bool),
 ) -> Option<FrameSpec> {
-    let depth = match depth {
-        Depth::Eight => reseed_ops::Depth::Eight,
-        Depth::Sixteen => reseed_ops::Depth::Sixteen,
-        Depth::Float => return None,
+    if alpha {
+        return None;
+    }
+    let samples = match depth {
+        Depth::Eight => SampleType::U8,
+        Depth::Sixteen => SampleType::U16,
+        Depth::Float => SampleType::F32,
     };
     let color = match settings.color() {
         Color::Lab => ColorTransfer::Lab,
@@ -44,11 +50,9 @@ pub fn frame_spec(
         Color::None => ColorTransfer::None,
     };
     let low_band = low_band::resizes(low_band, view.geometry());
-    if alpha || color == ColorTransfer::None && low_band.is_none() {
-        return None;
-    }
+    let (frames, steps) = (settings.batching.size, view.resizes());
     let [input, output] = [view.geometry().input, view.geometry().output].map(|Size { h, w }| Hw::new(h, w));
-    Some(FrameSpec { frames: settings.batching.size, input, steps: view.resizes(), output, depth, low_band, color })
+    Some(FrameSpec { frames, kept: KEPT * frames, input, steps, output, samples, low_band, color })
 }
 
 impl<'a> Finisher<'a> {
@@ -68,42 +72,48 @@ impl<'a> Finisher<'a> {
         Finisher { device, ..self }
     }
 
-    /// Finishes the frames of a slice, which have values `[H, W, 3]`. Without frames, the inputs pass through.
-    pub fn run(&mut self, frames: Vec<Vec<f32>>, inputs: Vec<Arc<Frame>>) -> Vec<Frame> {
+    /// Finishes the frames of a slice. Without frames, the inputs pass through. An error is one of the device that has
+    /// the frames.
+    pub fn run(&mut self, frames: Vec<FrameValues>, inputs: Vec<Arc<Frame>>) -> Result<Vec<Frame>> {
         if frames.is_empty() {
-            return inputs.into_iter().map(|frame| self.pass_through(frame)).collect();
+            return Ok(inputs.into_iter().map(|frame| self.pass_through(frame)).collect());
         }
-        let Some(results) = self.on_device(&frames, &inputs) else { return self.on_host(frames, inputs) };
-        frames.into_iter().for_each(|frame| self.view.pixel_pool().recycle(frame));
-        self.recycle(inputs);
-        results
+        if let Some(results) = self.on_device(&frames, &inputs) {
+            let used = frames.into_iter().filter_map(|frame| match frame {
+                FrameValues::Host(values) => Some(values),
+                FrameValues::Device(_) => None,
+            });
+            used.for_each(|values| self.view.pixel_pool().recycle(values));
+            self.recycle(inputs);
+            return Ok(results);
+        }
+        let frames = frames.into_iter().map(FrameValues::fetch).collect::<reseed_ops::Result<_>>()?;
+        Ok(self.on_host(frames, inputs))
     }
 
     /// The device's result; `None` where the host must do the work. After an error, the host does the rest too.
-    fn on_device(&mut self, frames: &[Vec<f32>], inputs: &[Arc<Frame>]) -> Option<Vec<Frame>> {
+    fn on_device(&mut self, frames: &[FrameValues], inputs: &[Arc<Frame>]) -> Option<Vec<Frame>> {
         let device = self.device?;
         if !inputs.iter().all(|input| input.alpha.is_none() && input.depth() == self.depth) {
             return None;
         }
-        let codes: Vec<&[u8]> = inputs.iter().map(|input| input.samples.as_bytes()).collect();
+        let samples: Vec<&[u8]> = inputs.iter().map(|input| input.samples.as_bytes()).collect();
         let strengths = low_band::strengths(self.low_band, inputs, self.view.geometry());
-        let mut results: Vec<Pixels> = frames.iter().map(|frame| self.free_pixels(frame.len())).collect();
-        if let Err(error) = device.finish(frames, &codes, &strengths, &mut results) {
+        let size = self.view.geometry().output;
+        let mut results: Vec<Samples> = frames.iter().map(|_| self.free_samples(3 * size.pixels())).collect();
+        let mut bytes: Vec<&mut [u8]> = results.iter_mut().map(Samples::as_bytes_mut).collect();
+        if let Err(error) = device.finish(frames, &samples, &strengths, &mut bytes) {
             tracing::warn!(%error, "frames are finished by the CPU from here on");
             self.device = None;
             return None;
         }
-        let size = self.view.geometry().output;
-        Some(results.into_iter().map(|pixels| Frame { size, samples: samples(pixels), alpha: None }).collect())
+        Some(results.into_iter().map(|samples| Frame { size, samples, alpha: None }).collect())
     }
 
-    /// Memory for a frame of codes.
-    fn free_pixels(&self, count: usize) -> Pixels {
-        match self.view.sample_pool().find(self.depth, count) {
-            Some(Samples::U8(codes)) => Pixels::U8(codes),
-            Some(Samples::U16(codes)) => Pixels::U16(codes),
-            _ => Pixels::default(),
-        }
+    /// Memory for the samples of a frame.
+    fn free_samples(&self, count: usize) -> Samples {
+        let free = self.view.sample_pool().find(self.depth, count);
+        free.unwrap_or_else(|| Samples::black(self.depth, count))
     }
 
     /// Low band, alpha and colour transfer. The guide of the alpha filter is the frame before colour transfer.
@@ -127,8 +137,7 @@ impl<'a> Finisher<'a> {
 
     /// Converts values in [-1, 1] to a frame of the output depth.
     fn frame(&self, pixels: Vec<f32>, alpha: Option<Vec<f32>>) -> Frame {
-        let free = self.view.sample_pool().find(self.depth, pixels.len());
-        let mut samples = free.unwrap_or_else(|| Samples::black(self.depth, pixels.len()));
+        let mut samples = self.free_samples(pixels.len());
         samples.set_between(&pixels, [BLACK, WHITE]);
         self.view.pixel_pool().recycle(pixels);
         let alpha = alpha.map(|alpha| Samples::from_unit(&alpha, self.depth));
@@ -153,12 +162,5 @@ impl<'a> Finisher<'a> {
         let mut alphas = vec![None; inputs.len()];
         indices.into_iter().zip(resized).for_each(|(i, alpha)| alphas[i] = Some(alpha));
         alphas
-    }
-}
-
-fn samples(pixels: Pixels) -> Samples {
-    match pixels {
-        Pixels::U8(codes) => Samples::U8(codes),
-        Pixels::U16(codes) => Samples::U16(codes),
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use rayon::prelude::*;
+use reseed_ops::{FrameValues, Result};
 
 use crate::names;
 
@@ -36,7 +37,7 @@ impl fmt::Display for Overlap {
 impl FromStr for Overlap {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Overlap, String> {
+    fn from_str(text: &str) -> std::result::Result<Overlap, String> {
         names::named(&NAMES, text).map_err(|known| format!("`{text}` is not {known}"))
     }
 }
@@ -56,8 +57,8 @@ impl Overlap {
 
 /// The final frames that a batch added to the shot.
 pub struct JoinedSlice<P> {
-    /// Values `[H, W, 3]` of each frame.
-    pub frames: Vec<Vec<f32>>,
+    /// The values of each frame.
+    pub frames: Vec<FrameValues>,
     /// The payload of the batch.
     pub payload: P,
 }
@@ -65,19 +66,23 @@ pub struct JoinedSlice<P> {
 /// Cross-fades batches and holds frames until no later batch can change them.
 pub struct Joiner<P> {
     weights: Vec<f32>,
-    frames: VecDeque<Vec<f32>>,
+    /// Frames at the end of a batch that the next one changes.
+    changing: usize,
+    frames: VecDeque<FrameValues>,
     slices: VecDeque<(usize, P)>,
 }
 
 impl<P> Joiner<P> {
     /// A joiner of batches that share `shared` frames with their predecessor, or none at the start of a shot.
     pub fn new(mode: Overlap, shared: usize) -> Joiner<P> {
-        Joiner { weights: mode.weights(shared), frames: VecDeque::new(), slices: VecDeque::new() }
+        let weights = mode.weights(shared);
+        let changing = shared - weights.iter().take_while(|weight| **weight == 1.0).count();
+        Joiner { weights, changing, frames: VecDeque::new(), slices: VecDeque::new() }
     }
 
     /// Adds a batch whose first `shared` frames belong to the previous batch too; returns the slices that are final.
-    /// Where the joiner starts in the middle of a shot, it has not all of the shared frames and drops the others.
-    pub fn add(&mut self, batch: Vec<Vec<f32>>, shared: usize, payload: P) -> Vec<JoinedSlice<P>> {
+    /// Shared frames that are not here are final already, or belong to an earlier part of the clip, and are dropped.
+    pub fn add(&mut self, batch: Vec<FrameValues>, shared: usize, payload: P) -> Result<Vec<JoinedSlice<P>>> {
         let mut done = if shared == 0 { self.finish() } else { Vec::new() };
         assert!(
             shared == 0 || shared == self.weights.len(),
@@ -92,26 +97,26 @@ impl<P> Joiner<P> {
         for ((earlier, later), weight) in
             self.frames.range_mut(first..).zip(later).zip(self.weights.iter().skip(missing))
         {
-            blend(earlier, &later, *weight);
+            blend(earlier, later, *weight)?;
         }
         let before = self.frames.len();
         self.frames.extend(batch);
         self.slices.push_back((self.frames.len() - before, payload));
-        while self.slices.front().is_some_and(|(count, _)| count + self.weights.len() <= self.frames.len()) {
+        while self.slices.front().is_some_and(|(count, _)| count + self.changing <= self.frames.len()) {
             done.extend(self.pop());
         }
-        done
+        Ok(done)
     }
 
     /// Restores the frames of one batch that [`Joiner::held`] returned.
     pub fn restore(&mut self, frames: Vec<Vec<f32>>, payload: P) {
         self.slices.push_back((frames.len(), payload));
-        self.frames.extend(frames);
+        self.frames.extend(frames.into_iter().map(FrameValues::Host));
     }
 
     /// The frames of each of the last batches that a later batch can still change.
-    pub fn held(&self) -> Vec<Vec<Vec<f32>>> {
-        let mut frames = self.frames.iter().cloned();
+    pub fn held(&self) -> Result<Vec<Vec<Vec<f32>>>> {
+        let mut frames = self.frames.iter().map(FrameValues::copy);
         self.slices.iter().map(|(count, _)| frames.by_ref().take(*count).collect()).collect()
     }
 
@@ -127,9 +132,16 @@ impl<P> Joiner<P> {
 }
 
 /// earlier ← weight · earlier + (1 - weight) · later. With weight 1 the later batch is not needed.
-fn blend(earlier: &mut [f32], later: &[f32], weight: f32) {
+fn blend(earlier: &mut FrameValues, later: FrameValues, weight: f32) -> Result<()> {
     if weight == 1.0 {
-        return;
+        return Ok(());
     }
-    earlier.par_iter_mut().zip(later).with_min_len(1 << 13).for_each(|(e, l)| *e = *e * weight + l * (1.0 - weight));
+    if let (FrameValues::Device(earlier), FrameValues::Device(later)) = (&mut *earlier, &later) {
+        return earlier.blend(&**later, weight);
+    }
+    let mut values = std::mem::replace(earlier, FrameValues::Host(Vec::new())).fetch()?;
+    let pairs = values.par_iter_mut().zip(later.fetch()?).with_min_len(1 << 13);
+    pairs.for_each(|(e, l)| *e = *e * weight + l * (1.0 - weight));
+    *earlier = FrameValues::Host(values);
+    Ok(())
 }

@@ -8,9 +8,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::batch_store::FrameSender;
-use crate::compute::{Compute, PhaseTimes};
+use crate::compute::Compute;
 use crate::error::{Error, Kind, Result};
 use crate::observer::{Event, Warning};
+use crate::phase_times::PhaseTimes;
 use crate::prepare::Slice;
 use crate::slice_ends::{SliceInput, SliceOutput};
 
@@ -195,7 +196,7 @@ fn number(slices: &[Slice]) -> usize {
 fn without_pixels(slices: &[Slice]) -> Slices {
     let copy = |slice: &Slice| {
         let (frames, batch) = (slice.frames.clone(), slice.batch.clone());
-        Slice { pixels: Vec::new(), frames, batch, restarts: false }
+        Slice { frames, batch, ..Slice::default() }
     };
     slices.iter().map(copy).collect()
 }

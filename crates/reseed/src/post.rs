@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use rayon::prelude::*;
 use reseed_media::{Depth, Frame};
-use reseed_ops::FrameOps;
+use reseed_ops::{FrameOps, FrameValues};
 
 use crate::batch::{Batch, ShotStart};
 use crate::checkpoint::Checkpoint;
+use crate::error::Result;
 use crate::finish::Finisher;
 use crate::join::{JoinedSlice, Joiner};
 use crate::low_band::Strength;
@@ -87,13 +88,15 @@ impl<'a> Post<'a> {
     }
 
     /// Receives decoded slices and sends frames until the input ends or the receiver hangs up. Returns the time spent.
-    pub fn run(mut self, from: &Receiver<Slice>, to: &SyncSender<PostOutput>) -> Duration {
+    /// An error is one of the device that has the frames.
+    pub fn run(mut self, from: &Receiver<Slice>, to: &SyncSender<PostOutput>) -> Result<Duration> {
         let mut time = Duration::ZERO;
         let mut decoded = Vec::new();
-        for slice in from {
+        for mut slice in from {
             if slice.restarts {
                 decoded.clear();
             }
+            decoded.append(&mut slice.kept);
             timed(&mut time, || self.crop(slice.pixels, &mut decoded));
             let Some(Batch { number, frames, shared, seen, shot }) = slice.batch else { continue };
             let inputs = frames[shared..].to_vec();
@@ -107,17 +110,17 @@ impl<'a> Post<'a> {
             batch_frames.truncate(frames.len());
             // `inputs` must be the last reference to the frames, so that their memory returns to the pool.
             drop((frames, seen, slice.frames));
-            let slices = timed(&mut time, || self.joiner.add(batch_frames, shared, inputs));
-            if !self.send(slices, &mut time, to) || !self.send_checkpoint(to) {
-                return time;
+            let slices = timed(&mut time, || self.joiner.add(batch_frames, shared, inputs))?;
+            if !self.send(slices, &mut time, to)? || !self.send_checkpoint(to)? {
+                return Ok(time);
             }
         }
         // At the end of the clip the held frames are final. In a stopped job a later batch would still change them.
         if !self.stop.load(Ordering::Relaxed) {
             let slices = self.joiner.finish();
-            self.send(slices, &mut time, to);
+            self.send(slices, &mut time, to)?;
         }
-        time
+        Ok(time)
     }
 
     /// Sends the frames of final slices; `false` when the receiver has hung up.
@@ -126,53 +129,53 @@ impl<'a> Post<'a> {
         slices: Vec<JoinedSlice<Vec<Arc<Frame>>>>,
         time: &mut Duration,
         to: &SyncSender<PostOutput>,
-    ) -> bool {
+    ) -> Result<bool> {
         for slice in slices {
             if self.slices.next().is_none() {
-                return true;
+                return Ok(true);
             }
-            let frames = timed(time, || self.finisher.run(slice.frames, slice.payload));
+            let frames = timed(time, || self.finisher.run(slice.frames, slice.payload))?;
             for frame in frames {
                 if self.checkpoint.lead_in < self.settings.lead_in {
                     self.checkpoint.lead_in += 1;
                 } else if to.send(PostOutput::Frame(frame)).is_err() {
-                    return false;
+                    return Ok(false);
                 } else {
                     self.checkpoint.frames += 1;
                 }
             }
         }
-        true
+        Ok(true)
     }
 
     /// Counts a complete batch and sends its checkpoint; `false` when the receiver has hung up.
-    fn send_checkpoint(&mut self, to: &SyncSender<PostOutput>) -> bool {
+    fn send_checkpoint(&mut self, to: &SyncSender<PostOutput>) -> Result<bool> {
         self.checkpoint.batches += 1;
         if !self.resumable {
-            return to.send(PostOutput::Checkpoint(self.checkpoint.clone())).is_ok();
+            return Ok(to.send(PostOutput::Checkpoint(self.checkpoint.clone())).is_ok());
         }
-        let held = self.joiner.held();
+        let held = self.joiner.held()?;
         // The next batch may not have arrived yet; then reading can start at the shot of the last batch.
         let first = (self.checkpoint.batches - held.len()).min(self.checkpoint.batches - 1);
         self.shots.retain(|(batch, _)| *batch >= first);
         self.checkpoint.shot = self.shots.front().map_or(self.checkpoint.shot, |(_, shot)| *shot);
-        to.send(PostOutput::Checkpoint(Checkpoint { held, ..self.checkpoint.clone() })).is_ok()
+        Ok(to.send(PostOutput::Checkpoint(Checkpoint { held, ..self.checkpoint.clone() })).is_ok())
     }
 
     /// Appends the top left of each padded frame to `frames`. A single frame is cropped in place.
-    fn crop(&self, mut padded: Vec<f32>, frames: &mut Vec<Vec<f32>>) {
+    fn crop(&self, mut padded: Vec<f32>, frames: &mut Vec<FrameValues>) {
         let (from, to) = (self.view.geometry().padded, self.view.geometry().output);
         let (line, kept) = (3 * from.w, 3 * to.w);
         if padded.len() == 3 * from.pixels() {
             (1..to.h).filter(|_| kept < line).for_each(|y| padded.copy_within(y * line..y * line + kept, y * kept));
             padded.truncate(3 * to.pixels());
-            return frames.push(padded);
+            return frames.push(FrameValues::Host(padded));
         }
         let crop = |frame: &[f32]| {
             let mut cropped = self.view.pixel_pool().take(3 * to.pixels());
             let lines = frame.chunks_exact(line).zip(cropped.chunks_exact_mut(kept));
             lines.for_each(|(line, cropped)| cropped.copy_from_slice(&line[..kept]));
-            cropped
+            FrameValues::Host(cropped)
         };
         frames.par_extend(padded.par_chunks_exact(3 * from.pixels()).map(crop));
     }

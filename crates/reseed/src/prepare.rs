@@ -8,6 +8,7 @@ use std::time::Duration;
 use rayon::prelude::*;
 use reseed_media::Frame;
 use reseed_model::plan::slices;
+use reseed_ops::FrameValues;
 
 use crate::read::FrameBatch;
 use crate::report::timed;
@@ -16,10 +17,14 @@ use crate::view::View;
 /// Frames per latent frame after the first, which is a single frame.
 const FRAMES_PER_LATENT: usize = 4;
 
-/// A slice of a batch. `pixels` is empty for a batch that an earlier run completed and in a job that computes nothing.
+/// A slice of a batch. `pixels` is empty for a batch that an earlier run completed, where a device resizes the frames,
+/// and in a job that computes nothing.
+#[derive(Default)]
 pub struct Slice {
     /// Padded values `[T, H, W, 3]` in [-1, 1].
     pub pixels: Vec<f32>,
+    /// Restored frames that stayed on a device, in place of `pixels`.
+    pub kept: Vec<FrameValues>,
     /// The frames of `pixels`.
     pub frames: Vec<Arc<Frame>>,
     /// The whole batch, in its last slice only.
@@ -31,7 +36,7 @@ pub struct Slice {
 impl Slice {
     /// The only slice of a batch that an earlier run completed.
     fn of_done(batch: FrameBatch) -> Slice {
-        Slice { pixels: Vec::new(), frames: Vec::new(), batch: Some(batch), restarts: false }
+        Slice { batch: Some(batch), ..Slice::default() }
     }
 }
 
@@ -40,7 +45,7 @@ pub struct Prepare<'a> {
     pub view: &'a View,
     /// Latent frames per slice; `None` in a job without networks, whose slices have one frame.
     pub latents: Option<usize>,
-    /// Whether slices need `pixels`; false in a job that passes frames through.
+    /// Whether slices need `pixels`; false where devices resize the frames and in a job that passes them through.
     pub needs_pixels: bool,
     /// Batches that an earlier run completed.
     pub done: usize,
@@ -70,7 +75,7 @@ impl Prepare<'_> {
             let frames = batch.as_ref().map_or(&[][..], |batch| &batch.seen[range.clone()]).to_vec();
             let pixels = if self.needs_pixels { timed(time, || padded_pixels(self.view, &frames)) } else { Vec::new() };
             let batch = if range.end == count { batch.take() } else { None };
-            to.send(Slice { pixels, frames, batch, restarts: false }).is_ok()
+            to.send(Slice { pixels, frames, batch, ..Slice::default() }).is_ok()
         })
     }
 

@@ -43,6 +43,7 @@ pub use builder::{Budget, Builder};
 pub use clip_estimate::ClipEstimate;
 pub use coder::load_coder;
 pub use estimate::{ClusterEstimate, Estimate};
+use frame_work::FrameWork;
 pub(crate) use frames::FrameCollector;
 pub use residency::Held;
 pub use roundtrip::Roundtrip;
@@ -256,7 +257,8 @@ impl Session {
         let planners = lanes.iter().filter_map(|devices| self.planner(devices, &settings, source.info()).transpose());
         let mut planners: Vec<JobPlanner> = planners.collect::<Result<_>>()?;
         self.set_held(Held::default());
-        let mut frames = self.frame_work(&lanes[0], &settings, (source.info(), &mut state.loaded))?;
+        let each: Vec<&Devices> = lanes.iter().map(|devices| &**devices).collect();
+        let mut frames = self.frame_work(&each, &settings, (source.info(), &mut state.loaded))?;
         let planned = frames.plan(&mut planners, std::mem::take(&mut state.loaded))?;
         let sink = output.open(&info, &self.environment(&lanes[0]))?;
         let networks_reused = planned.first().is_some_and(|(_, networks)| networks.is_some());
@@ -281,7 +283,8 @@ impl Session {
         let fallbacks = self.fallbacks(&planners)?;
         let own = self.low_band()?;
         let low_band = own.strength(settings.low_band);
-        let run = Run { lanes: &lanes, planners: &planners, loaded: &loaded, fallbacks: &fallbacks, ops, step, pinned };
+        let (planners, fallbacks, frames) = (&planners[..], &fallbacks[..], &frames);
+        let run = Run { lanes: &lanes, planners, loaded: &loaded, fallbacks, frames, ops, step, pinned };
         let report = run.pipeline(settings, |upscaler| {
             let Watch { mut recorder, store } = output.watch();
             let recorder = recorder.as_mut().map(|recorder| &mut **recorder as &mut dyn Recorder);
@@ -304,6 +307,7 @@ struct Run<'a> {
     planners: &'a [JobPlanner<'a>],
     loaded: &'a [Loaded],
     fallbacks: &'a [Option<VaeFallback<'a>>],
+    frames: &'a FrameWork,
     /// The devices of the VAE and of the transformer, or wrappers of them.
     ops: Vec<[&'a dyn Device; 2]>,
     /// In place of the transformer.
@@ -327,7 +331,8 @@ impl Run<'_> {
                 replanners[i].as_ref().filter(|_| !self.pinned).map(|replanner| replanner as &dyn Replanner);
             let fallback = self.fallbacks[i].as_ref().map(|fallback| fallback as &dyn Fallback);
             let (model, plan) = (Model { vae: networks.vae(), step }, plan.run_plan());
-            Lane { ops, encoder_ops, model, plan, replanner, fallback }
+            let loader = self.frames.loader(i);
+            Lane { ops, encoder_ops, loader, model, plan, replanner, fallback }
         };
         run(Upscaler::on((0..self.loaded.len()).map(lane).collect(), settings))
     }

@@ -21,10 +21,19 @@ impl SliceInput for Receiver<Slice> {
 pub trait SliceOutput {
     /// Sends a slice; `false` when the receiver is gone.
     fn send(&self, slice: Slice) -> bool;
+
+    /// Whether the values of the next slice are stored, so that the host needs them.
+    fn stores(&self) -> bool {
+        false
+    }
 }
 
 impl SliceOutput for FrameSender<'_> {
     fn send(&self, slice: Slice) -> bool {
         FrameSender::send(self, slice).is_ok()
+    }
+
+    fn stores(&self) -> bool {
+        FrameSender::stores(self)
     }
 }

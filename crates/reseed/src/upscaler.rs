@@ -9,11 +9,11 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use reseed_media::{Sink, Source};
-use reseed_ops::{Device, FrameOps};
+use reseed_ops::{Device, FrameLoader, FrameOps};
 
 use crate::batch_store::{BatchStore, FrameSender, computed};
 use crate::checkpoint::{Checkpoint, Recorder};
-use crate::compute::{Compute, PhaseTimes, pass};
+use crate::compute::Compute;
 use crate::error::{Error, Result};
 use crate::fallback::Fallback;
 use crate::lanes::Lanes;
@@ -22,6 +22,7 @@ use crate::memory;
 use crate::observer::{Event, EventQueue, Observer};
 use crate::part::ClipInput;
 use crate::phase::PhaseCell;
+use crate::phase_times::PhaseTimes;
 use crate::pool::HostMemory;
 use crate::post::{Post, PostOutput};
 use crate::prepare::{Prepare, Slice};
@@ -49,6 +50,8 @@ pub struct Lane<'a> {
     pub ops: &'a dyn Device,
     /// The encoder's device.
     pub encoder_ops: &'a dyn Device,
+    /// Resizes frames on the encoder's device, instead of the host.
+    pub loader: Option<&'a dyn FrameLoader>,
     /// The networks.
     pub model: Model<'a>,
     /// How they run.
@@ -72,7 +75,10 @@ pub struct Upscaler<'a> {
 impl<'a> Upscaler<'a> {
     /// A job with this device, these networks, these settings and this plan.
     pub fn new(ops: &'a dyn Device, model: Model<'a>, settings: Settings, plan: RunPlan) -> Upscaler<'a> {
-        Upscaler::on(vec![Lane { ops, encoder_ops: ops, model, plan, replanner: None, fallback: None }], settings)
+        Upscaler::on(
+            vec![Lane { ops, encoder_ops: ops, loader: None, model, plan, replanner: None, fallback: None }],
+            settings,
+        )
     }
 
     /// A job on several devices that compute in the same way: with one model, one type and one plan. Without a device,
@@ -167,32 +173,31 @@ impl<'a> Upscaler<'a> {
         let computed = done + stored.len();
         let reader = Reader { settings, done: computed, first, shot, view: &view, stop: &stop, frames: Cell::new(0) };
         let latents = self.lanes.first().map(|lane| lane.plan.vae.slice);
-        let needs_pixels = latents.is_some() || !settings.hands_on(&info);
+        let resized_by_devices = self.lanes.iter().all(|lane| lane.loader.is_some());
+        let needs_pixels = if latents.is_some() { !resized_by_devices } else { !settings.hands_on(&info) };
         let prepare = Prepare { view: &view, latents, needs_pixels, done: computed };
         let (view, phase, stop, events) = (&view, &phase, &stop, &events);
         let alone = self.lanes.len() == 1;
-        let compute = self.lanes.iter().cloned().map(|Lane { ops, encoder_ops, model, plan, replanner, fallback }| {
-            // Where every batch goes through all networks at once, no latent waits. A lane among several does not know
-            // its next batch.
-            let store = store.filter(|_| alone && plan.window > 1);
-            let done = computed;
-            Compute {
-                ops,
-                encoder_ops,
-                model,
-                settings,
-                noise,
-                view,
-                done,
-                phase,
-                stop,
-                events,
-                plan,
-                replanner,
-                fallback,
-                fell_back,
-                store,
-            }
+        // Where every batch goes through all networks at once, no latent waits. A lane among several does not know its
+        // next batch. The device that finishes frames is that of the first lane.
+        let compute = self.lanes.iter().cloned().map(|lane| Compute {
+            ops: lane.ops,
+            encoder_ops: lane.encoder_ops,
+            loader: lane.loader,
+            frames: self.frames.filter(|_| alone),
+            model: lane.model,
+            settings,
+            noise,
+            view,
+            done: computed,
+            phase,
+            stop,
+            events,
+            store: store.filter(|_| alone && lane.plan.window > 1),
+            plan: lane.plan,
+            replanner: lane.replanner,
+            fallback: lane.fallback,
+            fell_back,
         });
         let compute: Vec<Compute> = compute.collect();
         let post = Post::new(settings, view, info.depth, stop).on(self.frames).until(source.end());
@@ -215,14 +220,14 @@ impl<'a> Upscaler<'a> {
             let compute = start(scope, move || {
                 guarded(stop, || run_networks(compute, slices_in, decoded, (first, stop)).inspect_err(failed))
             })?;
-            let post = start(scope, move || guarded(stop, || post.run(&decoded_in, &frames)))?;
+            let post = start(scope, move || guarded(stop, || post.run(&decoded_in, &frames).inspect_err(failed)))?;
             let recorder = recorder.map(|recorder| recorder as &mut dyn Recorder);
             let write = Write { sink, observer, recorder, phase, view, stop, events };
             let written = guarded(stop, || write.run(&frames_in)).inspect_err(failed);
             drop(frames_in);
             let (read, resize, compute, post) = (join(read), join(resize), join(compute), join(post));
             // A stage that fails ends the others without an error: at most one of them has one.
-            let (resize, post) = (resize?, post?);
+            let (resize, post) = (resize?, post??);
             let (ReadReport { shots, batches, time }, computed, mut report) = (read??, compute??, written?);
             if before + report.frames == 0 {
                 return Err(Error::NoFrames { path: None });
@@ -261,6 +266,16 @@ fn run_networks(
         }
         Ok(times)
     })
+}
+
+/// Forwards slices unchanged until there are none or the receiver is gone.
+fn pass(from: &Receiver<Slice>, to: &FrameSender) -> PhaseTimes {
+    for slice in from {
+        if to.send(slice).is_err() {
+            break;
+        }
+    }
+    PhaseTimes::default()
 }
 
 /// Runs a stage and sets `stop` where it panics, before its channels close: their end would look like the end of the

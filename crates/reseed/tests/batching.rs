@@ -6,7 +6,7 @@ use reseed::internals::batch::{Batch, Batcher, End, extend};
 use reseed::internals::join::{JoinedSlice, Joiner};
 use reseed::internals::noise::noised_condition;
 use reseed::{Batching, Latent, Overlap};
-use reseed_ops::Thw;
+use reseed_ops::{FrameValues, Thw};
 use reseed_testing::pipeline::{PipelineGolden, distance, json, number, numbers};
 
 /// The batches of these shots.
@@ -79,10 +79,12 @@ fn joined_batches_match_the_golden_files() {
         let parts = (0..).map(|k| format!("part{k}")).take_while(|part| golden.tensors.contains_key(part));
         let mut slices: Vec<JoinedSlice<()>> = Vec::new();
         for (k, part) in parts.enumerate() {
-            slices.extend(joiner.add(golden.frame_values(&part), if k == 0 { 0 } else { shared }, ()));
+            let frames = golden.frame_values(&part).into_iter().map(FrameValues::Host).collect();
+            slices.extend(joiner.add(frames, if k == 0 { 0 } else { shared }, ()).unwrap());
         }
         slices.extend(joiner.finish());
-        let got: Vec<Vec<f32>> = slices.into_iter().flat_map(|slice| slice.frames).collect();
+        let frames = slices.into_iter().flat_map(|slice| slice.frames);
+        let got: Vec<Vec<f32>> = frames.map(|frame| frame.fetch().unwrap()).collect();
         // Values are up to 1.8. Both implementations round two products, their sum and the weights.
         let error = distance(&got, &golden.frame_values("output")).max;
         assert!(error <= 2.0 * 4.0 * 1.8 * f64::from(f32::EPSILON) / 2.0, "{name}: {error:.2e}");
@@ -141,8 +143,8 @@ proptest! {
         for batch in batches(plan, &[(0..length).collect()]) {
             let fresh = batch.frames[batch.shared..].to_vec();
             added += fresh.len();
-            let frames = batch.frames.iter().map(|frame| vec![*frame as f32]).collect();
-            let slices = joiner.add(frames, batch.shared, fresh);
+            let frames = batch.frames.iter().map(|frame| FrameValues::Host(vec![*frame as f32])).collect();
+            let slices = joiner.add(frames, batch.shared, fresh).unwrap();
             returned += slices.iter().map(|slice| slice.frames.len()).sum::<usize>();
             prop_assert!(added - returned < 2 * size);
             written.extend(slices);
@@ -150,10 +152,10 @@ proptest! {
         written.extend(joiner.finish());
         let mut next = 0;
         for slice in written {
-            for (values, frame) in slice.frames.iter().zip(&slice.payload) {
+            for (values, frame) in slice.frames.into_iter().zip(&slice.payload) {
                 prop_assert_eq!(*frame, next);
                 // A cross-fade of equal values changes them by rounding only.
-                prop_assert!((values[0] - *frame as f32).abs() <= 1e-5);
+                prop_assert!((values.fetch().unwrap()[0] - *frame as f32).abs() <= 1e-5);
                 next += 1;
             }
         }

@@ -101,6 +101,7 @@ fn run(limit: f32, wide: Option<&Arc<dyn Device>>, (lanes, window): (usize, usiz
     let lane = |i: usize| Lane {
         ops: &narrow[i],
         encoder_ops: &narrow[i],
+        loader: None,
         model: Model { vae: &vaes[i], step: &step as &dyn Step },
         plan: RunPlan { window, ..RunPlan::default() },
         replanner: None,

@@ -1,12 +1,15 @@
 //! Frames that a device finishes.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Mutex;
+use std::any::Any;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-use reseed::internals::{Checkpoint, Model, RunPlan, Upscaler};
-use reseed::{Batching, Color, Settings, Target};
+use reseed::internals::{Checkpoint, Finisher, Model, RunPlan, Upscaler, View};
+use reseed::{Batching, Color, Overlap, Settings, Target};
+use reseed_cpu::CpuOps;
 use reseed_media::{Depth, Frame, Samples, Size};
-use reseed_ops::{Error, FrameOps, Pixels, Result};
+use reseed_ops::{DType, DeviceFrame, Error, FrameOps, FrameValues, PendingFrames, Result, Tensor, Transfer};
 use reseed_testing::pipeline::job::{MemorySource, TinyVae, identity, run_job};
 
 const SIZE: Size = Size { h: 12, w: 20 };
@@ -32,7 +35,13 @@ struct Painter {
 }
 
 impl FrameOps for Painter {
-    fn finish(&self, frames: &[Vec<f32>], inputs: &[&[u8]], strengths: &[f32], results: &mut [Pixels]) -> Result<()> {
+    fn finish(
+        &self,
+        frames: &[FrameValues],
+        inputs: &[&[u8]],
+        strengths: &[f32],
+        results: &mut [&mut [u8]],
+    ) -> Result<()> {
         let mut slices = self.slices.lock().unwrap();
         assert_eq!([inputs.len(), strengths.len(), results.len()], [frames.len(); 3]);
         assert!(inputs.iter().all(|codes| codes.len() == 3 * SIZE.pixels()));
@@ -40,16 +49,18 @@ impl FrameOps for Painter {
             return Err(Error::Device { device: "test".into(), what: "a launch".into(), code: "unplugged".into() });
         }
         let first: usize = slices.iter().sum();
-        for (i, (frame, result)) in frames.iter().zip(results).enumerate() {
-            *result = Pixels::U8(vec![(first + i) as u8; frame.len()]);
-        }
+        results.iter_mut().enumerate().for_each(|(i, result)| result.fill((first + i) as u8));
         slices.push(frames.len());
         Ok(())
     }
 }
 
 fn run(color: Color, frames: &[Frame], device: Option<&dyn FrameOps>) -> Vec<Frame> {
-    let (tiny, settings) = (TinyVae::new(), settings(color));
+    run_with(settings(color), frames, device)
+}
+
+fn run_with(settings: Settings, frames: &[Frame], device: Option<&dyn FrameOps>) -> Vec<Frame> {
+    let tiny = TinyVae::new();
     let model = Model { vae: &tiny.vae, step: &identity };
     let upscaler = Upscaler::new(&tiny.ops, model, settings, RunPlan::default()).finishing_on(device);
     let size = Size { h: 2 * SIZE.h, w: 2 * SIZE.w };
@@ -82,4 +93,96 @@ fn the_host_finishes_frames_with_alpha() {
     let painter = Painter::default();
     assert!(run(Color::Wavelet, &clip, Some(&painter)) == run(Color::Wavelet, &clip, None));
     assert!(painter.slices.lock().unwrap().is_empty());
+}
+
+/// A device that has memory for some frames, and finishes frames as the host does.
+struct Keeper {
+    settings: Settings,
+    view: View,
+    ops: CpuOps,
+    /// Frames for which there is memory.
+    room: usize,
+    alive: Arc<AtomicUsize>,
+    most: AtomicUsize,
+    fails: bool,
+}
+
+struct KeptFrame {
+    values: Vec<f32>,
+    alive: Arc<AtomicUsize>,
+}
+
+impl Drop for KeptFrame {
+    fn drop(&mut self) {
+        self.alive.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl DeviceFrame for KeptFrame {
+    fn blend(&mut self, later: &dyn DeviceFrame, weight: f32) -> Result<()> {
+        let later: &dyn Any = later;
+        let later = &later.downcast_ref::<KeptFrame>().unwrap().values;
+        self.values.iter_mut().zip(later).for_each(|(e, l)| *e = *e * weight + l * (1.0 - weight));
+        Ok(())
+    }
+
+    fn fetch(&self) -> Result<Vec<f32>> {
+        Ok(self.values.clone())
+    }
+}
+
+impl Keeper {
+    fn new(settings: &Settings, room: usize) -> Keeper {
+        let geometry = settings.geometry(reseed_media::Source::info(&MemorySource::new(&clip()))).unwrap();
+        let (settings, ops) = (settings.clone(), CpuOps::new(DType::F32, Some(1)).unwrap());
+        let (alive, most) = (Arc::default(), AtomicUsize::default());
+        Keeper { settings, view: View::new(geometry), ops, room, alive, most, fails: false }
+    }
+}
+
+impl FrameOps for Keeper {
+    fn keep(&self, decoded: &Tensor) -> Result<Option<PendingFrames>> {
+        let alive = self.alive.load(Ordering::Relaxed) + decoded.thw().t;
+        if alive > self.room {
+            return Ok(None);
+        }
+        self.alive.store(alive, Ordering::Relaxed);
+        self.most.fetch_max(alive, Ordering::Relaxed);
+        let (values, geometry) = (self.ops.download(decoded)?, self.view.geometry());
+        let kept = values.chunks_exact(3 * geometry.padded.pixels()).map(|frame| {
+            let rows = frame.chunks_exact(3 * geometry.padded.w).take(geometry.output.h);
+            let values = rows.flat_map(|row| &row[..3 * geometry.output.w]).copied().collect();
+            FrameValues::Device(Box::new(KeptFrame { values, alive: self.alive.clone() }))
+        });
+        Ok(Some(Box::new(kept.collect::<Vec<_>>())))
+    }
+
+    fn finish(&self, frames: &[FrameValues], inputs: &[&[u8]], _: &[f32], results: &mut [&mut [u8]]) -> Result<()> {
+        if self.fails {
+            return Err(Error::Device { device: "test".into(), what: "a launch".into(), code: "unplugged".into() });
+        }
+        let frames = frames.iter().map(|frame| frame.copy().map(FrameValues::Host)).collect::<Result<_>>()?;
+        let input = |codes: &&[u8]| Arc::new(Frame { size: SIZE, samples: Samples::U8(codes.to_vec()), alpha: None });
+        let mut host = Finisher::new(&self.settings, &self.view, Depth::Eight);
+        let finished = host.run(frames, inputs.iter().map(input).collect()).unwrap();
+        results.iter_mut().zip(finished).for_each(|(to, frame)| to.copy_from_slice(frame.samples.as_bytes()));
+        Ok(())
+    }
+}
+
+#[test]
+fn frames_that_stay_on_a_device_give_the_same_result() {
+    let overlaps = [(0, Overlap::Auto), (1, Overlap::Auto), (2, Overlap::Smooth), (4, Overlap::Reference)];
+    for (overlap, mode) in overlaps {
+        let batching = Batching { overlap, ..settings(Color::Lab).batching };
+        let settings = Settings { batching, overlap: mode, ..settings(Color::Lab) };
+        let host = run_with(settings.clone(), &clip(), None);
+        // With memory for all of them, for some, and for none; and with a device that fails when it has them.
+        for (room, fails) in [(100, false), (7, false), (0, false), (100, true)] {
+            let keeper = Keeper { fails, ..Keeper::new(&settings, room) };
+            assert!(run_with(settings.clone(), &clip(), Some(&keeper)) == host, "{overlap} {mode} {room} {fails}");
+            assert_eq!(keeper.alive.load(Ordering::Relaxed), 0, "all frames are released");
+            assert!((keeper.most.load(Ordering::Relaxed) > 0) == (room > 0));
+        }
+    }
 }

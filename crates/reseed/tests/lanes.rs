@@ -85,7 +85,7 @@ fn run(steps: &[PacedStep], window: usize, overlap: usize) -> (Result<(), Error>
     let lane = |step| {
         let (ops, model) = (&networks.ops, Model { vae: &networks.vae, step });
         let plan = RunPlan { window, ..RunPlan::default() };
-        Lane { ops, encoder_ops: ops, model, plan, replanner: None, fallback: None }
+        Lane { ops, encoder_ops: ops, loader: None, model, plan, replanner: None, fallback: None }
     };
     let (settings, source, mut warnings) = (settings(overlap), MemorySource::new(&clip()), Warnings::default());
     let size = settings.output(&reseed_media::Source::info(&source).clone()).unwrap().size;
@@ -170,7 +170,7 @@ fn a_cancelled_job_of_three_lanes_resumes_on_two() {
     let upscaler = |lanes: usize| {
         let (ops, model) = (&networks.ops, Model { vae: &networks.vae, step: &step });
         let (plan, replanner, fallback) = (RunPlan::default(), None, None);
-        let lane = Lane { ops, encoder_ops: ops, model, plan, replanner, fallback };
+        let lane = Lane { ops, encoder_ops: ops, loader: None, model, plan, replanner, fallback };
         Upscaler::on(vec![lane; lanes], settings(1))
     };
     let source = || MemorySource::new(&clip());

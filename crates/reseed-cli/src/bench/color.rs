@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use rayon::ThreadPoolBuilder;
 use reseed::internals::low_band::Strength;
-use reseed::internals::ops::{FrameOps, Pixels};
-use reseed::internals::{ComputeOptions, Finisher, View, frame_spec, open};
+use reseed::internals::ops::{FrameOps, FrameValues, Shape, Tensor};
+use reseed::internals::{ComputeOptions, DeviceHandle, Finisher, View, frame_spec, open};
 use reseed::media::{Depth, Frame, Samples, Size};
 use reseed::{Batching, Color, Geometry, Hw, Settings, Target};
 use serde_json::json;
@@ -25,22 +25,29 @@ pub fn run(args: &ColorBenchArgs) -> Result<()> {
     let settings = Settings { color, low_band, batching, ..Settings::default() };
     settings.check()?;
     let inputs: Vec<Arc<Frame>> = (0..batching.size).map(|i| Arc::new(frame(from, i))).collect();
-    let content: Vec<Vec<f32>> = inputs.iter().map(|input| restored(&view.cropped(input))).collect();
-    let (name, device) = device(args, &settings, &view)?;
-    let (mut times, mut results) = (Vec::new(), vec![Pixels::default(); batching.size]);
+    let device = Device::open(args, &settings, &view)?;
+    let restored: Vec<Vec<f32>> = inputs.iter().map(|input| restored(device.input(&view, input))).collect();
+    let decoded = device.upload(&view, &restored)?;
+    let mut finisher = Finisher::new(&settings, &view, Depth::Eight).on(device.frames.as_deref());
+    let mut times = Vec::new();
     // The first run allocates memory and does not count.
     for _ in 0..=args.repeat {
-        let (frames, inputs) = (content.clone(), inputs.clone());
+        let inputs = inputs.clone();
+        let (host, mut done) = (restored.clone(), Vec::new());
         let start = Instant::now();
-        pool.install(|| match &device {
-            Some(device) => on_device(&**device, (&frames, args.low_band), &inputs, &mut results),
-            None => {
-                Finisher::new(&settings, &view, Depth::Eight).run(frames, inputs);
-                Ok(())
-            }
+        pool.install(|| -> Result<()> {
+            let frames = match &decoded {
+                Some(decoded) => device.keep(decoded)?,
+                None => host.into_iter().map(FrameValues::Host).collect(),
+            };
+            done = finisher.run(frames, inputs)?;
+            Ok(())
         })?;
         times.push(start.elapsed().as_secs_f64());
+        // As in a job, whose writer returns the memory of frames.
+        done.into_iter().for_each(|frame| view.sample_pool().recycle(frame.samples));
     }
+    let name = device.name;
     times.remove(0);
     times.sort_by(f64::total_cmp);
     let frame_ms = times[times.len() / 2] * 1e3 / f64::from(args.frames);
@@ -59,25 +66,53 @@ pub fn run(args: &ColorBenchArgs) -> Result<()> {
     Ok(())
 }
 
-/// The device by its name; none for the CPU.
-fn device(args: &ColorBenchArgs, settings: &Settings, view: &View) -> Result<(String, Option<Box<dyn FrameOps>>)> {
-    let opened = open(&ComputeOptions { device: args.device.clone(), ..ComputeOptions::default() })?;
-    let Some(gpu) = opened.gpu else { return Ok(("cpu".into(), None)) };
-    let nothing = || Failure::Usage("no colour correction and no low band: nothing to time".into());
-    let spec = frame_spec(settings, Strength::Fixed(args.low_band), view, (Depth::Eight, false)).ok_or_else(nothing)?;
-    let too_large = || Failure::Usage("the frames take too much GPU memory; use fewer".into());
-    Ok((opened.ops.name(), Some(gpu.frames(spec).ok_or_else(too_large)?)))
+/// The device of the work, and what it does there; none for the CPU.
+struct Device {
+    name: String,
+    handle: DeviceHandle,
+    frames: Option<Box<dyn FrameOps>>,
 }
 
-fn on_device(
-    device: &dyn FrameOps,
-    (frames, low_band): (&[Vec<f32>], f32),
-    inputs: &[Arc<Frame>],
-    results: &mut [Pixels],
-) -> Result<()> {
-    let codes: Vec<&[u8]> = inputs.iter().map(|input| input.samples.as_bytes()).collect();
-    let strengths = vec![low_band; frames.len()];
-    device.finish(frames, &codes, &strengths, results).map_err(|error| Failure::Failed(error.to_string()))
+impl Device {
+    fn open(args: &ColorBenchArgs, settings: &Settings, view: &View) -> Result<Device> {
+        let handle = open(&ComputeOptions { device: args.device.clone(), ..ComputeOptions::default() })?;
+        let Some(gpu) = &handle.gpu else { return Ok(Device { name: "cpu".into(), handle, frames: None }) };
+        let spec = frame_spec(settings, Strength::Fixed(args.low_band), view, (Depth::Eight, false));
+        let too_large = || Failure::Usage("the frames take too much GPU memory; use fewer".into());
+        let frames = spec.and_then(|spec| gpu.frames(gpu.fitted(spec)?)).ok_or_else(too_large)?;
+        Ok(Device { name: handle.ops.name(), frames: Some(frames), handle })
+    }
+
+    /// An input frame at the size of the restored one: padded, or cropped as the host finishes it.
+    fn input(&self, view: &View, frame: &Frame) -> Vec<f32> {
+        if self.frames.is_none() {
+            return view.cropped(frame);
+        }
+        let mut padded = vec![0.0; 3 * view.geometry().padded.pixels()];
+        view.padded_into(frame, &mut padded);
+        padded
+    }
+
+    /// Padded frames as the decoder leaves them; `None` on the CPU.
+    fn upload(&self, view: &View, frames: &[Vec<f32>]) -> Result<Option<Tensor>> {
+        let Size { h, w } = view.geometry().padded;
+        let shape = Shape::from([frames.len(), h, w, 3]);
+        if self.frames.is_none() {
+            return Ok(None);
+        }
+        let uploaded = self.handle.ops.upload(shape, &frames.concat());
+        uploaded.map(Some).map_err(|error| Failure::Failed(error.to_string()))
+    }
+
+    /// Frames as a job has them when they are finished: on the device.
+    fn keep(&self, decoded: &Tensor) -> Result<Vec<FrameValues>> {
+        let failed = |error: reseed::internals::ops::Error| Failure::Failed(error.to_string());
+        let pending = self.frames.as_ref().map_or(Ok(None), |frames| frames.keep(decoded)).map_err(failed)?;
+        let no_room = || Failure::Usage("the frames take too much GPU memory; use fewer".into());
+        let mut kept = Vec::new();
+        pending.ok_or_else(no_room)?.wait(&mut kept).map_err(failed)?;
+        Ok(kept)
+    }
 }
 
 /// Waves and grain: no two frames and no two rows alike.
@@ -92,7 +127,7 @@ pub fn frame(size: Size, number: usize) -> Frame {
 }
 
 /// A frame as a network might have made it: other contrast, other grain.
-fn restored(frame: &[f32]) -> Vec<f32> {
+fn restored(frame: Vec<f32>) -> Vec<f32> {
     let grain = |i: usize| (i.wrapping_mul(2_246_822_519) >> 11 & 255) as f32 / 2560.0;
     frame.iter().enumerate().map(|(i, value)| 0.9 * value + grain(i)).collect()
 }

@@ -27,8 +27,8 @@ pub struct Layout {
 /// Buffers that one step after the other uses; those of different steps overlap.
 #[derive(Default)]
 pub struct Scratch {
-    /// Codes of an input frame, or of a result.
-    pub codes: usize,
+    /// Samples of an input frame, or of a result.
+    pub samples: usize,
     /// A frame that is resampled along x only, and one between two resamplings.
     pub resized: [usize; 2],
     /// Two frames of the low-pass filter.
@@ -86,14 +86,14 @@ impl Scratch {
         let mut scratch = Scratch::default();
         let (frame, pixels) = (3 * VALUE * spec.output.count(), frames * spec.output.count());
         let mut parts = Parts(start);
-        scratch.codes = parts.take(3 * spec.depth.bytes() * spec.input.count().max(spec.output.count()));
-        let after_codes = parts.0;
+        scratch.samples = parts.take(3 * spec.samples.bytes() * spec.input.count().max(spec.output.count()));
+        let after_samples = parts.0;
 
         let [along_x, between] = resized_bytes(spec);
         scratch.resized = [parts.take(along_x), parts.take(between)];
         let mut end = parts.0;
 
-        parts = Parts(after_codes);
+        parts = Parts(after_samples);
         scratch.low_pass = [parts.take(frame), parts.take(frame)];
         scratch.sums = parts.take(2 * spec.output.count().div_ceil(RUN) * 3 * size_of::<f64>());
         scratch.moments = parts.take(18 * size_of::<f64>());
@@ -135,7 +135,7 @@ fn resized_bytes(spec: &FrameSpec) -> [usize; 2] {
 
 #[cfg(test)]
 mod tests {
-    use reseed_ops::{Depth, Hw, LowBand, ResizeAxis};
+    use reseed_ops::{Hw, LowBand, ResizeAxis, SampleType};
 
     use super::*;
 
@@ -149,7 +149,8 @@ mod tests {
         let from = std::iter::once(&input).chain(steps);
         let steps: Vec<Resize> = from.zip(steps).map(|(from, to)| resize(*from, *to)).collect();
         let low_band = LowBand { down: resize(output, input), up: resize(input, output) };
-        FrameSpec { frames, input, steps, output, depth: Depth::Sixteen, low_band: Some(low_band), color }
+        let (samples, low_band) = (SampleType::U16, Some(low_band));
+        FrameSpec { frames, kept: 0, input, steps, output, samples, low_band, color }
     }
 
     /// Buffers that are used at the same time, by offset and bytes.
@@ -163,13 +164,13 @@ mod tests {
             (layout.style, frames * frame),
         ];
         let (scratch, [along_x, between]) = (&layout.scratch, resized_bytes(spec));
-        let codes = (scratch.codes, 6 * spec.input.count());
+        let samples = (scratch.samples, 6 * spec.input.count());
         let low_pass = scratch.low_pass.map(|at| (at, frame));
         let mut steps = vec![
-            vec![codes, (scratch.resized[0], along_x), (scratch.resized[1], between)],
-            [&[codes][..], &low_pass].concat(),
+            vec![samples, (scratch.resized[0], along_x), (scratch.resized[1], between)],
+            [&[samples][..], &low_pass].concat(),
             vec![(scratch.sums, 48 * spec.output.count().div_ceil(RUN)), (scratch.moments, 144)],
-            vec![(scratch.codes, 6 * spec.output.count())],
+            vec![(scratch.samples, 6 * spec.output.count())],
         ];
         if spec.color.joins_frames() {
             let keys = |at: usize| (at, 4 * pixels);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use reseed_cpu::CpuOps;
 use reseed_cuda::{ArrayLayout, CudaOps, DeviceBuffer, ForeignArray, Timestamp};
-use reseed_ops::{Ceiling, Device, FrameOps, FrameSpec, Precision};
+use reseed_ops::{Ceiling, Device, FrameLoader, FrameOps, FrameSpec, Precision};
 
 use super::{ComputeOptions, DeviceHandle, Tuning, checked, unknown};
 use crate::error::Result;
@@ -67,15 +67,28 @@ impl Gpu {
         &self.0
     }
 
-    /// Bytes for the work on finished frames; `None` where they are too large a part of the budget.
-    pub fn frame_bytes(&self, spec: &FrameSpec) -> Option<usize> {
-        Some(CudaOps::frame_bytes(spec)).filter(|bytes| *bytes <= self.0.budget() / FRAMES_PART)
+    /// The work on finished frames, with as many frames that stay on the GPU as have room; `None` where it takes too
+    /// large a part of the budget without any.
+    pub fn fitted(&self, spec: FrameSpec) -> Option<FrameSpec> {
+        let bytes = |kept| CudaOps::frame_bytes(&FrameSpec { kept, ..spec.clone() });
+        let room = (self.0.budget() / FRAMES_PART).checked_sub(bytes(0))?;
+        let kept = spec.kept.min(room / (bytes(1) - bytes(0)));
+        Some(FrameSpec { kept, ..spec })
+    }
+
+    /// Bytes for the work on finished frames.
+    pub fn frame_bytes(&self, spec: &FrameSpec) -> usize {
+        CudaOps::frame_bytes(spec)
     }
 
     /// Memory for the work on finished frames, where it is free.
     pub fn frames(&self, spec: FrameSpec) -> Option<Box<dyn FrameOps>> {
-        self.frame_bytes(&spec)?;
         Some(Box::new(self.0.frames(spec).ok()?))
+    }
+
+    /// Resizes frames on the GPU; `None` where it has no memory for the weights.
+    pub fn loader(&self, spec: &FrameSpec) -> Option<Box<dyn FrameLoader>> {
+        Some(Box::new(self.0.loader(spec).ok()?))
     }
 
     pub(super) fn with_precision(&self, precision: Precision, options: &ComputeOptions) -> Result<DeviceHandle> {

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::path::PathBuf;
 
-use reseed_ops::{FrameOps, FrameSpec, Precision};
+use reseed_ops::{FrameLoader, FrameOps, FrameSpec, Precision};
 
 use super::{ComputeOptions, DeviceHandle, Tuning};
 use crate::error::{Error, Result};
@@ -26,8 +26,18 @@ impl Gpu {
         match *self {}
     }
 
+    /// The work on finished frames within the budget.
+    pub fn fitted(&self, _: FrameSpec) -> Option<FrameSpec> {
+        match *self {}
+    }
+
     /// Bytes for the work on finished frames.
-    pub fn frame_bytes(&self, _: &FrameSpec) -> Option<usize> {
+    pub fn frame_bytes(&self, _: &FrameSpec) -> usize {
+        match *self {}
+    }
+
+    /// Resizes frames on the GPU.
+    pub fn loader(&self, _: &FrameSpec) -> Option<Box<dyn FrameLoader>> {
         match *self {}
     }
 

@@ -87,15 +87,28 @@ impl DiskBatchStore {
     }
 }
 
+impl State {
+    /// Decides at the first slice of a batch whether the batch is stored.
+    fn begin(&mut self) {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.keeps = self.cost * SHARE <= self.since.elapsed();
+            // A batch that was too expensive to store is tried again later.
+            self.cost = if self.keeps { Duration::ZERO } else { self.cost / 2 };
+        }
+    }
+}
+
 impl BatchStore for DiskBatchStore {
+    fn stores(&self) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.begin();
+        state.keeps
+    }
+
     fn put(&self, batch: usize, frames: &[f32], last: bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let start = Instant::now();
-        if !std::mem::replace(&mut state.begun, true) {
-            state.keeps = state.cost * SHARE <= start - state.since;
-            // A batch that was too expensive to store is tried again later.
-            state.cost = if state.keeps { Duration::ZERO } else { state.cost / 2 };
-        }
+        state.begin();
         if state.growing.is_none() {
             state.digest = Digest::new(seed(MADE, batch));
         }

@@ -123,7 +123,7 @@ impl Session {
         let missing = || Error::UnknownModel { name: IDENTITY.into(), known: known() };
         let mut planner = self.planner(devices, &settings, input)?.ok_or_else(missing)?;
         // Allocated while the networks are planned, as in a job.
-        let mut frame_work = self.frame_work(devices, &settings, (input, &mut Vec::new()))?;
+        let mut frame_work = self.frame_work(&[devices], &settings, (input, &mut Vec::new()))?;
         let planned = frame_work.plan(std::slice::from_mut(&mut planner), Vec::new())?;
         let (plan, _) = planned.into_iter().next().expect("a plan for every planner");
         let (batching, geometry) = (settings.batching, &planner.geometry);

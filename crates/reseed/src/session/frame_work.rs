@@ -1,7 +1,7 @@
-//! The work on finished frames: where it is done, and what that leaves to the networks.
+//! The work on frames before and after the networks: where it is done, and what that leaves to the networks.
 
 use reseed_media::Info;
-use reseed_ops::FrameOps;
+use reseed_ops::{FrameLoader, FrameOps};
 
 use super::Session;
 use crate::devices::Devices;
@@ -11,33 +11,44 @@ use crate::planner::{self, FrameMemory, JobPlanner, Loaded, Planned};
 use crate::settings::Settings;
 use crate::view::View;
 
-/// Who finishes the frames of a job: a device, or else the host.
+/// Who resizes and finishes the frames of a job: a device, or else the host.
 #[derive(Default)]
 pub(super) struct FrameWork {
     device: Option<Box<dyn FrameOps>>,
+    /// Those of the lanes that resize frames for their networks.
+    loaders: Vec<Option<Box<dyn FrameLoader>>>,
     /// Bytes that the work needs on a device.
     bytes: usize,
 }
 
 impl Session {
-    /// Memory of a GPU for the work on finished frames. Networks of the last job leave first unless that job needed as
-    /// much. If it then had no room for this work beside its networks, neither has this one.
+    /// Memory of GPUs for the work on frames; the GPU of the first lane finishes them. Networks of the last job leave
+    /// first unless that job needed as much. If it then had no room for this work beside its networks, neither has this
+    /// one.
     pub(super) fn frame_work(
         &self,
-        devices: &Devices,
+        lanes: &[&Devices],
         settings: &Settings,
         (input, last): (&Info, &mut Vec<Loaded>),
     ) -> Result<FrameWork> {
-        let gpu = devices.vae.gpu.as_ref().filter(|_| self.weights.is_some());
-        let Some(gpu) = gpu else { return Ok(FrameWork::default()) };
+        let on_cpu = lanes.iter().all(|devices| devices.vae.gpu.is_none() && devices.encoder().gpu.is_none());
+        if self.weights.is_none() || on_cpu {
+            return Ok(FrameWork::default());
+        }
         let view = View::new(settings.geometry(input)?);
         let own = self.low_band()?;
         let spec = frame_spec(settings, own.strength(settings.low_band), &view, (input.depth, input.alpha));
-        let bytes = spec.as_ref().and_then(|spec| gpu.frame_bytes(spec)).unwrap_or(0);
+        let Some(spec) = spec else { return Ok(FrameWork::default()) };
+        let loader = |devices: &&Devices| devices.encoder().gpu.as_ref()?.loader(&spec);
+        let unchecked = self.options.check.is_none();
+        let loaders = if unchecked { lanes.iter().map(loader).collect() } else { Vec::new() };
+        let Some(gpu) = &lanes[0].vae.gpu else { return Ok(FrameWork { loaders, ..FrameWork::default() }) };
+        let spec = gpu.fitted(spec);
+        let bytes = spec.as_ref().map_or(0, |spec| gpu.frame_bytes(spec));
         last.retain(|last| last.frame_memory().bytes == bytes);
         let had_room = last.first().is_none_or(|last| last.frame_memory().on_device);
         let device = spec.filter(|_| had_room).and_then(|spec| gpu.frames(spec));
-        Ok(FrameWork { device, bytes })
+        Ok(FrameWork { device, loaders, bytes })
     }
 }
 
@@ -60,6 +71,11 @@ impl FrameWork {
         let frames = FrameMemory { bytes: self.bytes, on_device: self.device.is_some() };
         planners.iter_mut().for_each(|planner| planner.frames = frames);
         planner::plan_lanes(planners, last)
+    }
+
+    /// What resizes frames for the networks of a lane, if its device does.
+    pub fn loader(&self, lane: usize) -> Option<&dyn FrameLoader> {
+        self.loaders.get(lane)?.as_deref()
     }
 
     /// The device that finishes the frames, if one does.
