@@ -5,36 +5,46 @@
 //   grid     rows of y, and threads that stride over the pixels (resize_x) or values (resize_y) of a row
 //   differs  from the host in nothing: sums start at zero and add their terms in order
 //
-// resize_y ends with one of: the sum (plain); clamped to 0 .. 1 and mapped to -1 .. 1 (signed); x of the samples at the
-// same place, less the sum (residual_*); y + strength · sum, clamped (add).
+// resize_alpha_x: the same of one channel
+//
+// resize_y ends with one of: the sum (plain); clamped to 0 .. 1 (unit); also mapped to -1 .. 1 (signed); x of the
+// samples at the same place, less the sum (residual_*); y + strength · sum, clamped (add).
 #include "strict.cuh"
 
-template <class C>
+template <class C, int N>
 __device__ void resize_x(float* y, const C* x, const uint2* starts, const float* weights, int from, int to) {
-    x += (i64)blockIdx.y * 3 * from, y += (i64)blockIdx.y * 3 * to;
+    x += (i64)blockIdx.y * N * from, y += (i64)blockIdx.y * N * to;
     FOR_EACH_OF_ROW(i, to) {
         const uint2 at = starts[i];
         const int taps = starts[i + 1].y - at.y;
-        strict sum[3] = {0.f, 0.f, 0.f};
+        float sum[N] = {};
         for (int k = 0; k < taps; k++) {
-            const C* pixel = x + 3 * min((int)at.x + k, from - 1);
+            const C* pixel = x + N * min((int)at.x + k, from - 1);
             #pragma unroll
-            for (int c = 0; c < 3; c++) sum[c] = sum[c] + strict(weights[at.y + k]) * unit_of(pixel[c]);
+            for (int c = 0; c < N; c++) sum[c] = (strict(sum[c]) + strict(weights[at.y + k]) * unit_of(pixel[c])).v;
         }
         #pragma unroll
-        for (int c = 0; c < 3; c++) y[3 * i + c] = sum[c].v;
+        for (int c = 0; c < N; c++) y[N * i + c] = sum[c];
     }
 }
 
 #define RESIZE_X(C, suffix) \
     extern "C" __global__ void resize_x_##suffix(float* y, const C* x, const uint2* starts, const float* weights, \
                                                  int from, int to) { \
-        resize_x<C>(y, x, starts, weights, from, to); \
+        resize_x<C, 3>(y, x, starts, weights, from, to); \
+    }
+#define RESIZE_ALPHA_X(C) \
+    extern "C" __global__ void resize_alpha_x_##C(float* y, const C* x, const uint2* starts, const float* weights, \
+                                                  int from, int to) { \
+        resize_x<C, 1>(y, x, starts, weights, from, to); \
     }
 RESIZE_X(u8, u8)
 RESIZE_X(u16, u16)
 RESIZE_X(sample, sample)
 RESIZE_X(float, f32)
+RESIZE_ALPHA_X(u8)
+RESIZE_ALPHA_X(u16)
+RESIZE_ALPHA_X(sample)
 
 template <class End>
 __device__ void resize_y(const float* x, const uint2* starts, const float* weights, int from, int line, End end) {
@@ -52,6 +62,10 @@ __device__ void resize_y(const float* x, const uint2* starts, const float* weigh
 extern "C" __global__ void resize_y_plain(float* y, const float* x, const uint2* starts, const float* weights,
                                           int from, int line) {
     resize_y(x, starts, weights, from, line, [&](i64 i, strict sum) { y[i] = sum.v; });
+}
+extern "C" __global__ void resize_y_unit(float* y, const float* x, const uint2* starts, const float* weights,
+                                         int from, int line) {
+    resize_y(x, starts, weights, from, line, [&](i64 i, strict sum) { y[i] = clamped(sum, 0.f, 1.f).v; });
 }
 extern "C" __global__ void resize_y_signed(float* y, const float* x, const uint2* starts, const float* weights,
                                            int from, int line) {

@@ -348,10 +348,10 @@ impl Driver {
     ///
     /// # Safety
     /// `to` holds `bytes` bytes.
-    pub unsafe fn clear(&self, to: Ptr, bytes: usize) -> Result<()> {
+    pub unsafe fn clear(&self, stream: Stream, to: Ptr, bytes: usize) -> Result<()> {
         self.enter()?;
         // SAFETY: the caller's promise.
-        self.check("cuMemsetD8Async", unsafe { sys::cuMemsetD8Async(to.0, 0, bytes, self.handle(Stream::Compute)) })
+        self.check("cuMemsetD8Async", unsafe { sys::cuMemsetD8Async(to.0, 0, bytes, self.handle(stream)) })
     }
 }
 

@@ -3,6 +3,7 @@
 //! Copies and kernels are queued on one stream in order, so that a buffer can be reused without waiting. All buffers
 //! are parts of one allocation, and the frames that wait for their turn parts of another.
 
+mod alpha;
 mod color;
 mod kept;
 mod layout;
@@ -14,7 +15,9 @@ mod staging;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use reseed_ops::{ColorTransfer, FrameOps, FrameSpec, FrameValues, PendingFrames, Result, Tensor};
+use reseed_ops::{
+    ColorTransfer, FrameOps, FrameResults, FrameSlice, FrameSpec, FrameValues, PendingFrames, Result, Tensor,
+};
 
 use crate::device_memory::Allocation;
 use crate::driver::Ptr;
@@ -22,6 +25,7 @@ use crate::launch::{Argument, Grid};
 use crate::ops::CudaOps;
 use crate::pinned::Pinned;
 use crate::stream::Stream;
+use alpha::AlphaFilter;
 use kept::KeptFrames;
 use layout::Layout;
 pub use load::CudaLoader;
@@ -37,6 +41,7 @@ pub struct CudaFrames {
     layout: Layout,
     block: Allocation,
     kept: Option<Arc<KeptFrames>>,
+    alpha: Option<AlphaFilter>,
     /// Weights of `spec.steps`, and of the low band down and up.
     steps: Vec<Table>,
     low_band: Option<[Table; 2]>,
@@ -47,14 +52,14 @@ pub struct CudaFrames {
 impl CudaOps {
     /// Bytes of device memory that the work on frames needs.
     pub fn frame_bytes(spec: &FrameSpec) -> usize {
-        Layout::new(spec).bytes + KeptFrames::bytes(spec.kept, spec.output)
+        Layout::new(spec).bytes + KeptFrames::bytes(spec.kept, spec.output) + AlphaFilter::bytes(spec)
     }
 
     /// Allocates memory for the work on frames. It counts as memory of weights.
     pub fn frames(self: &Arc<Self>, spec: FrameSpec) -> Result<CudaFrames> {
         let layout = Layout::new(&spec);
         let block = self.allocate_weights(layout.bytes)?;
-        let kept = KeptFrames::new(self, spec.kept, spec.output)?;
+        let (kept, alpha) = (KeptFrames::new(self, spec.kept, spec.output)?, AlphaFilter::new(self, &spec)?);
         let mut at = block.ptr().plus(layout.tables);
         let mut upload = |resize| Table::upload(self.driver(), resize, &mut at);
         let steps = spec.steps.iter().map(&mut upload).collect::<Result<_>>()?;
@@ -62,7 +67,8 @@ impl CudaOps {
             Some(band) => Some([upload(&band.down)?, upload(&band.up)?]),
             None => None,
         };
-        Ok(CudaFrames { cuda: self.clone(), spec, layout, block, kept, steps, low_band, busy: Mutex::default() })
+        let (cuda, busy) = (self.clone(), Mutex::default());
+        Ok(CudaFrames { cuda, spec, layout, block, kept, alpha, steps, low_band, busy })
     }
 }
 
@@ -112,9 +118,8 @@ impl CudaFrames {
         }
     }
 
-    /// The part of the work that concerns one frame before others matter.
-    fn start(&self, frame: usize, strength: f32) -> Result<()> {
-        self.blend_low_band(frame, strength)?;
+    /// The part of the work that concerns the colours of one frame before others matter.
+    fn start_color(&self, frame: usize) -> Result<()> {
         match self.spec.color {
             ColorTransfer::None => Ok(()),
             ColorTransfer::Hsv | ColorTransfer::WaveletAdaptive => self.resize_input(frame),
@@ -139,50 +144,64 @@ impl CudaFrames {
         }
     }
 
-    fn queue(
-        &self,
-        frames: &[FrameValues],
-        inputs: &[&[u8]],
-        strengths: &[f32],
-        results: &mut [&mut [u8]],
-    ) -> Result<()> {
+    /// Queues the alpha of a frame, whose guide is the frame before its colours are corrected.
+    /// Returns the pinned memory of its samples and of its result.
+    fn start_alpha(&self, frame: usize, alpha: Option<&&[u8]>, mask: bool) -> Result<Option<[Vec<Pinned>; 2]>> {
+        let (Some(filter), Some(samples)) = (&self.alpha, alpha) else { return Ok(None) };
+        let sent = self.upload(filter.samples(), samples)?;
+        filter.run(self.content(frame), mask)?;
+        Ok(Some([sent, self.download_alpha(filter)?]))
+    }
+
+    fn queue(&self, slice: &FrameSlice, results: &mut FrameResults) -> Result<()> {
+        let FrameSlice { frames, inputs, strengths, alphas, mask } = *slice;
         let joins = self.spec.color.joins_frames();
         let mut downloads = VecDeque::new();
-        let mut results = results.iter_mut().map(|result| &mut **result);
+        let FrameResults { frames: colors, alphas: results } = results;
+        let mut to = colors.iter_mut().chain(results.iter_mut()).map(|bytes| &mut **bytes).collect::<Vec<_>>();
         // The staging memory of one frame is filled while that of the frame before is copied.
         let mut last = None;
         for (i, (frame, input)) in frames.iter().zip(inputs).enumerate() {
             let at = if joins { i } else { 0 };
             let values = self.receive_values(self.content(at), frame)?;
             let samples = self.upload(self.samples(), input)?;
-            last.replace([values, samples]);
-            self.start(at, strengths[i])?;
+            self.blend_low_band(at, strengths[i])?;
+            let [sent, alpha] = self.start_alpha(at, alphas.get(i), mask)?.unwrap_or_default();
+            last.replace([values, samples, sent]);
+            downloads.extend((!alpha.is_empty()).then_some((frames.len() + i, alpha)));
+            self.start_color(at)?;
             if !joins {
-                downloads.push_back(self.download(0)?);
-                self.receive(&mut downloads, ON_THE_WAY, &mut results)?;
+                downloads.push_back((i, self.download(0)?));
             }
+            staging::receive_until(ON_THE_WAY, &mut downloads, &mut to)?;
         }
         if joins {
             self.join(frames.len())?;
             for i in 0..frames.len() {
-                downloads.push_back(self.download(i)?);
-                self.receive(&mut downloads, ON_THE_WAY, &mut results)?;
+                downloads.push_back((i, self.download(i)?));
+                staging::receive_until(ON_THE_WAY, &mut downloads, &mut to)?;
             }
         }
-        self.receive(&mut downloads, 0, &mut results)
+        staging::receive_until(0, &mut downloads, &mut to)
     }
 
-    fn check(&self, frames: &[FrameValues], inputs: &[&[u8]], results: &[&mut [u8]]) {
-        let FrameSpec { frames: most, input, output, samples, .. } = &self.spec;
-        assert_eq!((inputs.len(), results.len()), (frames.len(), frames.len()), "inputs and results of a slice");
-        assert!(frames.len() <= *most, "a slice of {} frames where {most} are the most", frames.len());
-        let whole = |frame: &FrameValues| match frame {
+    fn check(&self, slice: &FrameSlice, results: &FrameResults) {
+        let FrameSpec { frames: most, input, output, samples, alpha, .. } = &self.spec;
+        let (count, [whole, finished]) =
+            (slice.frames.len(), [input, output].map(|size| size.count() * samples.bytes()));
+        let counts = [slice.inputs.len(), slice.strengths.len(), results.frames.len()];
+        assert_eq!(counts, [count; 3], "inputs, strengths and results of a slice");
+        assert_eq!([slice.alphas.len(), results.alphas.len()], [if alpha.is_some() { count } else { 0 }; 2], "alphas");
+        assert!(count <= *most, "a slice of {count} frames where {most} are the most");
+        let complete = |frame: &FrameValues| match frame {
             FrameValues::Host(values) => values.len() == self.count(),
             FrameValues::Device(_) => true,
         };
-        assert!(frames.iter().all(whole), "frames of {output}");
-        assert!(inputs.iter().all(|codes| codes.len() == 3 * input.count() * samples.bytes()), "samples of {input}");
-        assert!(results.iter().all(|result| result.len() == self.count() * samples.bytes()), "samples of {output}");
+        assert!(slice.frames.iter().all(complete), "frames of {output}");
+        assert!(slice.inputs.iter().all(|samples| samples.len() == 3 * whole), "samples of {input}");
+        assert!(slice.alphas.iter().all(|samples| samples.len() == whole), "alpha of {input}");
+        assert!(results.frames.iter().all(|samples| samples.len() == 3 * finished), "samples of {output}");
+        assert!(results.alphas.iter().all(|samples| samples.len() == finished), "alpha of {output}");
     }
 }
 
@@ -191,16 +210,9 @@ impl FrameOps for CudaFrames {
         self.kept.as_ref().map_or(Ok(None), |kept| kept.keep(decoded))
     }
 
-    fn finish(
-        &self,
-        frames: &[FrameValues],
-        inputs: &[&[u8]],
-        strengths: &[f32],
-        results: &mut [&mut [u8]],
-    ) -> Result<()> {
-        self.check(frames, inputs, results);
-        assert_eq!(strengths.len(), frames.len(), "strengths of a slice");
+    fn finish(&self, slice: &FrameSlice, results: &mut FrameResults) -> Result<()> {
+        self.check(slice, results);
         let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        self.queue(frames, inputs, strengths, results)
+        self.queue(slice, results)
     }
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use reseed_cpu::matmul;
 use reseed_cuda::CudaOps;
 use reseed_ops::{
-    ColorTransfer, DType, FrameLoader, FrameOps, FrameSpec, FrameValues, Hw, Ops, SampleType, Shape, Tensor, Transfer,
-    offload,
+    ColorTransfer, DType, FrameLoader, FrameOps, FrameResults, FrameSlice, FrameSpec, FrameValues, Hw, Ops, Resize,
+    ResizeAxis, SampleType, Shape, Tensor, Transfer, offload,
 };
 use reseed_testing::fake_driver;
 
@@ -111,7 +111,11 @@ fn finish_slices() {
     for color in [ColorTransfer::Lab, ColorTransfer::Wavelet, ColorTransfer::Hsv] {
         let (input, output) = (Hw::new(32, 48), Hw::new(32, 48));
         let (samples, steps, low_band) = (SampleType::U8, Vec::new(), None);
-        let spec = FrameSpec { frames: 6, kept: 8, input, steps, output, samples, low_band, color };
+        let axis = |side| ResizeAxis { starts: vec![[0, 0]; side + 1], weights: vec![0.0; side] };
+        let alpha = Resize { from: input, to: output, rows: axis(output.h), columns: axis(output.w) };
+        let alpha = (color != ColorTransfer::Hsv).then_some(alpha);
+        let with_alpha = alpha.is_some();
+        let spec = FrameSpec { frames: 6, kept: 8, input, steps, output, samples, low_band, color, alpha };
         let (loader, frames) = (cuda.loader(&spec).unwrap(), cuda.frames(spec).unwrap());
         let codes = vec![0; 3 * input.count()];
         for count in [6, 4] {
@@ -124,9 +128,16 @@ fn finish_slices() {
             if let [FrameValues::Device(first), FrameValues::Device(second), ..] = &mut kept[1..] {
                 first.blend(&**second, 0.5).unwrap();
             }
-            let mut results = vec![vec![0; 3 * output.count()]; count];
-            let mut bytes: Vec<&mut [u8]> = results.iter_mut().map(|result| &mut result[..]).collect();
-            frames.finish(&kept, &inputs, &vec![0.0; count], &mut bytes).unwrap();
+            let alphas = vec![&codes[..input.count()]; if with_alpha { count } else { 0 }];
+            let mut colors = vec![vec![0; 3 * output.count()]; count];
+            let mut planes = vec![vec![0; output.count()]; alphas.len()];
+            let mut results = FrameResults {
+                frames: colors.iter_mut().map(|result| &mut result[..]).collect(),
+                alphas: planes.iter_mut().map(|result| &mut result[..]).collect(),
+            };
+            let (strengths, mask) = (&vec![0.0; count][..], count == 6);
+            let slice = FrameSlice { frames: &kept, inputs: &inputs, strengths, alphas: &alphas, mask };
+            frames.finish(&slice, &mut results).unwrap();
             let _pending = cuda.start_download(&x).unwrap();
         }
     }

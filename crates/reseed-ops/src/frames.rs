@@ -109,6 +109,8 @@ pub struct FrameSpec {
     pub low_band: Option<LowBand>,
     /// The colour transfer.
     pub color: ColorTransfer,
+    /// The resampling of alpha to the size of the frames, where the input has alpha.
+    pub alpha: Option<Resize>,
 }
 
 /// Values `[H, W, 3]` of a restored frame, in about [-1, 1].
@@ -164,13 +166,28 @@ pub trait FrameOps: Send + Sync {
         Ok(None)
     }
 
-    /// Finishes a slice: `frames` are restored frames, `inputs` the samples of the input frames in memory order,
-    /// `strengths` those of the low band of the frames, and `results` receives the samples of the finished frames.
-    fn finish(
-        &self,
-        frames: &[FrameValues],
-        inputs: &[&[u8]],
-        strengths: &[f32],
-        results: &mut [&mut [u8]],
-    ) -> Result<()>;
+    /// Finishes the frames of a slice.
+    fn finish(&self, slice: &FrameSlice, results: &mut FrameResults) -> Result<()>;
+}
+
+/// Frames that are finished together. Samples are in memory order.
+pub struct FrameSlice<'a> {
+    /// Restored frames.
+    pub frames: &'a [FrameValues],
+    /// Samples of the input frames.
+    pub inputs: &'a [&'a [u8]],
+    /// Strength of the low band of each frame.
+    pub strengths: &'a [f32],
+    /// Samples of the alpha of the input frames; none without alpha.
+    pub alphas: &'a [&'a [u8]],
+    /// Whether the alpha is a mask: nearly all of it 0 or 1.
+    pub mask: bool,
+}
+
+/// Memory for the samples of finished frames.
+pub struct FrameResults<'a> {
+    /// Colour.
+    pub frames: Vec<&'a mut [u8]>,
+    /// Alpha; none without alpha.
+    pub alphas: Vec<&'a mut [u8]>,
 }

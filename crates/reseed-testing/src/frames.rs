@@ -9,7 +9,9 @@ use reseed::{Batching, Color, Geometry, Settings, Target};
 use reseed_media::{Depth, Frame, Samples, Size};
 use reseed_model::nano;
 use reseed_ops::conformance::Values;
-use reseed_ops::{Device, FrameLoader, FrameOps, FrameSpec, FrameValues, Result, Shape, Tensor};
+use reseed_ops::{
+    Device, FrameLoader, FrameOps, FrameResults, FrameSlice, FrameSpec, FrameValues, Result, Shape, Tensor,
+};
 
 /// A device that works on frames.
 pub struct FrameDevice<'a> {
@@ -82,11 +84,25 @@ pub fn disagreements(device: &FrameDevice) -> Result<Vec<FrameDisagreement>> {
             found.extend(job.load(device)?);
             found.extend(job.blend(device)?);
             for color in COLORS {
-                found.extend(job.finish(device, color)?);
+                found.extend(job.finish(device, color, Alpha::None)?);
+            }
+            for (color, alpha) in [(Color::Lab, Alpha::Soft), (Color::Wavelet, Alpha::Mask), (Color::None, Alpha::Mask)]
+            {
+                found.extend(job.finish(device, color, alpha)?);
             }
         }
     }
     Ok(found)
+}
+
+/// The alpha of input frames.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Alpha {
+    None,
+    /// A gradient.
+    Soft,
+    /// Nearly all of it 0 or 1.
+    Mask,
 }
 
 /// The frames of a case.
@@ -127,13 +143,31 @@ impl Job<'_> {
         }
     }
 
-    fn spec(&self, color: Color) -> FrameSpec {
-        let spec = frame_spec(&self.settings(color), self.low_band(), &self.view, (self.depth, false));
-        spec.expect("frames without alpha")
+    fn spec(&self, color: Color, alpha: Alpha) -> FrameSpec {
+        let kind = (self.depth, alpha != Alpha::None);
+        let spec = frame_spec(&self.settings(color), self.low_band(), &self.view, kind);
+        spec.expect("the range of alpha is fixed")
     }
 
     fn samples(&self) -> Vec<&[u8]> {
         self.inputs.iter().map(|input| input.samples.as_bytes()).collect()
+    }
+
+    /// The inputs with alpha.
+    fn inputs(&self, alpha: Alpha) -> Vec<Arc<Frame>> {
+        let Size { h, w } = self.case.input;
+        let value = |i: usize, x: f32, y: f32| match alpha {
+            Alpha::Mask => f32::from(u8::from((x - 0.5).hypot(y - 0.4) < 0.3 + 0.01 * i as f32)),
+            _ => (0.5 + 0.5 * (7.0 * x + i as f32).sin() * y).clamp(0.0, 1.0),
+        };
+        let plane = |i: usize| -> Vec<f32> {
+            (0..h * w).map(|at| value(i, (at % w) as f32 / w as f32, (at / w) as f32 / h as f32)).collect()
+        };
+        let with_alpha = |(i, input): (usize, &Arc<Frame>)| {
+            let alpha = (alpha != Alpha::None).then(|| Samples::from_unit(&plane(i), self.depth));
+            Arc::new(Frame { alpha, ..Frame::clone(input) })
+        };
+        self.inputs.iter().enumerate().map(with_alpha).collect()
     }
 
     fn shape(&self) -> Shape {
@@ -160,7 +194,7 @@ impl Job<'_> {
 
     /// The input of networks, whole and a region of it that reaches beyond the frame.
     fn load(&self, device: &FrameDevice) -> Result<Option<FrameDisagreement>> {
-        let loader = (device.loader)(&self.spec(Color::None))?;
+        let loader = (device.loader)(&self.spec(Color::None, Alpha::None))?;
         let size = self.view.geometry().padded;
         let frame_len = 3 * size.pixels();
         let mut canvas = vec![0.0; self.inputs.len() * frame_len];
@@ -182,7 +216,7 @@ impl Job<'_> {
 
     /// Frames that stay on the device, and their cross-fade.
     fn blend(&self, device: &FrameDevice) -> Result<Option<FrameDisagreement>> {
-        let frames = (device.frames)(self.spec(Color::None))?;
+        let frames = (device.frames)(self.spec(Color::None, Alpha::None))?;
         let (decoded, values) = self.decoded(device.ops)?;
         let mut all = Differences::default();
         let Some(pending) = frames.keep(&decoded)? else { return Ok(None) };
@@ -202,18 +236,18 @@ impl Job<'_> {
 
     /// Finished frames. Each slice is finished twice from host memory and once on the device, since it must not depend
     /// on what the device did before.
-    fn finish(&self, device: &FrameDevice, color: Color) -> Result<Option<FrameDisagreement>> {
-        let settings = self.settings(color);
+    fn finish(&self, device: &FrameDevice, color: Color, alpha: Alpha) -> Result<Option<FrameDisagreement>> {
+        let (settings, inputs) = (self.settings(color), self.inputs(alpha));
         let (decoded, values) = self.decoded(device.ops)?;
         let host = || values.iter().cloned().map(FrameValues::Host).collect::<Vec<_>>();
         let mut finisher = Finisher::new(&settings, &self.view, self.depth).with_low_band(self.low_band());
-        let wanted = finisher.run(host(), self.inputs.clone()).expect("the frames are on the host");
-        let frames = (device.frames)(self.spec(color))?;
-        let strengths = strengths(self.low_band(), &self.inputs, self.view.geometry());
+        let wanted = finisher.run(host(), inputs.clone()).expect("the frames are on the host");
+        let frames = (device.frames)(self.spec(color, alpha))?;
+        let originals: Vec<&[u8]> = inputs.iter().flat_map(|input| &input.alpha).map(Samples::as_bytes).collect();
         // The exponential of the host's library may round another way, which moves a result by less than a code.
-        let allowed = match (color, self.depth) {
-            (Color::WaveletAdaptive, Depth::Float) => 1e-5,
-            (Color::WaveletAdaptive, _) => 1.0,
+        let allowed = match (color == Color::WaveletAdaptive || alpha == Alpha::Mask, self.depth) {
+            (true, Depth::Float) => 1e-5,
+            (true, _) => 1.0,
             _ => 0.0,
         };
         let mut all = Differences::default();
@@ -222,21 +256,33 @@ impl Job<'_> {
             if on_device && let Some(pending) = frames.keep(&decoded)? {
                 pending.wait(&mut kept)?;
             }
-            let count = 3 * self.view.geometry().output.pixels();
-            let mut results: Vec<Samples> = kept.iter().map(|_| Samples::black(self.depth, count)).collect();
-            let mut bytes: Vec<&mut [u8]> = results.iter_mut().map(Samples::as_bytes_mut).collect();
-            frames.finish(&kept, &self.samples(), &strengths, &mut bytes)?;
-            let numbers = |samples: &Samples| -> Vec<f32> {
-                match samples {
-                    Samples::U8(codes) => codes.iter().map(|code| (*code).into()).collect(),
-                    Samples::U16(codes) => codes.iter().map(|code| (*code).into()).collect(),
-                    Samples::F32(values) => values.clone(),
-                }
+            let pixels = self.view.geometry().output.pixels();
+            let mut colors: Vec<Samples> = kept.iter().map(|_| Samples::black(self.depth, 3 * pixels)).collect();
+            let mut alphas: Vec<Samples> = originals.iter().map(|_| Samples::black(self.depth, pixels)).collect();
+            let mut results = FrameResults {
+                frames: colors.iter_mut().map(Samples::as_bytes_mut).collect(),
+                alphas: alphas.iter_mut().map(Samples::as_bytes_mut).collect(),
             };
-            let pairs = wanted.iter().zip(&results);
-            pairs.for_each(|(wanted, got)| all.add(&numbers(&wanted.samples), &numbers(got), allowed));
+            let strengths = &strengths(self.low_band(), &inputs, self.view.geometry());
+            let (inputs, alphas_in, mask) = (&self.samples()[..], &originals[..], alpha == Alpha::Mask);
+            let slice = FrameSlice { frames: &kept, inputs, strengths, alphas: alphas_in, mask };
+            frames.finish(&slice, &mut results)?;
+            for (wanted, got) in wanted.iter().zip(&colors) {
+                all.add(&numbers(&wanted.samples), &numbers(got), allowed);
+            }
+            for (wanted, got) in wanted.iter().flat_map(|frame| &frame.alpha).zip(&alphas) {
+                all.add(&numbers(wanted), &numbers(got), allowed);
+            }
         }
-        Ok(self.found(format!("{color} {}", device.ops.dtype()), all))
+        Ok(self.found(format!("{color} {alpha:?} {}", device.ops.dtype()), all))
+    }
+}
+
+fn numbers(samples: &Samples) -> Vec<f32> {
+    match samples {
+        Samples::U8(codes) => codes.iter().map(|code| (*code).into()).collect(),
+        Samples::U16(codes) => codes.iter().map(|code| (*code).into()).collect(),
+        Samples::F32(values) => values.clone(),
     }
 }
 
@@ -301,8 +347,8 @@ mod tests {
     struct Flat(CpuOps);
 
     impl FrameOps for Flat {
-        fn finish(&self, _: &[FrameValues], _: &[&[u8]], _: &[f32], results: &mut [&mut [u8]]) -> Result<()> {
-            results.iter_mut().for_each(|samples| samples.fill(0x3d));
+        fn finish(&self, _: &FrameSlice, results: &mut FrameResults) -> Result<()> {
+            results.frames.iter_mut().for_each(|samples| samples.fill(0x3d));
             Ok(())
         }
     }
@@ -320,6 +366,6 @@ mod tests {
         let frames = |_: FrameSpec| -> Result<Box<dyn FrameOps>> { Ok(Box::new(Flat(cpu()))) };
         let loader = |_: &FrameSpec| -> Result<Box<dyn FrameLoader>> { Ok(Box::new(Flat(cpu()))) };
         let found = disagreements(&FrameDevice { ops: &cpu(), frames: &frames, loader: &loader }).unwrap();
-        assert_eq!(found.len(), 3 * CASES.len() * (COLORS.len() + 1));
+        assert_eq!(found.len(), 3 * CASES.len() * (COLORS.len() + 4));
     }
 }

@@ -71,7 +71,7 @@ impl GuideScaling {
 }
 
 /// Whether more than 95% of the values are below 0.1 or above 0.9.
-fn is_mask(original: &[&Samples]) -> bool {
+pub fn is_mask(original: &[&Samples]) -> bool {
     let (mut extreme, mut count) = (0, 0);
     for samples in original {
         let mut unit = vec![0.0; samples.len()];

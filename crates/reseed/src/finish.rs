@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use reseed_media::{Depth, Frame, Samples, Size};
-use reseed_ops::{ColorTransfer, FrameOps, FrameSpec, FrameValues, Hw, SampleType};
+use reseed_ops::{ColorTransfer, FrameOps, FrameResults, FrameSlice, FrameSpec, FrameValues, Hw, SampleType};
 
-use crate::alpha;
+use crate::alpha::{self, AlphaRange};
 use crate::color::Color;
 use crate::error::Result;
 use crate::low_band::{self, Strength};
@@ -21,19 +21,22 @@ pub struct Finisher<'a> {
     depth: Depth,
     low_band: Strength<'a>,
     device: Option<&'a dyn FrameOps>,
+    /// Whether the device finishes frames with alpha.
+    alpha: bool,
 }
 
 /// Batches whose restored frames may stay on a device: one that is finished, and the next.
 const KEPT: usize = 2;
 
-/// The work of a job on its frames, for a device; `None` where the host does it, because there is alpha.
+/// The work of a job on its frames, for a device; `None` where the host does it, because the range of values for the
+/// filter of alpha is inferred from all frames of a slice.
 pub fn frame_spec(
     settings: &Settings,
     low_band: Strength,
     view: &View,
     (depth, alpha): (Depth, bool),
 ) -> Option<FrameSpec> {
-    if alpha {
+    if alpha && settings.alpha_range != AlphaRange::Fixed {
         return None;
     }
     let samples = match depth {
@@ -52,14 +55,15 @@ pub fn frame_spec(
     let low_band = low_band::resizes(low_band, view.geometry());
     let (frames, steps) = (settings.batching.size, view.resizes());
     let [input, output] = [view.geometry().input, view.geometry().output].map(|Size { h, w }| Hw::new(h, w));
-    Some(FrameSpec { frames, kept: KEPT * frames, input, steps, output, samples, low_band, color })
+    let (kept, alpha) = (KEPT * frames, alpha.then(|| view.alpha_resize()));
+    Some(FrameSpec { frames, kept, input, steps, output, samples, low_band, color, alpha })
 }
 
 impl<'a> Finisher<'a> {
     /// On the host, to samples of this depth. The low band is that of the settings.
     pub fn new(settings: &'a Settings, view: &'a View, depth: Depth) -> Finisher<'a> {
         let low_band = Strength::Fixed(settings.low_band.unwrap_or_default());
-        Finisher { settings, view, depth, low_band, device: None }
+        Finisher { settings, view, depth, low_band, device: None, alpha: false }
     }
 
     /// With another strength of the low band.
@@ -67,9 +71,9 @@ impl<'a> Finisher<'a> {
         Finisher { low_band, ..self }
     }
 
-    /// On a device that does the work of [`frame_spec`].
-    pub fn on(self, device: Option<&'a dyn FrameOps>) -> Finisher<'a> {
-        Finisher { device, ..self }
+    /// On a device that does the work of [`frame_spec`], with or without alpha.
+    pub fn on(self, device: Option<&'a dyn FrameOps>, alpha: bool) -> Finisher<'a> {
+        Finisher { device, alpha, ..self }
     }
 
     /// Finishes the frames of a slice. Without frames, the inputs pass through. An error is one of the device that has
@@ -94,20 +98,29 @@ impl<'a> Finisher<'a> {
     /// The device's result; `None` where the host must do the work. After an error, the host does the rest too.
     fn on_device(&mut self, frames: &[FrameValues], inputs: &[Arc<Frame>]) -> Option<Vec<Frame>> {
         let device = self.device?;
-        if !inputs.iter().all(|input| input.alpha.is_none() && input.depth() == self.depth) {
+        let originals: Vec<&Samples> = inputs.iter().filter_map(|input| input.alpha.as_ref()).collect();
+        let alike = originals.len() == if self.alpha { inputs.len() } else { 0 };
+        if !alike || inputs.iter().any(|input| input.depth() != self.depth) {
             return None;
         }
-        let samples: Vec<&[u8]> = inputs.iter().map(|input| input.samples.as_bytes()).collect();
-        let strengths = low_band::strengths(self.low_band, inputs, self.view.geometry());
+        let slice = FrameSlice {
+            frames,
+            inputs: &inputs.iter().map(|input| input.samples.as_bytes()).collect::<Vec<_>>(),
+            strengths: &low_band::strengths(self.low_band, inputs, self.view.geometry()),
+            alphas: &originals.iter().map(|alpha| alpha.as_bytes()).collect::<Vec<_>>(),
+            mask: alpha::is_mask(&originals),
+        };
         let size = self.view.geometry().output;
-        let mut results: Vec<Samples> = frames.iter().map(|_| self.free_samples(3 * size.pixels())).collect();
-        let mut bytes: Vec<&mut [u8]> = results.iter_mut().map(Samples::as_bytes_mut).collect();
-        if let Err(error) = device.finish(frames, &samples, &strengths, &mut bytes) {
+        let mut colors: Vec<Samples> = frames.iter().map(|_| self.free_samples(3 * size.pixels())).collect();
+        let mut alphas: Vec<Samples> = originals.iter().map(|_| Samples::black(self.depth, size.pixels())).collect();
+        let [color_bytes, alpha_bytes] = [&mut colors, &mut alphas].map(|samples| each_as_bytes(samples));
+        if let Err(error) = device.finish(&slice, &mut FrameResults { frames: color_bytes, alphas: alpha_bytes }) {
             tracing::warn!(%error, "frames are finished by the CPU from here on");
             self.device = None;
             return None;
         }
-        Some(results.into_iter().map(|samples| Frame { size, samples, alpha: None }).collect())
+        let mut alphas = alphas.into_iter();
+        Some(colors.into_iter().map(|samples| Frame { size, samples, alpha: alphas.next() }).collect())
     }
 
     /// Memory for the samples of a frame.
@@ -163,4 +176,8 @@ impl<'a> Finisher<'a> {
         indices.into_iter().zip(resized).for_each(|(i, alpha)| alphas[i] = Some(alpha));
         alphas
     }
+}
+
+fn each_as_bytes(samples: &mut [Samples]) -> Vec<&mut [u8]> {
+    samples.iter_mut().map(Samples::as_bytes_mut).collect()
 }

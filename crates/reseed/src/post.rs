@@ -61,9 +61,9 @@ impl<'a> Post<'a> {
         Post { settings, view, finisher, joiner, done: 0, held, shots, checkpoint, resumable, slices, stop }
     }
 
-    /// Finishes frames on a device.
-    pub fn on(self, device: Option<&'a dyn FrameOps>) -> Post<'a> {
-        Post { finisher: self.finisher.on(device), ..self }
+    /// Finishes frames on a device, with or without alpha.
+    pub fn on(self, device: Option<&'a dyn FrameOps>, alpha: bool) -> Post<'a> {
+        Post { finisher: self.finisher.on(device, alpha), ..self }
     }
 
     /// With another strength of the low band than that of the settings.

@@ -200,7 +200,7 @@ impl<'a> Upscaler<'a> {
             fell_back,
         });
         let compute: Vec<Compute> = compute.collect();
-        let post = Post::new(settings, view, info.depth, stop).on(self.frames).until(source.end());
+        let post = Post::new(settings, view, info.depth, stop).on(self.frames, info.alpha).until(source.end());
         let post = post.with_low_band(self.low_band).resume_from(from, recorder.is_some());
         let (batches, batches_in) = sync_channel(1);
         let (slices, slices_in) = sync_channel(SLICES_AHEAD);

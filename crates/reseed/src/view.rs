@@ -41,6 +41,11 @@ impl View {
         self.steps.iter().map(Resizer::weights).collect()
     }
 
+    /// The resampling of alpha, for a device.
+    pub fn alpha_resize(&self) -> Resize {
+        self.alpha.weights()
+    }
+
     /// Buffers of frame values.
     pub fn pixel_pool(&self) -> &FramePool<Vec<f32>> {
         &self.pixel_pool

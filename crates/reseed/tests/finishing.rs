@@ -5,11 +5,14 @@ use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use reseed::internals::{Checkpoint, Finisher, Model, RunPlan, Upscaler, View};
-use reseed::{Batching, Color, Overlap, Settings, Target};
+use reseed::internals::low_band::Strength;
+use reseed::internals::{Checkpoint, Finisher, Model, RunPlan, Upscaler, View, frame_spec};
+use reseed::{AlphaRange, Batching, Color, Overlap, Settings, Target};
 use reseed_cpu::CpuOps;
 use reseed_media::{Depth, Frame, Samples, Size};
-use reseed_ops::{DType, DeviceFrame, Error, FrameOps, FrameValues, PendingFrames, Result, Tensor, Transfer};
+use reseed_ops::{
+    DType, DeviceFrame, Error, FrameOps, FrameResults, FrameSlice, FrameValues, PendingFrames, Result, Tensor, Transfer,
+};
 use reseed_testing::pipeline::job::{MemorySource, TinyVae, identity, run_job};
 
 const SIZE: Size = Size { h: 12, w: 20 };
@@ -35,21 +38,18 @@ struct Painter {
 }
 
 impl FrameOps for Painter {
-    fn finish(
-        &self,
-        frames: &[FrameValues],
-        inputs: &[&[u8]],
-        strengths: &[f32],
-        results: &mut [&mut [u8]],
-    ) -> Result<()> {
+    fn finish(&self, slice: &FrameSlice, results: &mut FrameResults) -> Result<()> {
+        let FrameSlice { frames, inputs, strengths, alphas, .. } = *slice;
         let mut slices = self.slices.lock().unwrap();
-        assert_eq!([inputs.len(), strengths.len(), results.len()], [frames.len(); 3]);
+        assert_eq!([inputs.len(), strengths.len(), results.frames.len()], [frames.len(); 3]);
+        assert_eq!(alphas.len(), results.alphas.len());
         assert!(inputs.iter().all(|codes| codes.len() == 3 * SIZE.pixels()));
         if self.fails_at == Some(slices.len()) {
             return Err(Error::Device { device: "test".into(), what: "a launch".into(), code: "unplugged".into() });
         }
         let first: usize = slices.iter().sum();
-        results.iter_mut().enumerate().for_each(|(i, result)| result.fill((first + i) as u8));
+        results.frames.iter_mut().enumerate().for_each(|(i, result)| result.fill((first + i) as u8));
+        results.alphas.iter_mut().enumerate().for_each(|(i, result)| result.fill(200 + (first + i) as u8));
         slices.push(frames.len());
         Ok(())
     }
@@ -87,12 +87,22 @@ fn the_host_finishes_what_a_device_that_fails_leaves() {
 }
 
 #[test]
-fn the_host_finishes_frames_with_alpha() {
+fn a_device_finishes_frames_with_alpha_unless_its_range_is_inferred() {
     let alpha = |frame: Frame| Frame { alpha: Some(Samples::U8(vec![255; SIZE.pixels()])), ..frame };
     let clip: Vec<Frame> = clip().into_iter().map(alpha).collect();
     let painter = Painter::default();
-    assert!(run(Color::Wavelet, &clip, Some(&painter)) == run(Color::Wavelet, &clip, None));
-    assert!(painter.slices.lock().unwrap().is_empty());
+    let frames = run(Color::Wavelet, &clip, Some(&painter));
+    let alpha = |i: usize| Some(Samples::U8(vec![200 + i as u8; 4 * SIZE.pixels()]));
+    assert!(frames.iter().enumerate().all(|(i, frame)| frame.alpha == alpha(i)));
+
+    let geometry = settings(Color::Wavelet).geometry(reseed_media::Source::info(&MemorySource::new(&clip))).unwrap();
+    let (view, none) = (View::new(geometry), Strength::Fixed(0.0));
+    let spec = |alpha_range| {
+        let settings = Settings { alpha_range, ..settings(Color::Wavelet) };
+        frame_spec(&settings, none, &view, (Depth::Eight, true))
+    };
+    assert!(spec(AlphaRange::Fixed).is_some_and(|spec| spec.alpha.is_some()));
+    assert!(spec(AlphaRange::Inferred).is_none());
 }
 
 /// A device that has memory for some frames, and finishes frames as the host does.
@@ -157,15 +167,15 @@ impl FrameOps for Keeper {
         Ok(Some(Box::new(kept.collect::<Vec<_>>())))
     }
 
-    fn finish(&self, frames: &[FrameValues], inputs: &[&[u8]], _: &[f32], results: &mut [&mut [u8]]) -> Result<()> {
+    fn finish(&self, slice: &FrameSlice, results: &mut FrameResults) -> Result<()> {
         if self.fails {
             return Err(Error::Device { device: "test".into(), what: "a launch".into(), code: "unplugged".into() });
         }
-        let frames = frames.iter().map(|frame| frame.copy().map(FrameValues::Host)).collect::<Result<_>>()?;
+        let frames = slice.frames.iter().map(|frame| frame.copy().map(FrameValues::Host)).collect::<Result<_>>()?;
         let input = |codes: &&[u8]| Arc::new(Frame { size: SIZE, samples: Samples::U8(codes.to_vec()), alpha: None });
         let mut host = Finisher::new(&self.settings, &self.view, Depth::Eight);
-        let finished = host.run(frames, inputs.iter().map(input).collect()).unwrap();
-        results.iter_mut().zip(finished).for_each(|(to, frame)| to.copy_from_slice(frame.samples.as_bytes()));
+        let finished = host.run(frames, slice.inputs.iter().map(input).collect()).unwrap();
+        results.frames.iter_mut().zip(finished).for_each(|(to, frame)| to.copy_from_slice(frame.samples.as_bytes()));
         Ok(())
     }
 }

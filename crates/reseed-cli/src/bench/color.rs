@@ -28,7 +28,7 @@ pub fn run(args: &ColorBenchArgs) -> Result<()> {
     let device = Device::open(args, &settings, &view)?;
     let restored: Vec<Vec<f32>> = inputs.iter().map(|input| restored(device.input(&view, input))).collect();
     let decoded = device.upload(&view, &restored)?;
-    let mut finisher = Finisher::new(&settings, &view, Depth::Eight).on(device.frames.as_deref());
+    let mut finisher = Finisher::new(&settings, &view, Depth::Eight).on(device.frames.as_deref(), false);
     let mut times = Vec::new();
     // The first run allocates memory and does not count.
     for _ in 0..=args.repeat {

@@ -47,10 +47,10 @@ pub struct Scratch {
 }
 
 /// Hands out aligned parts.
-struct Parts(usize);
+pub struct Parts(pub usize);
 
 impl Parts {
-    fn take(&mut self, bytes: usize) -> usize {
+    pub fn take(&mut self, bytes: usize) -> usize {
         let at = self.0;
         self.0 = (at + bytes).next_multiple_of(ALIGNMENT);
         at
@@ -150,7 +150,7 @@ mod tests {
         let steps: Vec<Resize> = from.zip(steps).map(|(from, to)| resize(*from, *to)).collect();
         let low_band = LowBand { down: resize(output, input), up: resize(input, output) };
         let (samples, low_band) = (SampleType::U16, Some(low_band));
-        FrameSpec { frames, kept: 0, input, steps, output, samples, low_band, color }
+        FrameSpec { frames, kept: 0, input, steps, output, samples, low_band, color, alpha: None }
     }
 
     /// Buffers that are used at the same time, by offset and bytes.

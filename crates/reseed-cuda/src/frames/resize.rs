@@ -13,7 +13,7 @@ use crate::stream::Stream;
 /// The weights of a resampling on the GPU: starts and weights of rows, then of columns.
 pub struct Table {
     pub rows: [Ptr; 2],
-    columns: [Ptr; 2],
+    pub columns: [Ptr; 2],
     pub to: Hw,
 }
 

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use reseed_ops::{Result, SampleType};
 
 use super::CudaFrames;
+use super::alpha::AlphaFilter;
 use crate::driver::Ptr;
 use crate::launch::args;
 use crate::ops::{CudaOps, stride_grid};
@@ -37,6 +38,15 @@ pub fn receive(parts: &[Pinned], to: &mut [u8]) -> Result<()> {
     parts.iter().try_for_each(|pinned| pinned.bytes().map(drop))?; // wait here, not on a shared thread
     let copy = |(to, pinned): (&mut [u8], &Pinned)| pinned.bytes().map(|from| to.copy_from_slice(from));
     to.par_chunks_mut(PART).zip(parts).try_for_each(copy)
+}
+
+/// Takes the first downloads, each with the index of its place, until `left` are left.
+pub fn receive_until(left: usize, downloads: &mut VecDeque<(usize, Vec<Pinned>)>, to: &mut [&mut [u8]]) -> Result<()> {
+    while downloads.len() > left {
+        let Some((index, parts)) = downloads.pop_front() else { break };
+        receive(&parts, to[index])?;
+    }
+    Ok(())
 }
 
 impl CudaFrames {
@@ -75,17 +85,10 @@ impl CudaFrames {
         unsafe { download(&self.cuda, to, count * samples.bytes()) }
     }
 
-    /// Takes the first downloads until `left` are left.
-    pub(super) fn receive<'a>(
-        &self,
-        downloads: &mut VecDeque<Vec<Pinned>>,
-        left: usize,
-        results: &mut impl Iterator<Item = &'a mut [u8]>,
-    ) -> Result<()> {
-        while downloads.len() > left {
-            let (Some(parts), Some(result)) = (downloads.pop_front(), results.next()) else { return Ok(()) };
-            receive(&parts, result)?;
-        }
-        Ok(())
+    /// Queues the copy of a result of alpha to the host.
+    pub(super) fn download_alpha(&self, filter: &AlphaFilter) -> Result<Vec<Pinned>> {
+        let bytes = self.spec.output.count() * self.spec.samples.bytes();
+        // SAFETY: the filter has memory for the samples of a frame; later writers are queued on the same stream.
+        unsafe { download(&self.cuda, filter.samples(), bytes) }
     }
 }

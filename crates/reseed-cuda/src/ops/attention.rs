@@ -12,6 +12,7 @@ use crate::device_memory::ArenaBuffer;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::params::{ConvArgs, int};
+use crate::stream::Stream;
 
 /// Queries whose scores are in memory at a time.
 const QUERIES: usize = 2048;
@@ -100,7 +101,7 @@ impl Scratch {
             bias: buffer(bias, DType::F32)?,
         };
         // SAFETY: the buffer was allocated with this size.
-        unsafe { cuda.driver.clear(scratch.bias.ptr(), bias * size_of::<f32>()) }?;
+        unsafe { cuda.driver.clear(Stream::Compute, scratch.bias.ptr(), bias * size_of::<f32>()) }?;
         Ok(scratch)
     }
 }

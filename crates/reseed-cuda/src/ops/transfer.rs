@@ -117,7 +117,7 @@ impl Guard {
         }
         driver.synchronize_all()?;
         // SAFETY: the flag is one integer, and lives as long as the module that the driver holds.
-        unsafe { driver.clear(*flag, size_of::<i32>()) }?;
+        unsafe { driver.clear(Stream::Compute, *flag, size_of::<i32>()) }?;
         Err(Error::OutOfRange { dtype: self.dtype })
     }
 }
