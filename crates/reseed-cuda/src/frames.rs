@@ -104,16 +104,21 @@ impl CudaFrames {
         self.at(self.layout.scratch.samples)
     }
 
+    /// Whether results depend on the samples of the input.
+    fn needs_input(&self) -> bool {
+        self.low_band.is_some() || self.spec.color != ColorTransfer::None
+    }
+
     /// Copies the values of a restored frame. Returns the pinned memory of what comes from the host.
-    fn receive_values(&self, to: Ptr, values: &FrameValues) -> Result<Vec<Pinned>> {
+    fn receive_values(&self, to: Ptr, values: &FrameValues) -> Result<Option<Pinned>> {
         let bytes = self.count() * size_of::<f32>();
         match values {
-            FrameValues::Host(values) => self.upload(to, bytemuck::cast_slice(values)),
+            FrameValues::Host(values) => self.upload(to, bytemuck::cast_slice(values)).map(Some),
             FrameValues::Device(frame) => {
                 let from = kept::address(&**frame);
                 // SAFETY: both hold a frame. The next owner of its memory writes later on the same stream.
                 unsafe { self.cuda.driver().copy(Stream::Frames, to, from, bytes) }?;
-                Ok(Vec::new())
+                Ok(None)
             }
         }
     }
@@ -146,7 +151,7 @@ impl CudaFrames {
 
     /// Queues the alpha of a frame, whose guide is the frame before its colours are corrected.
     /// Returns the pinned memory of its samples and of its result.
-    fn start_alpha(&self, frame: usize, alpha: Option<&&[u8]>, mask: bool) -> Result<Option<[Vec<Pinned>; 2]>> {
+    fn start_alpha(&self, frame: usize, alpha: Option<&&[u8]>, mask: bool) -> Result<Option<[Pinned; 2]>> {
         let (Some(filter), Some(samples)) = (&self.alpha, alpha) else { return Ok(None) };
         let sent = self.upload(filter.samples(), samples)?;
         filter.run(self.content(frame), mask)?;
@@ -164,11 +169,12 @@ impl CudaFrames {
         for (i, (frame, input)) in frames.iter().zip(inputs).enumerate() {
             let at = if joins { i } else { 0 };
             let values = self.receive_values(self.content(at), frame)?;
-            let samples = self.upload(self.samples(), input)?;
+            let samples = if self.needs_input() { Some(self.upload(self.samples(), input)?) } else { None };
             self.blend_low_band(at, strengths[i])?;
-            let [sent, alpha] = self.start_alpha(at, alphas.get(i), mask)?.unwrap_or_default();
+            let alpha = self.start_alpha(at, alphas.get(i), mask)?;
+            let (sent, alpha) = alpha.map_or((None, None), |[sent, alpha]| (Some(sent), Some(alpha)));
             last.replace([values, samples, sent]);
-            downloads.extend((!alpha.is_empty()).then_some((frames.len() + i, alpha)));
+            downloads.extend(alpha.map(|alpha| (frames.len() + i, alpha)));
             self.start_color(at)?;
             if !joins {
                 downloads.push_back((i, self.download(0)?));

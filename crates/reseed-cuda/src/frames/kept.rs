@@ -122,8 +122,8 @@ impl DeviceFrame for KeptFrame {
     fn fetch(&self) -> Result<Vec<f32>> {
         let mut values = vec![0.0; self.frames.count()];
         // SAFETY: the memory of a frame has these bytes, and its next owner writes later on the same stream.
-        let parts = unsafe { staging::download(&self.frames.cuda, self.at(), size_of_val(&values[..])) }?;
-        staging::receive(&parts, bytemuck::cast_slice_mut(&mut values))?;
+        let pinned = unsafe { staging::download(&self.frames.cuda, self.at(), size_of_val(&values[..])) }?;
+        staging::receive(&pinned, bytemuck::cast_slice_mut(&mut values))?;
         Ok(values)
     }
 }
