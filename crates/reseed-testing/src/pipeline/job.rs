@@ -117,7 +117,10 @@ impl MemorySource {
     pub fn new(frames: &[Frame]) -> MemorySource {
         let frames = frames.to_vec();
         let (size, depth) = frames.first().map_or((Size { h: 16, w: 16 }, Depth::Eight), |f| (f.size, f.depth()));
-        MemorySource::from_fn(size, depth, move |i| Ok(frames.get(i).cloned()))
+        let alpha = frames.first().is_some_and(|frame| frame.alpha.is_some());
+        let mut source = MemorySource::from_fn(size, depth, move |i| Ok(frames.get(i).cloned()));
+        source.info.alpha = alpha;
+        source
     }
 
     pub fn from_fn(
