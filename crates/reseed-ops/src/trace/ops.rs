@@ -38,9 +38,11 @@ impl Ops for TraceOps {
     }
 
     fn linear_weights(&self, spec: LinearSpec, _: Read<LinearData>) -> Result<Linear> {
-        let spec = LinearSpec { quant: spec.quant.filter(|_| self.quantized), ..spec };
+        let int8 = (self.int8)(&spec);
+        let spec = LinearSpec { quant: spec.quant.filter(|_| self.quantized), ..spec }.with_int8(int8);
         self.weights(spec.d_out);
-        lock(&self.state).report.weights += self.matrix_bytes(&spec);
+        let scales = if int8 { spec.d_out * DType::F32.bytes() } else { 0 };
+        lock(&self.state).report.weights += self.matrix_bytes(&spec) + scales;
         Ok(Linear { spec, packed: packed() })
     }
 
@@ -137,8 +139,8 @@ impl Ops for TraceOps {
             None => self.alloc(&dims[..], x.dtype()),
         };
         self.wait_for_copy(&linear.packed);
-        self.work(Work::Linear(&linear.spec));
-        self.count(cost::linear(linear, x, &y));
+        self.work(Work::Linear(&linear.spec, x.rows()));
+        lock(&self.state).run_products(cost::linear(linear, x, &y), linear.spec.int8);
         Ok(y.reshape(&dims[..]))
     }
 
