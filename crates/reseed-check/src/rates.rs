@@ -197,7 +197,8 @@ pub fn int8(compute: Compute) -> Result<usize> {
         }
         let (floats, bytes, error) = (rates[0], rates[1], relative_error(&results[0], &results[1]));
         println!(
-            "{precision} {d_in} > {d_out} at {tokens}: {floats:.0} TFLOP/s, int8 {bytes:.0} TOP/s; difference {error:.1e}"
+            "{precision} {d_in} > {d_out} at {tokens}: {floats:.0} TFLOP/s, int8 {bytes:.0} TOP/s; difference \
+             {error:.1e}"
         );
     }
     Ok(0)

@@ -153,15 +153,15 @@ __device__ __forceinline__ u64 descriptor(u32 address, u32 group, u32 span = 16)
     c(d[97]),c(d[98]),c(d[99]),c(d[100]),c(d[101]),c(d[102]),c(d[103]),c(d[104]),c(d[105]),c(d[106]),c(d[107]), \
     c(d[108]),c(d[109]),c(d[110]),c(d[111]),c(d[112]),c(d[113]),c(d[114]),c(d[115]),c(d[116]),c(d[117]),c(d[118]), \
     c(d[119]),c(d[120]),c(d[121]),c(d[122]),c(d[123]),c(d[124]),c(d[125]),c(d[126]),c(d[127])
-#define WGMMA_256(instruction, c, rest) \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n256" instruction " {" \
+#define WGMMA_256(before, instruction, c, rest, after, ...) \
+    asm volatile(before "wgmma.mma_async.sync.aligned.m64n256" instruction " {" \
         "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28," \
         "%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54," \
         "%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80," \
         "%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105," \
         "%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126," \
-        "%127}, %128, %129, 1" rest ";" \
-        : REGISTERS_256(c) : "l"(a), "l"(b))
+        "%127}, %128, %129, " rest ";" after \
+        : REGISTERS_256(c) : "l"(a), "l"(b) __VA_ARGS__)
 #define WGMMA(N) \
     __device__ __forceinline__ void wgmma(f16, float (&d)[N / 2], u64 a, u64 b) { WGMMA_##N("f16"); } \
     __device__ __forceinline__ void wgmma(bf16, float (&d)[N / 2], u64 a, u64 b) { WGMMA_##N("bf16"); }
@@ -169,19 +169,22 @@ WGMMA(16)
 WGMMA(64)
 WGMMA(128)
 __device__ __forceinline__ void wgmma(f16, float (&d)[128], u64 a, u64 b) {
-    WGMMA_256("k16.f32.f16.f16", "+f", ", 1, 1, 0, 0");
+    WGMMA_256("", "k16.f32.f16.f16", "+f", "1, 1, 1, 0, 0", "");
 }
 __device__ __forceinline__ void wgmma(bf16, float (&d)[128], u64 a, u64 b) {
-    WGMMA_256("k16.f32.bf16.bf16", "+f", ", 1, 1, 0, 0");
+    WGMMA_256("", "k16.f32.bf16.bf16", "+f", "1, 1, 1, 0, 0", "");
 }
 __device__ __forceinline__ void wgmma_transposed_b(f16, float (&d)[128], u64 a, u64 b) {
-    WGMMA_256("k16.f32.f16.f16", "+f", ", 1, 1, 0, 1");
+    WGMMA_256("", "k16.f32.f16.f16", "+f", "1, 1, 1, 0, 1", "");
 }
 __device__ __forceinline__ void wgmma_transposed_b(bf16, float (&d)[128], u64 a, u64 b) {
-    WGMMA_256("k16.f32.bf16.bf16", "+f", ", 1, 1, 0, 1");
+    WGMMA_256("", "k16.f32.bf16.bf16", "+f", "1, 1, 1, 0, 1", "");
 }
 
-__device__ __forceinline__ void wgmma(s8, int (&d)[128], u64 a, u64 b) { WGMMA_256("k32.s32.s8.s8", "+r", ""); }
+// Of signed bytes; sums start from zero unless `add`.
+__device__ __forceinline__ void wgmma(s8, int (&d)[128], u64 a, u64 b, int add) {
+    WGMMA_256("{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n", "k32.s32.s8.s8", "+r", "p", "\n}", , "r"(add));
+}
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

@@ -38,9 +38,14 @@ __device__ void linear(const TensorMap& map_x, const TensorMap& map_w, const Ten
             const float2 b = at < n ? __ldg((const float2*)(bias + at)) : float2{0.f, 0.f};
             sums[j * 4] = sums[j * 4 + 2] = b.x, sums[j * 4 + 1] = sums[j * 4 + 3] = b.y;
         }
-        block.multiply(E{}, sums, ring);
+        block.multiply(ring, [&](u64 x, u64 w, bool) { wgmma(E{}, sums, x, w); });
         if (add) add_old(sums, y, tile.row + warp * 16 + lane / 4, tile.column + lane % 4 * 2, m, n);
-        block.store(map_y, tile, [&](int i, int j) { return pack<E>(sums[i * 4 + j * 2], sums[i * 4 + j * 2 + 1]); });
+        #pragma unroll
+        for (int part = 0; part < 4; part++)
+            block.store(map_y, tile, part, [&](int i, int j) {
+                const float* sum = &sums[(part * 8 + i) * 4 + j * 2];
+                return pack<E>(sum[0], sum[1]);
+            });
     });
 }
 

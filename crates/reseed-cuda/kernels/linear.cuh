@@ -1,4 +1,4 @@
-// Shared by matrix products on Hopper: clusters of two blocks, copies of their operands, sums and stores of their tiles.
+// Shared by matrix products on Hopper: clusters of two blocks, copies of their operands, sums and stores of tiles.
 #pragma once
 #include "hopper.cuh"
 
@@ -57,9 +57,9 @@ struct LinearBlock {
         });
     }
 
-    // Adds the products of a tile: one warpgroup, 64 rows.
-    template <class E, class Sum>
-    __device__ __forceinline__ void multiply(E, Sum (&sums)[LINEAR_COLUMNS / 2], Ring<LINEAR_STAGES>& ring) const {
+    // Adds the products of a tile: one warpgroup, 64 rows. product(x, w, first) is that of 32 bytes of every row.
+    template <class Product>
+    __device__ __forceinline__ void multiply(Ring<LINEAR_STAGES>& ring, Product product) const {
         const int group = threadIdx.x / 128;
         const bool elected = threadIdx.x % 128 == 0;
         int used = -1;
@@ -70,7 +70,7 @@ struct LinearBlock {
             wgmma_fence();
             #pragma unroll
             for (int q = 0; q < ROW; q += 32)
-                wgmma(E{}, sums, descriptor(x + q, 8 * ROW), descriptor(w + q, 8 * ROW));
+                product(descriptor(x + q, 8 * ROW), descriptor(w + q, 8 * ROW), step == 0 && q == 0);
             wgmma_commit();
             wgmma_wait<1>();
             if (elected && used >= 0) arrive_cluster<2>(empty + 8 * used);
@@ -81,28 +81,23 @@ struct LinearBlock {
         if (elected) arrive_cluster<2>(empty + 8 * used);
     }
 
-    // Stores 16 rows of a warp, 64 columns at a time, in one of two buffers. pair(i, j) are two columns of chunk i of
-    // eight columns, of row lane / 4 + 8 j, packed.
-    template <class Pair> __device__ __forceinline__ void store(const TensorMap& map_y, Spot tile, Pair pair) const {
+    // Stores 64 columns of a warp's 16 rows, through one of two buffers. pair(i, j) are two columns of chunk i of eight
+    // columns, of row lane / 4 + 8 j, packed.
+    template <class Pair>
+    __device__ __forceinline__ void store(const TensorMap& map_y, Spot tile, int part, Pair pair) const {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-        const u32 output = outputs + warp * 2 * BLOCK_OUT;
+        const u32 output = outputs + (warp * 2 + part % 2) * BLOCK_OUT, to = output + lane % 16 * ROW;
+        if (lane == 0) store_wait_read<1>();
+        __syncwarp();
         #pragma unroll
-        for (int part = 0; part < 4; part++) {
-            const u32 to = output + part % 2 * BLOCK_OUT + lane % 16 * ROW;
-            if (lane == 0) store_wait_read<1>();
-            __syncwarp();
-            #pragma unroll
-            for (int chunk = 0; chunk < 8; chunk += 2) {
-                const int i = part * 8 + chunk;
-                const u32 v[4] = {pair(i, 0), pair(i, 1), pair(i + 1, 0), pair(i + 1, 1)};
-                store_matrices(v, to + (((chunk + lane / 16) ^ (lane % 8)) << 4));
-            }
-            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-            __syncwarp();
-            if (lane == 0)
-                store_2d(&map_y, output + part % 2 * BLOCK_OUT, tile.column + part * 64, tile.row + warp * 16),
-                    store_commit();
+        for (int chunk = 0; chunk < 8; chunk += 2) {
+            const u32 v[4] = {pair(chunk, 0), pair(chunk, 1), pair(chunk + 1, 0), pair(chunk + 1, 1)};
+            store_matrices(v, to + (((chunk + lane / 16) ^ (lane % 8)) << 4));
         }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncwarp();
+        if (lane == 0)
+            store_2d(&map_y, output, tile.column + part * 64, tile.row + warp * 16), store_commit();
     }
 };
 

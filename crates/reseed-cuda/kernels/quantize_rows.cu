@@ -1,11 +1,22 @@
 // quantize_rows: rows of floats to signed bytes with one scale per row; reseed-ops/src/int8.rs defines them
 //
 //   x        (rows, width) E, dense, width in multiples of 16        bytes  (rows, width)        scales  (rows) f32
-//   grid     a block per row: a warp holds up to four groups of 256 values, eight of each per lane
+//   grid     a block per row: a warp holds up to two groups of 256 values, eight of each per lane
 //   differs  from the reference in nothing: the same operations of f32 in the same order
 #include "element.cuh"
 
-constexpr int QUANTIZE_GROUPS = 4;                                     // of a warp, at most
+constexpr int QUANTIZE_GROUPS = 2;                                     // of a warp, at most
+
+// The larger absolute value, or NaN.
+__device__ __forceinline__ float larger(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+    float most;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(fabsf(a)), "f"(fabsf(b)));
+    return most;
+#else
+    return __uint_as_float(max(__float_as_uint(fabsf(a)), __float_as_uint(fabsf(b))));
+#endif
+}
 
 // The largest of the bits of positive floats, which are in their order, with NaN at the end.
 __device__ __forceinline__ u32 warp_max_bits(u32 v) {
@@ -17,8 +28,8 @@ __device__ __forceinline__ u32 warp_max_bits(u32 v) {
 #endif
 }
 
-// Multiplies a group by the Hadamard matrix. Along each base-4 digit of the index, (a, b, c, d) become (a + b) ± (c - d)
-// and (c + d) ± (a - b). Bits 0 to 2 of the index are in the lane, bits 3 to 7 are the lane.
+// Multiplies a group by the Hadamard matrix. Along each base-4 digit of the index, (a, b, c, d) become
+// (a + b) ± (c - d) and (c + d) ± (a - b). Bits 0 to 2 of the index are in the lane, bits 3 to 7 are the lane.
 __device__ __forceinline__ void rotate(float (&x)[8]) {
     #pragma unroll
     for (int i = 0; i < 8; i += 4) {
@@ -43,6 +54,12 @@ __device__ __forceinline__ void rotate(float (&x)[8]) {
     }
 }
 
+// In a sum with it a float becomes an integer, rounded to the nearest even one, whose low byte is that of the bits.
+constexpr float TO_INTEGER = 12582912.f;
+__device__ __forceinline__ u32 low_bytes(const u32* v) {
+    return __byte_perm(__byte_perm(v[0], v[1], 0x0040), __byte_perm(v[2], v[3], 0x0040), 0x5410);
+}
+
 template <class E> __device__ void quantize_rows(u8* bytes, float* scales, const E* x, int width) {
     const int warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x % 32;
     const bool rotated = width % 256 == 0;
@@ -56,15 +73,15 @@ template <class E> __device__ void quantize_rows(u8* bytes, float* scales, const
         #pragma unroll
         for (int i = 0; i < 8; i++) v[g][i] = wide(loaded.at[i]);
     }
-    u32 bits = 0;
+    float largest = 0.f;
     #pragma unroll
     for (int g = 0; g < QUANTIZE_GROUPS; g++) {
         if (rotated && (warp + g * warps) * 256 < width) rotate(v[g]);
         #pragma unroll
-        for (int i = 0; i < 8; i++) bits = max(bits, __float_as_uint(v[g][i]) & 0x7fffffff);
+        for (int i = 0; i < 8; i++) largest = larger(largest, v[g][i]);
     }
     __shared__ u32 most_of[32];
-    bits = warp_max_bits(bits);
+    const u32 bits = warp_max_bits(__float_as_uint(largest));
     if (lane == 0) most_of[warp] = bits;
     __syncthreads();
     const float most = __uint_as_float(warp_max_bits(lane < warps ? most_of[lane] : 0));
@@ -74,10 +91,10 @@ template <class E> __device__ void quantize_rows(u8* bytes, float* scales, const
     for (int g = 0; g < QUANTIZE_GROUPS; g++) {
         const int at = (warp + g * warps) * 256 + lane * 8;
         if (at >= width) continue;
-        u32 packed[2] = {0, 0};
+        u32 whole[8];
         #pragma unroll
-        for (int i = 0; i < 8; i++) packed[i / 4] |= (u32)(__float2int_rn(v[g][i] * inverse) & 255) << 8 * (i % 4);
-        *(uint2*)(bytes + at) = {packed[0], packed[1]};
+        for (int i = 0; i < 8; i++) whole[i] = __float_as_uint(__fadd_rn(__fmul_rn(v[g][i], inverse), TO_INTEGER));
+        *(uint2*)(bytes + at) = {low_bytes(whole), low_bytes(whole + 4)};
     }
 }
 

@@ -17,8 +17,10 @@ use crate::tensor_map::MapType;
 
 /// Columns that a warp of `quantize_rows` rounds at a time, how often, and most warps of a block.
 const GROUP: usize = 256;
-const GROUPS: usize = 4;
+const GROUPS: usize = 2;
 const WARPS: usize = 32;
+/// Columns of the result that `linear_int8` computes at a time: scales and biases are padded to whole tiles.
+const COLUMNS: usize = 256;
 /// Rows and columns of a block of `gemm_int8`, and bytes of a row of one of its stages.
 const TILE: usize = 128;
 const PITCH: usize = 80;
@@ -38,7 +40,8 @@ pub fn pack(cuda: &CudaOps, spec: &LinearSpec, data: LinearData) -> Result<Packe
     let LinearData { weight, bias } = data;
     let Int8Rows { bytes, scales } = Int8Rows::matrix(weight, spec.d_in);
     assert_eq!((bytes.len(), bias.len()), (spec.d_in * spec.d_out, spec.d_out), "{spec:?}");
-    let factors: Vec<[f32; 2]> = scales.into_iter().zip(bias).map(|(scale, bias)| [scale, bias]).collect();
+    let mut factors: Vec<[f32; 2]> = scales.into_iter().zip(bias).map(|(scale, bias)| [scale, bias]).collect();
+    factors.resize(spec.d_out.next_multiple_of(COLUMNS), [0.0; 2]);
     Ok(Arc::new(Layer {
         weight: Arc::new(Matrix::Resident(cuda.upload_weights(&bytes)?)),
         bias: Arc::new(cuda.upload_weights(&factors)?),
@@ -53,9 +56,7 @@ pub fn run(cuda: &CudaOps, x: &Tensor, linear: &Linear, residual: Option<Tensor>
     let y = output(cuda, x, d_out, residual)?;
     let bytes = cuda.buffer(Stream::Compute, "linear", Shape::from([rows, d_in]), rows * d_in)?;
     let scales = cuda.scratch("linear", rows, DType::F32)?;
-    let groups = d_in.div_ceil(GROUP);
-    // Three groups of a warp hide the latency of each other; a block has no more than 32 warps.
-    let warps = groups.div_ceil(GROUPS - 1).min(WARPS);
+    let warps = d_in.div_ceil(GROUP * GROUPS);
     let (name, grid) = (format!("quantize_rows_{}", cuda.dtype), Grid::new([rows, 1, 1], 32 * warps));
     // SAFETY: arguments follow kernels/quantize_rows.cu in order and type; both buffers hold `rows` rows.
     unsafe { cuda.driver.launch(&name, grid, args![bytes.ptr(), scales.ptr(), ptr(x), int(d_in)]) }?;
@@ -91,21 +92,23 @@ impl Product {
     /// The pointers hold the operands.
     unsafe fn launch(&self, cuda: &CudaOps) -> Result<()> {
         let Product { x, w, scales, factors, y, add, dims: [m, n, k] } = *self;
-        let (dtype, add) = (cuda.dtype, i32::from(add));
         let aligned = [x, w, y].iter().all(|at| at.0.is_multiple_of(16));
         let [rows, columns, depth] = [m, n, k].map(int);
-        if cuda.driver.kernels.hopper && aligned && Tiles::fill(n) {
+        // The kernel for Hopper adds nothing to its result: no layer of a transformer's block has a residual.
+        if cuda.driver.kernels.hopper && aligned && Tiles::fill(n) && !add {
             let tiles = Tiles { m, n, k, operands: MapType::Bytes, pitches: [k, k, n] };
             let [map_x, map_w, map_y] = tiles.maps(cuda, [x, w, y])?;
-            let args = args![map_x, map_w, map_y, y, scales, factors, add, rows, columns, depth];
+            let name = format!("linear_int8_{}", cuda.dtype);
+            let args = args![map_x, map_w, map_y, scales, factors, rows, columns, depth];
             // SAFETY: arguments follow kernels/linear_int8.cu in order and type; the caller's promise.
-            return unsafe { cuda.driver.launch(&format!("linear_int8_{dtype}"), tiles.grid(cuda, SHARED), args) };
+            return unsafe { cuda.driver.launch(&name, tiles.grid(cuda, SHARED), args) };
         }
         let shared = cuda.driver.kernels.gemm_stages() * 2 * TILE * PITCH;
         let grid = Grid { blocks: [m.div_ceil(TILE), n.div_ceil(TILE), 1], threads: [256, 1], shared };
+        let (name, add) = (format!("gemm_int8_{}", cuda.dtype), i32::from(add));
         let args = args![y, x, w, scales, factors, add, rows, columns, depth];
         // SAFETY: arguments follow kernels/gemm_int8.cu in order and type; the caller's promise.
-        unsafe { cuda.driver.launch(&format!("gemm_int8_{dtype}"), grid, args) }
+        unsafe { cuda.driver.launch(&name, grid, args) }
     }
 }
 

@@ -18,9 +18,9 @@ pub const CASES: &[Case] = &[
     (57, 80, 16, None),     // one step and a quarter
     (300, 336, 520, None),  // partial tiles of rows and columns
     (3, 256, 8, None),      // rotated from here on
-    (130, 768, 264, None),  // an odd number of groups
+    (130, 768, 264, None),  // a warp with one group
     (259, 1024, 520, None), // partial tiles of a cluster
-    (5, 6912, 256, None),   // as many groups as warps can share
+    (5, 6912, 256, None),   // an odd number of groups in many warps
     (65, 512, 264, Some(Quant::Int8ConvRot)),
     (9, 96, 40, Some(Quant::Q8_0)),
     (9, 256, 40, Some(Quant::Q4K)), // stays in its blocks
