@@ -1,11 +1,11 @@
 // quantize_rows: rows of floats to signed bytes with one scale per row; reseed-ops/src/int8.rs defines them
 //
 //   x        (rows, width) E, dense, width in multiples of 16        bytes  (rows, width)        scales  (rows) f32
-//   grid     a block per row: a warp holds up to two groups of 256 values, eight of each per lane
+//   grid     a block per row: a warp holds up to four groups of 256 values, eight of each per lane
 //   differs  from the reference in nothing: the same operations of f32 in the same order
 #include "element.cuh"
 
-constexpr int QUANTIZE_GROUPS = 2;                                     // of a warp, at most
+constexpr int QUANTIZE_GROUPS = 4;                                     // of a warp, at most
 
 // The larger absolute value, or NaN.
 __device__ __forceinline__ float larger(float a, float b) {

@@ -17,7 +17,7 @@ use crate::tensor_map::MapType;
 
 /// Columns that a warp of `quantize_rows` rounds at a time, how often, and most warps of a block.
 const GROUP: usize = 256;
-const GROUPS: usize = 2;
+const GROUPS: usize = 4;
 const WARPS: usize = 32;
 /// Columns of the result that `linear_int8` computes at a time: scales and biases are padded to whole tiles.
 const COLUMNS: usize = 256;
@@ -56,7 +56,8 @@ pub fn run(cuda: &CudaOps, x: &Tensor, linear: &Linear, residual: Option<Tensor>
     let y = output(cuda, x, d_out, residual)?;
     let bytes = cuda.buffer(Stream::Compute, "linear", Shape::from([rows, d_in]), rows * d_in)?;
     let scales = cuda.scratch("linear", rows, DType::F32)?;
-    let warps = d_in.div_ceil(GROUP * GROUPS);
+    // Three groups of a warp are faster than two; four only where a block would have too many warps.
+    let warps = d_in.div_ceil(GROUP * (GROUPS - 1)).min(WARPS);
     let (name, grid) = (format!("quantize_rows_{}", cuda.dtype), Grid::new([rows, 1, 1], 32 * warps));
     // SAFETY: arguments follow kernels/quantize_rows.cu in order and type; both buffers hold `rows` rows.
     unsafe { cuda.driver.launch(&name, grid, args![bytes.ptr(), scales.ptr(), ptr(x), int(d_in)]) }?;
