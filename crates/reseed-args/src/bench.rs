@@ -20,7 +20,7 @@ pub enum Bench {
     Color(ColorBenchArgs),
     /// Measure how close a model comes to downscaled photographs and clips, beside bicubic.
     Quality(QualityArgs),
-    /// Measure how far the VAE in every mode of --precision is from f32 on this machine.
+    /// Measure how far the networks in every mode of --precision are from f32 on this machine.
     Accuracy(AccuracyArgs),
     /// Time a 3x3x3 convolution on one CPU core, beside the peak of that core.
     Conv(ConvBenchArgs),

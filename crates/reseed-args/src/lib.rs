@@ -301,7 +301,7 @@ pub struct MathArgs {
     #[arg(long, value_parser = precision, value_name = "TYPE", help_heading = DEVICE, verbatim_doc_comment)]
     pub dtype: Option<Precision>,
     /// Accuracy of a GPU's products: exact may use Winograd, fast also sums
-    /// of f16, reference uses neither
+    /// of f16 and 8-bit products in the transformer, reference none of these
     #[arg(long, value_parser = math, value_name = "exact|fast|reference", default_value_t = MathMode::default())]
     #[arg(help_heading = DEVICE, verbatim_doc_comment)]
     pub precision: MathMode,

@@ -5,6 +5,7 @@
 //! reseed-check main|bench [TYPE]... [MODE]          rates of the main layers, or of all layers
 //! reseed-check library [TYPE]...                    linear layers compared with cuBLASLt
 //! reseed-check quant [TYPE]...                      times of quantised linear layers
+//! reseed-check int8 [TYPE]...                       linear layers with 8-bit products compared with floats
 //! reseed-check goldens [cpu] FOLDER... [TYPE]... [MODE]   golden tests of networks and jobs
 //! ```
 //!
@@ -60,11 +61,12 @@ fn main() -> ExitCode {
             (None, None) if word == "main" => check = rates::main_layers,
             (None, None) if word == "library" => check = rates::library,
             (None, None) if word == "quant" => check = rates::quantised,
+            (None, None) if word == "int8" => check = rates::int8,
             (None, folders @ None) if word == "goldens" => *folders = Some(Vec::new()),
             (None, Some(_)) if word == "cpu" => cpu = true,
             (None, Some(folders)) => folders.push(PathBuf::from(word)),
             (None, None) => {
-                println!("unknown argument {word}; use main, bench, library, quant, goldens, a type or a mode");
+                println!("unknown argument {word}; use main, bench, library, quant, int8, goldens, a type or a mode");
                 return ExitCode::FAILURE;
             }
         }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use reseed_cuda::CudaOps;
 use reseed_ops::conformance::Values;
 use reseed_ops::{
-    ConvData, ConvSpec, Device, Epilogue, Linear, LinearData, LinearSpec, Numbers, Ops, Quant, Result, Shape,
+    ConvData, ConvSpec, Device, Epilogue, Linear, LinearData, LinearSpec, MathMode, Numbers, Ops, Quant, Result, Shape,
     TemporalCache, Tensor, Thw, Timing, Transfer, relative_error,
 };
 
@@ -113,7 +113,7 @@ fn seconds(cuda: &CudaOps, run: impl Fn() -> Result<()>) -> Result<f64> {
 
 /// A linear layer of a transformer, and tokens for it.
 fn linear(cuda: &CudaOps, spec: LinearSpec, tokens: usize) -> Result<(Linear, Tensor)> {
-    let (values, LinearSpec { d_in, d_out, quant }) = (&mut Values::new(2), spec);
+    let (values, LinearSpec { d_in, d_out, quant, .. }) = (&mut Values::new(2), spec);
     let scale = (3.0 / d_in as f32).sqrt();
     let floats = |values: &mut Values| values.take(d_in * d_out).iter().map(|v| v * scale).collect();
     let weight = match quant {
@@ -173,12 +173,33 @@ pub fn quantised(compute: Compute) -> Result<usize> {
     for (d_in, d_out, tokens) in products() {
         let mut times = Vec::new();
         for quant in std::iter::once(None).chain(Quant::ALL.map(Some)) {
-            let (layer, x) = linear(&cuda, LinearSpec { d_in, d_out, quant }, tokens)?;
+            let (layer, x) = linear(&cuda, LinearSpec { d_in, d_out, quant, int8: false }, tokens)?;
             let seconds = seconds(&cuda, || cuda.linear(&x, &layer, None).map(|_| ()))?;
             let name = quant.map_or("floats".into(), |quant| format!("{quant:?}"));
             times.push(format!("{name} {:.3} ms", 1e3 * seconds));
         }
         println!("{precision} {d_in} > {d_out} at {tokens}: {}", times.join(", "));
+    }
+    Ok(0)
+}
+
+/// Linear layers with products of 8-bit integers compared with products of floats: rates, and the error of rounding.
+pub fn int8(compute: Compute) -> Result<usize> {
+    let (cuda, precision) = (Compute { math: MathMode::Fast, ..compute }.open()?, compute.precision);
+    println!("{precision} on {}, {}", cuda.name(), cuda.kernels());
+    for (d_in, d_out, tokens) in products() {
+        let (mut rates, mut results) = (Vec::new(), Vec::new());
+        for int8 in [false, true] {
+            let (layer, x) = linear(&cuda, LinearSpec { int8, ..LinearSpec::floats(d_in, d_out) }, tokens)?;
+            results.push(cuda.download(&cuda.linear(&x, &layer, None)?)?);
+            let seconds = seconds(&cuda, || cuda.linear(&x, &layer, None).map(|_| ()))?;
+            rates.push(2.0 * (d_in * d_out * tokens) as f64 / seconds / 1e12);
+        }
+        let (floats, bytes, error) = (rates[0], rates[1], relative_error(&results[0], &results[1]));
+        println!(
+            "{precision} {d_in} > {d_out} at {tokens}: {floats:.0} TFLOP/s, int8 {bytes:.0} TOP/s; difference \
+             {error:.1e}"
+        );
     }
     Ok(0)
 }

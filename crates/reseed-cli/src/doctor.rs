@@ -58,14 +58,18 @@ fn print_gpu(gpu: &GpuInfo) {
     let memory = bytes(*memory);
     say!("cuda:{ordinal}  {name}, compute capability {capability}, {memory}{budget}, driver for CUDA {driver}");
     match modes(gpu) {
-        Ok(modes) => modes.iter().for_each(|(mode, kernels)| say!("        --precision {mode}: {kernels}")),
+        Ok(modes) => modes.iter().for_each(|(mode, convolutions, linear)| {
+            say!("        --precision {mode}: VAE {convolutions}; transformer {linear}");
+        }),
         Err(error) => say!("        {error}"),
     }
 }
 
-/// How the GPU computes the convolutions of the VAE in every mode.
-fn modes(gpu: &GpuInfo) -> Result<Vec<(String, &'static str)>> {
-    let mode = |mode: MathMode| Ok((mode.to_string(), gpu.convolutions(mode).map_err(reseed::Error::from)?));
+/// How the GPU computes the convolutions of the VAE and the linear layers of a transformer's blocks in every mode.
+fn modes(gpu: &GpuInfo) -> Result<Vec<(String, &'static str, &'static str)>> {
+    let mode = |mode: MathMode| {
+        Ok((mode.to_string(), gpu.convolutions(mode).map_err(reseed::Error::from)?, GpuInfo::linear_layers(mode)))
+    };
     MathMode::ALL.into_iter().map(mode).collect()
 }
 
@@ -77,6 +81,9 @@ fn gpu_json(gpu: &GpuInfo) -> Value {
         "driver_cuda": format!("{}.{}", driver.0, driver.1),
     });
     budget.iter().for_each(|budget| fields["budget_bytes"] = json!(budget));
-    modes(gpu).iter().flatten().for_each(|(mode, kernels)| fields["convolutions"][mode] = json!(kernels));
+    for (mode, convolutions, linear) in modes(gpu).iter().flatten() {
+        fields["convolutions"][mode] = json!(convolutions);
+        fields["linear_layers"][mode] = json!(linear);
+    }
     fields
 }

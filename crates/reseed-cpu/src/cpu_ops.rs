@@ -15,12 +15,15 @@ use crate::simd::panels::{Panels, Weights};
 use crate::simd::transpose::lanes;
 use crate::{amx, peak, workspace};
 use reseed_ops::reference::{self, Clip};
-use reseed_ops::{ConvOutput, ConvSpec, DType, Error, Kernels, Packed, Result, Shape, Stats, Tensor, TraceOps};
+use reseed_ops::{
+    ConvOutput, ConvSpec, DType, Error, Kernels, MathMode, Packed, Result, Shape, Stats, Tensor, TraceOps,
+};
 
 /// The CPU at one level, with its own thread pool.
 pub struct CpuOps {
     pub(crate) level: Level,
     pub(crate) dtype: DType,
+    pub(crate) math: MathMode,
     threads: rayon::ThreadPool,
     pub(crate) memory: Arc<Pool>,
     /// Buffer for the statistics of blocks, reused from op to op.
@@ -42,7 +45,14 @@ impl CpuOps {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let threads = pool.map_err(|e| Error::Threads { threads, reason: e.to_string() })?;
         let level = if dtype == DType::Bf16 { level } else { level.simd() };
-        Ok(CpuOps { level, dtype, threads, memory: Arc::default(), block_stats: Mutex::default() })
+        let math = MathMode::default();
+        Ok(CpuOps { level, dtype, math, threads, memory: Arc::default(), block_stats: Mutex::default() })
+    }
+
+    /// The same CPU in another mode: [`MathMode::Fast`] multiplies in 8 bits where layers allow it, without gain, to
+    /// check other devices and to measure the loss.
+    pub fn with_math(self, math: MathMode) -> CpuOps {
+        CpuOps { math, ..self }
     }
 
     /// The level in use.

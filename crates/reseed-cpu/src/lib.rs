@@ -48,6 +48,7 @@ mod gelu;
 mod group_norm;
 mod host;
 mod linear;
+mod linear_int8;
 mod matmul;
 mod packed_weights;
 mod peak;
@@ -67,6 +68,7 @@ pub use cpu_ops::CpuOps;
 pub use host::level::Level;
 use host::memory;
 pub use matmul::matmul;
+use reseed_ops::int8::as_bytes;
 use reseed_ops::{
     Activation, Conv, ConvData, ConvOutput, ConvSpec, CopyTime, DType, Depth, Device, DeviceTimer, Epilogue, HostTimer,
     Linear, LinearData, LinearSpec, MathMode, Norm, Ops, Payload, PendingDownload, Pixels, Placement, Precision, Qkv,
@@ -87,9 +89,9 @@ impl Device for CpuOps {
         self.dtype.into()
     }
 
-    /// Winograd in f32 costs no accuracy, and sums are always f32: there is one mode.
+    /// Winograd in f32 costs no accuracy, and sums are always f32: modes differ in products of 8-bit integers alone.
     fn math_mode(&self) -> MathMode {
-        MathMode::default()
+        self.math
     }
 }
 
@@ -153,7 +155,10 @@ impl Ops for CpuOps {
     }
 
     fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear> {
-        let LinearSpec { d_in, d_out, .. } = spec;
+        let LinearSpec { d_in, d_out, quant, int8 } = spec;
+        if int8 && self.math == MathMode::Fast && as_bytes(quant) {
+            return Ok(Linear { spec: spec.with_int8(true), packed: linear_int8::pack(self, &spec, read()?) });
+        }
         Ok(Linear { spec: LinearSpec::floats(d_in, d_out), packed: linear::pack(self, d_in, d_out, read()?.floats()) })
     }
 
@@ -209,7 +214,10 @@ impl Ops for CpuOps {
     }
 
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
-        linear::run(self, x, linear, residual)
+        match linear.spec.int8 {
+            true => linear_int8::run(self, x, linear, residual),
+            false => linear::run(self, x, linear, residual),
+        }
     }
 
     fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {

@@ -11,7 +11,7 @@ const PER_THREAD: usize = 2 << 20;
 /// panels. `kernels` returns the number of packed weights of a convolution.
 pub fn of(threads: usize, packed: DType, kernels: Kernels) -> Workspace {
     Box::new(move |work| match work {
-        Work::Linear(_) | Work::Pixels(_) | Work::Repacked(_) => 0,
+        Work::Linear(..) | Work::Pixels(_) | Work::Repacked(_) => 0,
         // Kernels that are summed over temporal taps, one set for each frame that needs one.
         Work::Conv(spec, folded) => threads * PER_THREAD + folded * kernels(spec) / spec.taps.t * packed.bytes(),
         work => threads * PER_THREAD + of_op(work, threads, packed),
@@ -32,7 +32,7 @@ fn of_op(work: &Work, threads: usize, packed: DType) -> usize {
             };
             sets * 16 * spec.channels * spec.channels * value
         }
-        Work::Conv(..) | Work::Stats(..) | Work::Linear(_) | Work::Pixels(_) | Work::Repacked(_) => 0,
+        Work::Conv(..) | Work::Stats(..) | Work::Linear(..) | Work::Pixels(_) | Work::Repacked(_) => 0,
         // Keys and values of one head, for every thread that processes a head alone.
         Work::Attention { longest, width } => {
             let heads = if longest < LONG { threads } else { 1 };

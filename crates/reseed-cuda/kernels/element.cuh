@@ -14,6 +14,7 @@ typedef long long i64;
 
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
+struct s8 { signed char bits; };
 
 __device__ __forceinline__ float wide(float v) { return v; }
 __device__ __forceinline__ float wide(f16 v) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v.bits)); return f; }
@@ -76,6 +77,22 @@ template <> __device__ __forceinline__ void mma<f16>(float (&d)[4], const u32 (&
                      : "r"(a[2 * i]), "r"(a[2 * i + 1]), "r"(i == 0 ? b0 : b1));
 }
 #endif
+
+// The same of signed bytes, 16x8x32. Turing has 8x8x16, four times.
+__device__ __forceinline__ void mma(int (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+    #pragma unroll
+    for (int i = 0; i < 4; i++)
+        asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"
+                     : "+r"(d[i % 2 * 2]), "+r"(d[i % 2 * 2 + 1])
+                     : "r"(a[i]), "r"(i < 2 ? b0 : b1));
+#endif
+}
 
 // Sums of a lane in a product of 16 x 8 values: two neighbouring columns of row lane / 4, then of the row eight below.
 struct WideSum {

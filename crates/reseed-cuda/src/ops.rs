@@ -24,6 +24,7 @@ mod group_norm;
 mod interop;
 mod layers;
 mod linear;
+mod linear_int8;
 mod margin;
 mod memory;
 mod norm_conv;
@@ -167,15 +168,17 @@ impl CudaOps {
     pub fn tracer(&self) -> Box<dyn Fn() -> TraceOps + Send + Sync> {
         let (dtype, hopper, library) = (self.dtype, self.driver.kernels.hopper, self.tuner.is_some());
         let (speed, wide) = (speed_model::of(&self.driver, self.precision(), self.conv), self.memory.wide);
-        let winograd = self.conv.winograd;
+        let (winograd, math) = (self.conv.winograd, self.math);
         let kernels = if winograd == Winograd::Plane { conv_winograd_2d::packed_weights } else { ConvSpec::weights };
         let new = move || {
             let workspace = workspace::of(dtype, hopper, winograd, library);
             TraceOps::new(dtype, dtype, workspace).with_kernels(kernels)
         };
         let on_load = move |spec: &ConvSpec| fuses_norm(dtype, hopper, spec);
+        let int8 = move |spec: &LinearSpec| linear_int8::supports(dtype, math, spec);
         Box::new(move || {
-            new().with_quantized_weights().with_fused_norms(on_load).with_speed(speed).with_large_buffers(wide)
+            let trace = new().with_quantized_weights().with_int8_products(int8).with_fused_norms(on_load);
+            trace.with_speed(speed).with_large_buffers(wide)
         })
     }
 
@@ -270,7 +273,9 @@ impl Ops for CudaOps {
     }
 
     fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear> {
-        Ok(Linear { spec, packed: linear::pack(self, &spec, read()?)? })
+        let int8 = linear_int8::supports(self.dtype, self.math, &spec);
+        let pack = if int8 { linear_int8::pack } else { linear::pack };
+        Ok(Linear { spec: spec.with_int8(int8), packed: pack(self, &spec, read()?)? })
     }
 
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {
@@ -323,7 +328,10 @@ impl Ops for CudaOps {
     }
 
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
-        linear::run(self, x, linear, residual)
+        match linear.spec.int8 {
+            true => linear_int8::run(self, x, linear, residual),
+            false => linear::run(self, x, linear, residual),
+        }
     }
 
     fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {

@@ -10,11 +10,36 @@ use crate::driver::{Driver, Ptr};
 /// Bytes of a row of a box: one span of the swizzle pattern.
 const SPAN: usize = 128;
 
+/// Type of the values of a tensor map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapType {
+    F16,
+    Bf16,
+    Bytes,
+}
+
+impl MapType {
+    /// Bytes of a value.
+    pub fn bytes(self) -> usize {
+        if self == MapType::Bytes { 1 } else { 2 }
+    }
+}
+
+impl From<DType> for MapType {
+    fn from(dtype: DType) -> MapType {
+        match dtype {
+            DType::F16 => MapType::F16,
+            DType::Bf16 => MapType::Bf16,
+            DType::F32 => panic!("tensor maps are for 16-bit types and bytes"),
+        }
+    }
+}
+
 /// A tensor and the boxes that are copied from or to it. Dimensions are innermost first; reads outside give zeros.
 #[derive(Clone, Copy, Debug)]
 pub struct Boxes<const N: usize> {
     pub at: Ptr,
-    pub dtype: DType,
+    pub dtype: MapType,
     pub dims: [usize; N],
     /// Values between neighbours along each dimension; the first is 1.
     pub strides: [usize; N],
@@ -26,13 +51,13 @@ pub struct Boxes<const N: usize> {
 
 impl<const N: usize> Boxes<N> {
     /// A tensor whose rows are `pitch` values apart and which is dense otherwise.
-    pub fn new(at: Ptr, dtype: DType, pitch: usize, dims: [usize; N], size: [u32; N]) -> Boxes<N> {
+    pub fn new(at: Ptr, dtype: impl Into<MapType>, pitch: usize, dims: [usize; N], size: [u32; N]) -> Boxes<N> {
         let mut strides = [1; N];
         strides[1] = pitch;
         for i in 2..N {
             strides[i] = strides[i - 1] * dims[i - 1];
         }
-        Boxes { at, dtype, dims, strides, size, step: [1; 2] }
+        Boxes { at, dtype: dtype.into(), dims, strides, size, step: [1; 2] }
     }
 }
 
@@ -42,9 +67,9 @@ impl Driver {
         let Boxes { at, dtype, dims, strides, size, step } = *boxes;
         use sys::CUtensorMapDataType_enum as Type;
         let kind = match dtype {
-            DType::F16 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-            DType::Bf16 => Type::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            DType::F32 => panic!("tensor maps are for 16-bit types"),
+            MapType::F16 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+            MapType::Bf16 => Type::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            MapType::Bytes => Type::CU_TENSOR_MAP_DATA_TYPE_UINT8,
         };
         assert!(dims.iter().all(|&n| n > 0), "a map of {dims:?}");
         assert_eq!(size[0] as usize * dtype.bytes(), SPAN, "a box of {size:?}");

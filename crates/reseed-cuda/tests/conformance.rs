@@ -39,7 +39,7 @@ fn f16_conforms() {
 
 #[test]
 fn bf16_conforms() {
-    conforms(Precision::Bf16, MathMode::Exact);
+    [MathMode::Exact, MathMode::Fast].into_iter().for_each(|math| conforms(Precision::Bf16, math));
 }
 
 #[test]

@@ -90,10 +90,10 @@ impl Dit {
         };
         Ok(Dit {
             video_in: w.patch_in()?,
-            text_in: w.linear(&["txt_in".into()], [d, config.text_width], true)?,
+            text_in: w.linear("txt_in", [d, config.text_width])?,
             blocks: (0..config.layers).map(block).collect::<Result<_>>()?,
             head_norm: config.layout.modulated_head.then(|| w.head_norm()).transpose()?,
-            video_out: w.linear(&["vid_out.proj".into()], [out, d], true)?,
+            video_out: w.linear("vid_out.proj", [out, d])?,
             config,
         })
     }

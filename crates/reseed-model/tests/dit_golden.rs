@@ -5,9 +5,9 @@ use reseed_cpu::{CpuOps, Level};
 use reseed_model::Dit;
 use reseed_model::weights::Source;
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_ops::{DType, Precision, relative_error};
+use reseed_ops::{DType, MathMode, Precision, relative_error};
 use reseed_testing::distant::Distant;
-use reseed_testing::golden::dit::{DitGolden, NAMES, allowed};
+use reseed_testing::golden::dit::{DitGolden, NAMES, allowed, allowed_int8};
 use reseed_testing::golden::golden_path;
 
 fn check(level: Level, names: &[&str]) {
@@ -38,6 +38,20 @@ fn a_clip_of_each_layout_matches_at_the_reference_level() {
 #[ignore = "takes minutes; run `just long-tests`"]
 fn all_goldens_match_at_the_reference_level() {
     check(Level::Reference, NAMES);
+}
+
+/// With products of 8-bit integers; other products are f32, so that their error is not hidden by roundings.
+#[test]
+fn all_goldens_match_with_8_bit_products() {
+    let cpu = CpuOps::new(DType::F32, None).unwrap().with_math(MathMode::Fast);
+    for name in NAMES {
+        let golden = DitGolden::open(name);
+        let result = golden.run(&cpu, &Dit::load(&cpu, &golden.source()).unwrap());
+        let (error, allowed) = (relative_error(&golden.output.values, &result), allowed_int8(Precision::F32));
+        println!("{name}: {error:.2e}");
+        // An error below that of bf16 would mean that nothing was rounded.
+        assert!((1e-3..=allowed).contains(&error), "{name}: relative error {error:.2e}, allowed {allowed:.2e}");
+    }
 }
 
 /// Compares the input projections and the outputs of every layer.

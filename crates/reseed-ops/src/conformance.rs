@@ -1,5 +1,6 @@
 //! Every op on awkward shapes, on two devices. A device conforms when [`run`] finds no disagreement.
 
+mod int8;
 mod pixels;
 mod quant;
 mod tokens;
@@ -63,6 +64,10 @@ pub fn run(reference: &dyn Device, device: &dyn Device) -> Result<Vec<Disagreeme
         ops.stage(&format!("quant case {i}"));
         quant::linear(&ops, case, i as u64)?;
         inexact.extend(quant::exact(device, case, i as u64)?);
+    }
+    for (i, case) in int8::CASES.iter().enumerate() {
+        ops.stage(&format!("int8 case {i}"));
+        int8::linear(&ops, case, i as u64)?;
     }
     for (i, case) in ATTENTION.iter().enumerate() {
         ops.stage(&format!("attention case {i}"));

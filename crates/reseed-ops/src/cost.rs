@@ -78,11 +78,16 @@ pub fn group_norm(norm: &Norm, y: &Tensor, given: bool) -> Cost {
 
 /// A linear layer from `x` to `y`.
 pub fn linear(linear: &Linear, x: &Tensor, y: &Tensor) -> Cost {
-    let LinearSpec { d_in, d_out, quant } = linear.spec;
+    let LinearSpec { d_in, d_out, quant, int8 } = linear.spec;
     let weights = d_in * d_out;
+    let flops = 2 * (x.rows() * weights) as u64;
+    if int8 {
+        // The bytes of the input are written before they are read.
+        return Cost { flops, bytes: moved(&[x, y], 0) + (weights + 2 * x.count()) as u64 };
+    }
     // A quantized matrix is read, and its floats are written before they are read.
     let widened = quant.map_or(0, |quant| quant.bytes(weights) + weights * WEIGHT_BYTES);
-    Cost { flops: 2 * (x.rows() * weights) as u64, bytes: moved(&[x, y], weights) + widened as u64 }
+    Cost { flops, bytes: moved(&[x, y], weights) + widened as u64 }
 }
 
 /// An offloaded payload that is copied back.

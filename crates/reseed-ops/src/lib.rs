@@ -28,6 +28,7 @@ mod device;
 mod error;
 mod frames;
 mod host;
+pub mod int8;
 mod math_mode;
 pub mod merge;
 mod operands;
@@ -58,6 +59,7 @@ pub use frames::{
     PendingFrames, Resize, ResizeAxis, SampleType,
 };
 pub use host::{host_bytes, host_free_bytes};
+pub use int8::Int8Rows;
 pub use math_mode::MathMode;
 pub use merge::{HostMatmul, merge};
 pub use operands::{Activation, ConvOutput, Epilogue, Placement, Qkv, Stats, TemporalCache};

@@ -9,7 +9,8 @@ pub enum MathMode {
     /// Fewer products where the result stays within a few roundings: Winograd.
     #[default]
     Exact,
-    /// Also sums of f16 within up to 96 products, on GPUs that multiply faster with them.
+    /// Also sums of f16 within up to 96 products, on GPUs that multiply faster with them, and products of 8-bit
+    /// integers in the linear layers that allow them.
     Fast,
     /// The direct algorithm with sums of f32.
     Reference,

@@ -24,7 +24,9 @@ pub trait Ops: Send + Sync {
     fn conv_weights(&self, spec: ConvSpec, read: Read<ConvData>) -> Result<Conv>;
 
     /// Packs a linear layer. A device may keep a quantized matrix as it is stored, or convert it to floats; the result
-    /// of [`Ops::linear`] is the same. [`Linear::spec`] of the result says which.
+    /// of [`Ops::linear`] is the same. Where the layer allows it, a device in [`crate::MathMode::Fast`] may keep the
+    /// matrix as [`crate::Int8Rows`]; every call of [`Ops::linear`] then rounds its input in the same way.
+    /// [`Linear::spec`] of the result says which.
     fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear>;
 
     /// Packs the gain (`weight`) and shift (`bias`) of a norm.

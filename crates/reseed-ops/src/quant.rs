@@ -185,18 +185,17 @@ pub fn convrot(scale: f32, bytes: &[u8], values: &mut Vec<f32>) {
 }
 
 /// Multiplies values, whose number is a power of four, by the symmetric matrix H = H₄ ⊗ … ⊗ H₄, where H₄ is -1 on the
-/// antidiagonal and 1 elsewhere: along each base-4 digit of the index, a value becomes the sum of its four less twice
-/// the one with the opposite digit.
+/// antidiagonal and 1 elsewhere: along each base-4 digit of the index, (a, b, c, d) become (a + b) ± (c - d) and
+/// (c + d) ± (a - b). Floats are rounded in this order.
 pub fn hadamard<T: Copy + std::ops::Add<Output = T> + std::ops::Sub<Output = T>>(values: &mut [T]) {
     let mut step = 1;
     while step < values.len() {
-        for quad in 0..values.len() / 4 {
-            let first = quad / step * 4 * step + quad % step;
-            let at = [0, 1, 2, 3].map(|digit| first + digit * step);
-            let [a, b, c, d] = at.map(|i| values[i]);
-            let sum = (a + b) + (c + d);
-            for (i, opposite) in at.into_iter().zip([d, c, b, a]) {
-                values[i] = sum - (opposite + opposite);
+        for quad in values.chunks_exact_mut(4 * step) {
+            let (low, high) = quad.split_at_mut(2 * step);
+            let ((a, b), (c, d)) = (low.split_at_mut(step), high.split_at_mut(step));
+            for (((a, b), c), d) in a.iter_mut().zip(b).zip(c).zip(d) {
+                let (first, second, third, fourth) = (*a + *b, *a - *b, *c + *d, *c - *d);
+                (*a, *b, *c, *d) = (first + fourth, first - fourth, third + second, third - second);
             }
         }
         step *= 4;

@@ -6,6 +6,7 @@ mod tokens;
 
 use rayon::prelude::*;
 
+use crate::int8::Int8Rows;
 use crate::operands::{Activation, Placement};
 use crate::shape::Thw;
 use crate::weights::{BORDER_CLASSES, ClipPosition, ConvSpec, UpsampleSpec, border_class};
@@ -247,6 +248,19 @@ pub fn linear(x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<f64> {
         run.chunks_exact_mut(d_out).for_each(|acc| acc.copy_from_slice(bias));
         let rows: Vec<_> = rows.chunks_exact(d_in).map(Some).collect();
         accumulate_run(run, d_out, &rows, weight);
+    });
+    y
+}
+
+/// x Wᵀ + b of rows and a matrix in bytes; `bias` has a value for each row of the matrix.
+pub fn linear_int8(x: &Int8Rows, weight: &Int8Rows, bias: &[f64]) -> Vec<f64> {
+    let (d_in, d_out) = (weight.bytes.len() / bias.len(), bias.len());
+    let mut y = vec![0.0; x.scales.len() * d_out];
+    y.par_chunks_mut(d_out).zip(x.bytes.par_chunks(d_in)).zip(&x.scales).for_each(|((out, row), &scale)| {
+        for (o, (out, column)) in out.iter_mut().zip(weight.bytes.chunks_exact(d_in)).enumerate() {
+            let sum: i32 = row.iter().zip(column).map(|(&a, &b)| i32::from(a) * i32::from(b)).sum();
+            *out = f64::from(sum) * f64::from(scale) * f64::from(weight.scales[o]) + bias[o];
+        }
     });
     y
 }

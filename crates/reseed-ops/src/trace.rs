@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 pub use residency::strip_rows;
 pub use state::{SpeedModel, TraceReport};
 use state::{TraceState, TracedBuffer, lock};
-use work::FusesNorm;
+use work::{FusesNorm, Int8Products};
 pub use work::{Work, Workspace};
 
 use crate::cost::Cost;
@@ -35,6 +35,7 @@ pub struct TraceOps {
     quantized: bool,
     kernels: Kernels,
     fuses_norm: FusesNorm,
+    int8: Int8Products,
     workspace: Workspace,
     state: Arc<Mutex<TraceState>>,
 }
@@ -49,6 +50,7 @@ impl TraceOps {
             quantized: false,
             kernels: ConvSpec::weights,
             fuses_norm: Box::new(|_| false),
+            int8: Box::new(|_| false),
             workspace,
             state,
         }
@@ -79,6 +81,11 @@ impl TraceOps {
     /// Fuses the norm into the convolutions for which `fuses` returns true.
     pub fn with_fused_norms(self, fuses: impl Fn(&ConvSpec) -> bool + Send + Sync + 'static) -> TraceOps {
         TraceOps { fuses_norm: Box::new(fuses), ..self }
+    }
+
+    /// Multiplies in 8 bits in the layers for which `int8` returns true.
+    pub fn with_int8_products(self, int8: impl Fn(&LinearSpec) -> bool + Send + Sync + 'static) -> TraceOps {
+        TraceOps { int8: Box::new(int8), ..self }
     }
 
     /// The speed that times are computed with.

@@ -97,18 +97,29 @@ pub struct LinearSpec {
     pub d_out: usize,
     /// Quantization of the matrix, if any.
     pub quant: Option<Quant>,
+    /// Whether products may be of 8-bit integers ([`crate::int8`]); on a device, whether they are.
+    pub int8: bool,
 }
 
 impl LinearSpec {
     /// A layer of floats.
     pub fn floats(d_in: usize, d_out: usize) -> LinearSpec {
-        LinearSpec { d_in, d_out, quant: None }
+        LinearSpec { d_in, d_out, quant: None, int8: false }
     }
 
-    /// Bytes of the matrix if floats have `float` bytes.
+    /// Bytes of the matrix if floats have `float` bytes. [`LinearSpec::int8`] is that of a device.
     pub fn bytes(&self, float: usize) -> usize {
         let count = self.d_in * self.d_out;
-        self.quant.map_or(count * float, |quant| quant.bytes(count))
+        match self.quant {
+            _ if self.int8 => count,
+            Some(quant) => quant.bytes(count),
+            None => count * float,
+        }
+    }
+
+    /// The layer on a device that multiplies in 8 bits, or in floats.
+    pub fn with_int8(self, int8: bool) -> LinearSpec {
+        LinearSpec { int8, quant: self.quant.filter(|_| !int8), ..self }
     }
 }
 

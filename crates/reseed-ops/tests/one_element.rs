@@ -4,8 +4,8 @@
 use reseed_cpu::CpuOps;
 use reseed_ops::conformance::Values;
 use reseed_ops::{
-    Activation, CheckOps, Conv, ConvData, ConvOutput, ConvSpec, DType, Device, Epilogue, Linear, LinearSpec, Norm, Ops,
-    Residency, Result, Shape, Stats, TemporalCache, Tensor, Thw, Timing, Transfer, forward, relative_error,
+    Activation, CheckOps, Conv, ConvData, ConvOutput, ConvSpec, DType, Device, Epilogue, Linear, LinearSpec, MathMode,
+    Norm, Ops, Residency, Result, Shape, Stats, TemporalCache, Tensor, Thw, Timing, Transfer, forward, relative_error,
 };
 
 /// A CPU whose largest element of every large result is multiplied by a factor.
@@ -86,6 +86,17 @@ fn linear(ops: &dyn Device) -> Result<Tensor> {
     ops.linear(&ops.upload(Shape::from([rows, d_in]), &values.take(rows * d_in))?, &linear, None)
 }
 
+/// With products of 8-bit integers.
+fn linear_int8(ops: &dyn Device) -> Result<Tensor> {
+    let ((rows, d_in, d_out), values) = ((300, 512, 520), &mut Values::new(5));
+    let (weight, bias) = (values.take(d_in * d_out), values.take(d_out));
+    let data = || ConvData { weight: weight.clone(), bias: bias.clone() };
+    let spec = LinearSpec { int8: true, ..LinearSpec::floats(d_in, d_out) };
+    let linear = ops.linear_weights(spec, &|| Ok(data().into()))?;
+    assert!(linear.spec.int8, "{spec:?}");
+    ops.linear(&ops.upload(Shape::from([rows, d_in]), &values.take(rows * d_in))?, &linear, None)
+}
+
 fn attention(ops: &dyn Device) -> Result<Tensor> {
     let qkv = Values::new(4).take(600 * 3 * 64);
     ops.attention(&ops.upload(Shape::from([600, 3 * 64]), &qkv)?, 1, &[300, 300])
@@ -97,13 +108,14 @@ const CASES: &[Case] = &[
     ("conv", DType::F32, conv),
     ("group_norm", DType::F16, group_norm),
     ("linear", DType::F16, linear),
+    ("linear", DType::F16, linear_int8),
     ("attention", DType::F16, attention),
 ];
 
 #[test]
 fn one_wrong_element_of_many_is_found() {
     for &(op, dtype, run) in CASES {
-        let cpu = || CpuOps::new(dtype, Some(2)).unwrap();
+        let cpu = || CpuOps::new(dtype, Some(2)).unwrap().with_math(MathMode::Fast);
         let reference = cpu();
         let right = OneWrongElement { inner: cpu(), factor: 1.0 };
         let ops = CheckOps::new(&reference, &right);

@@ -8,9 +8,9 @@ use reseed_ops::{
     Timing, Transfer, UpsampleData, UpsampleSpec,
 };
 
-/// Every disagreement of `device` with the reference level.
+/// Every disagreement of `device` with the reference level in the same mode.
 pub fn disagreements(device: &dyn Device) -> Result<Vec<Disagreement>> {
-    let reference = CpuOps::at(Level::Reference, device.dtype(), None)?;
+    let reference = CpuOps::at(Level::Reference, device.dtype(), None)?.with_math(device.math_mode());
     let mut found = conformance::run(&reference, device)?;
     let ops = CheckOps::new(&reference, device);
     for (i, case) in CONV.iter().enumerate() {

@@ -1,4 +1,6 @@
-//! `reseed bench accuracy`: how far the VAE in every mode of `--precision` is from f32, on this machine.
+//! `reseed bench accuracy`: how far the networks in every mode of `--precision` are from f32, on this machine.
+
+mod transformer;
 
 use reseed::internals::model::SliceData;
 use reseed::internals::model::plan::slices;
@@ -55,9 +57,10 @@ pub fn run(args: &AccuracyArgs) -> Result<()> {
             }
         }
     }
+    failed.extend(transformer::run(&args.compute)?);
     match failed.is_empty() {
         true => Ok(()),
-        false => Err(Failure::Failed(format!("below the gate: {}", failed.join(", ")))),
+        false => Err(Failure::Failed(format!("beyond the gate: {}", failed.join(", ")))),
     }
 }
 

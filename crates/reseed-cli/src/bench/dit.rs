@@ -46,7 +46,7 @@ pub fn run(args: &DitBenchArgs) -> Result<()> {
 }
 
 /// Noise and condition of unit variance, as latents have; zeros would be faster than real data.
-fn latents(ops: &dyn Device, dit: &Dit, Thw { t, h, w }: Thw) -> Result<Tensor> {
+pub fn latents(ops: &dyn Device, dit: &Dit, Thw { t, h, w }: Thw) -> Result<Tensor> {
     let both = Shape::from([2 * t, h, w, dit.config.latent]);
     let values: Vec<f32> = uniform("bench", both.count(), 1).iter().map(|v| (v * 3f64.sqrt()) as f32).collect();
     Ok(ops.upload(both, &values)?)

@@ -176,7 +176,7 @@ impl Convolution {
         let frames = size(a.frame_start) + (size(a.out_frames) - 1) * size(a.frame_step) + 1;
         Boxes {
             at: self.y.plus((phase / 2 * line + phase % 2 * pixel) * self.dtype.bytes()),
-            dtype: self.dtype,
+            dtype: self.dtype.into(),
             dims: [size(a.c_out), size(a.out_w), size(a.out_h), frames],
             strides: [1, factor * pixel, factor * line, factor * size(a.out_h) * line],
             size: [DEPTH as u32, PLANE as u32, ROWS, 1],

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cudarc::driver::sys::CUtensorMap;
 use reseed_ops::{DType, Linear, LinearData, LinearSpec, Numbers, Packed, Result, Shape, Tensor};
 
 use super::convolution::Convolution;
@@ -13,19 +14,59 @@ use crate::device_memory::ArenaBuffer;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
 use crate::params::ConvArgs;
-use crate::tensor_map::Boxes;
+use crate::tensor_map::{Boxes, MapType};
 
-/// Rows of x and w that a block of `linear` copies at a time, and channels of them.
+/// Rows of x and w that a block of `linear` copies at a time, and bytes of them.
 const ROWS: u32 = 128;
-const DEPTH: u32 = 64;
+const DEPTH: usize = 128;
 /// Columns and rows that a warp writes at a time.
 const WRITTEN: [u32; 2] = [64, 16];
 /// Rows and columns of the tile of a cluster.
 const TILE: usize = 256;
-const SHARED: usize = 226 << 10;
+pub const SHARED: usize = 226 << 10;
+
+/// A product in tiles of `linear` and `linear_int8`.
+pub struct Tiles {
+    /// Rows of x.
+    pub m: usize,
+    /// Rows of w.
+    pub n: usize,
+    /// Columns of both.
+    pub k: usize,
+    /// Type of x and w.
+    pub operands: MapType,
+    /// Values between rows of x, w and y.
+    pub pitches: [usize; 3],
+}
+
+impl Tiles {
+    /// Whether so many columns fill a tile.
+    pub fn fill(columns: usize) -> bool {
+        columns >= TILE
+    }
+
+    /// Tensor maps of x, w and y.
+    pub fn maps(&self, cuda: &CudaOps, [x, w, y]: [Ptr; 3]) -> Result<[CUtensorMap; 3]> {
+        let Tiles { m, n, k, operands, pitches } = *self;
+        let map = |at, dtype, pitch, dims, area| cuda.driver.tensor_map(&Boxes::new(at, dtype, pitch, dims, area));
+        let area = [(DEPTH / operands.bytes()) as u32, ROWS];
+        Ok([
+            map(x, operands, pitches[0], [k, m], area)?,
+            map(w, operands, pitches[1], [k, n], area)?,
+            map(y, cuda.dtype.into(), pitches[2], [n, m], WRITTEN)?,
+        ])
+    }
+
+    /// A cluster of two blocks per tile, as many as fit.
+    pub fn grid(&self, cuda: &CudaOps, shared: usize) -> Grid {
+        let tiles = self.m.div_ceil(TILE) * self.n.div_ceil(TILE);
+        let blocks = 2 * tiles.min(cuda.driver.multiprocessors / 2);
+        Grid { blocks: [blocks, 1, 1], threads: [384, 1], shared }
+    }
+}
 
 pub fn pack(cuda: &CudaOps, spec: &LinearSpec, data: LinearData) -> Result<Packed> {
-    let LinearSpec { d_in, d_out, quant } = *spec;
+    let LinearSpec { d_in, d_out, quant, .. } = *spec;
     let LinearData { weight, bias } = data;
     assert_eq!((weight.quant(), bias.len()), (quant, d_out), "{spec:?}");
     let weight = match weight {
@@ -54,6 +95,20 @@ pub fn run(cuda: &CudaOps, x: &Tensor, linear: &Linear, residual: Option<Tensor>
     run_by(cuda, x, linear, residual, |product, rounded| unsafe { tuned::launch(cuda, product, rounded) })
 }
 
+/// The result of a layer over `x`: undefined, or the residual.
+pub fn output(cuda: &CudaOps, x: &Tensor, d_out: usize, residual: Option<Tensor>) -> Result<Tensor> {
+    let mut dims = x.shape().dims().to_vec();
+    *dims.last_mut().expect("a tensor has dimensions") = d_out;
+    let shape = Shape::from(&dims[..]);
+    match residual {
+        Some(residual) => {
+            assert_eq!((residual.count(), residual.dtype()), (shape.count(), x.dtype()), "linear: residual");
+            Ok(cuda.writable("linear", residual)?.reshape(shape))
+        }
+        None => cuda.empty("linear", shape, x.dtype()),
+    }
+}
+
 /// A linear layer by `launch`, which gets the product with checked operands, and the bias in their type.
 pub fn run_by(
     cuda: &CudaOps,
@@ -62,18 +117,10 @@ pub fn run_by(
     residual: Option<Tensor>,
     launch: impl FnOnce(&Convolution, Option<Ptr>) -> Result<()>,
 ) -> Result<Tensor> {
-    let LinearSpec { d_in, d_out, quant } = linear.spec;
+    let LinearSpec { d_in, d_out, quant, .. } = linear.spec;
     assert_eq!((x.channels(), x.dtype()), (d_in, cuda.dtype), "linear: input {x:?}");
-    let mut dims = x.shape().dims().to_vec();
-    *dims.last_mut().expect("a tensor has dimensions") = d_out;
-    let (shape, add) = (Shape::from(&dims[..]), residual.is_some());
-    let y = match residual {
-        Some(residual) => {
-            assert_eq!((residual.count(), residual.dtype()), (shape.count(), x.dtype()), "linear: residual");
-            cuda.writable("linear", residual)?.reshape(shape)
-        }
-        None => cuda.empty("linear", shape, x.dtype())?,
-    };
+    let add = residual.is_some();
+    let y = output(cuda, x, d_out, residual)?;
     let layer: &Layer = cuda.unpack(&linear.packed);
     let stored = layer.weight.ptr();
     // SAFETY: `pack` has checked the number of values.
@@ -104,7 +151,7 @@ impl Convolution {
         // Tensor maps need rows that start on 16 bytes.
         let even = [a.c_in, a.x_pitch, a.w_pitch, a.c_out].iter().all(|n| n % 8 == 0) && a.y_pitch == a.c_out;
         let aligned = [self.x, self.w, self.y].iter().all(|p| p.0.is_multiple_of(16));
-        half && point && even && aligned && a.in_w == a.out_w && a.c_out as usize >= TILE
+        half && point && even && aligned && a.in_w == a.out_w && Tiles::fill(a.c_out as usize)
     }
 
     /// # Safety
@@ -112,16 +159,11 @@ impl Convolution {
     pub unsafe fn launch_linear(&self, cuda: &CudaOps) -> Result<()> {
         let Convolution { dtype, x, w, y, bias, residual, args: a, .. } = *self;
         let [m, n, k] = [a.out_w, a.c_out, a.c_in];
-        let map = |at, pitch: i32, rows: i32, columns: i32, area| {
-            cuda.driver.tensor_map(&Boxes::new(at, dtype, pitch as usize, [columns as usize, rows as usize], area))
-        };
-        let map_x = map(x, a.x_pitch, m, k, [DEPTH, ROWS])?;
-        let map_w = map(w, a.w_pitch, n, k, [DEPTH, ROWS])?;
-        let map_y = map(y, a.y_pitch, m, n, WRITTEN)?;
+        let pitches = [a.x_pitch, a.w_pitch, a.y_pitch].map(|pitch| pitch as usize);
+        let tiles = Tiles { m: m as usize, n: n as usize, k: k as usize, operands: dtype.into(), pitches };
+        let [map_x, map_w, map_y] = tiles.maps(cuda, [x, w, y])?;
         assert!(residual == Ptr::NULL || residual == y, "linear: the residual must be in y");
-        let tiles = (m as usize).div_ceil(TILE) * (n as usize).div_ceil(TILE);
-        let blocks = 2 * tiles.min(cuda.driver.multiprocessors / 2);
-        let grid = Grid { blocks: [blocks, 1, 1], threads: [384, 1], shared: SHARED };
+        let grid = tiles.grid(cuda, SHARED);
         let (name, add) = (format!("linear_{dtype}"), i32::from(residual == y));
         // SAFETY: arguments follow kernels/linear.cu in order and type; the caller's promise.
         unsafe { cuda.driver.launch(&name, grid, args![map_x, map_w, map_y, y, bias, add, m, n, k]) }

@@ -5,7 +5,7 @@ use reseed_ops::{ConvSpec, DType, Work, Workspace};
 use super::conv_hopper::PLANE;
 use super::conv_kernels::Winograd;
 use super::group_norm::CHUNK;
-use super::{attention, attention_512, conv_winograd, conv_winograd_2d, dequantize};
+use super::{attention, attention_512, conv_winograd, conv_winograd_2d, dequantize, linear_int8};
 use crate::cublaslt::WORKSPACE;
 
 /// Workspace of ops with values of `dtype`, with or without the kernels for Hopper and cuBLASLt.
@@ -29,7 +29,8 @@ pub fn of(dtype: DType, hopper: bool, winograd: Winograd, library: bool) -> Work
             let second_pass = (thw.h * thw.w).div_ceil(CHUNK) * y.channels();
             thw.t * from_convolution.max(second_pass) * 2 * DType::F32.bytes()
         }
-        Work::Linear(spec) => dequantize::workspace(spec, dtype.bytes()) + if library { WORKSPACE } else { 0 },
+        Work::Linear(spec, rows) if spec.int8 => linear_int8::workspace(spec, rows),
+        Work::Linear(spec, _) => dequantize::workspace(spec, dtype.bytes()) + if library { WORKSPACE } else { 0 },
         Work::Pixels(codes) => codes,
         Work::Attention { width, .. } if attention_512::fits(dtype, hopper, width) => 0,
         Work::Attention { longest, width } => attention::workspace(dtype, longest, width),

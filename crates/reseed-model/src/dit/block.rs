@@ -120,7 +120,7 @@ impl PreAttention {
         let (d, inner) = (w.config.width, w.config.heads * HEAD_DIM);
         Ok(PreAttention {
             norm: w.norm(&format!("blocks.{i}.ada.{branch}"), Sublayer::Attn)?,
-            qkv: w.linear(&[attn("proj_qkv")], [3 * inner, d], false)?,
+            qkv: w.block_linear(&[attn("proj_qkv")], [3 * inner, d], false)?,
             q_gain: w.vector(&format!("{}.weight", attn("norm_q")), HEAD_DIM)?,
             k_gain: w.vector(&format!("{}.weight", attn("norm_k")), HEAD_DIM)?,
         })
@@ -146,7 +146,7 @@ impl PostAttention {
         let (d, inner) = (w.config.width, w.config.heads * HEAD_DIM);
         let ada = format!("blocks.{i}.ada.{branch}");
         Ok(PostAttention {
-            out: w.linear(&[format!("blocks.{i}.attn.proj_out.{branch}")], [d, inner], true)?,
+            out: w.block_linear(&[format!("blocks.{i}.attn.proj_out.{branch}")], [d, inner], true)?,
             attn_gate: w.gate(&ada, Sublayer::Attn)?,
             norm: w.norm(&ada, Sublayer::Mlp)?,
             mlp: Mlp::load(w, &format!("blocks.{i}.mlp.{branch}"))?,
@@ -182,8 +182,8 @@ impl Mlp {
             Activation::SwiGlu => vec![part("proj_in_gate"), part("proj_in")],
             Activation::Gelu => vec![part("proj_in")],
         };
-        let up = w.linear(&up, [hidden, d], biased)?;
-        Ok(Mlp { up, activation, down: w.linear(&[down], [d, hidden], biased)? })
+        let up = w.block_linear(&up, [hidden, d], biased)?;
+        Ok(Mlp { up, activation, down: w.block_linear(&[down], [d, hidden], biased)? })
     }
 
     /// down(swiglu(up(x))) or down(gelu(up(x)))

@@ -38,8 +38,18 @@ impl<'a> Loader<'a> {
         Ok(self.time.get().expect("set above"))
     }
 
-    /// A linear layer, or several of the same size with concatenated outputs.
-    pub fn linear(&self, names: &[String], [d_out, d_in]: [usize; 2], biased: bool) -> Result<Linear> {
+    /// A linear layer at either end of the network, whose products stay floats.
+    pub fn linear(&self, name: &str, dims: [usize; 2]) -> Result<Linear> {
+        self.packed(&[name.into()], dims, true, false)
+    }
+
+    /// A linear layer of a block, or several of the same size with concatenated outputs. Its products may be of 8-bit
+    /// integers.
+    pub fn block_linear(&self, names: &[String], dims: [usize; 2], biased: bool) -> Result<Linear> {
+        self.packed(names, dims, biased, true)
+    }
+
+    fn packed(&self, names: &[String], [d_out, d_in]: [usize; 2], biased: bool, int8: bool) -> Result<Linear> {
         let rows = d_out * names.len();
         let matrices: Vec<String> = names.iter().map(|name| format!("{name}.weight")).collect();
         let quant = self.quant(&matrices);
@@ -57,7 +67,7 @@ impl<'a> Loader<'a> {
             data.bias.resize(rows, 0.0);
             Ok(data)
         };
-        Ok(self.ops.linear_weights(LinearSpec { d_in, d_out: rows, quant }, &read)?)
+        Ok(self.ops.linear_weights(LinearSpec { d_in, d_out: rows, quant, int8 }, &read)?)
     }
 
     /// Quantisation of the matrices, if they share one.

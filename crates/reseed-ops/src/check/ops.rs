@@ -34,7 +34,11 @@ impl Ops for CheckOps<'_> {
     }
 
     fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear> {
-        let sides = self.both(|side| side.device.linear_weights(spec, read))?;
+        let device = self.device.linear_weights(spec, read)?;
+        let spec = LinearSpec { int8: device.spec.int8, ..spec };
+        let reference = self.reference.linear_weights(spec, read)?;
+        assert_eq!(reference.spec.int8, spec.int8, "the reference must have the mode of {}", self.device.name());
+        let sides = [reference, device];
         let data = absolute_data(read()?.floats());
         let bias = data.bias.clone();
         let copy = || Ok(ConvData { weight: data.weight.clone(), bias: data.bias.clone() }.into());
@@ -158,6 +162,9 @@ impl Ops for CheckOps<'_> {
             side.device.linear(&side.tensor(x), side.weights(&linear.packed), side.optional(residual.as_ref()))
         })?;
         let weights: &LinearMagnitude = magnitude(&linear.packed);
+        if linear.spec.int8 {
+            return self.compare_int8(y, &weights.bias, residual.as_ref());
+        }
         let residual = residual.as_ref().map(|residual| self.absolute(residual)).transpose()?;
         let sums = self.magnitudes(&self.reference.linear(&self.absolute(x)?, &weights.linear, residual)?)?;
         let (rounding, terms) = (self.rounding(&y[0]), linear.spec.d_in + EPILOGUE);
@@ -286,6 +293,16 @@ fn operand_roundings(conv: &Conv, starts: bool) -> usize {
 const HALF_SUM: [usize; 2] = [96, 8];
 
 impl CheckOps<'_> {
+    /// Bytes, scales and sums of integers are the same on every device. A sum is rounded to f32 and multiplied by the
+    /// product of two scales, bias and residual are added: five roundings of a term or of a sum of terms.
+    fn compare_int8(&self, y: [Tensor; 2], bias: &[f32], residual: Option<&Tensor>) -> Result<Tensor> {
+        let (rounding, added) = (self.rounding(&y[0]), residual.map(|residual| self.values(residual)).transpose()?);
+        self.compare("linear", y, 1, |i, y| {
+            let added = f64::from(bias[i % bias.len()]) + added.as_ref().map_or(0.0, |r| f64::from(r[i].abs()));
+            rounding.result(y) + 5.0 * EPS * (y + 2.0 * added)
+        })
+    }
+
     /// Roundings of operands that move a sum as far as sums of f16 may: every partial sum is off by at most 2v of
     /// itself, where tensor cores truncate, and the absolute values of all partial sums are at most the products' sum.
     fn half_sums(&self) -> usize {

@@ -18,7 +18,7 @@ pub struct Case {
 }
 
 const fn case(quant: Quant, rows: usize, d_in: usize, d_out: usize) -> Case {
-    Case { rows, spec: LinearSpec { d_in, d_out, quant: Some(quant) } }
+    Case { rows, spec: LinearSpec { d_in, d_out, quant: Some(quant), int8: false } }
 }
 
 pub const CASES: &[Case] = &[

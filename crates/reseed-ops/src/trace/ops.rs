@@ -38,9 +38,11 @@ impl Ops for TraceOps {
     }
 
     fn linear_weights(&self, spec: LinearSpec, _: Read<LinearData>) -> Result<Linear> {
-        let spec = LinearSpec { quant: spec.quant.filter(|_| self.quantized), ..spec };
+        let int8 = (self.int8)(&spec);
+        let spec = LinearSpec { quant: spec.quant.filter(|_| self.quantized), ..spec }.with_int8(int8);
         self.weights(spec.d_out);
-        lock(&self.state).report.weights += self.matrix_bytes(&spec);
+        let scales = if int8 { spec.d_out * DType::F32.bytes() } else { 0 };
+        lock(&self.state).report.weights += self.matrix_bytes(&spec) + scales;
         Ok(Linear { spec, packed: packed() })
     }
 
@@ -137,8 +139,8 @@ impl Ops for TraceOps {
             None => self.alloc(&dims[..], x.dtype()),
         };
         self.wait_for_copy(&linear.packed);
-        self.work(Work::Linear(&linear.spec));
-        self.count(cost::linear(linear, x, &y));
+        self.work(Work::Linear(&linear.spec, x.rows()));
+        lock(&self.state).run_products(cost::linear(linear, x, &y), linear.spec.int8);
         Ok(y.reshape(&dims[..]))
     }
 
@@ -196,5 +198,34 @@ impl Ops for TraceOps {
     fn blend_add(&self, canvas: Tensor, tile: &Tensor, _: &Placement) -> Result<Tensor> {
         self.count(cost::elementwise(&[tile, tile], 2));
         Ok(self.writable(canvas))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transfer::Transfer;
+
+    #[test]
+    fn layers_in_8_bits_take_half_of_the_memory_and_half_of_the_time() {
+        let layer = LinearSpec { int8: true, ..LinearSpec::floats(8192, 8192) };
+        let run = |int8: bool| {
+            let workspace = |work: &Work| match work {
+                Work::Linear(spec, rows) if spec.int8 => rows * spec.d_in,
+                _ => 0,
+            };
+            let trace = TraceOps::new(DType::Bf16, DType::Bf16, Box::new(workspace));
+            let trace = trace.with_int8_products(move |spec| int8 && spec.int8);
+            let linear = trace.linear_weights(layer, &|| unreachable!("nothing is read")).unwrap();
+            assert_eq!(linear.spec.int8, int8);
+            let x = trace.upload(Shape::from([4096, 8192]), &[]).unwrap();
+            trace.linear(&x, &linear, None).unwrap();
+            trace.report()
+        };
+        let (floats, bytes) = (run(false), run(true));
+        // A scale of four bytes is added for each row.
+        assert_eq!(floats.weights - bytes.weights, 8192 * 8192 - 4 * 8192);
+        assert_eq!(bytes.peak - floats.peak, 4096 * 8192);
+        assert_eq!((floats.cost.flops, floats.time / 2), (bytes.cost.flops, bytes.time));
     }
 }

@@ -119,9 +119,15 @@ impl TraceState {
 
     /// Counts an op.
     pub fn run(&mut self, cost: Cost) {
+        self.run_products(cost, false);
+    }
+
+    /// Counts an op whose products are of floats, or of 8-bit integers: these take half the time.
+    pub fn run_products(&mut self, cost: Cost, int8: bool) {
         self.report.cost += cost;
         self.report.ops += 1;
-        self.report.time += (cost.flops / self.speed.flops).max(cost.bytes / self.speed.bytes);
+        let flops = cost.flops / if int8 { 2 } else { 1 };
+        self.report.time += (flops / self.speed.flops).max(cost.bytes / self.speed.bytes);
     }
 
     /// Ops wait until then.

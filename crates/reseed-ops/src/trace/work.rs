@@ -20,8 +20,8 @@ pub enum Work<'a> {
         /// Channels of a head.
         width: usize,
     },
-    /// A linear layer.
-    Linear(&'a LinearSpec),
+    /// A linear layer over that many rows.
+    Linear(&'a LinearSpec, usize),
     /// An upload or download of that many bytes of pixels.
     Pixels(usize),
 }
@@ -31,3 +31,6 @@ pub type Workspace = Box<dyn Fn(&Work) -> usize + Send + Sync>;
 
 /// Whether a device fuses the norm into a convolution of an image.
 pub(super) type FusesNorm = Box<dyn Fn(&ConvSpec) -> bool + Send + Sync>;
+
+/// Whether a device multiplies in 8 bits in a linear layer.
+pub(super) type Int8Products = Box<dyn Fn(&LinearSpec) -> bool + Send + Sync>;

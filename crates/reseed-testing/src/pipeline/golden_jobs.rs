@@ -13,7 +13,7 @@ use reseed_ops::{Device, Precision, Shape, Thw, relative_error};
 
 use super::job::{MemorySource, run_job};
 use super::{PipelineGolden, distance, golden_path, number, numbers};
-use crate::golden::dit::allowed as transformer_allowed;
+use crate::golden::dit::{allowed as transformer_allowed, allowed_on as transformer_allowed_on};
 use crate::golden::{allowed as vae_allowed, roundings};
 
 /// The devices of the networks of a job.
@@ -171,7 +171,7 @@ impl GoldenJob {
         let config = self.vae_config();
         let coder = |layers| vae_allowed(roundings(&config, layers), devices.vae.precision());
         let condition = coder(config.layers);
-        let restored = condition.hypot(transformer_allowed(devices.transformer.precision()));
+        let restored = condition.hypot(transformer_allowed_on(devices.transformer));
         [condition, restored, restored.hypot(coder(config.decoder_layers))]
     }
 

@@ -126,7 +126,9 @@ fn device(cuda: CudaOps, options: &ComputeOptions, warnings: Vec<String>) -> Res
     let gpu = cuda.clone();
     let ceiling = options.profile.then(|| Ceiling::measure(&*cuda)).transpose()?;
     let ops: Arc<dyn Device> = match &options.check {
-        Some(report) => checked(CpuOps::new(cuda.dtype(), options.threads)?, cuda.clone(), report.clone()),
+        Some(report) => {
+            checked(CpuOps::new(cuda.dtype(), options.threads)?.with_math(options.math), cuda.clone(), report.clone())
+        }
         None => cuda.clone(),
     };
     Ok(DeviceHandle {
