@@ -88,7 +88,7 @@ fn requirements_include_two_streamed_layers() {
 /// A device that stores quantised weights and dequantises one matrix at a time.
 fn keeping_quants() -> TraceOps {
     let floats = |work: &Work| match work {
-        Work::Linear(spec) if spec.quant.is_some() => 2 * spec.d_in * spec.d_out,
+        Work::Linear(spec, _) if spec.quant.is_some() => 2 * spec.d_in * spec.d_out,
         _ => 0,
     };
     TraceOps::new(DType::Bf16, DType::Bf16, Box::new(floats)).with_quantized_weights()
