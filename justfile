@@ -145,6 +145,10 @@ dist *args:
     tools/dist build {{args}}
     tools/dist check {{args}}
 
+# A container image of the program in target/dist-files, with ffmpeg, as an OCI archive. Needs root and mmdebstrap.
+dist-image:
+    tools/dist image
+
 # Lines of Rust per crate.
 size:
     @for crate in crates/*/; do \

@@ -44,7 +44,7 @@ def make(folder, golden):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="the exported model, such as crates/reseed-model/assets/nano")
+    parser.add_argument("folder", type=Path, help="the exported model; `tools/nano unpack` writes the embedded one")
     parser.add_argument("golden", type=Path, help="the safetensors file to write")
     args = parser.parse_args()
     make(args.folder, args.golden)

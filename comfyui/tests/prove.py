@@ -27,7 +27,6 @@ PACK = TESTS.parent
 sys.path.insert(0, str(TESTS / "test_nodes"))
 from pattern import frames  # noqa: E402  The pack of test nodes itself needs ComfyUI.
 
-NANO = PACK.parent / "crates/reseed-model/assets/nano"
 MIB = 1 << 20
 RESEED = Path(sys.executable).with_name("reseed")
 
@@ -44,6 +43,8 @@ class Proof:
     def __init__(self, source, work):
         self.source, self.work = source, work
         self.base = work / "base"
+        self.nano = work / "nano"
+        subprocess.run([sys.executable, PACK.parent / "tools/nano", "unpack", self.nano], check=True)
         self.comfy = Comfy(source, self.base, {"reseed": PACK, "reseed_tests": TESTS / "test_nodes"})
         self.output = self.base / "output"
 
@@ -146,8 +147,8 @@ def public_prompts(proof):
     """Prompts saved with the public pack's identifiers run. Weights of `nano` stand in for the public files."""
     folder = proof.base / "models/SEEDVR2"
     for dit, _, _ in prompts.EXAMPLES.values():
-        shutil.copyfile(NANO / "dit.safetensors", folder / dit[0])
-    shutil.copyfile(NANO / "vae.safetensors", folder / "ema_vae_fp16.safetensors")
+        shutil.copyfile(proof.nano / "dit.safetensors", folder / dit[0])
+    shutil.copyfile(proof.nano / "vae.safetensors", folder / "ema_vae_fp16.safetensors")
     lines = []
     for name, (dit, vae_values, upscaler) in prompts.EXAMPLES.items():
         # The other two take many minutes on a CPU: all their widgets keep their values but the two of the size.
@@ -276,12 +277,12 @@ def quantized_files(proof):
 
     def result(dit):
         target = dit.with_suffix(".png")
-        options = ("--device", "cpu", "--dtype", "f32", "--scale", "2", "--vae", NANO / "vae.safetensors")
+        options = ("--device", "cpu", "--dtype", "f32", "--scale", "2", "--vae", proof.nano / "vae.safetensors")
         command_line("image", source, target, "--model", dit, *options)
         return numpy.asarray(Image.open(target)).astype(int)
 
     for name in quantized.FORMATS:
-        stored, values, count = quantized.write(NANO / "dit.safetensors", proof.work / name, name)
+        stored, values, count = quantized.write(proof.nano / "dit.safetensors", proof.work / name, name)
         difference = numpy.abs(result(stored) - result(values)).max()
         # The library rotates by a product of matrices, whose sums differ in their last bits: a value near the border of
         # two codes may be rounded to the other one.

@@ -15,7 +15,9 @@ import importlib
 import importlib.metadata
 import pathlib
 import platform
+import subprocess
 import sys
+import tempfile
 
 import manifest
 
@@ -42,7 +44,9 @@ def nano(out):
     sys.path.insert(0, str(ROOT / "training"))
     golden = importlib.import_module("golden")
     (out / manifest.NANO).parent.mkdir(parents=True, exist_ok=True)
-    golden.make(ROOT / "crates/reseed-model/assets/nano", out / manifest.NANO)
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([ROOT / "tools/nano", "unpack", folder], check=True)
+        golden.make(pathlib.Path(folder), out / manifest.NANO)
 
 
 def facts(name, torch):

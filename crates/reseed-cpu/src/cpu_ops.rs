@@ -102,7 +102,11 @@ impl CpuOps {
 
     /// Runs `work` on the thread pool.
     pub(crate) fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        self.threads.install(work)
+        let (mut work, mut result) = (Some(work), None);
+        // One type for all work: the code that enters the pool is compiled once.
+        let run: &mut (dyn FnMut() + Send) = &mut || result = work.take().map(|work| work());
+        self.threads.install(run);
+        result.expect("the pool has run the work")
     }
 
     /// A tensor with unspecified values.

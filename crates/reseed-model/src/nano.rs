@@ -1,26 +1,59 @@
 //! The embedded default model: a small model of the same family, trained for this engine (`training/`), for first tests
 //! and small machines.
 //!
-//! Its files are part of the binary. Opening them reads only the headers; a tensor is read on request.
+//! Its files are part of the binary, packed by `tools/nano`. They are unpacked when the model is first opened.
+
+use std::sync::LazyLock;
+
+use rayon::prelude::*;
 
 use crate::error::Result;
 use crate::weights::safetensors::Safetensors;
 
 /// Name of the model.
 pub const NAME: &str = "nano";
+/// Bytes of both files.
+pub const BYTES: usize = 15_495_496;
 
-/// Bytes of the VAE file.
-pub static VAE: &[u8] = include_bytes!("../assets/nano/vae.safetensors");
-/// Bytes of the transformer file. It includes the text embedding: see
+static VAE: LazyLock<Vec<u8>> = LazyLock::new(|| unpack(include_bytes!("../assets/nano/vae.safetensors.packed")));
+static DIT: LazyLock<Vec<u8>> = LazyLock::new(|| unpack(include_bytes!("../assets/nano/dit.safetensors.packed")));
+
+/// The file of the VAE.
+pub fn vae_file() -> &'static [u8] {
+    &VAE
+}
+
+/// The file of the transformer. It includes the text embedding: see
 /// [`TextEmbedding::from_weights`](crate::TextEmbedding::from_weights).
-pub static DIT: &[u8] = include_bytes!("../assets/nano/dit.safetensors");
+pub fn dit_file() -> &'static [u8] {
+    &DIT
+}
 
 /// Opens the weights of the VAE.
 pub fn vae() -> Result<Safetensors> {
-    Safetensors::embedded("nano (VAE)", VAE)
+    Safetensors::embedded("nano (VAE)", vae_file())
 }
 
 /// Opens the weights of the transformer.
 pub fn dit() -> Result<Safetensors> {
-    Safetensors::embedded("nano (transformer)", DIT)
+    Safetensors::embedded("nano (transformer)", dit_file())
+}
+
+/// A file from its parts, each a zlib stream after its length in four bytes.
+fn unpack(mut packed: &'static [u8]) -> Vec<u8> {
+    let mut streams = Vec::new();
+    while let Some((length, rest)) = packed.split_first_chunk() {
+        let (stream, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
+        streams.push(stream);
+        packed = rest;
+    }
+    let parts: Vec<Vec<u8>> = streams.into_par_iter().map(unpack_part).collect();
+    parts.concat()
+}
+
+/// A stream contains the bytes at even positions and then those at odd positions.
+fn unpack_part(stream: &[u8]) -> Vec<u8> {
+    let planes = fdeflate::decompress_to_vec(stream).expect("the embedded model is intact");
+    let (even, odd) = planes.split_at(planes.len() / 2);
+    even.iter().zip(odd).flat_map(|(&even, &odd)| [even, odd]).collect()
 }

@@ -6,6 +6,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -14,7 +15,10 @@ import pytest
 
 import reseed
 
-ASSETS = Path(__file__).resolve().parents[2] / "reseed-model" / "assets" / "nano"
+# The files of the embedded model, as a user could have them.
+UNPACKED = tempfile.TemporaryDirectory(prefix="reseed-nano-")
+ASSETS = Path(UNPACKED.name)
+subprocess.run([sys.executable, Path(__file__).resolve().parents[3] / "tools/nano", "unpack", ASSETS], check=True)
 # Upper guard of everything that could hang.
 PATIENCE = 120
 

@@ -44,7 +44,7 @@ pub fn shared() -> [(&'static str, &'static File); 2] {
 
 /// Bytes of the embedded model.
 pub fn embedded_bytes() -> usize {
-    nano::VAE.len() + nano::DIT.len()
+    nano::BYTES
 }
 
 /// The public model with this name.

@@ -56,19 +56,19 @@ mod tests {
         fs::create_dir_all(&models).unwrap();
         fs::create_dir_all(root.path().join("vae")).unwrap();
         let dit = models.join("seedvr2_3b_fp16.safetensors");
-        fs::write(&dit, nano::DIT).unwrap();
+        fs::write(&dit, nano::dit_file()).unwrap();
 
         let error = find(&dit, [None; 2], &places).unwrap_err();
         assert!(matches!(&error, Error::PartMissing { part: "VAE", model, .. } if *model == dit), "{error}");
 
         let sibling = root.path().join("vae/seedvr2_ema_vae_fp16.safetensors");
-        fs::write(&sibling, nano::VAE).unwrap();
+        fs::write(&sibling, nano::vae_file()).unwrap();
         let found = find(&dit, [None; 2], &places).unwrap();
         assert_eq!(fs::canonicalize(&found.vae).unwrap(), fs::canonicalize(&sibling).unwrap());
         assert_eq!(found.text, None, "the file includes its text embedding");
 
         let beside = models.join("vae.safetensors");
-        fs::write(&beside, nano::VAE).unwrap();
+        fs::write(&beside, nano::vae_file()).unwrap();
         fs::write(models.join("pos_emb.pt"), "").unwrap();
         let found = find(&dit, [None; 2], &places).unwrap();
         assert_eq!((found.vae, found.text), (beside, Some(models.join("pos_emb.pt"))));

@@ -124,7 +124,7 @@ impl Weights {
 
     /// The content of an embedded model.
     pub fn embedded(&self) -> Vec<&'static [u8]> {
-        if matches!(self.origin, Origin::Embedded) { vec![nano::VAE, nano::DIT] } else { Vec::new() }
+        if matches!(self.origin, Origin::Embedded) { vec![nano::vae_file(), nano::dit_file()] } else { Vec::new() }
     }
 
     /// The weights of the VAE.
