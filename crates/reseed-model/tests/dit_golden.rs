@@ -41,10 +41,9 @@ fn all_goldens_match_at_the_reference_level() {
 }
 
 /// With products of 8-bit integers; other products are f32, so that their error is not hidden by roundings.
-#[test]
-fn all_goldens_match_with_8_bit_products() {
+fn check_int8(names: &[&str]) {
     let cpu = CpuOps::new(DType::F32, None).unwrap().with_math(MathMode::Fast);
-    for name in NAMES {
+    for name in names {
         let golden = DitGolden::open(name);
         let result = golden.run(&cpu, &Dit::load(&cpu, &golden.source()).unwrap());
         let (error, allowed) = (relative_error(&golden.output.values, &result), allowed_int8(Precision::F32));
@@ -52,6 +51,17 @@ fn all_goldens_match_with_8_bit_products() {
         // An error below that of bf16 would mean that nothing was rounded.
         assert!((1e-3..=allowed).contains(&error), "{name}: relative error {error:.2e}, allowed {allowed:.2e}");
     }
+}
+
+#[test]
+fn a_clip_of_each_layout_matches_with_8_bit_products() {
+    check_int8(&["3b_clip_5", "7b_clip_5"]);
+}
+
+#[test]
+#[ignore = "takes a minute; run `just long-tests`"]
+fn all_goldens_match_with_8_bit_products() {
+    check_int8(NAMES);
 }
 
 /// Compares the input projections and the outputs of every layer.
