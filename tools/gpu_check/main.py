@@ -43,7 +43,7 @@ def untimed(args, folder, parts, estimated, table):
     if "restricted" in parts:
         work += [(speed.estimates, args, folder, estimated)]
     if "sanitizer" in parts:
-        work += [(sanitizer.sanitizer, args, (tool, name)) for tool in sanitizer.TOOLS for name in sanitizer.KERNELS]
+        work += sanitizer.parts(args)
     table.run_together(work)
 
 
