@@ -129,21 +129,22 @@ fn larger_jobs_stay_within_max_vram_and_allocate_the_estimated_memory() {
     assert!(offloaded.contains(&true), "no budget is small enough to offload a network");
 }
 
-/// Colour correction on the GPU has memory of its own, which is part of the budget and of the estimate.
+/// The work on frames has memory of its own on the GPU, which is part of the budget and of the estimate.
 #[test]
 fn the_work_on_frames_stays_within_max_vram() {
     let gpu = FakeGpu::new();
     gpu.lab.write_frames("in.y4m", Size { h: 180, w: 320 }, 9);
     let peak_of = |color: &str| {
-        let job = format!("--model formula:tiny --size 640x360 --batch-size 5 --color {color} --max-vram 1G");
+        let job = format!("--model formula:tiny --size 640x360 --batch-size 5 --color {color} --max-vram 2G");
         let (estimated, _) = gpu.run(&format!("estimate upscale in.y4m {job} --overlap 0"));
         let (_, peak) = gpu.run(&format!("bench upscale --from 320x180 --batches 2 {job}"));
         let ratio = peak as f64 / estimated.events()[0]["device_bytes"].as_f64().unwrap();
-        assert!(peak <= 1 << 30 && (ratio - 1.0).abs() < 0.05, "{job}: {peak} bytes allocated, {estimated:?}");
+        assert!(peak <= 2 << 30 && (ratio - 1.0).abs() < 0.05, "{job}: {peak} bytes allocated, {estimated:?}");
         peak
     };
-    // Forty bytes for each pixel of a slice.
-    assert!(peak_of("lab") >= peak_of("none") + 40 * 5 * 640 * 360);
+    // Forty bytes for each pixel of a slice. Without colour correction there are the buffers of one frame alone: twelve
+    // bytes of values, three of samples, and two frames of resampling and filters.
+    assert!(peak_of("lab") >= peak_of("none") + (40 * 5 - 12 - 3 - 2 * 12) * 640 * 360);
 }
 
 /// Where the budget has no room for the work on frames beside the networks, the host does it, and the networks stay
