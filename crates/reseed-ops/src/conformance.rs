@@ -13,7 +13,7 @@ use crate::residency::{offload, prefetch};
 use crate::shape::{Shape, Thw};
 use crate::tensor::Tensor;
 use crate::timing::Timing;
-use crate::weights::{Conv, ConvData, ConvSpec, LinearSpec, UpsampleData, UpsampleSpec};
+use crate::weights::{Conv, ConvData, ConvSpec, Linear, LinearSpec, UpsampleData, UpsampleSpec};
 
 /// Pseudo-random numbers from -1 to 1.
 pub struct Values(u64);
@@ -275,14 +275,19 @@ fn linear(ops: &dyn Device, &(rows, d_in, d_out): &(usize, usize, usize), seed: 
     let data = || ConvData { weight: weight.clone(), bias: bias.clone() };
     let linear = ops.linear_weights(LinearSpec::floats(d_in, d_out), &|| Ok(data().into()))?;
     let x = ops.upload(Shape::from([rows, d_in]), &values.take(rows * d_in))?;
-    ops.linear(&x, &linear, None)?;
-    // With prefetched weights, twice.
-    let offloaded = offload(ops, &linear)?;
+    linear_of_rows(ops, &x, &linear, values)
+}
+
+/// A linear layer with resident weights, with prefetched ones twice, and with a residual.
+fn linear_of_rows(ops: &dyn Device, x: &Tensor, linear: &Linear, values: &mut Values) -> Result<()> {
+    ops.linear(x, linear, None)?;
+    let offloaded = offload(ops, linear)?;
     for _ in 0..2 {
-        ops.linear(&x, &prefetch(ops, &offloaded)?, None)?;
+        ops.linear(x, &prefetch(ops, &offloaded)?, None)?;
     }
-    let residual = ops.upload(Shape::from([rows, d_out]), &values.take(rows * d_out))?;
-    ops.linear(&x, &linear, Some(residual))?;
+    let shape = Shape::from([x.rows(), linear.spec.d_out]);
+    let residual = ops.upload(shape, &values.take(shape.count()))?;
+    ops.linear(x, linear, Some(residual))?;
     Ok(())
 }
 

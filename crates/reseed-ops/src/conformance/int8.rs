@@ -1,10 +1,9 @@
 //! Linear layers that may multiply in 8 bits. Devices in other modes compute them in floats.
 
-use super::Values;
+use super::{Values, linear_of_rows};
 use crate::device::Device;
 use crate::error::Result;
 use crate::quant::{Numbers, Quant};
-use crate::residency::{offload, prefetch};
 use crate::shape::Shape;
 use crate::weights::{LinearData, LinearSpec};
 
@@ -45,7 +44,7 @@ fn matrix(&(_, d_in, d_out, quant): &Case, values: &mut Values) -> Numbers {
     Numbers::Quant(quant, bytes)
 }
 
-/// With resident and prefetched weights, with and without a residual; rows of zeros, of one value, and of large ones.
+/// Rows of zeros, of one value, and of large ones.
 pub fn linear(ops: &dyn Device, case: &Case, seed: u64) -> Result<()> {
     let (&(rows, d_in, d_out, quant), values) = (case, &mut Values::new(1300 + seed));
     let (weight, bias) = (matrix(case, values), values.take(d_out));
@@ -60,13 +59,5 @@ pub fn linear(ops: &dyn Device, case: &Case, seed: u64) -> Result<()> {
             _ => {}
         }
     }
-    let x = ops.upload(Shape::from([rows, d_in]), &x)?;
-    ops.linear(&x, &linear, None)?;
-    let offloaded = offload(ops, &linear)?;
-    for _ in 0..2 {
-        ops.linear(&x, &prefetch(ops, &offloaded)?, None)?;
-    }
-    let residual = ops.upload(Shape::from([rows, d_out]), &values.take(rows * d_out))?;
-    ops.linear(&x, &linear, Some(residual))?;
-    Ok(())
+    linear_of_rows(ops, &ops.upload(Shape::from([rows, d_in]), &x)?, &linear, values)
 }
