@@ -36,15 +36,16 @@ fn clip() -> Vec<Frame> {
     (0..BATCH * BATCHES).map(frame).collect()
 }
 
-/// Seconds of the job on so many lanes, and the bytes by which its memory grew.
-fn measure(networks: &TinyVae, frames: &[Frame], lanes: usize) -> (f64, Option<u64>) {
-    let lane = |_| {
-        let (ops, model) = (&networks.ops, Model { vae: &networks.vae, step: &Paced });
-        Lane { ops, encoder_ops: ops, loader: None, model, plan: RunPlan::default(), replanner: None, fallback: None }
-    };
+fn lane(networks: &TinyVae) -> Lane<'_> {
+    let (ops, model) = (&networks.ops, Model { vae: &networks.vae, step: &Paced });
+    Lane { ops, encoder_ops: ops, loader: None, model, plan: RunPlan::default(), replanner: None, fallback: None }
+}
+
+/// Seconds of the job on these lanes, and the bytes by which its memory grew.
+fn measure(lanes: &[TinyVae], frames: &[Frame]) -> (f64, Option<u64>) {
     let batching = Batching { size: BATCH, overlap: 0, uniform: false };
     let settings = Settings { target: Target::Scale(1.0), batching, color: None, ..Settings::default() };
-    let upscaler = Upscaler::on((0..lanes).map(lane).collect(), settings);
+    let upscaler = Upscaler::on(lanes.iter().map(lane).collect(), settings);
     let source = MemorySource::new(frames);
     // The system then counts the peak anew.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
@@ -64,13 +65,14 @@ fn resident(name: &str) -> Option<u64> {
 }
 
 fn main() {
-    let (networks, frames) = (TinyVae::new(), clip());
+    // Every lane has its own thread for its VAE, as it would have its own GPU.
+    let (networks, frames): (Vec<_>, _) = ((0..8).map(|_| TinyVae::on_threads(1)).collect(), clip());
     let threads = thread::available_parallelism().map_or(1, usize::from);
     println!("{BATCHES} batches of {BATCH} frames of {SIZE}, {PACE:?} a batch, {threads} CPU threads\n");
     println!("| lanes | frames per second | ratio | memory of the job |\n|---|---|---|---|");
     let mut first = None;
     for lanes in [1, 2, 4, 8] {
-        let (seconds, memory) = measure(&networks, &frames, lanes);
+        let (seconds, memory) = measure(&networks[..lanes], &frames);
         let ratio = *first.get_or_insert(seconds) / seconds;
         let rate = frames.len() as f64 / seconds;
         let memory = memory.map_or("unknown".into(), |bytes| format!("{} MiB", bytes >> 20));

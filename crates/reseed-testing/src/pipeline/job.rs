@@ -20,16 +20,21 @@ pub struct TinyVae {
 
 impl Default for TinyVae {
     fn default() -> TinyVae {
-        let ops = CpuOps::new(DType::F32, Some(2)).unwrap();
-        let config = Config::tiny();
-        let vae = Vae::load(&ops, &Formula::new(config.tensors(), config.groups, 1)).unwrap();
-        TinyVae { ops, vae }
+        TinyVae::on_threads(2)
     }
 }
 
 impl TinyVae {
     pub fn new() -> TinyVae {
         TinyVae::default()
+    }
+
+    /// On a CPU device with so many threads of its own.
+    pub fn on_threads(threads: usize) -> TinyVae {
+        let ops = CpuOps::new(DType::F32, Some(threads)).unwrap();
+        let config = Config::tiny();
+        let vae = Vae::load(&ops, &Formula::new(config.tensors(), config.groups, 1)).unwrap();
+        TinyVae { ops, vae }
     }
 
     /// Runs a job on `frames`; returns the written frames, or none if the job failed.
