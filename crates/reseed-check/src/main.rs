@@ -15,6 +15,7 @@
 //! any.
 #![allow(clippy::print_stdout, reason = "its report")]
 
+mod arrays;
 mod goldens;
 mod rates;
 
@@ -25,8 +26,9 @@ use std::sync::Arc;
 use goldens::{Devices, Goldens};
 use reseed_cpu::{CpuOps, matmul};
 use reseed_cuda::{CudaOps, devices};
+use reseed_media::{Depth, Frame, Size};
 use reseed_ops::{Device, FrameLoader, FrameOps, MathMode, Precision, Result};
-use reseed_testing::frames::FrameDevice;
+use reseed_testing::frames::{FrameDevice, Planes};
 
 const ALL: [Precision; 4] = [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16];
 
@@ -106,7 +108,9 @@ fn conformance(compute: Compute) -> Result<usize> {
 fn frames(cuda: &Arc<CudaOps>) -> Result<usize> {
     let frames = |spec| -> reseed_ops::Result<Box<dyn FrameOps>> { Ok(Box::new(cuda.frames(spec)?)) };
     let loader = |spec: &_| -> reseed_ops::Result<Box<dyn FrameLoader>> { Ok(Box::new(cuda.loader(spec)?)) };
-    let device = FrameDevice { ops: &**cuda, frames: &frames, loader: &loader };
+    let samples = |frame: &Frame, planes: Planes| arrays::samples(cuda, frame, planes);
+    let result = |size: Size, depth: Depth| arrays::result(cuda, size, depth);
+    let device = FrameDevice { ops: &**cuda, frames: &frames, loader: &loader, samples: &samples, result: &result };
     let found = reseed_testing::frames::disagreements(&device)?;
     for disagreement in &found {
         println!("frames: {disagreement}");

@@ -2,12 +2,12 @@
 // load_samples: the same of samples that are not resampled
 // keep_frame: y = the top left of x
 // blend_frames: y = weight · y + (1 - weight) · later
-// finish_f32: y = (x + 1) / 2 clamped to 0 .. 1; NaN becomes 0
+// finish_f32, finish_f16: y = (x + 1) / 2 clamped to 0 .. 1; NaN becomes 0
 //
 //   load_rows     x (from, 3 · w) is resampled along x only; starts and weights as in resize.cu
 //   load_samples  x (h, w, 3) u8, u16 or float samples
 //   y             (rows, columns, 3) E of load_rows and load_samples: the region `at` of the frame
-//   grid          rows of y and threads that stride over their values; blend_frames and finish_f32: over all values
+//   grid          rows of y and threads that stride over their values; the last three: over all values
 //   differs       from the host in nothing
 #include "strict.cuh"
 
@@ -67,6 +67,9 @@ extern "C" __global__ void blend_frames(float* y, const float* later, float weig
     FOR_EACH(i, count) y[i] = (strict(y[i]) * weight + strict(later[i]) * (strict(1.f) - weight)).v;
 }
 
-extern "C" __global__ void finish_f32(float* y, const float* x, i64 count) {
-    FOR_EACH(i, count) y[i] = unit_of(sample{((strict(x[i]) + 1.f) * 0.5f).v}).v;
-}
+#define FINISH(E, suffix) \
+    extern "C" __global__ void finish_##suffix(E* y, const float* x, i64 count) { \
+        FOR_EACH(i, count) y[i] = narrow<E>(unit_of(sample{((strict(x[i]) + 1.f) * 0.5f).v}).v); \
+    }
+FINISH(f16, f16)
+FINISH(float, f32)

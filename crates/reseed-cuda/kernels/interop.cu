@@ -2,11 +2,13 @@
 // export_frames: u = (x + 1) / 2 clamped to 0 .. 1, as a float or as the nearest code; NaN becomes 0
 // import_latents: y = c / factor
 // export_latents: c = x · factor, of the first channels
+// read_samples: y = c, where half floats become floats
+// find_nan: the position of the first NaN of c
 //
 //   c            one frame [H, W, C] of another library: elements of type C; strides in elements where it is read,
 //                dense where it is written
-//   x, y         one frame of a tensor, E, dense
-//   grid         threads stride over pixels of y, or over elements of c
+//   x, y         one frame of a tensor, E, or of samples, dense
+//   grid         threads stride over pixels of y or of c, or over elements of c
 //   differs      from the conversions on the host in nothing: the same operations in f32, none of them fused
 #include "element.cuh"
 
@@ -35,6 +37,9 @@ __device__ __forceinline__ bool is_nan(u16) { return false; }
 __device__ __forceinline__ bool is_nan(float value) { return value != value; }
 __device__ __forceinline__ bool is_nan(f16 value) { return (value.bits & 0x7fff) > 0x7c00; }
 
+template <class C> __device__ __forceinline__ C sample_of(C value) { return value; }
+__device__ __forceinline__ float sample_of(f16 value) { return wide(value); }
+
 template <class C> __device__ __forceinline__ C from_unit(float unit);
 template <> __device__ __forceinline__ float from_unit<float>(float unit) { return unit; }
 template <> __device__ __forceinline__ f16 from_unit<f16>(float unit) { return narrow<f16>(unit); }
@@ -62,6 +67,24 @@ __device__ __forceinline__ void import_frames(E* y, const C* frame, Region at, u
             }
             y[i * 3 + k] = narrow<E>(value);
         }
+    }
+}
+
+template <class S, class C> __device__ __forceinline__ void read_samples(S* y, const C* frame, Region at) {
+    FOR_EACH_OF_FRAME(i, at.h * at.w) {
+        const C* pixel = frame + i / at.w * at.row + i % at.w * at.column;
+        #pragma unroll
+        for (int k = 0; k < 3; k++) y[i * 3 + k] = sample_of(pixel[k * at.channel]);
+    }
+}
+
+// `found` and `first` as in import_frames.
+template <class C> __device__ __forceinline__ void find_nan(const C* frame, Region at, u64* found, i64 first) {
+    FOR_EACH_OF_FRAME(i, at.h * at.w) {
+        const C* pixel = frame + i / at.w * at.row + i % at.w * at.column;
+        #pragma unroll
+        for (int k = 0; k < 3; k++)
+            if (is_nan(pixel[k * at.channel])) atomicMax(found, ~(u64)(first + (i64)i * 3 + k));
     }
 }
 
@@ -104,3 +127,19 @@ __device__ __forceinline__ void export_frames(C* frame, const E* x, u32 h, u32 w
 INTEROP(f16, f16)
 INTEROP(bf16, bf16)
 INTEROP(float, f32)
+
+#define READ_SAMPLES(S, C, name) \
+    extern "C" __global__ void read_samples_##name(S* y, const C* frame, interop::Region at) { \
+        interop::read_samples<S, C>(y, frame, at); \
+    }
+READ_SAMPLES(u8, u8, u8)
+READ_SAMPLES(u16, u16, u16)
+READ_SAMPLES(float, f16, f16)
+READ_SAMPLES(float, float, f32)
+
+#define FIND_NAN(C, name) \
+    extern "C" __global__ void find_nan_##name(const C* frame, interop::Region at, u64* found, i64 first) { \
+        interop::find_nan<C>(frame, at, found, first); \
+    }
+FIND_NAN(f16, f16)
+FIND_NAN(float, f32)

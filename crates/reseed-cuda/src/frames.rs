@@ -4,6 +4,7 @@
 //! are parts of one allocation, and the frames that wait for their turn parts of another.
 
 mod alpha;
+mod arrays;
 mod color;
 mod kept;
 mod layout;
@@ -16,7 +17,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use reseed_ops::{
-    ColorTransfer, FrameOps, FrameResults, FrameSlice, FrameSpec, FrameValues, PendingFrames, Result, Tensor,
+    ColorTransfer, DeviceResult, FrameOps, FrameResult, FrameResults, FrameSamples, FrameSlice, FrameSpec, FrameValues,
+    PendingFrames, Result, Tensor,
 };
 
 use crate::device_memory::Allocation;
@@ -24,8 +26,9 @@ use crate::driver::Ptr;
 use crate::launch::{Argument, Grid};
 use crate::ops::CudaOps;
 use crate::pinned::Pinned;
-use crate::stream::Stream;
+use crate::stream::{Event, Stream};
 use alpha::AlphaFilter;
+pub use arrays::{ArrayFrame, BufferFrame};
 use kept::KeptFrames;
 use layout::Layout;
 pub use load::CudaLoader;
@@ -162,14 +165,15 @@ impl CudaFrames {
         let FrameSlice { frames, inputs, strengths, alphas, mask } = *slice;
         let joins = self.spec.color.joins_frames();
         let mut downloads = VecDeque::new();
-        let FrameResults { frames: colors, alphas: results } = results;
-        let mut to = colors.iter_mut().chain(results.iter_mut()).map(|bytes| &mut **bytes).collect::<Vec<_>>();
+        let places: Vec<_> = results.frames.iter().map(FrameResult::on_device).collect();
+        let mut to: Vec<&mut [u8]> = results.frames.iter_mut().map(FrameResult::on_host).collect();
+        to.extend(results.alphas.iter_mut().map(|bytes| &mut **bytes));
         // The staging memory of one frame is filled while that of the frame before is copied.
         let mut last = None;
         for (i, (frame, input)) in frames.iter().zip(inputs).enumerate() {
             let at = if joins { i } else { 0 };
             let values = self.receive_values(self.content(at), frame)?;
-            let samples = if self.needs_input() { Some(self.upload(self.samples(), input)?) } else { None };
+            let samples = if self.needs_input() { self.receive_samples(*input)? } else { None };
             self.blend_low_band(at, strengths[i])?;
             let alpha = self.start_alpha(at, alphas.get(i), mask)?;
             let (sent, alpha) = alpha.map_or((None, None), |[sent, alpha]| (Some(sent), Some(alpha)));
@@ -177,18 +181,31 @@ impl CudaFrames {
             downloads.extend(alpha.map(|alpha| (frames.len() + i, alpha)));
             self.start_color(at)?;
             if !joins {
-                downloads.push_back((i, self.download(0)?));
+                downloads.extend(self.send(0, places[i])?.map(|pinned| (i, pinned)));
             }
             staging::receive_until(ON_THE_WAY, &mut downloads, &mut to)?;
         }
         if joins {
             self.join(frames.len())?;
-            for i in 0..frames.len() {
-                downloads.push_back((i, self.download(i)?));
+            for (i, place) in places.iter().enumerate() {
+                downloads.extend(self.send(i, *place)?.map(|pinned| (i, pinned)));
                 staging::receive_until(ON_THE_WAY, &mut downloads, &mut to)?;
             }
         }
-        staging::receive_until(0, &mut downloads, &mut to)
+        staging::receive_until(0, &mut downloads, &mut to)?;
+        match places.iter().any(Option::is_some) {
+            true => Event::record(self.cuda.driver(), Stream::Frames)?.wait(),
+            false => Ok(()),
+        }
+    }
+
+    /// Queues the copy of a finished frame: to its place on this device, or to the host. Returns the pinned memory of
+    /// the latter.
+    fn send(&self, frame: usize, place: Option<&dyn DeviceResult>) -> Result<Option<Pinned>> {
+        match place {
+            Some(place) => self.store(frame, place).map(|()| None),
+            None => self.download(frame).map(Some),
+        }
     }
 
     fn check(&self, slice: &FrameSlice, results: &FrameResults) {
@@ -204,9 +221,17 @@ impl CudaFrames {
             FrameValues::Device(_) => true,
         };
         assert!(slice.frames.iter().all(complete), "frames of {output}");
-        assert!(slice.inputs.iter().all(|samples| samples.len() == 3 * whole), "samples of {input}");
+        let whole_input = |samples: &FrameSamples| match samples {
+            FrameSamples::Host(samples) => samples.len() == 3 * whole,
+            FrameSamples::Device(_) => true,
+        };
+        assert!(slice.inputs.iter().all(whole_input), "samples of {input}");
         assert!(slice.alphas.iter().all(|samples| samples.len() == whole), "alpha of {input}");
-        assert!(results.frames.iter().all(|samples| samples.len() == 3 * finished), "samples of {output}");
+        let whole_result = |result: &FrameResult| match result {
+            FrameResult::Host(samples) => samples.len() == 3 * finished,
+            FrameResult::Device(_) => true,
+        };
+        assert!(results.frames.iter().all(whole_result), "samples of {output}");
         assert!(results.alphas.iter().all(|samples| samples.len() == finished), "alpha of {output}");
     }
 }

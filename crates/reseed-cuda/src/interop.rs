@@ -5,12 +5,13 @@
 
 use std::any::Any;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use reseed_ops::{Error, Result, Shape};
+use half::f16;
+use reseed_ops::{Error, Result, SampleType, Shape};
 
 use crate::driver::{Driver, Ptr};
-use crate::stream::{Event, Stream};
+use crate::stream::{Event, LastCopies, Stream};
 
 /// Type of the elements of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,15 @@ impl ArrayType {
             ArrayType::U8 => 1,
             ArrayType::U16 | ArrayType::F16 => 2,
             ArrayType::F32 => 4,
+        }
+    }
+
+    /// The type of samples of frames in such an array.
+    pub fn samples(self) -> SampleType {
+        match self {
+            ArrayType::U8 => SampleType::U8,
+            ArrayType::U16 => SampleType::U16,
+            ArrayType::F16 | ArrayType::F32 => SampleType::F32,
         }
     }
 
@@ -77,7 +87,7 @@ pub struct ForeignArray {
     /// Reached when the work that the other library has queued on the array is done.
     ready: Arc<Event>,
     /// The last kernels that read it.
-    readers: Mutex<Option<Arc<Event>>>,
+    readers: LastCopies,
     /// Dropped when they have ended.
     owner: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -93,7 +103,7 @@ impl ForeignArray {
         owner: Box<dyn Any + Send + Sync>,
     ) -> Result<ForeignArray> {
         let (driver, ready) = (driver.clone(), Event::record(driver, Stream::Compute)?);
-        Ok(ForeignArray { layout, driver, ready, readers: Mutex::default(), owner: Some(owner) })
+        Ok(ForeignArray { layout, driver, ready, readers: LastCopies::default(), owner: Some(owner) })
     }
 
     /// Where the elements are.
@@ -111,22 +121,43 @@ impl ForeignArray {
         unsafe { self.driver.read(to, Ptr(self.layout.address.wrapping_add_signed(from as i64))) }
     }
 
-    /// Makes kernels that are queued from now on wait for the array.
-    pub(crate) fn block_kernels(&self, driver: &Driver) -> Result<()> {
-        self.ready.block_on(driver, Stream::Compute)
+    /// Copies the elements of a frame to the host, dense. Half floats become floats.
+    pub(crate) fn fetch(&self, frame: usize) -> Result<Vec<u8>> {
+        let ArrayLayout { dtype, shape: [_, h, w, channels], strides, .. } = self.layout;
+        let span = ArrayLayout { shape: [1, h, w, channels], ..self.layout }.span();
+        let mut copied = vec![0; (span.end - span.start) as usize];
+        let bytes = dtype.bytes();
+        self.read(frame as isize * strides[0] * bytes as isize + span.start, &mut copied)?;
+        let mut dense = Vec::with_capacity(h * w * channels * dtype.samples().bytes());
+        let indices = (0..h).flat_map(|y| (0..w).flat_map(move |x| (0..channels).map(move |c| [y, x, c])));
+        for index in indices {
+            let element: isize = index.iter().zip(&strides[1..]).map(|(i, stride)| *i as isize * stride).sum();
+            let element = &copied[(element * bytes as isize - span.start) as usize..][..bytes];
+            match (dtype, element) {
+                (ArrayType::F16, &[low, high]) => {
+                    dense.extend(f16::from_ne_bytes([low, high]).to_f32().to_ne_bytes());
+                }
+                _ => dense.extend(element),
+            }
+        }
+        Ok(dense)
+    }
+
+    /// Makes work that is queued on a stream from now on wait for the array.
+    pub(crate) fn block(&self, driver: &Driver, stream: Stream) -> Result<()> {
+        self.ready.block_on(driver, stream)
     }
 
     /// Keeps the array until the kernels that are queued now have ended.
     pub(crate) fn read_by(&self, kernels: Arc<Event>) {
-        *self.readers.lock().unwrap_or_else(PoisonError::into_inner) = Some(kernels);
+        self.readers.add(kernels);
     }
 }
 
 impl Drop for ForeignArray {
     fn drop(&mut self) {
-        let readers = self.readers.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         // An error here is one of the context, which the next call that returns errors reports.
-        let _ = readers.map(|kernels| kernels.wait());
+        self.readers.take().for_each(|kernels| drop(kernels.wait()));
         drop(self.owner.take());
     }
 }

@@ -38,7 +38,7 @@ mod tune;
 mod wddm;
 
 pub use driver::{DeviceInfo, devices, free_bytes};
-pub use frames::{CudaFrames, CudaLoader};
+pub use frames::{ArrayFrame, BufferFrame, CudaFrames, CudaLoader};
 pub use interop::{ArrayLayout, ArrayType, DeviceBuffer, ForeignArray};
 pub use ops::{CudaOps, ForeignFrame, FrameRegion, NanFlag, QueuedWork, Timestamp};
 

@@ -7,10 +7,10 @@ use std::process::Command;
 use std::sync::Arc;
 
 use reseed_cpu::matmul;
-use reseed_cuda::CudaOps;
+use reseed_cuda::{ArrayFrame, ArrayLayout, ArrayType, BufferFrame, CudaOps};
 use reseed_ops::{
-    ColorTransfer, DType, FrameLoader, FrameOps, FrameResults, FrameSlice, FrameSpec, FrameValues, Hw, Ops, Resize,
-    ResizeAxis, SampleType, Shape, Tensor, Transfer, offload,
+    ColorTransfer, DType, FrameLoader, FrameOps, FrameResult, FrameResults, FrameSamples, FrameSlice, FrameSpec,
+    FrameValues, Hw, Ops, Resize, ResizeAxis, SampleType, Shape, Tensor, Transfer, offload,
 };
 use reseed_testing::fake_driver;
 
@@ -119,7 +119,11 @@ fn finish_slices() {
         let (loader, frames) = (cuda.loader(&spec).unwrap(), cuda.frames(spec).unwrap());
         let codes = vec![0; 3 * input.count()];
         for count in [6, 4] {
-            let inputs = vec![&codes[..]; count];
+            let (array, place) = (array_frame(&cuda, input), place(&cuda, output));
+            // The last slice comes from GPU memory and goes there.
+            let in_place = color == ColorTransfer::Hsv && count == 4;
+            let samples = if in_place { FrameSamples::Device(&array) } else { FrameSamples::Host(&codes) };
+            let inputs = vec![samples; count];
             let decoded = loader.load(&inputs, 0..output.h, 0..output.w).unwrap();
             let mut kept = Vec::new();
             frames.keep(&decoded).unwrap().unwrap().wait(&mut kept).unwrap();
@@ -131,8 +135,9 @@ fn finish_slices() {
             let alphas = vec![&codes[..input.count()]; if with_alpha { count } else { 0 }];
             let mut colors = vec![vec![0; 3 * output.count()]; count];
             let mut planes = vec![vec![0; output.count()]; alphas.len()];
+            let result = |bytes| if in_place { FrameResult::Device(&place) } else { FrameResult::Host(bytes) };
             let mut results = FrameResults {
-                frames: colors.iter_mut().map(|result| &mut result[..]).collect(),
+                frames: colors.iter_mut().map(|bytes| result(&mut bytes[..])).collect(),
                 alphas: planes.iter_mut().map(|result| &mut result[..]).collect(),
             };
             let (strengths, mask) = (&vec![0.0; count][..], count == 6);
@@ -141,4 +146,21 @@ fn finish_slices() {
             let _pending = cuda.start_download(&x).unwrap();
         }
     }
+}
+
+/// A frame of another library.
+fn array_frame(cuda: &CudaOps, size: Hw) -> ArrayFrame {
+    let (Hw { h, w }, dtype) = (size, ArrayType::U8);
+    let buffer = cuda.device_buffer(3 * size.count()).unwrap();
+    let strides = [3 * h * w, 3 * w, 3, 1].map(|stride| stride as isize);
+    let layout = ArrayLayout { address: buffer.address(), dtype, shape: [1, h, w, 3], strides };
+    // SAFETY: the buffer holds the elements and lives as long as the array.
+    let array = unsafe { cuda.foreign_array(layout, Box::new(buffer)) }.unwrap();
+    ArrayFrame::all(&[Arc::new(array)]).next().unwrap()
+}
+
+/// Memory for a frame that another library receives.
+fn place(cuda: &CudaOps, size: Hw) -> BufferFrame {
+    let buffer = cuda.device_buffer(3 * size.count()).unwrap();
+    BufferFrame::new(Arc::new(buffer), 0, size, ArrayType::U8)
 }

@@ -148,11 +148,26 @@ pub trait DeviceFrame: Any + Send {
     fn fetch(&self) -> Result<Vec<f32>>;
 }
 
+/// Samples of a frame of the input.
+#[derive(Clone, Copy)]
+pub enum FrameSamples<'a> {
+    /// In host memory, in memory order.
+    Host(&'a [u8]),
+    /// In the memory of the device that reads them.
+    Device(&'a dyn DeviceSamples),
+}
+
+/// Samples `[H, W, 3]` of a frame of the input that are in the memory of a device.
+pub trait DeviceSamples: Any + Send + Sync {
+    /// Copies the samples to the host, in memory order.
+    fn fetch(&self) -> Result<Vec<u8>>;
+}
+
 /// Makes the input of the networks from frames.
 pub trait FrameLoader: Send + Sync {
     /// A tensor `[T, H, W, 3]` of the given rows and columns of resampled frames: clamped, from -1 for black to 1 for
-    /// white, and black beyond the frame. `inputs` are the samples of the frames in memory order.
-    fn load(&self, inputs: &[&[u8]], rows: Range<usize>, columns: Range<usize>) -> Result<Tensor>;
+    /// white, and black beyond the frame.
+    fn load(&self, inputs: &[FrameSamples], rows: Range<usize>, columns: Range<usize>) -> Result<Tensor>;
 }
 
 /// Frames that are being kept on the device. An error where values have left the range of the tensor's type.
@@ -170,15 +185,15 @@ pub trait FrameOps: Send + Sync {
     fn finish(&self, slice: &FrameSlice, results: &mut FrameResults) -> Result<()>;
 }
 
-/// Frames that are finished together. Samples are in memory order.
+/// Frames that are finished together.
 pub struct FrameSlice<'a> {
     /// Restored frames.
     pub frames: &'a [FrameValues],
     /// Samples of the input frames.
-    pub inputs: &'a [&'a [u8]],
+    pub inputs: &'a [FrameSamples<'a>],
     /// Strength of the low band of each frame.
     pub strengths: &'a [f32],
-    /// Samples of the alpha of the input frames; none without alpha.
+    /// Samples of the alpha of the input frames in memory order; none without alpha.
     pub alphas: &'a [&'a [u8]],
     /// Whether the alpha is a mask: nearly all of it 0 or 1.
     pub mask: bool,
@@ -187,7 +202,42 @@ pub struct FrameSlice<'a> {
 /// Memory for the samples of finished frames.
 pub struct FrameResults<'a> {
     /// Colour.
-    pub frames: Vec<&'a mut [u8]>,
-    /// Alpha; none without alpha.
+    pub frames: Vec<FrameResult<'a>>,
+    /// Alpha, in memory order; none without alpha.
     pub alphas: Vec<&'a mut [u8]>,
+}
+
+/// Memory for the samples of a finished frame.
+pub enum FrameResult<'a> {
+    /// In host memory, in memory order.
+    Host(&'a mut [u8]),
+    /// In the memory of the device that finishes the frame.
+    Device(&'a dyn DeviceResult),
+}
+
+impl<'a> FrameResult<'a> {
+    /// The memory of the device.
+    pub fn on_device(&self) -> Option<&'a dyn DeviceResult> {
+        match self {
+            FrameResult::Host(_) => None,
+            FrameResult::Device(result) => Some(*result),
+        }
+    }
+
+    /// The memory of the host; empty where the result stays on the device.
+    pub fn on_host(&mut self) -> &mut [u8] {
+        match self {
+            FrameResult::Host(samples) => samples,
+            FrameResult::Device(_) => &mut [],
+        }
+    }
+}
+
+/// Memory of a device for the samples `[H, W, 3]` of a finished frame.
+pub trait DeviceResult: Any + Send + Sync {
+    /// Copies samples from the host, in memory order.
+    fn store(&self, samples: &[u8]) -> Result<()>;
+
+    /// Copies the samples to the host, in memory order.
+    fn fetch(&self) -> Result<Vec<u8>>;
 }

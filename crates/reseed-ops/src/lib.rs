@@ -55,8 +55,8 @@ pub use cost::Cost;
 pub use device::Device;
 pub use error::{Error, Result};
 pub use frames::{
-    ColorTransfer, DeviceFrame, FrameLoader, FrameOps, FrameResults, FrameSlice, FrameSpec, FrameValues, LowBand,
-    PendingFrames, Resize, ResizeAxis, SampleType,
+    ColorTransfer, DeviceFrame, DeviceResult, DeviceSamples, FrameLoader, FrameOps, FrameResult, FrameResults,
+    FrameSamples, FrameSlice, FrameSpec, FrameValues, LowBand, PendingFrames, Resize, ResizeAxis, SampleType,
 };
 pub use host::{host_bytes, host_free_bytes};
 pub use int8::Int8Rows;

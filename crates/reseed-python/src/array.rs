@@ -1,5 +1,7 @@
 //! Arrays of the caller, read in place.
 
+use std::sync::Arc;
+
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -41,7 +43,7 @@ pub struct Array {
 
 enum Memory {
     Host { _owner: Owner },
-    Gpu(Gpu, ForeignArray),
+    Gpu(Gpu, Arc<ForeignArray>),
 }
 
 impl Array {
@@ -127,7 +129,7 @@ impl Array {
         // SAFETY: the producer promises the elements for as long as its capsule lives, and has ordered its work before
         // our stream. A caller who writes to a tensor that a job reads spoils the result alone.
         let array = unsafe { gpu.array(layout, Box::new(Owner::new(capsule))) }?;
-        Ok(Array { memory: Memory::Gpu(gpu.clone(), array), start, dtype, shape, strides })
+        Ok(Array { memory: Memory::Gpu(gpu.clone(), Arc::new(array)), start, dtype, shape, strides })
     }
 
     /// Where its first element is.
@@ -144,8 +146,8 @@ impl Array {
     }
 
     /// The array on its GPU; none where it is in host memory.
-    pub fn into_gpu_array(self) -> Option<ForeignArray> {
-        match self.memory {
+    pub fn gpu_array(&self) -> Option<&Arc<ForeignArray>> {
+        match &self.memory {
             Memory::Gpu(_, array) => Some(array),
             Memory::Host { .. } => None,
         }

@@ -57,11 +57,8 @@ impl Clip {
     }
 
     /// The arrays on the GPU, if they are there.
-    pub fn gpu_arrays(self) -> std::result::Result<Vec<ForeignArray>, Clip> {
-        match self.gpu() {
-            Some(_) => Ok(self.arrays.into_iter().filter_map(Array::into_gpu_array).collect()),
-            None => Err(self),
-        }
+    pub fn gpu_arrays(&self) -> Option<Vec<Arc<ForeignArray>>> {
+        self.arrays.iter().map(|array| array.gpu_array().cloned()).collect()
     }
 
     /// The array and the index in it of a frame.

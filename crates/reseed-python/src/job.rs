@@ -98,6 +98,10 @@ impl<T> Observer for Relay<T> {
         }
     }
 
+    fn watches_frames(&mut self) -> bool {
+        self.previews.as_ref().is_some_and(Previews::is_due)
+    }
+
     fn cancelled(&mut self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }

@@ -21,9 +21,14 @@ pub struct Previews {
 }
 
 impl Previews {
+    /// Whether the last one is not new.
+    pub fn is_due(&self) -> bool {
+        self.last.is_none_or(|last| last.elapsed() >= PERIOD)
+    }
+
     /// Makes a preview of a frame, unless the last one is new.
     pub fn show(&mut self, frame: &Frame) {
-        if self.last.is_none_or(|last| last.elapsed() >= PERIOD) {
+        if self.is_due() {
             self.last = Some(Instant::now());
             self.made = small(frame);
         }

@@ -16,6 +16,7 @@ use crate::errors::{Failure, Result};
 use crate::frames::Frames;
 use crate::job::{CancelToken, Done, Watch, run};
 use crate::settings::Keywords;
+use crate::store::Store;
 use crate::target::{ClipSink, Target, no_result};
 
 /// A model on its device. The class of the package wraps it.
@@ -115,14 +116,12 @@ impl PySession {
         let engine = self.engine.clone();
         let job = move |observer: &mut dyn Observer| upscale_clips(&engine, &clips, &settings, observer);
         let done = run(py, &Watch { progress, cancel }, job)?;
-        let shaped = |(i, target): (usize, Arc<Target>)| {
+        let shaped = |(i, Upscaled { store, shape: whole, dtype }): (usize, Upscaled)| {
             let rank = if many { 4 } else { ranks[i] };
-            let Target { size, channels, dtype, frames, .. } = *target;
-            let whole = [frames, size.h, size.w, channels];
-            let shape = if rank == 2 { vec![size.h, size.w] } else { whole[4 - rank..].to_vec() };
-            Ok(Frames::of(target.take().ok_or_else(no_result)?, shape, dtype))
+            let shape = if rank == 2 { whole[1..3].to_vec() } else { whole[4 - rank..].to_vec() };
+            Frames::of(store, shape, dtype)
         };
-        done.value.into_iter().enumerate().map(shaped).collect()
+        Ok(done.value.into_iter().enumerate().map(shaped).collect())
     }
 
     /// A job on files.
@@ -222,31 +221,53 @@ impl PySession {
     }
 }
 
+/// An upscaled clip: frames, rows, columns and channels.
+struct Upscaled {
+    store: Store,
+    shape: [usize; 4],
+    dtype: Dtype,
+}
+
 /// Upscales clips one after the other; events count the frames of all.
 fn upscale_clips(
     engine: &reseed::Session,
     clips: &[Arc<Clip>],
     settings: &Settings,
     observer: &mut dyn Observer,
-) -> Result<Vec<Arc<Target>>> {
+) -> Result<Vec<Upscaled>> {
     let total = clips.iter().map(|clip| clip.frames).sum();
     let mut all = Several { observer, total, started: false, batches: 0, finished: 0 };
-    let (mut targets, mut first) = (Vec::new(), 0);
+    let (mut upscaled, mut first) = (Vec::new(), 0);
     for clip in clips {
-        let output = settings.output(&clip.info())?;
-        let target = Arc::new(Target::new(output.size, clip.channels, clip.dtype, clip.frames, clip.gpu())?);
-        let sink = ClipSink::new(target.clone(), 0);
-        let report = engine.upscale(&mut ClipSource::new(clip.clone()), Box::new(sink), settings, &mut all);
-        let moved = |error| match error {
-            Error::NotANumber { frame, at } => Error::NotANumber { frame: first + frame, at },
-            error => error,
+        let moved = |failure| match failure {
+            Failure::Engine(Error::NotANumber { frame, at }) => Error::NotANumber { frame: first + frame, at }.into(),
+            failure => failure,
         };
-        report.map_err(moved)?;
+        upscaled.push(upscale_clip(engine, clip, settings, &mut all).map_err(moved)?);
         all.finished = all.batches;
         first += clip.frames;
-        targets.push(target);
     }
-    Ok(targets)
+    Ok(upscaled)
+}
+
+/// Upscales a clip. RGB in GPU memory stays there.
+fn upscale_clip(
+    engine: &reseed::Session,
+    clip: &Arc<Clip>,
+    settings: &Settings,
+    observer: &mut dyn Observer,
+) -> Result<Upscaled> {
+    let (size, Clip { channels, dtype, frames, .. }) = (settings.output(&clip.info())?.size, &**clip);
+    let store = match clip.gpu_arrays().filter(|_| *channels == 3) {
+        Some(arrays) => Store::Gpu(engine.upscale_arrays(&arrays, settings, observer)?.0),
+        None => {
+            let target = Arc::new(Target::new(size, *channels, *dtype, *frames, clip.gpu())?);
+            let (mut source, sink) = (ClipSource::new(clip.clone()), ClipSink::new(target.clone(), 0));
+            engine.upscale(&mut source, Box::new(sink), settings, observer)?;
+            target.take().ok_or_else(no_result)?
+        }
+    };
+    Ok(Upscaled { store, shape: [*frames, size.h, size.w, *channels], dtype: *dtype })
 }
 
 /// Makes the events of several jobs those of one.
@@ -277,6 +298,10 @@ impl Observer for Several<'_> {
 
     fn frame(&mut self, frame: &Frame) {
         self.observer.frame(frame);
+    }
+
+    fn watches_frames(&mut self) -> bool {
+        self.observer.watches_frames()
     }
 
     fn cancelled(&mut self) -> bool {

@@ -14,7 +14,7 @@ use crate::frames::Frames;
 use crate::job::{CancelToken, Watch, run};
 use crate::session::PySession;
 use crate::store::Store;
-use crate::target::{Target, no_result};
+use crate::target::Target;
 
 /// Frames, height, width and type of a clip.
 type Extent = (usize, usize, usize, String);
@@ -33,11 +33,11 @@ pub fn encode<'py>(
     let extent = (clip.frames, clip.size.h, clip.size.w, clip.dtype.name().to_owned());
     let load = session.get().loader();
     let job = move |observer: &mut dyn Observer| match clip.gpu_arrays() {
-        Ok(arrays) => {
+        Some(arrays) => {
             let DeviceLatent { thw, channels, values } = load()?.encode_arrays(&arrays, observer)?;
             Ok((Store::Gpu(values), thw, channels))
         }
-        Err(clip) => {
+        None => {
             let frames = (0..clip.frames).map(|i| clip.frame(i, None)).collect::<Result<Vec<_>>>()?;
             let latent = load()?.encode_watched(&frames, observer)?.latent;
             Ok((store(&latent.values)?, latent.thw, latent.channels()))
@@ -94,11 +94,10 @@ pub fn decode<'py>(
             )));
         }
         let size = Size { h: height, w: width };
-        match array.gpu() {
-            Some(_) => {
-                let latent = array.into_gpu_array().ok_or_else(no_result)?;
+        match array.gpu_array() {
+            Some(latent) => {
                 let wanted = DeviceFrames { frames, size, dtype: dtype.array_type() };
-                let store = Store::Gpu(vae.decode_array(&latent, wanted, observer)?);
+                let store = Store::Gpu(vae.decode_array(latent, wanted, observer)?);
                 Ok(Frames::of(store, vec![frames, height, width, 3], dtype))
             }
             None => {

@@ -1,17 +1,24 @@
 //! Conformance of the work on frames: a device compared with the host, sample by sample.
 
+mod inputs;
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::sync::Arc;
 
 use reseed::internals::low_band::{ModelLowBand, Strength, strengths};
-use reseed::internals::{Finisher, View, frame_spec};
+use reseed::internals::{Finisher, InputFrame, View, frame_spec};
 use reseed::{Batching, Color, Geometry, Settings, Target};
 use reseed_media::{Depth, Frame, Samples, Size};
 use reseed_model::nano;
 use reseed_ops::conformance::Values;
 use reseed_ops::{
-    Device, FrameLoader, FrameOps, FrameResults, FrameSlice, FrameSpec, FrameValues, Result, Shape, Tensor,
+    Device, DeviceResult, DeviceSamples, FrameLoader, FrameOps, FrameResult, FrameResults, FrameSamples, FrameSlice,
+    FrameSpec, FrameValues, Result, Shape, Tensor,
 };
+
+use inputs::{frame, restored};
 
 /// A device that works on frames.
 pub struct FrameDevice<'a> {
@@ -21,6 +28,22 @@ pub struct FrameDevice<'a> {
     pub frames: &'a dyn Fn(FrameSpec) -> Result<Box<dyn FrameOps>>,
     /// Opens it for the input of networks.
     pub loader: &'a dyn Fn(&FrameSpec) -> Result<Box<dyn FrameLoader>>,
+    /// Copies a frame to its memory, as another library would have it.
+    pub samples: &'a dyn Fn(&Frame, Planes) -> Result<BoxedSamples>,
+    /// Its memory for the samples of a finished frame.
+    pub result: &'a dyn Fn(Size, Depth) -> Result<Box<dyn DeviceResult>>,
+}
+
+/// Samples in the memory of a device.
+pub type BoxedSamples = Box<dyn DeviceSamples>;
+
+/// How an array has its channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planes {
+    /// One pixel after the other.
+    Interleaved,
+    /// One channel after the other.
+    Separate,
 }
 
 /// A slice of frames and what is done to it.
@@ -110,7 +133,7 @@ struct Job<'a> {
     case: &'a Case,
     depth: Depth,
     view: View,
-    inputs: Vec<Arc<Frame>>,
+    inputs: Vec<Frame>,
     /// Restored frames at the padded size.
     padded: Vec<f32>,
     model: ModelLowBand,
@@ -125,7 +148,7 @@ impl Job<'_> {
         });
         let view = View::new(geometry.expect("the sizes of a case are valid"));
         let values = &mut Values::new(2000 + seed);
-        let inputs: Vec<Arc<Frame>> = (0..frames).map(|i| Arc::new(frame(input, depth, i, values))).collect();
+        let inputs: Vec<Frame> = (0..frames).map(|i| frame(input, depth, i, values)).collect();
         let padded = inputs.iter().flat_map(|input| restored(&view, input, values)).collect();
         let model = ModelLowBand::load(&nano::dit().expect("it is embedded")).expect("nano has an estimator");
         Job { case, depth, view, inputs, padded, model }
@@ -149,12 +172,17 @@ impl Job<'_> {
         spec.expect("the range of alpha is fixed")
     }
 
-    fn samples(&self) -> Vec<&[u8]> {
-        self.inputs.iter().map(|input| input.samples.as_bytes()).collect()
+    fn samples(&self) -> Vec<FrameSamples<'_>> {
+        self.inputs.iter().map(|input| FrameSamples::Host(input.samples.as_bytes())).collect()
+    }
+
+    /// The inputs in the memory of the device.
+    fn device_samples(&self, device: &FrameDevice, planes: Planes) -> Result<Vec<BoxedSamples>> {
+        self.inputs.iter().map(|input| (device.samples)(input, planes)).collect()
     }
 
     /// The inputs with alpha.
-    fn inputs(&self, alpha: Alpha) -> Vec<Arc<Frame>> {
+    fn inputs(&self, alpha: Alpha) -> Vec<Frame> {
         let Size { h, w } = self.case.input;
         let value = |i: usize, x: f32, y: f32| match alpha {
             Alpha::Mask => f32::from(u8::from((x - 0.5).hypot(y - 0.4) < 0.3 + 0.01 * i as f32)),
@@ -163,9 +191,9 @@ impl Job<'_> {
         let plane = |i: usize| -> Vec<f32> {
             (0..h * w).map(|at| value(i, (at % w) as f32 / w as f32, (at / w) as f32 / h as f32)).collect()
         };
-        let with_alpha = |(i, input): (usize, &Arc<Frame>)| {
+        let with_alpha = |(i, input): (usize, &Frame)| {
             let alpha = (alpha != Alpha::None).then(|| Samples::from_unit(&plane(i), self.depth));
-            Arc::new(Frame { alpha, ..Frame::clone(input) })
+            Frame { alpha, ..input.clone() }
         };
         self.inputs.iter().enumerate().map(with_alpha).collect()
     }
@@ -202,9 +230,19 @@ impl Job<'_> {
         canvases.for_each(|(canvas, input)| self.view.padded_into(input, canvas));
         let wanted = device.ops.download(&device.ops.upload(self.shape(), &canvas)?)?;
         let mut all = Differences::default();
-        let regions = [(0..size.h, 0..size.w), (size.h / 3..size.h, size.w / 2..size.w)];
-        for (rows, columns) in regions {
-            let got = device.ops.download(&loader.load(&self.samples(), rows.clone(), columns.clone())?)?;
+        let (all_rows, all_columns) = (0..size.h, 0..size.w);
+        let (some_rows, some_columns) = (size.h / 3..size.h, size.w / 2..size.w);
+        let [interleaved, separate] =
+            [Planes::Interleaved, Planes::Separate].map(|planes| self.device_samples(device, planes));
+        let (interleaved, separate) = (interleaved?, separate?);
+        let loads = [
+            (self.samples(), all_rows.clone(), all_columns.clone()),
+            (self.samples(), some_rows.clone(), some_columns.clone()),
+            (on_device_samples(&interleaved), all_rows, all_columns),
+            (on_device_samples(&separate), some_rows, some_columns),
+        ];
+        for (samples, rows, columns) in loads {
+            let got = device.ops.download(&loader.load(&samples, rows.clone(), columns.clone())?)?;
             let lines = wanted
                 .chunks_exact(frame_len)
                 .flat_map(|frame| rows.clone().map(move |row| &frame[3 * row * size.w..][..3 * size.w]));
@@ -234,14 +272,17 @@ impl Job<'_> {
         Ok(self.found(format!("blend {}", device.ops.dtype()), all))
     }
 
-    /// Finished frames. Each slice is finished twice from host memory and once on the device, since it must not depend
-    /// on what the device did before.
+    /// Finished frames. Each slice is finished twice from and to host memory and once on the device, since it must not
+    /// depend on what the device did before.
     fn finish(&self, device: &FrameDevice, color: Color, alpha: Alpha) -> Result<Option<FrameDisagreement>> {
         let (settings, inputs) = (self.settings(color), self.inputs(alpha));
         let (decoded, values) = self.decoded(device.ops)?;
         let host = || values.iter().cloned().map(FrameValues::Host).collect::<Vec<_>>();
         let mut finisher = Finisher::new(&settings, &self.view, self.depth).with_low_band(self.low_band());
-        let wanted = finisher.run(host(), inputs.clone()).expect("the frames are on the host");
+        let shared: Vec<Arc<InputFrame>> = inputs.iter().map(|input| Arc::new(input.clone().into())).collect();
+        let strengths = &strengths(self.low_band(), &shared, self.view.geometry())?;
+        let wanted = finisher.run(host(), shared).expect("the frames are on the host");
+        let arrays = self.device_samples(device, Planes::Separate)?;
         let frames = (device.frames)(self.spec(color, alpha))?;
         let originals: Vec<&[u8]> = inputs.iter().flat_map(|input| &input.alpha).map(Samples::as_bytes).collect();
         // The exponential of the host's library may round another way, which moves a result by less than a code.
@@ -256,17 +297,27 @@ impl Job<'_> {
             if on_device && let Some(pending) = frames.keep(&decoded)? {
                 pending.wait(&mut kept)?;
             }
-            let pixels = self.view.geometry().output.pixels();
+            let size = self.view.geometry().output;
+            let pixels = size.pixels();
             let mut colors: Vec<Samples> = kept.iter().map(|_| Samples::black(self.depth, 3 * pixels)).collect();
+            let places: Result<Vec<_>> = kept.iter().map(|_| (device.result)(size, self.depth)).collect();
+            let places = if on_device { places? } else { Vec::new() };
             let mut alphas: Vec<Samples> = originals.iter().map(|_| Samples::black(self.depth, pixels)).collect();
+            let hosts = colors.iter_mut().map(|samples| FrameResult::Host(samples.as_bytes_mut()));
             let mut results = FrameResults {
-                frames: colors.iter_mut().map(Samples::as_bytes_mut).collect(),
+                frames: match on_device {
+                    true => places.iter().map(|place| FrameResult::Device(&**place)).collect(),
+                    false => hosts.collect(),
+                },
                 alphas: alphas.iter_mut().map(Samples::as_bytes_mut).collect(),
             };
-            let strengths = &strengths(self.low_band(), &inputs, self.view.geometry());
-            let (inputs, alphas_in, mask) = (&self.samples()[..], &originals[..], alpha == Alpha::Mask);
+            let inputs = &if on_device { on_device_samples(&arrays) } else { self.samples() }[..];
+            let (alphas_in, mask) = (&originals[..], alpha == Alpha::Mask);
             let slice = FrameSlice { frames: &kept, inputs, strengths, alphas: alphas_in, mask };
             frames.finish(&slice, &mut results)?;
+            for (color, place) in colors.iter_mut().zip(&places) {
+                color.as_bytes_mut().copy_from_slice(&place.fetch()?);
+            }
             for (wanted, got) in wanted.iter().zip(&colors) {
                 all.add(&numbers(&wanted.samples), &numbers(got), allowed);
             }
@@ -276,6 +327,10 @@ impl Job<'_> {
         }
         Ok(self.found(format!("{color} {alpha:?} {}", device.ops.dtype()), all))
     }
+}
+
+fn on_device_samples(samples: &[BoxedSamples]) -> Vec<FrameSamples<'_>> {
+    samples.iter().map(|samples| FrameSamples::Device(&**samples)).collect()
 }
 
 fn numbers(samples: &Samples) -> Vec<f32> {
@@ -301,71 +356,5 @@ impl Differences {
             self.samples += usize::from(apart > allowed || apart.is_nan());
             self.largest = self.largest.max(apart);
         }
-    }
-}
-
-/// Waves of colour, noise, and flat parts in which many pixels are equal: black, grey, and one colour.
-fn frame(size: Size, depth: Depth, number: usize, values: &mut Values) -> Frame {
-    let noise = values.take(3 * size.pixels());
-    let value = |i: usize| {
-        let (x, y, c) = (i / 3 % size.w, i / 3 / size.w, i % 3);
-        let wave = ((x + 3 * number) as f32 / (7.0 + 2.0 * c as f32)).sin() * (y as f32 / 9.0).cos();
-        match (4 * x / size.w, 4 * y / size.h) {
-            (0, 0) => 0.0,
-            (1, 0) => 0.5,
-            (0, 1) => [0.8, 0.3, 0.4][c],
-            _ => 0.5 + 0.35 * wave + 0.1 * noise[i],
-        }
-    };
-    let unit: Vec<f32> = (0..3 * size.pixels()).map(value).collect();
-    Frame { size, samples: Samples::from_unit(&unit, depth), alpha: None }
-}
-
-/// A padded frame as a network might have made it: less contrast, other noise, and values out of range.
-fn restored(view: &View, input: &Frame, values: &mut Values) -> Vec<f32> {
-    let mut padded = vec![0.0; 3 * view.geometry().padded.pixels()];
-    view.padded_into(input, &mut padded);
-    let noise = values.take(padded.len());
-    let flat = |i: usize| i % 7 < 3;
-    let value = |(i, (value, noise)): (usize, (&f32, &f32))| match flat(i / 300) {
-        true => 0.875 * value,
-        false => 0.9 * value + 0.25 * noise + 0.05,
-    };
-    padded.iter().zip(&noise).enumerate().map(value).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::ops::Range;
-
-    use reseed_cpu::CpuOps;
-    use reseed_ops::DType;
-
-    use super::*;
-
-    /// A device that finishes every frame in one grey and loads black frames, which no case has as its result.
-    struct Flat(CpuOps);
-
-    impl FrameOps for Flat {
-        fn finish(&self, _: &FrameSlice, results: &mut FrameResults) -> Result<()> {
-            results.frames.iter_mut().for_each(|samples| samples.fill(0x3d));
-            Ok(())
-        }
-    }
-
-    impl FrameLoader for Flat {
-        fn load(&self, inputs: &[&[u8]], rows: Range<usize>, columns: Range<usize>) -> Result<Tensor> {
-            let shape = Shape::from([inputs.len(), rows.len(), columns.len(), 3]);
-            reseed_ops::Transfer::upload(&self.0, shape, &vec![-2.0; shape.count()])
-        }
-    }
-
-    #[test]
-    fn a_device_that_computes_nothing_disagrees_in_every_case() {
-        let cpu = || CpuOps::new(DType::F32, Some(1)).unwrap();
-        let frames = |_: FrameSpec| -> Result<Box<dyn FrameOps>> { Ok(Box::new(Flat(cpu()))) };
-        let loader = |_: &FrameSpec| -> Result<Box<dyn FrameLoader>> { Ok(Box::new(Flat(cpu()))) };
-        let found = disagreements(&FrameDevice { ops: &cpu(), frames: &frames, loader: &loader }).unwrap();
-        assert_eq!(found.len(), 3 * CASES.len() * (COLORS.len() + 4));
     }
 }

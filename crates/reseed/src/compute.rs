@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use reseed_model::plan::{TileInput, slices};
 use reseed_model::{Coder, SliceData, Stream};
-use reseed_ops::{Device, FrameLoader, FrameOps, Hw, PendingDownload, Thw};
+use reseed_ops::{Device, FrameLoader, FrameOps, FrameSamples, Hw, PendingDownload, Thw};
 
 use crate::batch_store::{BatchStore, Turn};
 use crate::error::{Error, Result};
@@ -206,13 +206,13 @@ impl Compute<'_> {
         let (mut pixels, last) = (std::mem::take(&mut slice.pixels), slice.batch.is_some());
         let moments = match loader.filter(|_| pixels.is_empty()) {
             Some(loader) => {
-                let samples: Vec<&[u8]> = slice.frames.iter().map(|frame| frame.samples.as_bytes()).collect();
+                let samples: Vec<FrameSamples> = slice.frames.iter().map(|frame| frame.samples()).collect();
                 let load = |rows, columns| loader.load(&samples, rows, columns);
                 encoder.run(SliceData::Device(samples.len(), &load), last)?
             }
             None => {
                 if pixels.is_empty() {
-                    pixels = padded_pixels(self.view, &slice.frames);
+                    pixels = padded_pixels(self.view, &slice.frames)?;
                 }
                 let moments = encoder.run(SliceData::Values(&pixels), last)?;
                 self.view.pixel_pool().recycle(pixels);

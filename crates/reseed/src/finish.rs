@@ -5,11 +5,15 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use reseed_media::{Depth, Frame, Samples, Size};
-use reseed_ops::{ColorTransfer, FrameOps, FrameResults, FrameSlice, FrameSpec, FrameValues, Hw, SampleType};
+use reseed_ops::{
+    ColorTransfer, DeviceResult, FrameOps, FrameResult, FrameResults, FrameSlice, FrameSpec, FrameValues, Hw,
+    SampleType,
+};
 
 use crate::alpha::{self, AlphaRange};
 use crate::color::Color;
 use crate::error::Result;
+use crate::input_frame::InputFrame;
 use crate::low_band::{self, Strength};
 use crate::settings::Settings;
 use crate::view::{BLACK, View, WHITE};
@@ -78,11 +82,35 @@ impl<'a> Finisher<'a> {
 
     /// Finishes the frames of a slice. Without frames, the inputs pass through. An error is one of the device that has
     /// the frames.
-    pub fn run(&mut self, frames: Vec<FrameValues>, inputs: Vec<Arc<Frame>>) -> Result<Vec<Frame>> {
+    pub fn run(&mut self, frames: Vec<FrameValues>, inputs: Vec<Arc<InputFrame>>) -> Result<Vec<Frame>> {
+        self.run_to(&[], frames, inputs)
+    }
+
+    /// Finishes the frames of a slice to memory of a device.
+    pub fn run_in_place(
+        &mut self,
+        places: &[&dyn DeviceResult],
+        frames: Vec<FrameValues>,
+        inputs: Vec<Arc<InputFrame>>,
+    ) -> Result<()> {
+        let on_host = self.run_to(places, frames, inputs)?;
+        let store = |(frame, place): (&Frame, &&dyn DeviceResult)| place.store(frame.samples.as_bytes());
+        on_host.iter().zip(places).try_for_each(store)?;
+        on_host.into_iter().for_each(|frame| self.view.sample_pool().recycle(frame.samples));
+        Ok(())
+    }
+
+    /// Returns the frames that are not in their places.
+    fn run_to(
+        &mut self,
+        places: &[&dyn DeviceResult],
+        frames: Vec<FrameValues>,
+        inputs: Vec<Arc<InputFrame>>,
+    ) -> Result<Vec<Frame>> {
         if frames.is_empty() {
-            return Ok(inputs.into_iter().map(|frame| self.pass_through(frame)).collect());
+            return inputs.into_iter().map(|frame| self.pass_through(frame)).collect();
         }
-        if let Some(results) = self.on_device(&frames, &inputs) {
+        if let Some(results) = self.on_device(places, &frames, &inputs)? {
             let used = frames.into_iter().filter_map(|frame| match frame {
                 FrameValues::Host(values) => Some(values),
                 FrameValues::Device(_) => None,
@@ -92,35 +120,44 @@ impl<'a> Finisher<'a> {
             return Ok(results);
         }
         let frames = frames.into_iter().map(FrameValues::fetch).collect::<reseed_ops::Result<_>>()?;
-        Ok(self.on_host(frames, inputs))
+        self.on_host(frames, inputs)
     }
 
-    /// The device's result; `None` where the host must do the work. After an error, the host does the rest too.
-    fn on_device(&mut self, frames: &[FrameValues], inputs: &[Arc<Frame>]) -> Option<Vec<Frame>> {
-        let device = self.device?;
-        let originals: Vec<&Samples> = inputs.iter().filter_map(|input| input.alpha.as_ref()).collect();
+    /// The device's result, without the frames that have a place; `None` where the host must do the work. After an
+    /// error, the host does the rest too.
+    fn on_device(
+        &mut self,
+        places: &[&dyn DeviceResult],
+        frames: &[FrameValues],
+        inputs: &[Arc<InputFrame>],
+    ) -> Result<Option<Vec<Frame>>> {
+        let Some(device) = self.device else { return Ok(None) };
+        let originals: Vec<&Samples> = inputs.iter().filter_map(|input| input.alpha()).collect();
         let alike = originals.len() == if self.alpha { inputs.len() } else { 0 };
         if !alike || inputs.iter().any(|input| input.depth() != self.depth) {
-            return None;
+            return Ok(None);
         }
         let slice = FrameSlice {
             frames,
-            inputs: &inputs.iter().map(|input| input.samples.as_bytes()).collect::<Vec<_>>(),
-            strengths: &low_band::strengths(self.low_band, inputs, self.view.geometry()),
+            inputs: &inputs.iter().map(|input| input.samples()).collect::<Vec<_>>(),
+            strengths: &low_band::strengths(self.low_band, inputs, self.view.geometry())?,
             alphas: &originals.iter().map(|alpha| alpha.as_bytes()).collect::<Vec<_>>(),
             mask: alpha::is_mask(&originals),
         };
         let size = self.view.geometry().output;
-        let mut colors: Vec<Samples> = frames.iter().map(|_| self.free_samples(3 * size.pixels())).collect();
+        let on_host = if places.is_empty() { frames.len() } else { 0 };
+        let mut colors: Vec<Samples> = (0..on_host).map(|_| self.free_samples(3 * size.pixels())).collect();
         let mut alphas: Vec<Samples> = originals.iter().map(|_| Samples::black(self.depth, size.pixels())).collect();
-        let [color_bytes, alpha_bytes] = [&mut colors, &mut alphas].map(|samples| each_as_bytes(samples));
-        if let Err(error) = device.finish(&slice, &mut FrameResults { frames: color_bytes, alphas: alpha_bytes }) {
+        let hosts = colors.iter_mut().map(|samples| FrameResult::Host(samples.as_bytes_mut()));
+        let frames = hosts.chain(places.iter().map(|place| FrameResult::Device(*place))).collect();
+        let mut results = FrameResults { frames, alphas: alphas.iter_mut().map(Samples::as_bytes_mut).collect() };
+        if let Err(error) = device.finish(&slice, &mut results) {
             tracing::warn!(%error, "frames are finished by the CPU from here on");
             self.device = None;
-            return None;
+            return Ok(None);
         }
         let mut alphas = alphas.into_iter();
-        Some(colors.into_iter().map(|samples| Frame { size, samples, alpha: alphas.next() }).collect())
+        Ok(Some(colors.into_iter().map(|samples| Frame { size, samples, alpha: alphas.next() }).collect()))
     }
 
     /// Memory for the samples of a frame.
@@ -130,22 +167,26 @@ impl<'a> Finisher<'a> {
     }
 
     /// Low band, alpha and colour transfer. The guide of the alpha filter is the frame before colour transfer.
-    fn on_host(&self, mut frames: Vec<Vec<f32>>, inputs: Vec<Arc<Frame>>) -> Vec<Frame> {
+    fn on_host(&self, mut frames: Vec<Vec<f32>>, inputs: Vec<Arc<InputFrame>>) -> Result<Vec<Frame>> {
         let size = self.view.geometry().output;
-        low_band::apply(self.low_band, &mut frames, &inputs, self.view.geometry());
-        let alphas = self.alphas(&frames, &inputs, size);
+        let hosts = inputs.iter().map(|input| input.host()).collect::<reseed_ops::Result<Vec<_>>>()?;
+        low_band::apply(self.low_band, &mut frames, &hosts, self.view.geometry());
+        let alphas = self.alphas(&frames, &hosts, size);
         let color = self.settings.color();
         if color != Color::None {
-            let style = inputs.par_iter().map(|frame| self.view.cropped(frame)).collect();
+            let style = hosts.par_iter().map(|frame| self.view.cropped(frame)).collect();
             color.apply(&mut frames, style, size);
         }
         self.recycle(inputs);
-        frames.into_par_iter().zip(alphas).map(|(pixels, alpha)| self.frame(pixels, alpha)).collect()
+        Ok(frames.into_par_iter().zip(alphas).map(|(pixels, alpha)| self.frame(pixels, alpha)).collect())
     }
 
-    fn recycle(&self, inputs: Vec<Arc<Frame>>) {
-        let unused = inputs.into_iter().filter_map(Arc::into_inner);
-        unused.for_each(|frame| self.view.sample_pool().recycle(frame.samples));
+    fn recycle(&self, inputs: Vec<Arc<InputFrame>>) {
+        for input in inputs.into_iter().filter_map(Arc::into_inner) {
+            if let InputFrame::Host(frame) = input {
+                self.view.sample_pool().recycle(frame.samples);
+            }
+        }
     }
 
     /// Converts values in [-1, 1] to a frame of the output depth.
@@ -158,15 +199,20 @@ impl<'a> Finisher<'a> {
     }
 
     /// Output of a job that computes nothing: the frame itself, converted where its size or depth differs.
-    fn pass_through(&self, frame: Arc<Frame>) -> Frame {
-        match (frame.size, frame.depth()) == (self.view.geometry().output, self.depth) {
-            true => Arc::unwrap_or_clone(frame),
-            false => self.frame(self.view.cropped(&frame), None),
+    fn pass_through(&self, input: Arc<InputFrame>) -> Result<Frame> {
+        let frame = input.host()?;
+        if (frame.size, frame.depth()) != (self.view.geometry().output, self.depth) {
+            return Ok(self.frame(self.view.cropped(frame), None));
+        }
+        match Arc::try_unwrap(input) {
+            Ok(InputFrame::Host(frame)) => Ok(frame),
+            Ok(input) => Ok(input.host()?.clone()),
+            Err(input) => Ok(input.host()?.clone()),
         }
     }
 
     /// The refined alpha of every frame whose input has alpha.
-    fn alphas(&self, frames: &[Vec<f32>], inputs: &[Arc<Frame>], size: Size) -> Vec<Option<Vec<f32>>> {
+    fn alphas(&self, frames: &[Vec<f32>], inputs: &[&Frame], size: Size) -> Vec<Option<Vec<f32>>> {
         let (indices, originals): (Vec<usize>, Vec<&Samples>) =
             inputs.iter().enumerate().filter_map(|(i, frame)| Some((i, frame.alpha.as_ref()?))).unzip();
         let mut resized: Vec<Vec<f32>> = originals.iter().map(|alpha| self.view.alpha(alpha)).collect();
@@ -176,8 +222,4 @@ impl<'a> Finisher<'a> {
         indices.into_iter().zip(resized).for_each(|(i, alpha)| alphas[i] = Some(alpha));
         alphas
     }
-}
-
-fn each_as_bytes(samples: &mut [Samples]) -> Vec<&mut [u8]> {
-    samples.iter_mut().map(Samples::as_bytes_mut).collect()
 }

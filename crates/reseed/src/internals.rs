@@ -11,6 +11,7 @@ pub use crate::batch_store::{BatchStore, Turn};
 pub use crate::checkpoint::{Checkpoint, Recorder};
 pub use crate::fallback::{Fallback, VaeFallback, WideVae};
 pub use crate::finish::{Finisher, frame_spec};
+pub use crate::input_frame::{DeviceInput, InputFrame};
 pub use crate::networks::{NetworkResidency, Networks, Transformer};
 pub use crate::part::{ClipInput, Part};
 pub use crate::run_plan::{Replan, Replanner, RunPlan, VaePlan};

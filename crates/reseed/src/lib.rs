@@ -44,6 +44,7 @@ mod eta;
 mod fallback;
 mod finish;
 mod grid;
+mod input_frame;
 #[doc(hidden)]
 pub mod internals;
 mod job;

@@ -8,11 +8,13 @@
 mod estimator;
 
 use std::borrow::Borrow;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 use reseed_media::{Frame, Size};
 use reseed_model::weights::Source;
 
+use crate::input_frame::InputFrame;
 use crate::resize::Resizer;
 use crate::size::Geometry;
 use crate::view::signed;
@@ -96,8 +98,12 @@ pub fn apply<F: Borrow<Frame>>(strength: Strength, frames: &mut [Vec<f32>], inpu
 }
 
 /// The strength of each frame; zero where nothing is blended.
-pub fn strengths<F: Borrow<Frame> + Sync>(strength: Strength, inputs: &[F], geometry: &Geometry) -> Vec<f32> {
-    let of = |input: &F| if enlarges(geometry) { strength.of(input.borrow()) } else { 0.0 };
+pub fn strengths(strength: Strength, inputs: &[Arc<InputFrame>], geometry: &Geometry) -> reseed_ops::Result<Vec<f32>> {
+    let of = |input: &Arc<InputFrame>| match strength {
+        _ if !enlarges(geometry) => Ok(0.0),
+        Strength::Fixed(strength) => Ok(strength),
+        Strength::Estimated(estimator) => Ok(estimator.strength(input.host()?)),
+    };
     inputs.par_iter().map(of).collect()
 }
 

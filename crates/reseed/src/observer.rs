@@ -16,6 +16,11 @@ pub trait Observer {
     /// A finished frame, before it is written: for previews.
     fn frame(&mut self, _frame: &Frame) {}
 
+    /// Whether the next finished frame is wanted even if it is in GPU memory and must be copied for it.
+    fn watches_frames(&mut self) -> bool {
+        false
+    }
+
     /// Whether the job shall stop after the slice in hand. Finished frames are still written. Asked several times a
     /// second.
     fn cancelled(&mut self) -> bool {

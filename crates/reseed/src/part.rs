@@ -10,6 +10,7 @@ use reseed_media::{Frame, Info, Source};
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::grid::BatchGrid;
+use crate::input_frame::{DeviceInput, InputFrame};
 use crate::read::{FrameBatch, ReadReport, check_numbers};
 use crate::report::timed;
 
@@ -31,6 +32,8 @@ impl<F: FnMut(usize) -> reseed_media::Result<Frame> + Send> FrameProvider for F 
 pub enum ClipInput<'a> {
     /// A whole clip.
     Whole(&'a mut dyn Source),
+    /// A whole clip in the memory of a GPU.
+    Device(&'a Info, Vec<DeviceInput>),
     /// A part of a clip.
     Part(Part<'a>),
 }
@@ -40,6 +43,7 @@ impl ClipInput<'_> {
     pub fn info(&self) -> &Info {
         match self {
             ClipInput::Whole(source) => source.info(),
+            ClipInput::Device(info, _) => info,
             ClipInput::Part(part) => part.info,
         }
     }
@@ -48,6 +52,7 @@ impl ClipInput<'_> {
     pub fn frames(&self) -> Option<usize> {
         match self {
             ClipInput::Whole(source) => source.info().frames,
+            ClipInput::Device(_, frames) => Some(frames.len()),
             ClipInput::Part(part) => Some(part.frames.len()),
         }
     }
@@ -55,7 +60,7 @@ impl ClipInput<'_> {
     /// The batch after the last one whose frames are sent.
     pub fn end(&self) -> usize {
         match self {
-            ClipInput::Whole(_) => usize::MAX,
+            ClipInput::Whole(_) | ClipInput::Device(..) => usize::MAX,
             ClipInput::Part(part) => part.batches.end,
         }
     }
@@ -81,7 +86,7 @@ impl Part<'_> {
         let Part { grid, batches, provider, .. } = self;
         let mut report = ReadReport::default();
         // The frames of the batch before, some of which the next one shares.
-        let mut recent: Vec<(usize, Arc<Frame>)> = Vec::new();
+        let mut recent: Vec<(usize, Arc<InputFrame>)> = Vec::new();
         for number in first..grid.computed(batches).end {
             let mut read = |frame: usize| {
                 let index = grid.clip_frame(frame);
@@ -91,7 +96,7 @@ impl Part<'_> {
                 }
                 let frame = provider.frame(index).map_err(Error::Input)?;
                 check_numbers(&frame, index)?;
-                Ok((index, Arc::new(frame)))
+                Ok((index, Arc::new(frame.into())))
             };
             let frames: Result<Vec<_>> = timed(&mut report.time, || grid.batch(number).map(&mut read).collect());
             recent = frames?;

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use rayon::prelude::*;
 use reseed_media::{Depth, Frame};
-use reseed_ops::{FrameOps, FrameValues};
+use reseed_ops::{DeviceResult, FrameOps, FrameValues};
 
 use crate::batch::{Batch, ShotStart};
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::finish::Finisher;
+use crate::input_frame::InputFrame;
 use crate::join::{JoinedSlice, Joiner};
 use crate::low_band::Strength;
 use crate::prepare::Slice;
@@ -23,9 +24,11 @@ use crate::settings::Settings;
 use crate::view::View;
 
 /// Output of post-processing.
-pub enum PostOutput {
+pub enum PostOutput<'a> {
     /// A frame for the sink.
     Frame(Frame),
+    /// A frame that is finished in its place on a device.
+    InPlace(&'a dyn DeviceResult),
     /// A batch is complete: all its final frames were sent.
     Checkpoint(Checkpoint),
 }
@@ -35,7 +38,7 @@ pub struct Post<'a> {
     settings: &'a Settings,
     view: &'a View,
     finisher: Finisher<'a>,
-    joiner: Joiner<Vec<Arc<Frame>>>,
+    joiner: Joiner<Vec<Arc<InputFrame>>>,
     /// Batches that an earlier run completed, and their frames that a later batch can still change.
     done: usize,
     held: VecDeque<Vec<Vec<f32>>>,
@@ -47,6 +50,8 @@ pub struct Post<'a> {
     resumable: bool,
     /// The batch whose slice is next, and the one after the last whose slice is sent.
     slices: Range<usize>,
+    /// Where finished frames go instead of the sink, in their order.
+    places: &'a [Box<dyn DeviceResult>],
     stop: &'a AtomicBool,
 }
 
@@ -58,7 +63,20 @@ impl<'a> Post<'a> {
         let shots = VecDeque::new();
         let (resumable, slices) = (false, 0..usize::MAX);
         let finisher = Finisher::new(settings, view, depth);
-        Post { settings, view, finisher, joiner, done: 0, held, shots, checkpoint, resumable, slices, stop }
+        Post {
+            settings,
+            view,
+            finisher,
+            joiner,
+            done: 0,
+            held,
+            shots,
+            checkpoint,
+            resumable,
+            slices,
+            places: &[],
+            stop,
+        }
     }
 
     /// Finishes frames on a device, with or without alpha.
@@ -72,6 +90,11 @@ impl<'a> Post<'a> {
             Some(low_band) => Post { finisher: self.finisher.with_low_band(low_band), ..self },
             None => self,
         }
+    }
+
+    /// To places in the memory of a device.
+    pub fn to(self, places: &'a [Box<dyn DeviceResult>]) -> Post<'a> {
+        Post { places, ..self }
     }
 
     /// Resumes from a checkpoint; `resumable` asks for checkpoints that hold what a resumed job needs.
@@ -89,7 +112,7 @@ impl<'a> Post<'a> {
 
     /// Receives decoded slices and sends frames until the input ends or the receiver hangs up. Returns the time spent.
     /// An error is one of the device that has the frames.
-    pub fn run(mut self, from: &Receiver<Slice>, to: &SyncSender<PostOutput>) -> Result<Duration> {
+    pub fn run(mut self, from: &Receiver<Slice>, to: &SyncSender<PostOutput<'a>>) -> Result<Duration> {
         let mut time = Duration::ZERO;
         let mut decoded = Vec::new();
         for mut slice in from {
@@ -126,19 +149,18 @@ impl<'a> Post<'a> {
     /// Sends the frames of final slices; `false` when the receiver has hung up.
     fn send(
         &mut self,
-        slices: Vec<JoinedSlice<Vec<Arc<Frame>>>>,
+        slices: Vec<JoinedSlice<Vec<Arc<InputFrame>>>>,
         time: &mut Duration,
-        to: &SyncSender<PostOutput>,
+        to: &SyncSender<PostOutput<'a>>,
     ) -> Result<bool> {
         for slice in slices {
             if self.slices.next().is_none() {
                 return Ok(true);
             }
-            let frames = timed(time, || self.finisher.run(slice.frames, slice.payload))?;
-            for frame in frames {
+            for frame in timed(time, || self.finish(slice))? {
                 if self.checkpoint.lead_in < self.settings.lead_in {
                     self.checkpoint.lead_in += 1;
-                } else if to.send(PostOutput::Frame(frame)).is_err() {
+                } else if to.send(frame).is_err() {
                     return Ok(false);
                 } else {
                     self.checkpoint.frames += 1;
@@ -148,8 +170,22 @@ impl<'a> Post<'a> {
         Ok(true)
     }
 
+    /// Finishes a slice, in the places of its frames where there are any.
+    fn finish(&mut self, slice: JoinedSlice<Vec<Arc<InputFrame>>>) -> Result<Vec<PostOutput<'a>>> {
+        let JoinedSlice { frames, payload } = slice;
+        if self.places.is_empty() {
+            return Ok(self.finisher.run(frames, payload)?.into_iter().map(PostOutput::Frame).collect());
+        }
+        // Frames of the lead-in are written where the first frame will be.
+        let lead_in = self.settings.lead_in - self.checkpoint.lead_in;
+        let place = |i: usize| &*self.places[self.checkpoint.frames + i.saturating_sub(lead_in)];
+        let places: Vec<&dyn DeviceResult> = (0..payload.len()).map(place).collect();
+        self.finisher.run_in_place(&places, frames, payload)?;
+        Ok(places.into_iter().map(PostOutput::InPlace).collect())
+    }
+
     /// Counts a complete batch and sends its checkpoint; `false` when the receiver has hung up.
-    fn send_checkpoint(&mut self, to: &SyncSender<PostOutput>) -> Result<bool> {
+    fn send_checkpoint(&mut self, to: &SyncSender<PostOutput<'a>>) -> Result<bool> {
         self.checkpoint.batches += 1;
         if !self.resumable {
             return Ok(to.send(PostOutput::Checkpoint(self.checkpoint.clone())).is_ok());

@@ -6,10 +6,10 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
 use rayon::prelude::*;
-use reseed_media::Frame;
 use reseed_model::plan::slices;
-use reseed_ops::FrameValues;
+use reseed_ops::{FrameValues, Result};
 
+use crate::input_frame::InputFrame;
 use crate::read::FrameBatch;
 use crate::report::timed;
 use crate::view::View;
@@ -26,7 +26,7 @@ pub struct Slice {
     /// Restored frames that stayed on a device, in place of `pixels`.
     pub kept: Vec<FrameValues>,
     /// The frames of `pixels`.
-    pub frames: Vec<Arc<Frame>>,
+    pub frames: Vec<Arc<InputFrame>>,
     /// The whole batch, in its last slice only.
     pub batch: Option<FrameBatch>,
     /// Whether its batch begins again: the slices of it that were sent before do not count.
@@ -73,7 +73,11 @@ impl Prepare<'_> {
         let mut batch = Some(batch);
         self.ranges(count).into_iter().all(|range| {
             let frames = batch.as_ref().map_or(&[][..], |batch| &batch.seen[range.clone()]).to_vec();
-            let pixels = if self.needs_pixels { timed(time, || padded_pixels(self.view, &frames)) } else { Vec::new() };
+            // Where frames cannot be fetched here, the next stage tries again and reports why.
+            let pixels = match self.needs_pixels {
+                true => timed(time, || padded_pixels(self.view, &frames)).unwrap_or_default(),
+                false => Vec::new(),
+            };
             let batch = if range.end == count { batch.take() } else { None };
             to.send(Slice { pixels, frames, batch, ..Slice::default() }).is_ok()
         })
@@ -89,10 +93,11 @@ impl Prepare<'_> {
 }
 
 /// Frames as encoder input: resized and padded values `[T, H, W, 3]` in [-1, 1].
-pub fn padded_pixels(view: &View, frames: &[Arc<Frame>]) -> Vec<f32> {
+pub fn padded_pixels(view: &View, frames: &[Arc<InputFrame>]) -> Result<Vec<f32>> {
+    let frames = frames.iter().map(|frame| frame.host()).collect::<Result<Vec<_>>>()?;
     let frame_len = 3 * view.geometry().padded.pixels();
     let mut pixels = view.pixel_pool().take(frames.len() * frame_len);
     let canvases = pixels.par_chunks_exact_mut(frame_len);
     canvases.zip(frames).for_each(|(canvas, frame)| view.padded_into(frame, canvas));
-    pixels
+    Ok(pixels)
 }

@@ -221,7 +221,8 @@ impl Output for RangeOutput<'_> {
     }
 
     fn watch(&mut self) -> Watch<'_> {
-        Watch { recorder: Some(Box::new(CarriedFramesRecorder { end: self.end, held: &mut self.held })), store: None }
+        let recorder = CarriedFramesRecorder { end: self.end, held: &mut self.held };
+        Watch { recorder: Some(Box::new(recorder)), ..Watch::default() }
     }
 }
 

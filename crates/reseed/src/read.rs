@@ -10,13 +10,21 @@ use reseed_media::{Frame, Info, Source};
 
 use crate::batch::{Batch, Batcher, End, ShotStart, extend};
 use crate::error::{Error, Result};
+use crate::input_frame::{DeviceInput, InputFrame};
 use crate::report::timed;
 use crate::settings::Settings;
 use crate::shot::{FrameSignature, ShotDetector};
 use crate::view::View;
 
 /// A batch of frames.
-pub type FrameBatch = Batch<Arc<Frame>>;
+pub type FrameBatch = Batch<Arc<InputFrame>>;
+
+/// The frames of a whole clip, in their order.
+pub enum ClipFrames<'a> {
+    Source(&'a mut dyn Source),
+    /// In the memory of a GPU, which has checked their numbers.
+    Device(std::vec::IntoIter<DeviceInput>),
+}
 
 /// Counts and time of the reader.
 #[derive(Default)]
@@ -37,6 +45,8 @@ pub struct Reader<'a> {
     pub shot: ShotStart,
     pub view: &'a View,
     pub stop: &'a AtomicBool,
+    /// Whether one device alone reads the frames.
+    pub alone: bool,
     /// Frames read or skipped so far.
     pub frames: Cell<usize>,
 }
@@ -46,19 +56,19 @@ impl Reader<'_> {
     ///
     /// A resumed job reads from the start of a shot and repeats shot detection, so that shots and batches equal those
     /// of the first run. It sends only the batches from `first` on.
-    pub fn run(&self, source: &mut dyn Source, to: &SyncSender<FrameBatch>) -> Result<ReadReport> {
+    pub fn run(&self, mut source: ClipFrames, to: &SyncSender<FrameBatch>) -> Result<ReadReport> {
         let mut report = ReadReport::default();
         let mut batcher = self.batcher();
         let mut shots = ShotDetector::default();
-        let mut head = timed(&mut report.time, || self.head(source, batcher.count()))?.into_iter();
+        let mut head = timed(&mut report.time, || self.head(&mut source, batcher.count()))?.into_iter();
         let mut more = true;
         while more && !self.stop.load(Ordering::Relaxed) {
             let frame = match head.next() {
                 Some(frame) => Some(frame),
-                None => timed(&mut report.time, || self.next(source))?,
+                None => timed(&mut report.time, || self.next(&mut source))?,
             };
             more = frame.is_some();
-            let detected = timed(&mut report.time, || self.detect(&mut shots, frame));
+            let detected = timed(&mut report.time, || self.detect(&mut shots, frame))?;
             let Some((frame, cut)) = detected else { continue };
             let ended = if cut { batcher.end_shot() } else { None };
             report.shots += usize::from(cut || report.shots == 0);
@@ -80,7 +90,7 @@ impl Reader<'_> {
     }
 
     /// A batcher at the first frame to read.
-    fn batcher(&self) -> Batcher<Arc<Frame>> {
+    fn batcher(&self) -> Batcher<Arc<InputFrame>> {
         let Settings { batching, lead_in, detect_shots, .. } = *self.settings;
         match self.shot {
             // The lead-in mirrors frames that come after it.
@@ -93,11 +103,14 @@ impl Reader<'_> {
 
     /// The lead-in and the frames that it mirrors. Where reading starts later in the clip, skips to frame `from` and
     /// returns no frames.
-    fn head(&self, source: &mut dyn Source, from: usize) -> Result<Vec<Arc<Frame>>> {
+    fn head(&self, source: &mut ClipFrames, from: usize) -> Result<Vec<Arc<InputFrame>>> {
         let lead_in = self.settings.lead_in;
         let mut first = Vec::new();
         if from > 0 {
-            self.frames.set(source.skip(from - lead_in).map_err(Error::Input)?);
+            self.frames.set(match source {
+                ClipFrames::Source(source) => source.skip(from - lead_in).map_err(Error::Input)?,
+                ClipFrames::Device(frames) => frames.take(from - lead_in).count(),
+            });
             return Ok(first);
         }
         while lead_in > 0 && first.len() <= lead_in {
@@ -111,18 +124,31 @@ impl Reader<'_> {
 
     /// The next frame and whether a shot starts with it. The detector delays frames by one and returns the last frame
     /// for `None`.
-    fn detect(&self, shots: &mut ShotDetector<Arc<Frame>>, frame: Option<Arc<Frame>>) -> Option<(Arc<Frame>, bool)> {
-        match frame {
+    fn detect(
+        &self,
+        shots: &mut ShotDetector<Arc<InputFrame>>,
+        frame: Option<Arc<InputFrame>>,
+    ) -> Result<Option<(Arc<InputFrame>, bool)>> {
+        Ok(match frame {
             Some(frame) if self.settings.detect_shots => {
-                let signature = FrameSignature::new(&frame);
+                let signature = FrameSignature::new(frame.host()?);
                 shots.push(frame, signature)
             }
             Some(frame) => Some((frame, false)),
             None => shots.finish(),
-        }
+        })
     }
 
-    fn next(&self, source: &mut dyn Source) -> Result<Option<Arc<Frame>>> {
+    /// Devices other than that of the frame read it from the host.
+    fn on_its_device(&self, frame: DeviceInput) -> Result<Arc<InputFrame>> {
+        Ok(Arc::new(if self.alone { frame.into() } else { frame.fetch()?.into() }))
+    }
+
+    fn next(&self, source: &mut ClipFrames) -> Result<Option<Arc<InputFrame>>> {
+        let source = match source {
+            ClipFrames::Source(source) => source,
+            ClipFrames::Device(frames) => return frames.next().map(|frame| self.on_its_device(frame)).transpose(),
+        };
         let Info { depth, size, .. } = *source.info();
         if let Some(free) = self.view.sample_pool().find(depth, 3 * size.pixels()) {
             source.reuse(free);
@@ -130,7 +156,7 @@ impl Reader<'_> {
         let Some(frame) = source.next().map_err(Error::Input)? else { return Ok(None) };
         let number = self.frames.replace(self.frames.get() + 1);
         check_numbers(&frame, number)?;
-        Ok(Some(Arc::new(frame)))
+        Ok(Some(Arc::new(frame.into())))
     }
 }
 

@@ -1,5 +1,7 @@
 //! A model on its devices, from one job to the next.
 
+#[cfg(feature = "cuda")]
+mod arrays;
 mod builder;
 mod clip_estimate;
 mod coder;
@@ -20,7 +22,7 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use reseed_media::{Info, Sink, Source};
-use reseed_ops::{Device, Precision, ProfileOps};
+use reseed_ops::{Device, DeviceResult, Precision, ProfileOps};
 
 use crate::batch_store::BatchStore;
 use crate::checkpoint::{Checkpoint, Recorder};
@@ -286,10 +288,10 @@ impl Session {
         let (planners, fallbacks, frames) = (&planners[..], &fallbacks[..], &frames);
         let run = Run { lanes: &lanes, planners, loaded: &loaded, fallbacks, frames, ops, step, pinned };
         let report = run.pipeline(settings, |upscaler| {
-            let Watch { mut recorder, store } = output.watch();
+            let Watch { mut recorder, store, places } = output.watch();
             let recorder = recorder.as_mut().map(|recorder| &mut **recorder as &mut dyn Recorder);
-            let upscaler = upscaler.storing(store).finishing_on(frames.device()).with_low_band(low_band);
-            upscaler.resume(from, source, sink, (observer, recorder))
+            let upscaler = upscaler.storing(store).finishing_on(frames.device()).finishing_to(places);
+            upscaler.with_low_band(low_band).resume(from, source, sink, (observer, recorder))
         });
         self.keep(&mut state, loaded, &report);
         let report = report?;
@@ -374,6 +376,8 @@ pub(crate) trait Output {
 pub(crate) struct Watch<'a> {
     pub recorder: Option<Box<dyn Recorder + 'a>>,
     pub store: Option<&'a dyn BatchStore>,
+    /// Where finished frames go instead of the sink, in their order.
+    pub places: &'a [Box<dyn DeviceResult>],
 }
 
 /// A sink without a journal.

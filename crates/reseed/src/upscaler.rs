@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use reseed_media::{Sink, Source};
-use reseed_ops::{Device, FrameLoader, FrameOps};
+use reseed_media::{Depth, Frame, Samples, Sink, Source};
+use reseed_ops::{Device, DeviceResult, FrameLoader, FrameOps};
 
 use crate::batch_store::{BatchStore, FrameSender, computed};
 use crate::checkpoint::{Checkpoint, Recorder};
@@ -26,7 +26,7 @@ use crate::phase_times::PhaseTimes;
 use crate::pool::HostMemory;
 use crate::post::{Post, PostOutput};
 use crate::prepare::{Prepare, Slice};
-use crate::read::{ReadReport, Reader};
+use crate::read::{ClipFrames, ReadReport, Reader};
 use crate::report::{Report, timed};
 use crate::run_plan::{Replanner, RunPlan};
 use crate::settings::Settings;
@@ -70,6 +70,8 @@ pub struct Upscaler<'a> {
     store: Option<&'a dyn BatchStore>,
     frames: Option<&'a dyn FrameOps>,
     low_band: Option<Strength<'a>>,
+    /// Where finished frames go instead of the sink, in their order.
+    places: &'a [Box<dyn DeviceResult>],
 }
 
 impl<'a> Upscaler<'a> {
@@ -89,7 +91,7 @@ impl<'a> Upscaler<'a> {
             assert!(plan.vae.slice > 0 && plan.window > 0, "slices have frames and a window has batches");
             assert_eq!(plan.vae.slice, lanes[0].plan.vae.slice, "lanes cut batches alike");
         }
-        Upscaler { lanes, settings, store: None, frames: None, low_band: None }
+        Upscaler { lanes, settings, store: None, frames: None, low_band: None, places: &[] }
     }
 
     /// A job without networks: frames are resized and keep their content.
@@ -122,6 +124,11 @@ impl<'a> Upscaler<'a> {
     /// With another strength of the low band than that of the settings.
     pub fn with_low_band(self, low_band: Strength<'a>) -> Upscaler<'a> {
         Upscaler { low_band: Some(low_band), ..self }
+    }
+
+    /// With places in the memory of a device for all finished frames, none of which then goes to the sink.
+    pub fn finishing_to(self, places: &'a [Box<dyn DeviceResult>]) -> Upscaler<'a> {
+        Upscaler { places, ..self }
     }
 
     /// Runs the job: every frame of `source` goes restored to `sink`, which is finished after the last frame. After an
@@ -171,13 +178,14 @@ impl<'a> Upscaler<'a> {
         let store = self.store.filter(|_| !self.lanes.is_empty());
         let stored = computed(store, done);
         let computed = done + stored.len();
-        let reader = Reader { settings, done: computed, first, shot, view: &view, stop: &stop, frames: Cell::new(0) };
+        let alone = self.lanes.len() == 1;
+        let (view, stop, frames) = (&view, &stop, Cell::new(0));
+        let reader = Reader { settings, done: computed, first, shot, view, stop, alone, frames };
         let latents = self.lanes.first().map(|lane| lane.plan.vae.slice);
         let resized_by_devices = self.lanes.iter().all(|lane| lane.loader.is_some());
         let needs_pixels = if latents.is_some() { !resized_by_devices } else { !settings.hands_on(&info) };
-        let prepare = Prepare { view: &view, latents, needs_pixels, done: computed };
-        let (view, phase, stop, events) = (&view, &phase, &stop, &events);
-        let alone = self.lanes.len() == 1;
+        let prepare = Prepare { view, latents, needs_pixels, done: computed };
+        let (phase, events) = (&phase, &events);
         // Where every batch goes through all networks at once, no latent waits. A lane among several does not know its
         // next batch. The device that finishes frames is that of the first lane.
         let compute = self.lanes.iter().cloned().map(|lane| Compute {
@@ -200,8 +208,9 @@ impl<'a> Upscaler<'a> {
             fell_back,
         });
         let compute: Vec<Compute> = compute.collect();
-        let post = Post::new(settings, view, info.depth, stop).on(self.frames, info.alpha).until(source.end());
-        let post = post.with_low_band(self.low_band).resume_from(from, recorder.is_some());
+        let depth = info.depth;
+        let post = Post::new(settings, view, depth, stop).on(self.frames, info.alpha).until(source.end());
+        let post = post.with_low_band(self.low_band).to(self.places).resume_from(from, recorder.is_some());
         let (batches, batches_in) = sync_channel(1);
         let (slices, slices_in) = sync_channel(SLICES_AHEAD);
         let (decoded, decoded_in) = sync_channel(SLICES_AHEAD);
@@ -212,7 +221,10 @@ impl<'a> Upscaler<'a> {
             // A stage that cannot be started drops its channels, which ends the others.
             let read = start(scope, move || {
                 guarded(stop, || match source {
-                    ClipInput::Whole(source) => reader.run(source, &batches).inspect_err(failed),
+                    ClipInput::Whole(source) => reader.run(ClipFrames::Source(source), &batches).inspect_err(failed),
+                    ClipInput::Device(_, frames) => {
+                        reader.run(ClipFrames::Device(frames.into_iter()), &batches).inspect_err(failed)
+                    }
                     ClipInput::Part(part) => part.read([first, computed], stop, &batches).inspect_err(failed),
                 })
             })?;
@@ -222,7 +234,7 @@ impl<'a> Upscaler<'a> {
             })?;
             let post = start(scope, move || guarded(stop, || post.run(&decoded_in, &frames).inspect_err(failed)))?;
             let recorder = recorder.map(|recorder| recorder as &mut dyn Recorder);
-            let write = Write { sink, observer, recorder, phase, view, stop, events };
+            let write = Write { sink, observer, recorder, phase, view, depth, stop, events };
             let written = guarded(stop, || write.run(&frames_in)).inspect_err(failed);
             drop(frames_in);
             let (read, resize, compute, post) = (join(read), join(resize), join(compute), join(post));
@@ -319,13 +331,14 @@ struct Write<'a> {
     recorder: Option<&'a mut dyn Recorder>,
     phase: &'a PhaseCell,
     view: &'a View,
+    depth: Depth,
     stop: &'a AtomicBool,
     events: &'a EventQueue,
 }
 
 impl Write<'_> {
     /// Writes finished frames. A cancelled job computes nothing more, but writes the frames that are computed.
-    fn run(mut self, from: &Receiver<PostOutput>) -> Result<Report> {
+    fn run(mut self, from: &Receiver<PostOutput<'_>>) -> Result<Report> {
         let (mut report, mut cancelled) = (Report::default(), false);
         loop {
             let done = from.recv_timeout(PATIENCE);
@@ -342,12 +355,28 @@ impl Write<'_> {
                     self.view.sample_pool().recycle(frame.samples);
                     written.inspect(|()| self.observer.event(&Event::Frames(1)))
                 }
+                Ok(PostOutput::InPlace(place)) => {
+                    report.frames += 1;
+                    if self.observer.watches_frames() {
+                        self.observer.frame(&self.fetch(place)?);
+                    }
+                    self.observer.event(&Event::Frames(1));
+                    Ok(())
+                }
                 Err(RecvTimeoutError::Timeout) => Ok(()),
                 Err(RecvTimeoutError::Disconnected) if cancelled => return Err(Error::Cancelled),
                 Err(RecvTimeoutError::Disconnected) => return Ok(report),
             }
             .map_err(Error::Output)?;
         }
+    }
+
+    /// A copy of a frame that is finished in its place.
+    fn fetch(&self, place: &dyn DeviceResult) -> Result<Frame> {
+        let size = self.view.geometry().output;
+        let mut samples = Samples::black(self.depth, 3 * size.pixels());
+        samples.as_bytes_mut().copy_from_slice(&place.fetch()?);
+        Ok(Frame { size, samples, alpha: None })
     }
 
     /// All frames of a batch are written.

@@ -11,7 +11,8 @@ use reseed::{AlphaRange, Batching, Color, Overlap, Settings, Target};
 use reseed_cpu::CpuOps;
 use reseed_media::{Depth, Frame, Samples, Size};
 use reseed_ops::{
-    DType, DeviceFrame, Error, FrameOps, FrameResults, FrameSlice, FrameValues, PendingFrames, Result, Tensor, Transfer,
+    DType, DeviceFrame, Error, FrameOps, FrameResults, FrameSamples, FrameSlice, FrameValues, PendingFrames, Result,
+    Tensor, Transfer,
 };
 use reseed_testing::pipeline::job::{MemorySource, TinyVae, identity, run_job};
 
@@ -29,6 +30,14 @@ fn settings(color: Color) -> Settings {
     Settings { target, color, batching, detect_shots: false, ..Settings::default() }
 }
 
+/// The samples of a frame in host memory.
+fn codes<'a>(samples: &FrameSamples<'a>) -> &'a [u8] {
+    match samples {
+        FrameSamples::Host(codes) => codes,
+        FrameSamples::Device(_) => panic!("the clip is in host memory"),
+    }
+}
+
 /// Paints frame `i` of the clip in code `i`, and fails from a slice on.
 #[derive(Default)]
 struct Painter {
@@ -43,12 +52,12 @@ impl FrameOps for Painter {
         let mut slices = self.slices.lock().unwrap();
         assert_eq!([inputs.len(), strengths.len(), results.frames.len()], [frames.len(); 3]);
         assert_eq!(alphas.len(), results.alphas.len());
-        assert!(inputs.iter().all(|codes| codes.len() == 3 * SIZE.pixels()));
+        assert!(inputs.iter().all(|input| codes(input).len() == 3 * SIZE.pixels()));
         if self.fails_at == Some(slices.len()) {
             return Err(Error::Device { device: "test".into(), what: "a launch".into(), code: "unplugged".into() });
         }
         let first: usize = slices.iter().sum();
-        results.frames.iter_mut().enumerate().for_each(|(i, result)| result.fill((first + i) as u8));
+        results.frames.iter_mut().enumerate().for_each(|(i, result)| result.on_host().fill((first + i) as u8));
         results.alphas.iter_mut().enumerate().for_each(|(i, result)| result.fill(200 + (first + i) as u8));
         slices.push(frames.len());
         Ok(())
@@ -172,10 +181,15 @@ impl FrameOps for Keeper {
             return Err(Error::Device { device: "test".into(), what: "a launch".into(), code: "unplugged".into() });
         }
         let frames = slice.frames.iter().map(|frame| frame.copy().map(FrameValues::Host)).collect::<Result<_>>()?;
-        let input = |codes: &&[u8]| Arc::new(Frame { size: SIZE, samples: Samples::U8(codes.to_vec()), alpha: None });
+        let input = |input: &FrameSamples| {
+            let samples = Samples::U8(codes(input).to_vec());
+            Arc::new(Frame { size: SIZE, samples, alpha: None }.into())
+        };
         let mut host = Finisher::new(&self.settings, &self.view, Depth::Eight);
         let finished = host.run(frames, slice.inputs.iter().map(input).collect()).unwrap();
-        results.frames.iter_mut().zip(finished).for_each(|(to, frame)| to.copy_from_slice(frame.samples.as_bytes()));
+        for (to, frame) in results.frames.iter_mut().zip(finished) {
+            to.on_host().copy_from_slice(frame.samples.as_bytes());
+        }
         Ok(())
     }
 }

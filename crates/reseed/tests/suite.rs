@@ -4,6 +4,7 @@ mod batch_windows;
 mod batching;
 mod color_golden;
 mod complete;
+mod device_frames;
 mod fallback;
 mod files;
 mod finishing;

@@ -5,8 +5,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use reseed_ops::{Device, FrameLoader, FrameSpec, Hw, Result, SampleType, Shape, Tensor};
+use reseed_ops::{Device, FrameLoader, FrameSamples, FrameSpec, Hw, Result, SampleType, Shape, Tensor};
 
+use super::arrays::ArrayFrame;
 use super::layout::table_bytes;
 use super::resize::{Resampler, Table, sample_name};
 use crate::device_memory::{Allocation, ArenaBuffer};
@@ -57,11 +58,20 @@ impl CudaLoader {
         self.cuda.buffer(Stream::Compute, "load", Shape::from([bytes]), bytes)
     }
 
-    /// Queues the upload of samples.
-    fn upload(&self, samples: &[u8]) -> Result<ArenaBuffer> {
-        assert_eq!(samples.len(), 3 * self.input.count() * self.samples.bytes(), "samples of {}", self.input);
-        let memory = self.memory(samples.len())?;
-        upload_parts(&self.cuda, &memory, samples, PART, 1, |to, from| to.copy_from_slice(from))?;
+    /// Queues the copy of samples.
+    fn receive(&self, samples: FrameSamples) -> Result<ArenaBuffer> {
+        let size = 3 * self.input.count() * self.samples.bytes();
+        let memory = self.memory(size)?;
+        match samples {
+            FrameSamples::Host(bytes) => {
+                assert_eq!(bytes.len(), size, "samples of {}", self.input);
+                upload_parts(&self.cuda, &memory, bytes, PART, 1, |to, from| to.copy_from_slice(from))?;
+            }
+            FrameSamples::Device(samples) => {
+                let frame = ArrayFrame::of(samples, self.input, self.samples);
+                self.cuda.read_samples(Stream::Compute, memory.ptr(), &frame.foreign())?;
+            }
+        }
         Ok(memory)
     }
 
@@ -89,12 +99,12 @@ impl CudaLoader {
 }
 
 impl FrameLoader for CudaLoader {
-    fn load(&self, inputs: &[&[u8]], rows: Range<usize>, columns: Range<usize>) -> Result<Tensor> {
+    fn load(&self, inputs: &[FrameSamples], rows: Range<usize>, columns: Range<usize>) -> Result<Tensor> {
         let shape = Shape::from([inputs.len(), rows.len(), columns.len(), 3]);
         let x = self.cuda.empty("load", shape, self.cuda.dtype())?;
         let at = Region { size: [0; 2], start: [int(rows.start), int(columns.start)], columns: int(columns.len()) };
         for (i, input) in inputs.iter().enumerate() {
-            let samples = self.upload(input)?;
+            let samples = self.receive(*input)?;
             self.resample(ptr(&x.frames(i, 1)), samples.ptr(), at, rows.len())?;
         }
         Ok(x)

@@ -58,10 +58,10 @@ impl CudaFrames {
         Ok(pinned)
     }
 
-    /// Queues the conversion of a frame to samples and their copy to the host.
-    pub(super) fn download(&self, frame: usize) -> Result<Pinned> {
-        let (count, samples, to) = (self.count(), self.spec.samples, self.samples());
-        let (name, each) = match samples {
+    /// Queues the conversion of a frame to samples.
+    pub(super) fn convert(&self, frame: usize) -> Result<()> {
+        let count = self.count();
+        let (name, each) = match self.spec.samples {
             SampleType::U8 => ("download_pixels_u8_f32", 4),
             SampleType::U16 => ("download_pixels_u16_f32", 4),
             SampleType::F32 => ("finish_f32", 1),
@@ -69,9 +69,15 @@ impl CudaFrames {
         let grid = stride_grid(count.div_ceil(each));
         // SAFETY: arguments follow kernels/pixels.cu and kernels/frames.cu in order and type; the layout has room for
         // the samples of a frame.
-        unsafe { self.launch(name, grid, args![to, self.content(frame), long(count)]) }?;
-        // SAFETY: as above; the next kernel that writes the samples is queued later on the same stream.
-        unsafe { download(&self.cuda, to, count * samples.bytes()) }
+        unsafe { self.launch(name, grid, args![self.samples(), self.content(frame), long(count)]) }
+    }
+
+    /// Queues the conversion of a frame to samples and their copy to the host.
+    pub(super) fn download(&self, frame: usize) -> Result<Pinned> {
+        self.convert(frame)?;
+        // SAFETY: the layout has room for the samples of a frame; the next kernel that writes them is queued later on
+        // the same stream.
+        unsafe { download(&self.cuda, self.samples(), self.count() * self.spec.samples.bytes()) }
     }
 
     /// Queues the copy of a result of alpha to the host.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
-use reseed_ops::{Result, Shape, Tensor};
+use reseed_ops::{Result, SampleType, Shape, Tensor};
 
 use super::CudaOps;
 use super::memory::{ptr, stride_grid};
@@ -51,6 +51,25 @@ struct Region {
 impl Arg for Region {}
 
 impl ForeignFrame<'_> {
+    /// The name of a kernel for elements of the array's type.
+    fn kernel(&self, stem: &str) -> String {
+        format!("{stem}_{}", self.array.layout().dtype.suffix())
+    }
+
+    /// Pixels of the frame, which has RGB.
+    fn pixels(&self) -> usize {
+        let [_, h, w, channels] = self.array.layout().shape;
+        assert_eq!(channels, RGB, "channels of a frame");
+        assert_countable(h * w * RGB);
+        h * w
+    }
+
+    /// The address of the frame, and all of it as a region.
+    fn whole(&self) -> (Ptr, Region) {
+        let [_, h, w, _] = self.array.layout().shape;
+        self.region(&FrameRegion { rows: 0..h, columns: 0..w })
+    }
+
     /// The address of the frame and the region of it.
     fn region(&self, region: &FrameRegion) -> (Ptr, Region) {
         let layout = self.array.layout();
@@ -148,6 +167,32 @@ impl CudaOps {
         })
     }
 
+    /// Queues a dense copy of the samples of a frame. Half floats become floats.
+    pub(crate) fn read_samples(&self, stream: Stream, to: Ptr, frame: &ForeignFrame) -> Result<()> {
+        let (name, (from, at), pixels) = (frame.kernel("read_samples"), frame.whole(), frame.pixels());
+        frame.array.block(&self.driver, stream)?;
+        // SAFETY: arguments follow kernels/interop.cu in order and type; callers pass memory for the samples, and the
+        // kernel reads elements of the frame alone.
+        unsafe { self.driver.launch_on(stream, &name, stride_grid(pixels), args![to, from, at]) }?;
+        frame.array.read_by(Event::record(&self.driver, stream)?);
+        Ok(())
+    }
+
+    /// The position of the first NaN of frames, as [`NanFlag::first`] returns it.
+    pub fn find_nan(&self, frames: &[ForeignFrame]) -> Result<Option<u64>> {
+        let nan = NanFlag::new(self)?;
+        let floats = |frame: &&ForeignFrame| frame.array.layout().dtype.samples() == SampleType::F32;
+        for frame in frames.iter().filter(floats) {
+            let (name, (from, at), pixels) = (frame.kernel("find_nan"), frame.whole(), frame.pixels());
+            let (found, first) = (nan.0.part(0, size_of::<u64>()), long(frame.number * pixels * RGB));
+            frame.array.block(&self.driver, Stream::Compute)?;
+            // SAFETY: as above.
+            unsafe { self.driver.launch(&name, stride_grid(pixels), args![from, at, found, first]) }?;
+        }
+        Event::record(&self.driver, Stream::Compute)?.wait()?;
+        nan.first()
+    }
+
     /// A tensor `[T, H, W, C]` of a region of latents of f32, divided by `factor`.
     pub fn import_latents(&self, latents: &[ForeignFrame], region: &FrameRegion, factor: f32) -> Result<Tensor> {
         let channels = latents.first().map_or(0, |latent| latent.array.layout().shape[3]);
@@ -173,7 +218,7 @@ impl CudaOps {
         assert_countable(shape.count() / frames.len().max(1));
         let x = self.empty("import", shape, self.dtype)?;
         for (i, frame) in frames.iter().enumerate() {
-            frame.array.block_kernels(&self.driver)?;
+            frame.array.block(&self.driver, Stream::Compute)?;
             launch(frame, ptr(&x.frames(i, 1)))?;
         }
         let end = Event::record(&self.driver, Stream::Compute)?;

@@ -197,7 +197,7 @@ impl Output for Work {
         let store = store.as_ref();
         let recorder =
             journal.as_mut().map(|journal| Box::new(JobRecorder { journal, store, kept }) as Box<dyn Recorder>);
-        Watch { recorder, store: store.map(|store| store as &dyn BatchStore) }
+        Watch { recorder, store: store.map(|store| store as &dyn BatchStore), places: &[] }
     }
 }
 

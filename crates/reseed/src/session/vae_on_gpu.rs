@@ -1,6 +1,7 @@
 //! The VAE over arrays that other libraries have in the memory of the session's GPU. Nothing is copied to the host.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use reseed_cuda::{ArrayType, DeviceBuffer, ForeignArray, ForeignFrame, FrameRegion, NanFlag, QueuedWork};
 use reseed_media::Size;
@@ -51,7 +52,7 @@ impl Session {
 impl Vae {
     /// Encodes frames of one size, which are arrays on the GPU of [`Session::gpu`] in their order. The result is
     /// complete when this returns, and equals that of [`Vae::encode`] bit for bit.
-    pub fn encode_arrays(&self, arrays: &[ForeignArray], observer: &mut dyn Observer) -> Result<DeviceLatent> {
+    pub fn encode_arrays(&self, arrays: &[Arc<ForeignArray>], observer: &mut dyn Observer) -> Result<DeviceLatent> {
         let (config, encoder) = (&self.vae.config, &self.vae.encoder);
         let (device, gpu) = gpu_of(self.devices.encoder());
         let frames = numbered(arrays);
@@ -174,8 +175,8 @@ fn gpu_of(device: &DeviceHandle) -> (&DeviceHandle, &Gpu) {
 }
 
 /// The frames of arrays of one size, in their order.
-fn numbered(arrays: &[ForeignArray]) -> Vec<ForeignFrame<'_>> {
-    let size = |array: &ForeignArray| array.layout().shape[1..].to_vec();
+pub(super) fn numbered(arrays: &[Arc<ForeignArray>]) -> Vec<ForeignFrame<'_>> {
+    let size = |array: &Arc<ForeignArray>| array.layout().shape[1..].to_vec();
     let one_size = arrays.iter().all(|array| size(array) == size(&arrays[0]));
     assert!(one_size, "frames of one size");
     let frames = arrays.iter().flat_map(|array| (0..array.layout().shape[0]).map(move |index| (array, index)));
@@ -183,7 +184,7 @@ fn numbered(arrays: &[ForeignArray]) -> Vec<ForeignFrame<'_>> {
 }
 
 /// The error for a value of RGB frames of this size.
-fn not_a_number(index: usize, h: usize, w: usize) -> Error {
+pub(super) fn not_a_number(index: usize, h: usize, w: usize) -> Error {
     let (pixel, channel) = (index / 3, index % 3);
     let (frame, pixel) = (pixel / (h * w), pixel % (h * w));
     Error::NotANumber { frame, at: [pixel / w, pixel % w, channel] }
