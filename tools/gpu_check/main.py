@@ -42,14 +42,15 @@ def untimed(args, folder, parts, estimated, table):
         work += [(correctness.transformer, args, case) for case in correctness.TRANSFORMERS]
     if "restricted" in parts:
         work += [(speed.estimates, args, folder, estimated)]
-    if "sanitizer" in parts:
-        work += sanitizer.parts(args)
     table.run_together(work)
 
 
 def check(args, folder, parts, table):
     times, whole, estimated = {}, {}, {}
     untimed(args, folder, parts, estimated, table)
+    # Several at once slow each other down.
+    for part in sanitizer.parts(args) if "sanitizer" in parts else ():
+        table.run(*part)
     if "rates" in parts:
         table.run(speed.rates, args, "native kernels", {})
         table.run(speed.rates, args, "portable kernels", {"RESEED_KERNELS": "portable"})
