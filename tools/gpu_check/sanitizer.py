@@ -7,7 +7,7 @@ from . import command
 KERNELS = {"native kernels": ([], {}), "portable kernels": ([], {"RESEED_KERNELS": "portable"}),
            "kernels of GeForce GPUs, fast": (["fast"], {"RESEED_KERNELS": "geforce"})}
 # Sides that no kernel's tile divides. Racecheck is too slow for the cases of every op.
-VAE = ["--size", "40x24", "--frames", "5", "--repeat", "1"]
+VAE = ["--size", "24x16", "--frames", "5", "--repeat", "1"]
 ERRORS = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)", re.M)
 EXIT = 86  # of the sanitizer where it found something
 
