@@ -12,6 +12,7 @@ COPY_WAIT_SECONDS = "copy_waiting_seconds"
 DEVICE_PEAK_BYTES = "gpu_peak_bytes"
 RELATIVE_ERROR = "relative_error"
 FRAME_MS = "frame_ms"
+HOST_CORES = "host_cores"
 EVENT, PROGRESS, FRAME, FPS = "event", "progress", "frame", "fps"
 
 # Lines of `reseed-check`.

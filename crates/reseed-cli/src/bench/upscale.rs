@@ -28,28 +28,59 @@ pub fn run(args: &JobBenchArgs) -> Result<()> {
     clock.progress.finish();
     let report = session.upscale(&mut film, Box::new(Nowhere), &settings, &mut clock)?;
     let window = report.plan.as_ref().map_or(1, JobPlan::window);
-    let steady = steady_state(&clock.ends, window).map(|(batches, seconds)| (batches * batch) as f64 / seconds);
+    let steady = SteadyState::new(&clock.ends, window, batch);
     print(args, &report, size, steady.ok_or(window));
     Ok(())
 }
 
-/// Batches and seconds of the whole windows after the first, from the end of each batch. Within a window the rate of
-/// finished frames is that of the decoder alone.
-fn steady_state(ends: &[Instant], window: usize) -> Option<(usize, f64)> {
-    let windows = ends.len() / window;
-    let end = |window_number: usize| ends[window_number * window - 1];
-    (windows >= 2).then(|| ((windows - 1) * window, (end(windows) - end(1)).as_secs_f64().max(1e-9)))
+/// The end of a batch, and the seconds of CPU time until then.
+type End = (Instant, Option<f64>);
+
+/// Rates of the whole windows after the first. Within a window the rate of finished frames is that of the decoder.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct SteadyState {
+    fps: f64,
+    /// CPU time over time, where the system knows it.
+    host_cores: Option<f64>,
 }
 
-/// Prints the figures: `steady` is the rate after the first window, or the length of a window where there is no other.
-fn print(args: &JobBenchArgs, report: &Report, size: Size, steady: std::result::Result<f64, usize>) {
+impl SteadyState {
+    fn new(ends: &[End], window: usize, batch: usize) -> Option<SteadyState> {
+        let windows = ends.len() / window;
+        if windows < 2 {
+            return None;
+        }
+        let ((start, cpu_start), (end, cpu_end)) = (ends[window - 1], ends[windows * window - 1]);
+        let seconds = (end - start).as_secs_f64().max(1e-9);
+        let host_cores = cpu_start.zip(cpu_end).map(|(start, end)| (end - start) / seconds);
+        Some(SteadyState { fps: ((windows - 1) * window * batch) as f64 / seconds, host_cores })
+    }
+}
+
+/// Seconds of CPU time of this process so far; Linux only.
+fn cpu_seconds() -> Option<f64> {
+    cpu_time(&std::fs::read_to_string("/proc/self/stat").ok()?)
+}
+
+/// The seconds in user and kernel mode of a line as `/proc` has it.
+fn cpu_time(stat: &str) -> Option<f64> {
+    const TICKS_PER_SECOND: f64 = 100.0;
+    // The name of the program is in parentheses and may contain spaces.
+    let fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let times = fields.skip(11).take(2).map(|ticks| ticks.parse::<f64>().ok());
+    times.sum::<Option<f64>>().map(|ticks| ticks / TICKS_PER_SECOND)
+}
+
+/// Prints the figures: `steady` is those after the first window, or the length of a window where there is no other.
+fn print(args: &JobBenchArgs, report: &Report, size: Size, steady: std::result::Result<SteadyState, usize>) {
     let (stages, hidden, plan) = (stages(report), report.streaming.hidden(), report.plan.as_ref());
     if args.job.compute.json {
         let times = stages.into_iter().map(|(name, seconds)| (name.replace('-', "_"), json!(seconds)));
         say!(
             "{}",
             json!({"event": "bench", "command": "upscale", "size": size.to_string(), "frames": report.frames,
-                   "batch": args.batch_size, "fps": steady.ok(), "fps_with_start": report.fps(),
+                   "batch": args.batch_size, "fps": steady.ok().map(|steady| steady.fps),
+                   "fps_with_start": report.fps(), "host_cores": steady.ok().and_then(|steady| steady.host_cores),
                    "phases": times.collect::<serde_json::Map<_, _>>(), "gpu_peak_bytes": report.gpu_peak,
                    "layers": plan.map(JobPlan::layers), "resident_layers": plan.map(JobPlan::resident_layers),
                    "networks_offloaded": plan.map(JobPlan::networks_offloaded), "window": plan.map(JobPlan::window),
@@ -60,7 +91,12 @@ fn print(args: &JobBenchArgs, report: &Report, size: Size, steady: std::result::
     let (batch, frames, overall) = (args.batch_size, report.frames, report.fps());
     let what = format!("{frames} frames to {size} in batches of {batch}");
     match steady {
-        Ok(fps) => say!("{what}: {fps:.1} fps steady state ({overall:.1} including the first window)"),
+        Ok(SteadyState { fps, host_cores }) => {
+            say!("{what}: {fps:.1} fps steady state ({overall:.1} including the first window)");
+            if let Some(cores) = host_cores {
+                say!("host: {cores:.2} busy cores in the steady state");
+            }
+        }
         Err(window) => {
             say!("{what}: {overall:.1} fps overall");
             say!(
@@ -129,7 +165,7 @@ struct Clock {
     progress: Progress<'static>,
     batch: usize,
     done: usize,
-    ends: Vec<Instant>,
+    ends: Vec<End>,
 }
 
 impl Observer for Clock {
@@ -137,7 +173,7 @@ impl Observer for Clock {
         if let Event::Frames(frames) = event {
             self.done += frames;
             if self.done >= (self.ends.len() + 1) * self.batch {
-                self.ends.push(Instant::now());
+                self.ends.push((Instant::now(), cpu_seconds()));
             }
             return;
         }
@@ -154,9 +190,19 @@ mod tests {
     #[test]
     fn a_rate_needs_a_whole_window_after_the_first() {
         let start = Instant::now();
-        let ends = |seconds: &[u64]| seconds.iter().map(|s| start + Duration::from_secs(*s)).collect::<Vec<_>>();
-        assert_eq!(steady_state(&ends(&[3, 4, 5]), 1), Some((2, 2.0)));
-        assert_eq!(steady_state(&ends(&[8, 9, 10, 11, 12]), 4), None);
-        assert_eq!(steady_state(&ends(&[8, 9, 10, 18, 19, 20, 28]), 3), Some((3, 10.0)));
+        let end = |s: &u64| (start + Duration::from_secs(*s), Some(1.5 * *s as f64));
+        let steady =
+            |seconds: &[u64], window| SteadyState::new(&seconds.iter().map(end).collect::<Vec<_>>(), window, 5);
+        let host_cores = Some(1.5);
+        assert_eq!(steady(&[3, 4, 5], 1), Some(SteadyState { fps: 5.0, host_cores }));
+        assert_eq!(steady(&[8, 9, 10, 11, 12], 4), None);
+        assert_eq!(steady(&[8, 9, 10, 18, 19, 20, 28], 3), Some(SteadyState { fps: 1.5, host_cores }));
+    }
+
+    #[test]
+    fn cpu_time_is_that_of_user_and_kernel() {
+        let stat = "4711 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 250 125 7 7 20 0 9 0 1";
+        assert_eq!(cpu_time(stat), Some(3.75));
+        assert_eq!(cpu_time("no line of a process"), None);
     }
 }
