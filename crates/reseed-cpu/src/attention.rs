@@ -6,7 +6,6 @@
 use rayon::prelude::*;
 
 use crate::CpuOps;
-use crate::amx::attention as amx;
 use crate::host::buffer::Floats;
 use crate::host::element::{Element, with_element};
 use crate::host::level::Level;
@@ -15,6 +14,7 @@ use crate::simd::dispatch::{dispatch, exp};
 use crate::simd::gemm::{Product, TileLayout, multiply, panel_width, tile_rows};
 use crate::simd::heads::{Head, LONG, heads};
 use crate::simd::output::DisjointSlice;
+use crate::tiles::attention as tiles;
 use reseed_ops::reference;
 use reseed_ops::{Result, Shape, Tensor};
 
@@ -33,9 +33,9 @@ pub fn run(cpu: &CpuOps, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Resul
             let doubles: Vec<f64> = from.iter().map(|v| f64::from(v.to_f32())).collect();
             let result = cpu.install(|| reference::attention(&doubles, width, heads, lengths));
             to.iter_mut().zip(result).for_each(|(to, v)| *to = E::from_f32(v as f32));
-        } else if cpu.uses_amx() && amx::supports(width / heads) {
+        } else if cpu.uses_tiles() && tiles::supports(width / heads) {
             let (qkv, out) = (bytemuck::cast_slice(from), DisjointSlice::new(bytemuck::cast_slice_mut(to)));
-            let tokens = amx::Tokens { level: cpu.simd(), qkv, out, width, d: width / heads };
+            let tokens = tiles::Tokens { level: cpu.simd(), qkv, out, width, d: width / heads };
             cpu.install(|| tokens.run(lengths));
         } else {
             let tokens = Tokens { level: cpu.simd(), qkv: from, out: DisjointSlice::new(to), width, d: width / heads };

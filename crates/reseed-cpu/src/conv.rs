@@ -5,7 +5,6 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::CpuOps;
-use crate::amx;
 use crate::epilogue::RegionEpilogue;
 use crate::host::element::{Element, with_element};
 use crate::host::level::Level;
@@ -16,6 +15,7 @@ use crate::simd::output::{DisjointSlice, PixelOffsets};
 use crate::simd::region::{REGIONS_PER_THREAD, Region, Tap, Taps, Window};
 use crate::simd::region_sums::RegionSums;
 use crate::simd::stats;
+use crate::tiles;
 use reseed_ops::reference;
 use reseed_ops::{
     Conv, ConvData, ConvOutput, ConvSpec, Epilogue, Hw, Packed, Result, Shape, TemporalCache, Tensor, Thw,
@@ -136,7 +136,7 @@ fn run_blocked<E: Element>(
     let shared_stats = groups.map(|_| DisjointSlice::new(&mut block_stats[..]));
     let epilogue = RegionEpilogue {
         level,
-        amx: cpu.uses_amx(),
+        tiles: cpu.uses_tiles(),
         out: &out,
         channels: spec.c_out,
         add,
@@ -176,9 +176,9 @@ pub fn sum_region<'a, E: Element>(
     finish: impl Fn(usize, Range<usize>, &mut RegionSums),
 ) {
     match taps(frames.start)[0].weights {
-        PackedWeights::AmxTiles(_) => {
-            let taps = |t| taps(t).map_weights(PackedWeights::amx_tiles);
-            amx::conv::sum_region(window, frames, &taps, region, finish);
+        PackedWeights::Tiles(_) => {
+            let taps = |t| taps(t).map_weights(PackedWeights::tiles);
+            tiles::conv::sum_region(window, frames, &taps, region, finish);
         }
         PackedWeights::Panels(_) => {
             let taps = |t| taps(t).map_weights(PackedWeights::panels);

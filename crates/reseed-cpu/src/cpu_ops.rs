@@ -13,7 +13,7 @@ use crate::simd::convert::narrowest_exact;
 use crate::simd::gemm::narrow_width;
 use crate::simd::panels::{Panels, Weights};
 use crate::simd::transpose::lanes;
-use crate::{amx, peak, workspace};
+use crate::{peak, tiles, workspace};
 use reseed_ops::reference::{self, Clip};
 use reseed_ops::{
     ConvOutput, ConvSpec, DType, Error, Kernels, MathMode, Packed, Result, Shape, Stats, Tensor, TraceOps,
@@ -37,8 +37,8 @@ impl CpuOps {
         CpuOps::at(Level::detect()?, dtype, threads)
     }
 
-    /// A given level. Panics where it is not one of [`Level::available`]. An element type other than bf16 uses AVX-512
-    /// in place of AMX.
+    /// A given level. Panics where it is not one of [`Level::available`]. Element types other than bf16 have
+    /// no tiles and use the level below.
     pub fn at(level: Level, dtype: DType, threads: Option<usize>) -> Result<CpuOps> {
         assert!(Level::available().any(|have| have == level), "this CPU does not have the level {level}");
         let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
@@ -65,9 +65,9 @@ impl CpuOps {
         self.level.simd()
     }
 
-    /// Whether products run on AMX tiles.
-    pub(crate) fn uses_amx(&self) -> bool {
-        self.level == Level::Amx
+    /// Whether products run on tiles.
+    pub(crate) fn uses_tiles(&self) -> bool {
+        self.level == Level::TILES
     }
 
     /// Number of threads.
@@ -82,8 +82,8 @@ impl CpuOps {
 
     /// A device that computes nothing and records the memory and the work of this one.
     pub fn trace(&self) -> TraceOps {
-        let (packed, kernels): (_, Kernels) = match self.uses_amx() {
-            true => (DType::Bf16, amx::winograd::packed_weights),
+        let (packed, kernels): (_, Kernels) = match self.uses_tiles() {
+            true => (DType::Bf16, tiles::winograd::packed_weights),
             false => (DType::F32, ConvSpec::weights),
         };
         TraceOps::new(self.dtype, packed, workspace::of(self.threads(), packed, kernels)).with_kernels(kernels)
@@ -94,7 +94,7 @@ impl CpuOps {
         let plain = (spec.taps.h, spec.taps.w, spec.stride.h, spec.stride.w) == (3, 3, 1, 1);
         let winograd = match self.level {
             Level::Reference => false,
-            Level::Amx => amx::winograd::supports(spec),
+            Level::TILES => tiles::winograd::supports(spec),
             level => plain && spec.c_in >= lanes(level),
         };
         if winograd { 4.0 / 6.0 } else { 1.0 }

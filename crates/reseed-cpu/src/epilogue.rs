@@ -2,20 +2,20 @@
 
 use std::ops::Range;
 
-use crate::amx;
 use crate::host::element::Element;
 use crate::host::level::Level;
 use crate::simd::output::{DisjointSlice, OutputRow, PixelOffsets, finish_row};
 use crate::simd::region::Region;
 use crate::simd::region_sums::RegionSums;
 use crate::simd::stats::ACCUMULATOR;
+use crate::tiles;
 
 /// How the sums of a region become output.
 pub struct RegionEpilogue<'a, E> {
     /// Level of the loops.
     pub level: Level,
-    /// Whether the CPU has AMX, and with it the AVX-512 bf16 instructions.
-    pub amx: bool,
+    /// Whether the sums are those of tiles.
+    pub tiles: bool,
     /// Output.
     pub out: &'a DisjointSlice<'a, E>,
     /// Channels of an output pixel.
@@ -50,7 +50,7 @@ impl<E: Element> RegionEpilogue<'_, E> {
             first,
             channels,
         };
-        let amx = self.amx && amx::output::supports(channels);
+        let registers = self.tiles && tiles::output::supports(channels);
         ACCUMULATOR.with_borrow_mut(|stats| {
             let mut stats = self.block_stats.is_some().then_some(stats);
             for (i, y) in region.rows.clone().enumerate() {
@@ -58,8 +58,8 @@ impl<E: Element> RegionEpilogue<'_, E> {
                 if let (0, Some(stats)) = (i, &mut stats) {
                     row.begin_stats(stats, line, offsets(y, region.columns.start));
                 }
-                match amx {
-                    true => amx::output::finish_row(&row, line, |x| offsets(y, x), stats.as_deref_mut()),
+                match registers {
+                    true => tiles::output::finish_row(&row, line, |x| offsets(y, x), stats.as_deref_mut()),
                     false => finish_row(self.level, &row, line, |x| offsets(y, x), stats.as_deref_mut()),
                 }
             }

@@ -3,12 +3,12 @@
 use rayon::prelude::*;
 
 use crate::CpuOps;
-use crate::amx::group_norm as amx;
 use crate::host::element::{Element, with_element};
 use crate::host::level::Level;
 use crate::host::memory::{elements, elements_mut};
 use crate::simd::dispatch::{dispatch, exp};
 use crate::simd::stats;
+use crate::tiles::group_norm as tiles;
 use reseed_ops::reference;
 use reseed_ops::{Activation, ConvData, Norm, Result, Stats, Tensor};
 
@@ -74,9 +74,9 @@ fn apply<E: Element>(cpu: &CpuOps, mut x: Tensor, affine: &Affine, act: Activati
     let (channels, thw) = (x.channels(), x.thw());
     let frame = thw.h * thw.w * channels;
     let chunk = (CHUNK / channels).max(1) * channels;
-    let (level, amx) = (cpu.simd(), cpu.uses_amx() && amx::supports(channels));
-    let in_place = |y: &mut [E], affine| match amx {
-        true => amx::in_place(bytemuck::cast_slice_mut(y), affine, act),
+    let (level, registers) = (cpu.simd(), cpu.uses_tiles() && tiles::supports(channels));
+    let in_place = |y: &mut [E], affine| match registers {
+        true => tiles::in_place(bytemuck::cast_slice_mut(y), affine, act),
         false => in_place::<E>(level, y, affine, act),
     };
     if x.is_unique() {

@@ -24,18 +24,18 @@
 //! |---|---|---|---|
 //! | `reference` | plain loops in f64 | f32, f16, bf16 | yes |
 //! | `portable` | plain Rust, vectorised by the compiler | f32, f16, bf16 | yes |
-//! | `neon` | NEON | f32, f16, bf16 | no: it compiles, untested |
+//! | `neon` | NEON | f32, f16, bf16 | no: in an emulator |
+//! | `neon-bf16` | NEON and products of bf16 matrices (`bfmmla`) | bf16; others use `neon` | no: in an emulator |
 //! | `avx2` | AVX2, FMA, F16C | f32, f16, bf16 | yes, on a Xeon with AVX-512 |
 //! | `avx512` | AVX-512 F, VL, BW, DQ | f32, f16, bf16 | yes, on a Xeon with AVX-512 |
 //! | `amx` | AVX-512 BF16 and AMX tiles; Linux only | bf16; others use `avx512` | yes, on a Xeon with AMX |
 //!
 //! # Modules
 //!
-//! One module per op. The modules use three folders in this order: `amx` (kernels on AMX tiles), `simd` (kernels on
-//! SIMD registers and the parts that both share) and `host` (levels, element types, memory).
+//! One module per op. The modules use three folders in this order: `tiles` (kernels on matrix instructions for
+//! bf16), `simd` (kernels on SIMD registers and the parts that both share) and `host` (levels, element types, memory).
 #![deny(missing_docs)]
 
-mod amx;
 mod attention;
 mod axpby;
 mod blend_add;
@@ -58,6 +58,7 @@ mod rms_norm_modulate;
 mod simd;
 mod swiglu;
 mod tail;
+mod tiles;
 mod upsample;
 mod upsample_merge;
 mod workspace;

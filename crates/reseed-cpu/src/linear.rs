@@ -10,7 +10,6 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::CpuOps;
-use crate::amx::linear as amx;
 use crate::conv::{self, ConvWeights, ReferenceWeights};
 use crate::host::buffer::Floats;
 use crate::host::element::{Element, with_element};
@@ -19,6 +18,7 @@ use crate::host::memory::{elements, elements_mut};
 use crate::packed_weights::PackedWeights;
 use crate::simd::gemm::{Product, TileLayout, even_parts, multiply, tile_rows};
 use crate::simd::output::{DisjointSlice, store};
+use crate::tiles::linear as tile_linear;
 use reseed_ops::reference;
 use reseed_ops::{ConvData, ConvSpec, Linear, Packed, Result, Shape, Tensor, Thw};
 
@@ -36,7 +36,7 @@ const GROUP: usize = 64;
 /// Packs the weights of the op.
 pub fn pack(cpu: &CpuOps, d_in: usize, d_out: usize, data: ConvData) -> Packed {
     let mut data = data;
-    if cpu.uses_amx() && !amx::supports(d_in) {
+    if cpu.uses_tiles() && !tile_linear::supports(d_in) {
         cpu.round_weights(&mut data.weight);
         let kernel = PackedWeights::Panels(cpu.panels(&data.weight, d_in, d_out));
         return std::sync::Arc::new(ConvWeights { kernel, bias: data.bias });
@@ -63,10 +63,10 @@ pub fn run(cpu: &CpuOps, x: &Tensor, linear: &Linear, residual: Option<Tensor>) 
     };
     let weights: &ConvWeights = cpu.unpack(&linear.packed);
     with_element!(x.dtype(), E => {
-        if let PackedWeights::AmxTiles(tiles) = &weights.kernel {
+        if let PackedWeights::Tiles(tiles) = &weights.kernel {
             let out = DisjointSlice::new(bytemuck::cast_slice_mut(elements_mut::<E>(&mut y)));
             let x = bytemuck::cast_slice(elements::<E>(x));
-            let matrix = amx::Matrix { level: cpu.simd(), x, weights: tiles, bias: &weights.bias, out, add };
+            let matrix = tile_linear::Matrix { level: cpu.simd(), x, weights: tiles, bias: &weights.bias, out, add };
             cpu.install(|| matrix.run(cpu.threads()));
             return Ok(y);
         }

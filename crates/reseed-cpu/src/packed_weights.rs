@@ -1,14 +1,14 @@
 //! The weights of a convolution or a linear layer, packed for the level of the device.
 
 use crate::CpuOps;
-use crate::amx::shape::PANEL;
-use crate::amx::weights::TileWeights;
-use crate::amx::{conv as amx_conv, winograd as amx_winograd};
 use crate::host::level::Level;
 use crate::simd::blocked;
 use crate::simd::panels::{self, Panels, Weights};
 use crate::simd::region::{Region, Window};
 use crate::simd::winograd::POSITIONS;
+use crate::tiles::shape::PANEL;
+use crate::tiles::weights::TileWeights;
+use crate::tiles::{conv as tile_conv, winograd as tile_winograd};
 use reseed_ops::ConvSpec;
 use reseed_ops::{Hw, Thw};
 
@@ -16,45 +16,45 @@ use reseed_ops::{Hw, Thw};
 pub enum PackedWeights {
     /// For SIMD registers. The rows of the panels are (part, tap, channel).
     Panels(Weights),
-    /// For AMX tiles.
-    AmxTiles(TileWeights),
+    /// For tiles.
+    Tiles(TileWeights),
 }
 
 impl PackedWeights {
     /// Packs `[c_out, c_in, parts, taps]`, rounded to the element type of the device.
     pub fn pack(cpu: &CpuOps, mut weight: Vec<f32>, spec: &ConvSpec) -> PackedWeights {
         let ConvSpec { c_in, c_out, taps: Thw { t: parts, h, w }, .. } = *spec;
-        if !(cpu.uses_amx() && amx_conv::supports(c_in)) {
+        if !(cpu.uses_tiles() && tile_conv::supports(c_in)) {
             cpu.round_weights(&mut weight);
             return PackedWeights::Panels(cpu.panels(&weight, c_in, c_out));
         }
         let value = |part: usize, tap: usize, channel: usize, output: usize| {
             weight[((output * c_in + channel) * parts + part) * h * w + tap]
         };
-        if !amx_winograd::supports(spec) {
-            return PackedWeights::AmxTiles(cpu.install(|| TileWeights::pack([parts, h * w, c_in, c_out], value)));
+        if !tile_winograd::supports(spec) {
+            return PackedWeights::Tiles(cpu.install(|| TileWeights::pack([parts, h * w, c_in, c_out], value)));
         }
         let transformed = |part: usize, position: usize, column: usize, slot: usize, output: usize| {
-            let row = |row: usize| value(part, row * w + column, amx_winograd::channel(slot), output);
-            amx_winograd::transform_kernel(position, [row(0), row(1), row(2)])
+            let row = |row: usize| value(part, row * w + column, tile_winograd::channel(slot), output);
+            tile_winograd::transform_kernel(position, [row(0), row(1), row(2)])
         };
-        PackedWeights::AmxTiles(
+        PackedWeights::Tiles(
             cpu.install(|| TileWeights::pack_positions([parts, POSITIONS, w, c_in, c_out], transformed)),
         )
     }
 
     /// Packs computed panels whose values are already rounded.
     pub fn from_panels(cpu: &CpuOps, panels: Panels, parts: usize, taps: usize) -> PackedWeights {
-        match cpu.uses_amx() && amx_conv::supports(panels.k / parts / taps) {
-            true => PackedWeights::AmxTiles(pack_tiles(&panels, parts, taps)),
+        match cpu.uses_tiles() && tile_conv::supports(panels.k / parts / taps) {
+            true => PackedWeights::Tiles(pack_tiles(&panels, parts, taps)),
             false => PackedWeights::Panels(panels.narrow()),
         }
     }
 
     /// The same for panels that are used once: they stay in f32.
     pub fn from_temporary_panels(cpu: &CpuOps, panels: Panels, parts: usize, taps: usize) -> PackedWeights {
-        match cpu.uses_amx() && amx_conv::supports(panels.k / parts / taps) {
-            true => PackedWeights::AmxTiles(pack_tiles(&panels, parts, taps)),
+        match cpu.uses_tiles() && tile_conv::supports(panels.k / parts / taps) {
+            true => PackedWeights::Tiles(pack_tiles(&panels, parts, taps)),
             false => PackedWeights::Panels(panels.into()),
         }
     }
@@ -66,9 +66,9 @@ impl PackedWeights {
                 let panels: Vec<_> = parts.iter().map(|(weights, part)| (weights.panels(), part * rows)).collect();
                 PackedWeights::Panels(panels::fold(level, &panels, rows).into())
             }
-            PackedWeights::AmxTiles(_) => {
-                let tiles: Vec<_> = parts.iter().map(|(weights, part)| (weights.amx_tiles(), *part)).collect();
-                PackedWeights::AmxTiles(TileWeights::fold(&tiles))
+            PackedWeights::Tiles(_) => {
+                let tiles: Vec<_> = parts.iter().map(|(weights, part)| (weights.tiles(), *part)).collect();
+                PackedWeights::Tiles(TileWeights::fold(&tiles))
             }
         }
     }
@@ -77,7 +77,7 @@ impl PackedWeights {
     pub fn count(&self) -> usize {
         match self {
             PackedWeights::Panels(panels) => panels.count(),
-            PackedWeights::AmxTiles(tiles) => tiles.count(),
+            PackedWeights::Tiles(tiles) => tiles.count(),
         }
     }
 
@@ -85,7 +85,7 @@ impl PackedWeights {
     pub fn width(&self) -> usize {
         match self {
             PackedWeights::Panels(panels) => panels.width,
-            PackedWeights::AmxTiles(_) => PANEL,
+            PackedWeights::Tiles(_) => PANEL,
         }
     }
 
@@ -95,7 +95,7 @@ impl PackedWeights {
             PackedWeights::Panels(_) => {
                 blocked::regions(cpu.simd(), output, window, self.count(), frames, cpu.threads())
             }
-            PackedWeights::AmxTiles(tiles) => amx_conv::regions(output, window, tiles, frames, cpu.threads()),
+            PackedWeights::Tiles(tiles) => tile_conv::regions(output, window, tiles, frames, cpu.threads()),
         }
     }
 
@@ -103,15 +103,15 @@ impl PackedWeights {
     pub fn panels(&self) -> &Weights {
         match self {
             PackedWeights::Panels(panels) => panels,
-            PackedWeights::AmxTiles(_) => panic!("weights in AMX tiles have no panels"),
+            PackedWeights::Tiles(_) => panic!("weights in tiles have no panels"),
         }
     }
 
-    /// The AMX tiles. All weights of one layer have the same representation.
-    pub fn amx_tiles(&self) -> &TileWeights {
+    /// The tiles. All weights of one layer have the same representation.
+    pub fn tiles(&self) -> &TileWeights {
         match self {
-            PackedWeights::AmxTiles(tiles) => tiles,
-            PackedWeights::Panels(_) => panic!("weights in panels have no AMX tiles"),
+            PackedWeights::Tiles(tiles) => tiles,
+            PackedWeights::Panels(_) => panic!("weights in panels have no tiles"),
         }
     }
 }

@@ -3,13 +3,13 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::amx::tile;
 use crate::host::level::Level;
 #[cfg(target_arch = "aarch64")]
 use crate::simd::vector::Neon;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::vector::{Avx2, Avx512};
 use crate::simd::vector::{MOST_LANES, Portable, Simd};
+use crate::tiles::tile;
 
 /// Rounds of a measurement: long enough for the clock, short enough to run without interruption.
 const ROUNDS: usize = 1 << 18;
@@ -23,7 +23,7 @@ pub fn peak(level: Level) -> f64 {
     let time = |_| {
         let start = Instant::now();
         let flops = match level {
-            Level::Amx => tile::spin(ROUNDS / 4),
+            Level::TILES => tile::spin(ROUNDS / 4),
             level => spin(level, ROUNDS),
         };
         flops as f64 / start.elapsed().as_secs_f64()

@@ -1,4 +1,4 @@
-//! Building blocks on SIMD registers. The AMX kernels and the ops use them.
+//! Building blocks on SIMD registers. The kernels on tiles and the ops use them.
 
 pub mod blocked;
 pub mod convert;

@@ -36,7 +36,7 @@ struct MergedWeights {
 
 /// The kernels, per phase, that multiply the first frame of a clip for the outputs of the second one.
 enum AfterFirst {
-    /// Merged in advance for AMX, because AMX computes a frame in the time that the merge takes.
+    /// Merged in advance for tiles, which compute a frame in the time that the merge takes.
     Packed(Vec<PackedWeights>),
     /// Merged when needed: a clip uses the kernels for two frames, and they need three times the memory of their
     /// factors.
@@ -75,7 +75,7 @@ pub fn pack(cpu: &CpuOps, spec: &UpsampleSpec, data: UpsampleData) -> Packed {
         subs.for_each(|(to, from)| to.copy_from_slice(from));
         let upscale = cpu.install(|| first_half.narrow());
         let factors = AfterFirstFactors { upscale, conv: conv.first_rows(2 * 9 * c) };
-        match cpu.uses_amx() {
+        match cpu.uses_tiles() {
             true => AfterFirst::Packed(factors.merge(cpu, spec, 2)),
             false => AfterFirst::Factors(factors),
         }
@@ -170,7 +170,7 @@ fn run_blocked<E: Element>(
     let shared_stats = groups.map(|_| DisjointSlice::new(&mut block_stats[..]));
     let epilogue = RegionEpilogue {
         level,
-        amx: cpu.uses_amx(),
+        tiles: cpu.uses_tiles(),
         out: &out,
         channels: c,
         add: false,

@@ -7,7 +7,7 @@ use reseed_ops::{Kernels, Work, Workspace};
 /// Bytes of scratch of a thread: input, sums and a panel in f32. They fit into a core's second-level cache.
 const PER_THREAD: usize = 2 << 20;
 
-/// The workspace of every op on `threads` threads. `packed` is the type of packed weights: bf16 in AMX tiles, f32 in
+/// The workspace of every op on `threads` threads. `packed` is the type of packed weights: bf16 in tiles, f32 in
 /// panels. `kernels` returns the number of packed weights of a convolution.
 pub fn of(threads: usize, packed: DType, kernels: Kernels) -> Workspace {
     Box::new(move |work| match work {
@@ -23,7 +23,7 @@ fn of_op(work: &Work, threads: usize, packed: DType) -> usize {
     match *work {
         Work::Upsample(spec, frames) => {
             // Summed kernels at the start of a clip. With temporal upsampling also the kernels after the first frame,
-            // for one or both output frames, unless they are packed for AMX.
+            // for one or both output frames, unless they are packed for tiles.
             let sets = match (frames.min(2), spec.time) {
                 (0, _) => 0,
                 (_, true) if packed == DType::Bf16 => 1,

@@ -8,8 +8,11 @@ use reseed_ops::{DType, MathMode, conformance};
 
 fn check(dtype: DType, math: MathMode) {
     let reference = CpuOps::at(Level::Reference, dtype, Some(2)).unwrap().with_math(math);
-    // AMX tiles compute bf16 alone.
-    let levels = Level::ALL.iter().copied().filter(|&level| dtype == DType::Bf16 || level != Level::Amx);
+    // Tiles are products of bf16 alone.
+    let levels = Level::ALL
+        .iter()
+        .copied()
+        .filter(|&level| dtype == DType::Bf16 || ![Level::Amx, Level::NeonBf16].contains(&level));
     for level in levels.filter(|&level| level != Level::Reference) {
         if !Level::available().any(|have| have == level) {
             let why = "this CPU does not have it, or the operating system does not allow it";

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folder of a module, relative to `src`. The files `amx.rs` and `amx/tile.rs` both belong to the folder `amx`.
+/// Folder of a module, relative to `src`. The files `tiles.rs` and `tiles/tile.rs` both belong to the folder `tiles`.
 fn folder(module: &[&str], folders: &BTreeSet<String>) -> String {
     module.first().filter(|name| folders.contains(**name)).map_or(String::new(), |name| name.to_string())
 }
@@ -60,7 +60,7 @@ fn no_module_cycle_spans_two_folders() {
             }
         }
     }
-    assert!(edges[""].contains("amx") && edges["amx"].contains("simd"), "the parser finds the uses: {edges:?}");
+    assert!(edges[""].contains("tiles") && edges["tiles"].contains("simd"), "the parser finds the uses: {edges:?}");
     // Remove folders without outgoing edges until none is left. A rest is a cycle.
     let mut rest = folders.clone();
     rest.insert(String::new());

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-#[cfg(target_arch = "x86_64")]
-use super::amx_support;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use super::tile_support;
 use reseed_ops::DType;
 use reseed_ops::{Error, Result};
 
@@ -16,6 +16,8 @@ pub enum Level {
     Portable,
     /// NEON, which every 64-bit ARM CPU has.
     Neon,
+    /// NEON and `bfmmla`, which multiplies matrices of bf16. Other element types use NEON alone.
+    NeonBf16,
     /// AVX2, FMA and F16C.
     Avx2,
     /// AVX-512 F, VL, BW and DQ.
@@ -30,7 +32,14 @@ impl Level {
     pub const ALL: &[Level] = &[Level::Reference, Level::Portable, Level::Avx2, Level::Avx512, Level::Amx];
     /// Every level of this CPU architecture, slowest first.
     #[cfg(target_arch = "aarch64")]
-    pub const ALL: &[Level] = &[Level::Reference, Level::Portable, Level::Neon];
+    pub const ALL: &[Level] = &[Level::Reference, Level::Portable, Level::Neon, Level::NeonBf16];
+
+    /// The level whose products run on tiles.
+    #[cfg(not(target_arch = "aarch64"))]
+    pub(crate) const TILES: Level = Level::Amx;
+    /// The level whose products run on tiles.
+    #[cfg(target_arch = "aarch64")]
+    pub(crate) const TILES: Level = Level::NeonBf16;
 
     /// The best level of this machine, capped by `RESEED_CPU`.
     pub fn detect() -> Result<Level> {
@@ -47,14 +56,18 @@ impl Level {
         Level::ALL.iter().copied().filter(move |&level| level <= best)
     }
 
-    /// The fastest element type: bf16 where AMX tiles multiply it many times faster than f32.
+    /// The fastest element type: bf16 where tiles multiply it several times faster than f32.
     pub fn dtype(self) -> DType {
-        if self == Level::Amx { DType::Bf16 } else { DType::F32 }
+        if self == Level::TILES { DType::Bf16 } else { DType::F32 }
     }
 
     /// The level of the work that runs on SIMD registers.
     pub(crate) fn simd(self) -> Level {
-        self.min(Level::Avx512)
+        match self {
+            Level::Amx => Level::Avx512,
+            Level::NeonBf16 => Level::Neon,
+            level => level,
+        }
     }
 
     fn parse(word: &str) -> Result<Level> {
@@ -69,7 +82,7 @@ impl Level {
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq");
-        if avx512 && amx_support::available() {
+        if avx512 && tile_support::available() {
             Level::Amx
         } else if avx512 {
             Level::Avx512
@@ -85,7 +98,7 @@ impl Level {
 
     #[cfg(target_arch = "aarch64")]
     pub(crate) fn best() -> Level {
-        Level::Neon
+        if tile_support::available() { Level::NeonBf16 } else { Level::Neon }
     }
 
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -100,6 +113,7 @@ impl fmt::Display for Level {
             Level::Reference => "reference",
             Level::Portable => "portable",
             Level::Neon => "neon",
+            Level::NeonBf16 => "neon-bf16",
             Level::Avx2 => "avx2",
             Level::Avx512 => "avx512",
             Level::Amx => "amx",

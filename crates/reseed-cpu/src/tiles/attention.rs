@@ -1,4 +1,4 @@
-//! Flash attention on AMX tiles: scores exist for one block of queries and keys at a time.
+//! Flash attention on tiles: scores exist for one block of queries and keys at a time.
 
 use std::ops::Range;
 
@@ -65,7 +65,7 @@ impl Tokens<'_> {
     }
 }
 
-/// Keys and values of a head in the layout of AMX tiles.
+/// Keys and values of a head in the layout of tiles.
 struct KeysValues {
     /// `[panel of keys][chunk of channels]` of steps.
     keys: Values,

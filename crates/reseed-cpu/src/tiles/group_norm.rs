@@ -4,7 +4,7 @@
 use half::bf16;
 
 use super::shape::SIDE;
-use crate::host::amx_support::available;
+use crate::host::tile_support::available;
 use reseed_ops::Activation;
 
 /// Normalises some pixels in place. `affine` holds the mean, slope and shift of each channel.
@@ -24,9 +24,9 @@ pub fn in_place(values: &mut [bf16], affine: [&[f32]; 3], act: Activation) {
     unsafe { registers::in_place(values, affine, act) }
 }
 
-/// Whether pixels of `channels` channels fill whole registers.
+/// Whether pixels of `channels` channels fill whole registers of a CPU that has them.
 pub fn supports(channels: usize) -> bool {
-    channels.is_multiple_of(SIDE)
+    cfg!(target_arch = "x86_64") && channels.is_multiple_of(SIDE)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -84,14 +84,14 @@ mod registers {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
     use reseed_ops::DType;
 
     #[test]
     fn silu_is_within_one_rounding() {
-        if crate::host::amx_support::skip_test() {
+        if crate::host::tile_support::skip_test() {
             return;
         }
         let inputs: Vec<bf16> = (-4000..4000).map(|i| bf16::from_f32(i as f32 / 40.0)).collect();

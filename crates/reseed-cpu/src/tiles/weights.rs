@@ -1,4 +1,4 @@
-//! Weights in the layout of AMX tiles: `[part][panel][position][chunk][tap][half panel][pair of channels][column][2]`
+//! Weights in the layout of tiles: `[part][panel][position][chunk][tap][half panel][pair of channels][column][2]`
 //! in bf16. Padding channels and columns are zero. A part is a temporal tap. Positions are the products of Winograd
 //! F(2,3); a direct convolution has one.
 

@@ -1,16 +1,19 @@
-//! Products of AMX tiles.
+//! Products of tiles.
 //!
-//! A thread has eight tile registers: four hold sums (two tiles of rows by two tiles of columns), two hold rows of A
-//! and two hold columns of B.
+//! With AMX a thread has eight tile registers: four hold sums (two tiles of rows by two tiles of columns), two hold
+//! rows of A and two hold columns of B. The operands of `bfmmla` are SIMD registers, which need no configuration.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 
 use half::bf16;
 
+#[cfg(not(target_arch = "aarch64"))]
+use super::amx as registers;
+#[cfg(target_arch = "aarch64")]
+use super::bfmmla as registers;
 use super::shape::{DEPTH, PANEL, SIDE, STEP};
-use super::tile_asm;
-use crate::host::amx_support::available;
+use crate::host::tile_support::available;
 
 /// One step of a product.
 #[derive(Clone, Copy)]
@@ -97,8 +100,8 @@ pub struct TileScope {
 impl TileScope {
     /// A scope for tiles of `rows` rows of A and C.
     pub fn new(rows: usize) -> TileScope {
-        assert!((1..=SIDE).contains(&rows), "AMX tiles have 1 to {SIDE} rows, not {rows}");
-        assert!(available(), "AMX tiles on a machine without AMX");
+        assert!((1..=SIDE).contains(&rows), "tiles have 1 to {SIDE} rows, not {rows}");
+        assert!(available(), "tiles on a machine without them");
         STATE.set(ThreadState { scopes: STATE.get().scopes + 1, ..STATE.get() });
         let scope = TileScope { rows, _thread: PhantomData };
         scope.configure();
@@ -108,8 +111,8 @@ impl TileScope {
     /// Gives the registers the shape of this scope.
     fn configure(&self) {
         if STATE.get().rows != self.rows {
-            // SAFETY: `new` has checked that AMX is available and that tiles have 1 to 16 rows.
-            unsafe { tile_asm::configure(self.rows as u8) };
+            // SAFETY: `new` has checked that tiles are available and have 1 to 16 rows.
+            unsafe { registers::configure(self.rows as u8) };
             STATE.set(ThreadState { rows: self.rows, ..STATE.get() });
         }
     }
@@ -125,7 +128,7 @@ impl TileScope {
         assert!(p.c.len() >= (rows - 1) * p.c_row + panel, "C is too short");
         self.configure();
         // SAFETY: the asserts above bound every address, and the registers have the shape of this scope.
-        unsafe { tile_asm::multiply(p) }
+        unsafe { registers::multiply(p, self.rows) }
     }
 }
 
@@ -136,8 +139,8 @@ impl Drop for TileScope {
             return STATE.set(state);
         }
         STATE.set(ThreadState { scopes: 0, rows: 0 });
-        // SAFETY: a scope exists only where AMX is available. No other scope of this thread needs the registers.
-        unsafe { tile_asm::release() }
+        // SAFETY: a scope exists only where tiles are available. No other scope of this thread needs the registers.
+        unsafe { registers::release() }
     }
 }
 
@@ -145,14 +148,14 @@ impl Drop for TileScope {
 pub fn spin(rounds: usize) -> usize {
     let _scope = TileScope::new(SIDE);
     // SAFETY: the scope has just configured the registers.
-    unsafe { tile_asm::spin(rounds) };
+    unsafe { registers::spin(rounds) };
     rounds * 4 * 2 * SIDE * SIDE * DEPTH
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::amx_support::skip_test;
+    use crate::host::tile_support::skip_test;
 
     /// Small integers are exact in bf16, and so are their sums in f32.
     fn values(count: usize) -> Vec<bf16> {

@@ -2,15 +2,15 @@
 //! for a plain loop.
 
 use super::shape::SIDE;
-use crate::host::amx_support::available;
 use crate::host::element::Element;
+use crate::host::tile_support::available;
 use crate::simd::output::{OutputRow, PixelOffsets};
 use crate::simd::stats::Accumulator;
 use reseed_ops::DType;
 
-/// Whether `channels` channels fill whole registers.
+/// Whether `channels` channels fill whole registers of a CPU that has them.
 pub fn supports(channels: usize) -> bool {
-    channels.is_multiple_of(SIDE)
+    cfg!(target_arch = "x86_64") && channels.is_multiple_of(SIDE)
 }
 
 /// Writes one row of a region. `offsets` maps a column to its offsets in the output and in the bias.
@@ -48,7 +48,7 @@ mod registers {
     use std::array::from_fn;
 
     use super::{Accumulator, Element, OutputRow, PixelOffsets, SIDE};
-    use crate::amx::shape::PANEL;
+    use crate::tiles::shape::PANEL;
 
     /// Pixels by which the output is prefetched, because a store to a line outside the cache waits for it.
     const AHEAD: usize = 8;

@@ -1,4 +1,4 @@
-//! The layout of a region's input for AMX tiles.
+//! The layout of a region's input for tiles.
 //!
 //! The rows that a region reads are copied once for each frame, with their zero padding, as
 //! `[chunk][line][phase][column]` of 64 bytes each, so that 16 neighbouring pixels are a tile and a tap is an offset.
@@ -127,7 +127,7 @@ impl Layout {
             for phase in 0..stride.w {
                 let first = first + phase as isize;
                 let pixels = Pixels { row, channels, part: 0..channels, first, step: stride.w, count };
-                copy_chunks(Level::Avx512, &pixels, &mut to[at + phase * count * DEPTH..], self.chunk);
+                copy_chunks(Level::TILES.simd(), &pixels, &mut to[at + phase * count * DEPTH..], self.chunk);
             }
         }
     }

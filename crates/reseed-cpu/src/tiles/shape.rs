@@ -1,4 +1,4 @@
-//! The shape of AMX tiles. A tile is 16 rows of 64 bytes.
+//! The shape of tiles. A tile is 16 rows of 64 bytes.
 
 /// Channels of one step: two for each row of a tile of weights.
 pub const DEPTH: usize = 32;

@@ -1,4 +1,4 @@
-//! The tile instructions in assembly, because stable Rust has no intrinsics for them.
+//! The tile instructions of AMX in assembly, because stable Rust has no intrinsics for them.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub use linux::{configure, multiply, release, spin};
@@ -10,8 +10,8 @@ pub use missing::{configure, multiply, release, spin};
 mod linux {
     use std::arch::asm;
 
-    use crate::amx::shape::{SIDE, STEP};
-    use crate::amx::tile::Product;
+    use crate::tiles::shape::{SIDE, STEP};
+    use crate::tiles::tile::Product;
 
     /// The operand of `ldtilecfg`.
     #[repr(C, align(64))]
@@ -27,7 +27,7 @@ mod linux {
     /// (tmm6, tmm7).
     ///
     /// # Safety
-    /// [`crate::host::amx_support::available`] must hold, and `rows` must be between 1 and 16.
+    /// [`crate::host::tile_support::available`] must hold, and `rows` must be between 1 and 16.
     pub unsafe fn configure(rows: u8) {
         let mut config = TileConfig { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         config.row_bytes[..8].fill(64);
@@ -40,7 +40,7 @@ mod linux {
     /// Returns the tile registers to their initial state, so that a context switch need not save them.
     ///
     /// # Safety
-    /// [`crate::host::amx_support::available`] must hold.
+    /// [`crate::host::tile_support::available`] must hold.
     pub unsafe fn release() {
         // SAFETY: the caller guarantees AMX.
         unsafe { asm!("tilerelease", options(nostack, nomem)) }
@@ -190,9 +190,9 @@ mod linux {
     /// Computes a product.
     ///
     /// # Safety
-    /// [`configure`] must have set the registers of this thread to the rows of the tiles. With that number of rows, all
-    /// rows of all tiles and steps must lie in `p.a` and in `p.c`. `p.steps` must not be empty.
-    pub unsafe fn multiply(p: Product) {
+    /// [`configure`] must have set the registers of this thread to `_rows` rows. That many rows of all tiles and steps
+    /// must lie in `p.a` and in `p.c`. `p.steps` must not be empty.
+    pub unsafe fn multiply(p: Product, _rows: usize) {
         let (wide, c) = (p.columns > SIDE, p.c.as_mut_ptr());
         for (i, tiles) in p.tiles.chunks(2).enumerate() {
             let [first, second] = [tiles[0], tiles[tiles.len() - 1]];
@@ -216,7 +216,7 @@ mod linux {
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 mod missing {
-    use crate::amx::tile::Product;
+    use crate::tiles::tile::Product;
 
     /// # Safety
     /// None: this target has no AMX, and a call panics.
@@ -238,7 +238,7 @@ mod missing {
 
     /// # Safety
     /// None: this target has no AMX, and a call panics.
-    pub unsafe fn multiply(Product { accumulate: _accumulate, next: _next, .. }: Product) {
+    pub unsafe fn multiply(Product { accumulate: _accumulate, next: _next, .. }: Product, _rows: usize) {
         unreachable!("AMX on a target without it");
     }
 }

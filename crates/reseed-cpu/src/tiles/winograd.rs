@@ -13,7 +13,7 @@
 use half::bf16;
 
 use super::shape::{DEPTH, PANEL, SIDE};
-use crate::host::amx_support::available;
+use crate::host::tile_support::available;
 use crate::simd::winograd::{POSITIONS, ROW_PANEL};
 use reseed_ops::ConvSpec;
 use reseed_ops::Thw;
@@ -39,7 +39,7 @@ fn transformed_weights(spec: &ConvSpec) -> usize {
     spec.weights() / 3 * POSITIONS
 }
 
-/// Number of weights of a convolution in the layout of AMX tiles.
+/// Number of weights of a convolution in the layout of tiles.
 pub fn packed_weights(spec: &ConvSpec) -> usize {
     if supports(spec) { transformed_weights(spec) } else { spec.weights() }
 }
@@ -57,7 +57,6 @@ pub fn channel(slot: usize) -> usize {
 }
 
 /// One line of transformed input: four input rows that become four positions.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "other targets have no kernel that reads a line"))]
 pub struct Line<'a> {
     /// The four input rows. Rows outside the plane are empty.
     pub rows: [&'a [bf16]; POSITIONS],
@@ -79,19 +78,43 @@ pub fn transform_input(line: &Line, to: &mut [bf16]) {
     assert!(line.channels.is_multiple_of(DEPTH), "Winograd transform of {} channels", line.channels);
     let last = (chunks - 1) * line.chunk + (POSITIONS - 1) * line.position;
     assert!(to.len() >= last + line.count * DEPTH, "a transformed line does not fit");
-    assert!(available(), "AVX-512 bf16 on a machine without AMX");
+    assert!(available(), "tiles on a machine without them");
     // SAFETY: a CPU with AMX has AVX-512 with bf16. The asserts above bound all stores.
     unsafe { registers::transform_input(line, to) }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 mod registers {
-    use super::{Line, bf16};
+    use super::{DEPTH, Line, POSITIONS, SIDE, bf16};
+    use crate::host::element::Element;
+
+    static ZEROS: [bf16; DEPTH] = [bf16::ZERO; DEPTH];
 
     /// # Safety
-    /// None: this target has no AVX-512, and a call panics.
-    pub unsafe fn transform_input(_: &Line, _: &mut [bf16]) {
-        unreachable!("AVX-512 on a target without it");
+    /// None: every access is checked.
+    pub unsafe fn transform_input(line: &Line, to: &mut [bf16]) {
+        let Line { rows, channels, first, count, chunk, position } = *line;
+        for i in 0..count {
+            // The index of a pixel left of the row is huge, so that the row does not contain it.
+            let x = (first + i as isize) as usize;
+            for part in 0..channels / DEPTH {
+                let at = x.saturating_mul(channels).saturating_add(part * DEPTH);
+                let pixel = |row: &'_ [bf16]| row.get(at..).and_then(|row| row.first_chunk()).copied().unwrap_or(ZEROS);
+                let d = rows.map(pixel);
+                let mut v = [[bf16::ZERO; DEPTH]; POSITIONS];
+                for lane in 0..SIDE {
+                    for odd in 0..2 {
+                        let [d0, d1, d2, d3] = d.each_ref().map(|d| d[2 * lane + odd].to_f32());
+                        for (v, value) in v.iter_mut().zip([d0 - d2, d1 + d2, d2 - d1, d1 - d3]) {
+                            v[odd * SIDE + lane] = Element::from_f32(value);
+                        }
+                    }
+                }
+                for (k, v) in v.iter().enumerate() {
+                    to[part * chunk + k * position + i * DEPTH..][..DEPTH].copy_from_slice(v);
+                }
+            }
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Linear layers on AMX tiles. Tiles read the input in place. The weights are read once for each block of rows.
+//! Linear layers on tiles. Tiles read the input in place. The weights are read once for each block of rows.
 
 use std::cell::RefCell;
 use std::ops::Range;

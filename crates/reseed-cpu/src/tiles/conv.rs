@@ -1,4 +1,4 @@
-//! Convolution sums on AMX tiles, one region of output pixels at a time.
+//! Convolution sums on tiles, one region of output pixels at a time.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -35,7 +35,7 @@ const STEPS: usize = 108;
 /// Padding of the sums of a pixel, so that the rows of a tile do not share cache sets.
 const GAP: usize = SIDE;
 
-/// Whether AMX tiles are faster than SIMD registers for `channels` input channels.
+/// Whether tiles are faster than SIMD registers for `channels` input channels.
 pub fn supports(channels: usize) -> bool {
     channels >= SIDE
 }

@@ -1,24 +1,24 @@
-//! Detects AMX and asks the operating system for permission to use it.
+//! Detects matrix instructions for bf16. The operating system must give permission to use those of AMX.
 
-/// Whether this CPU has bf16 AMX tiles and the operating system lets this process use them. Asks once.
+/// Whether this CPU has them and the operating system lets this process use them. Asks once.
 pub fn available() -> bool {
     static AVAILABLE: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    *AVAILABLE.get_or_init(linux::request_permission)
+    *AVAILABLE.get_or_init(cpu::has_tiles)
 }
 
-/// Whether a test of AMX must be skipped. Prints the reason, so that a skipped test is visible.
+/// Whether a test of tiles must be skipped. Prints the reason, so that a skipped test is visible.
 #[cfg(test)]
 pub fn skip_test() -> bool {
     use std::io::Write;
     if !available() {
-        let why = "this CPU has no AMX, or the operating system does not allow it";
+        let why = "this CPU has no matrix instructions for bf16, or the operating system does not allow them";
         let _ = writeln!(std::io::stderr(), "skipped: {why}");
     }
     !available()
 }
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-mod linux {
+mod cpu {
     use std::arch::asm;
     use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 
@@ -27,7 +27,7 @@ mod linux {
     /// State components of XCR0: tile configuration and tile data.
     const TILE_STATE: u64 = 1 << 17 | 1 << 18;
 
-    pub fn request_permission() -> bool {
+    pub fn has_tiles() -> bool {
         let avx512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16");
         if !avx512 || __cpuid(0).eax < 7 || __cpuid_count(7, 0).edx & AMX_FEATURES != AMX_FEATURES {
             return false;
@@ -67,9 +67,16 @@ mod linux {
     }
 }
 
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-mod linux {
-    pub fn request_permission() -> bool {
+#[cfg(target_arch = "aarch64")]
+mod cpu {
+    pub fn has_tiles() -> bool {
+        std::arch::is_aarch64_feature_detected!("bf16")
+    }
+}
+
+#[cfg(not(any(all(target_arch = "x86_64", target_os = "linux"), target_arch = "aarch64")))]
+mod cpu {
+    pub fn has_tiles() -> bool {
         false
     }
 }
