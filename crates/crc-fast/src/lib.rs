@@ -94,7 +94,7 @@ mod tests {
         for byte in data {
             remainder ^= u64::from(*byte);
             for _ in 0..8 {
-                remainder = (remainder >> 1) ^ (remainder & 1) * POLYNOMIAL;
+                remainder = (remainder >> 1) ^ ((remainder & 1) * POLYNOMIAL);
             }
         }
         !remainder
