@@ -10,6 +10,7 @@ use serde_json::Value;
 
 /// Each crate of the workspace and the crates that it may depend on, build scripts included.
 const ALLOWED: &[(&str, &[&str])] = &[
+    ("crc-fast", &[]),
     ("reseed", &["reseed-cpu", "reseed-cuda", "reseed-media", "reseed-model", "reseed-ops"]),
     ("reseed-check", &["reseed-cpu", "reseed-cuda", "reseed-model", "reseed-ops", "reseed-testing"]),
     ("reseed-args", &["reseed", "reseed-terminal"]),

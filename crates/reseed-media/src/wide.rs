@@ -4,6 +4,10 @@
 /// Whether every CPU of the compilation target has fused multiply-add.
 pub const FUSES: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 
+/// Whether functions for AVX2 and AVX-512 use fused multiply-add. The compiler may leave a closure in them a function of
+/// its own, which lacks the instruction and calls the C library. The one of mingw rounds twice.
+pub const FUSES_WIDE: bool = !cfg!(all(windows, target_env = "gnu"));
+
 /// Defines a function whose body the compiler vectorises for the widest vectors of the CPU it runs on. In the body, the
 /// constant `FUSED` is whether that CPU has fused multiply-add.
 #[macro_export]
@@ -17,13 +21,13 @@ macro_rules! wide {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
             fn avx2($($arg: $ty),*) {
-                body::<true>($($arg),*)
+                body::<{ $crate::wide::FUSES_WIDE }>($($arg),*)
             }
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
             fn avx512($($arg: $ty),*) {
-                body::<true>($($arg),*)
+                body::<{ $crate::wide::FUSES_WIDE }>($($arg),*)
             }
 
             match $crate::wide::width() {
