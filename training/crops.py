@@ -1,4 +1,4 @@
-"""Makes the images of the model card from the folder of `peers.py`: crops of bicubic, nano, Real-ESRGAN and the original.
+"""Makes the images of the model card from the folder of `peers.py`: crops by bicubic, nano, Real-ESRGAN, and originals.
 
     python crops.py --data SET --peers DIR --out ../docs/pictures
 

