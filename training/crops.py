@@ -1,6 +1,6 @@
 """Makes the images of the model card from the folder of `peers.py`: crops by bicubic, nano, Real-ESRGAN, and originals.
 
-    python crops.py --data SET --peers DIR --out ../docs/pictures
+    python crops.py --data SET --peers DIR --out ../docs/pictures/
 
 `--data` is the set as a folder. Real-ESRGAN restores only the crops and eight pixels around them.
 """
