@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn detail_of_half_the_amplitude_is_nearly_an_octave_in_its_band() {
-        // All bands hold a part of the wave, because a cosine transform spreads other phases.
+        // The fine band needs frequencies along rows too, so that two of the three bands hold this wave.
         let half = detail(&wave(2.0, 0.2, 1.0), &wave(2.0, 0.1, 1.0));
         assert!((0.5..1.0).contains(&half), "{half}");
         assert_eq!(detail(&wave(5.0, 0.2, 0.0), &wave(5.0, 0.2, 0.0)), 0.0);
