@@ -160,6 +160,13 @@ pub struct QualityArgs {
     /// A tar file or a folder with photographs in img/ and the frames of clips in vid/NAME/.
     #[arg(long, value_name = "TAR|DIR")]
     pub data: PathBuf,
+    /// Compare with another program: a folder with its results for the inputs that --write-inputs writes. May be given
+    /// several times.
+    #[arg(long, value_name = "NAME=DIR", value_parser = results)]
+    pub results: Vec<(String, PathBuf)>,
+    /// Write the inputs of every case to this folder as PNG files, for another program, and measure nothing.
+    #[arg(long, value_name = "DIR", conflicts_with = "results")]
+    pub write_inputs: Option<PathBuf>,
     /// Use only so many photographs and so many clips.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub limit: Option<u16>,
@@ -174,6 +181,13 @@ pub struct QualityArgs {
     pub color: ColorMode,
     #[command(flatten)]
     pub compute: ComputeArgs,
+}
+
+fn results(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, folder)) if !name.is_empty() && !folder.is_empty() => Ok((name.into(), folder.into())),
+        _ => Err(format!("`{text}` is not NAME=DIR, such as other=results")),
+    }
 }
 
 fn latent(text: &str) -> Result<Thw, String> {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::common::{Lab, frames, slashes, smooth_frame};
-use reseed_media::{Frame, Info, Kind, Size, metrics};
+use reseed_media::{Depth, Frame, Info, Kind, Size, metrics};
 use serde_json::Value;
 
 const SMALL: Size = Size { h: 12, w: 20 };
@@ -153,6 +153,63 @@ fn bench_quality_measures_a_folder_and_a_tar_file_alike() {
     assert_eq!(again, rows);
     let table = lab.succeed("bench quality --data set --limit 1").text();
     assert!(table.contains("| photographs 2x | nano with low band | 1 |"), "{table}");
+}
+
+/// Enlarges every image below a folder, as another program would.
+fn enlarge(from: &Path, to: &Path, scale: usize) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (path, name) = (entry.path(), entry.file_name());
+        if path.is_dir() {
+            enlarge(&path, &to.join(name), scale);
+            continue;
+        }
+        let (info, small) = frames(&path);
+        let size = Size { h: scale * info.size.h, w: scale * info.size.w };
+        let large = reseed::internals::quality::resized(&small, size, Depth::Sixteen).unwrap();
+        let info = Info { size, depth: Depth::Sixteen, ..info };
+        let mut sink = reseed_media::create(&to.join(name), &info).unwrap();
+        sink.write(&large[0]).unwrap();
+        sink.finish().unwrap();
+    }
+}
+
+#[test]
+fn bench_quality_measures_the_results_of_another_program() {
+    let lab = Lab::new();
+    dataset(&lab);
+    assert_eq!(lab.succeed("bench quality --data set --write-inputs in").text(), "");
+    for (case, scale) in [("2x", 2), ("4x-degraded", 4)] {
+        enlarge(&lab.path("in").join(case), &lab.path("out").join(case), scale);
+    }
+    let events = lab.succeed("bench quality --data set --json --results other=out").events();
+    let row = |kind: &str, case: &str, method: &str| {
+        let is = |event: &&Value| event["kind"] == kind && event["case"] == case && event["method"] == method;
+        events.iter().find(is)
+    };
+    for (kind, case) in [("photographs", "2x"), ("clips", "4x degraded")] {
+        let (other, bicubic) = (row(kind, case, "other").unwrap(), row(kind, case, "bicubic").unwrap());
+        for figure in ["psnr", "ssim", "gmsd", "detail", "flicker"] {
+            assert_eq!(other[figure], bicubic[figure], "{kind} {case} {figure}");
+        }
+    }
+    assert!(row("photographs", "4x", "other").is_none(), "a case without a folder is not measured");
+
+    fs::create_dir(lab.path("none")).unwrap();
+    fs::create_dir_all(lab.path("lacks/2x")).unwrap();
+    fs::rename(lab.path("out/2x/vid"), lab.path("lacks/2x/vid")).unwrap();
+    fs::rename(lab.path("lacks/2x/vid/clip"), lab.path("lacks/2x/vid/another")).unwrap();
+    fs::remove_file(lab.path("out/4x-degraded/vid/clip/001.png")).unwrap();
+    for (results, code, line) in [
+        ("other=lacks", 3, "lacks/2x: no result of `clip`; every item of the set needs one"),
+        ("other=out", 3, "out/4x-degraded: `clip` has 2 frames of 24x16; 3 frames of 24x16 are needed"),
+        ("other=none", 3, "none: no folder of a case in it"),
+        ("out", 2, "`out` is not NAME=DIR"),
+    ] {
+        let refused = lab.run(&format!("bench quality --data set --results {results}"));
+        assert_eq!(refused.code, Some(code), "{}", refused.stderr);
+        assert!(slashes(&refused.stderr).contains(line), "{}", refused.stderr);
+    }
 }
 
 #[test]

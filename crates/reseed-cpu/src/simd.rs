@@ -5,6 +5,7 @@ pub mod convert;
 pub mod dispatch;
 pub mod gemm;
 pub mod heads;
+pub mod input_cache;
 pub mod output;
 pub mod panels;
 pub mod region;

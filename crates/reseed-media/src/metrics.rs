@@ -1,6 +1,9 @@
 //! Similarity of two frames of the same size.
 
+mod detail;
+
 use crate::frame::{Frame, Size};
+pub use detail::detail;
 
 const WINDOW: usize = 11;
 const SIGMA: f64 = 1.5;

@@ -1,11 +1,17 @@
 //! Measures how close restored frames come to their originals, for the benchmark and the demo of the command line.
 
 mod degrade;
+mod inputs;
 pub mod pan;
+pub mod peer;
 pub mod set;
 
+use inputs::originals;
+pub use inputs::{inputs, write_inputs};
+use peer::Peer;
 use rayon::prelude::*;
 use reseed_media::{Depth, Frame, Size, metrics};
+use set::Item;
 
 use crate::batch::Batching;
 use crate::color::Color;
@@ -20,10 +26,6 @@ use crate::view::View;
 
 /// Frames of a batch.
 const BATCH: usize = 5;
-/// Factors of downscaling.
-const SCALES: [usize; 2] = [2, 4];
-/// All sides are multiples of it, so that every factor divides them.
-const SIDE: usize = 4;
 /// Depth of results, so that rounding costs nothing.
 const DEPTH: Depth = Depth::Sixteen;
 
@@ -64,6 +66,8 @@ pub struct Figures {
     pub ssim: f64,
     /// Gradient magnitude deviation; zero is best.
     pub gmsd: f64,
+    /// Difference in the [amount of local detail](metrics::detail), in octaves; zero is best.
+    pub detail: f64,
     /// Change between frames that the original does not have; zero is best.
     pub flicker: f64,
     /// Largest deviation of a frame's [sharpness](pan::pulse) from that of its neighbours, as a fraction; zero is best.
@@ -79,6 +83,7 @@ impl Figures {
             psnr_luma: metrics::psnr_luma(a, b).min(100.0),
             ssim: metrics::ssim(a, b),
             gmsd: metrics::gmsd(a, b),
+            detail: metrics::detail(a, b),
             flicker: 0.0,
             pulse: 0.0,
         };
@@ -98,6 +103,7 @@ impl Figures {
             psnr_luma: mean(|f| f.psnr_luma),
             ssim: mean(|f| f.ssim),
             gmsd: mean(|f| f.gmsd),
+            detail: mean(|f| f.detail),
             flicker: mean(|f| f.flicker),
             pulse: mean(|f| f.pulse),
         }
@@ -113,6 +119,8 @@ pub enum Method {
     Model,
     /// The model and the low band of the input.
     WithLowBand,
+    /// Another program, by its place among the peers.
+    Peer(usize),
 }
 
 /// The measurement of clips and photographs with one model.
@@ -123,23 +131,24 @@ pub struct Measurement<'a> {
     pub band: Option<f32>,
     /// Colour correction.
     pub color: Color,
+    /// Other programs with results of the same inputs.
+    pub peers: Vec<Peer>,
 }
 
 impl Measurement<'_> {
-    /// Restores a clip from every kind of input: the case, the method and its figures.
-    pub fn run(&self, frames: &[Frame]) -> Result<Vec<(String, Method, Figures)>> {
-        let originals = frames.iter().map(cropped).collect::<Vec<Frame>>();
-        let size = originals[0].size;
-        let settings = self.settings(size, originals.len());
+    /// Restores a photograph or a clip from every kind of input: the case, the method and its figures.
+    pub fn run(&self, item: &Item) -> Result<Vec<(String, Method, Figures)>> {
+        let originals = originals(item);
+        let settings = self.settings(originals[0].size, originals.len());
         let reconstructed = self.session.reconstruct_frames(&originals, DEPTH, &settings)?;
         let mut rows = vec![("reconstruction".into(), Method::Model, Figures::of(&reconstructed, &originals))];
-        for scale in SCALES {
-            let small = Size { h: size.h / scale, w: size.w / scale };
-            let clean = resized(&originals, small, Depth::Eight)?;
-            let degraded = degrade::frames(&originals, scale);
-            for (case, inputs) in [(format!("{scale}x"), clean), (format!("{scale}x degraded"), degraded)] {
-                let figures = self.restore(&settings, &inputs, &originals)?;
-                rows.extend(figures.into_iter().map(|(method, figures)| (case.clone(), method, figures)));
+        for (case, inputs) in inputs(&originals)? {
+            let figures = self.restore(&settings, &inputs, &originals)?;
+            rows.extend(figures.into_iter().map(|(method, figures)| (case.clone(), method, figures)));
+            for (i, peer) in self.peers.iter().enumerate() {
+                if let Some(results) = peer.results(&case, item, &originals)? {
+                    rows.push((case.clone(), Method::Peer(i), Figures::of(results, &originals)));
+                }
             }
         }
         Ok(rows)
@@ -172,13 +181,4 @@ impl Measurement<'_> {
         let (target, color, low_band) = (Target::Exact(size), Some(self.color), Some(0.0));
         Settings { target, batching, color, low_band, detect_shots: false, ..Settings::default() }
     }
-}
-
-/// A frame cropped to sides that are multiples.
-fn cropped(frame: &Frame) -> Frame {
-    let Size { h, w } = frame.size;
-    let size = Size { h: h / SIDE * SIDE, w: w / SIDE * SIDE };
-    let unit = frame.to_unit();
-    let rows = unit.chunks_exact(3 * w).take(size.h).flat_map(|row| &row[..3 * size.w]);
-    Frame::from_unit(size, &rows.copied().collect::<Vec<f32>>(), frame.depth())
 }

@@ -15,9 +15,28 @@ pub struct Block {
 }
 
 impl Block {
+    /// Whether the system resizes blocks.
+    pub const RESIZES: bool = cfg!(target_os = "linux");
+
     /// `size` zero bytes, or `None` when the system is out of memory.
     pub fn zeroed(size: usize) -> Option<Block> {
         Some(Block { pages: pages(size)?, size })
+    }
+
+    /// The same block with another size: pages that it already has keep their contents, and the system need not clear
+    /// them. `None` where the system cannot resize it.
+    #[cfg(target_os = "linux")]
+    pub fn resized(mut self, size: usize) -> Option<Block> {
+        let options = memmap2::RemapOptions::new().may_move(true);
+        // SAFETY: the mapping is anonymous, and no slice of it exists because `self` is owned here.
+        unsafe { self.pages.remap(size.max(1), options) }.ok()?;
+        Some(Block { size, ..self })
+    }
+
+    /// `None`: the system does not resize blocks.
+    #[cfg(not(target_os = "linux"))]
+    pub fn resized(self, _: usize) -> Option<Block> {
+        None
     }
 
     /// Number of bytes.

@@ -8,9 +8,14 @@ use super::buffer::Block;
 use super::element::{Element, with_element};
 use reseed_ops::{DType, Error, Result, Shape, Storage, Tensor};
 
+/// Least bytes of a block that is resized for another tensor. Smaller ones are mapped as fast.
+const RESIZED: usize = 1 << 20;
+/// Most ratio between the old and the new size of a block.
+const MOST_RATIO: usize = 4;
+
 /// Blocks of dropped tensors, for reuse. Mapping fresh pages takes longer than a norm, so a free block is kept for the
-/// next tensor of its size. Live tensors and free blocks together never exceed the peak of the live tensors, so that
-/// the pool does not raise the peak.
+/// next tensor of its size, or resized for one of a similar size. Live tensors and free blocks together never exceed
+/// the peak of the live tensors, so that the pool does not raise the peak.
 #[derive(Default)]
 pub struct Pool(Mutex<FreeList>);
 
@@ -31,10 +36,10 @@ impl Pool {
         let mut free = self.free_list();
         free.live += bytes;
         free.peak = free.peak.max(free.live);
-        let found = free.blocks.iter().rposition(|block| block.size() == bytes);
-        let found = found.map(|i| free.blocks.remove(i));
+        let found = free.remove_nearest(bytes);
         free.shrink();
         drop(free);
+        let found = found.and_then(|block| if block.size() == bytes { Some(block) } else { block.resized(bytes) });
         let Some(block) = found.or_else(|| Block::zeroed(bytes)) else {
             self.free_list().live -= bytes;
             return None;
@@ -44,6 +49,17 @@ impl Pool {
 }
 
 impl FreeList {
+    /// Removes the latest free block of the size, or the one of the nearest size that is worth resizing.
+    fn remove_nearest(&mut self, bytes: usize) -> Option<Block> {
+        let near = |size: usize| {
+            let (less, more) = (size.min(bytes), size.max(bytes));
+            less == more || Block::RESIZES && less >= RESIZED && more <= MOST_RATIO * less
+        };
+        let sizes = self.blocks.iter().map(Block::size).enumerate().rev();
+        let (nearest, _) = sizes.filter(|&(_, size)| near(size)).min_by_key(|&(_, size)| size.abs_diff(bytes))?;
+        Some(self.blocks.remove(nearest))
+    }
+
     /// Unmaps the oldest free blocks until the pool is within the peak.
     fn shrink(&mut self) {
         let mut total: usize = self.blocks.iter().map(|block| block.size()).sum();
@@ -154,6 +170,22 @@ mod tests {
         let pool = Arc::new(Pool::default());
         let first = elements::<f32>(&tensor(&pool, 4096)).as_ptr();
         assert_eq!(elements::<f32>(&tensor(&pool, 4096)).as_ptr(), first);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_block_is_resized_for_a_tensor_of_a_similar_size() {
+        let pool = Arc::new(Pool::default());
+        let mut first = tensor(&pool, 4 * RESIZED);
+        elements_mut::<f32>(&mut first).fill(3.0);
+        drop(first);
+        for bytes in [2 * RESIZED, 3 * RESIZED + 4096] {
+            let other = tensor(&pool, bytes);
+            let values = elements::<f32>(&other);
+            assert_eq!((values.len(), values[0]), (bytes / 4, 3.0), "contents show that the pages are the same");
+            assert_eq!(pool.free_list().live, bytes);
+        }
+        assert_eq!(elements::<f32>(&tensor(&pool, 32 * RESIZED))[0], 0.0, "too large for it");
     }
 
     #[test]

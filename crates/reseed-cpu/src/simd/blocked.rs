@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::gemm::{Product, TileLayout, even_parts, multiply, tile_rows};
+use super::input_cache::InputCache;
 use super::panels::Weights;
 use super::region::{REGIONS_PER_THREAD, Region, Tap, Taps, Window};
 use super::region_sums::RegionSums;
@@ -60,7 +61,7 @@ pub fn regions(level: Level, output: Hw, window: &Window, panels: usize, frames:
 /// The buffers of one thread.
 pub struct Scratch {
     /// Input of a region.
-    pub input: Floats,
+    pub input: InputCache,
     /// Sums of a region.
     pub sums: Floats,
     /// A panel of weights in f32.
@@ -75,7 +76,8 @@ pub struct Scratch {
 
 impl Scratch {
     fn empty() -> Scratch {
-        let [input, sums, panel, products] = std::array::from_fn(|_| Floats::zeros(0));
+        let [sums, panel, products] = std::array::from_fn(|_| Floats::zeros(0));
+        let input = InputCache::empty();
         Scratch { input, sums, panel, products, wide: std::array::from_fn(|_| Floats::zeros(0)), runs: Vec::new() }
     }
 }
@@ -94,6 +96,7 @@ pub fn sum_region<'a, E: Element>(
     finish: impl Fn(usize, Range<usize>, &mut RegionSums),
 ) {
     SCRATCH.with_borrow_mut(|scratch| {
+        scratch.input.clear();
         for t in frames {
             let taps = taps(t);
             match winograd::supports(level, window) {
@@ -119,7 +122,7 @@ fn sum_direct<E: Element>(
     let layout = Layout::new(level, window, region);
     let width = taps[0].weights.width;
     let pixel = region.panels.len() * width;
-    let input = scratch.input.at_least(layout.tiles().count() * layout.tile);
+    let count = layout.tiles().count() * layout.tile;
     let sums = scratch.sums.at_least(region.rows.len() * region.columns.len() * pixel);
     let runs = &mut scratch.runs;
     runs.clear();
@@ -127,7 +130,7 @@ fn sum_direct<E: Element>(
     let rows = runs.len() * window.channels;
     for (i, tap) in taps.iter().enumerate() {
         let k = tap.part * rows;
-        layout.pack(tap.frame, window, input);
+        let input = scratch.input.packed(tap.frame, count, |to| layout.pack(tap.frame, window, to));
         for (slot, panel) in region.panels.clone().enumerate() {
             let product = Product {
                 a: input,

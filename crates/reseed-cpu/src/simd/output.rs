@@ -36,6 +36,17 @@ impl<'a, E> DisjointSlice<'a, E> {
         // them.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), len) }
     }
+
+    /// The same elements, to be read.
+    ///
+    /// # Safety
+    /// No mutable slice that overlaps these elements may exist while the result is in use.
+    #[inline(always)]
+    pub unsafe fn slice(&self, start: usize, len: usize) -> &[E] {
+        assert!(start <= self.len && len <= self.len - start, "elements outside the output");
+        // SAFETY: the elements are inside the borrowed slice, and the caller guarantees that nothing writes them.
+        unsafe { std::slice::from_raw_parts(self.start.add(start), len) }
+    }
 }
 
 /// Offsets of a pixel in the output and in the bias.
@@ -97,14 +108,15 @@ dispatch! {
         offsets: P,
         stats: Option<&mut Accumulator>,
     ) {
-        let mut stats = stats;
         for (x, sums) in row.columns.clone().zip(sums.chunks(row.pixel)) {
             // SAFETY: regions differ in pixels or in channels, and this thread uses one pixel at a time.
             let (sums, bias, out) = unsafe { row.pixel(sums, offsets(x)) };
             finish_pixel(sums, bias, out, row.add);
-            if let Some(stats) = &mut stats {
-                stats.add(out);
-            }
+        }
+        if let Some(stats) = stats {
+            let start = |i: usize| offsets(row.columns.start + i).output + row.first;
+            // SAFETY: as above, and the slices of the loop are gone.
+            stats.add_pixels(row.columns.len(), |i| unsafe { row.out.slice(start(i), row.channels) });
         }
     }
 }

@@ -16,6 +16,8 @@ use reseed_ops::Tensor;
 
 /// Pixels of a block of a whole tensor.
 const PIXELS: usize = 256;
+/// Channels whose sums stay in registers: as many as the widest register has lanes.
+const WIDE: usize = 16;
 
 thread_local! {
     /// The accumulator of a thread, so that its memory is reused.
@@ -55,14 +57,21 @@ impl Accumulator {
         }
     }
 
-    /// Adds a pixel.
+    /// Adds `count` pixels in order. The sums of [`WIDE`] channels stay in registers meanwhile.
     #[inline(always)]
-    pub fn add<E: Element>(&mut self, pixel: &[E]) {
-        let sums = self.sum.iter_mut().zip(&mut self.square);
-        for ((value, origin), (sum, square)) in pixel.iter().zip(&self.origin).zip(sums) {
-            let d = value.to_f32() - origin;
-            *sum += d;
-            *square += d * d;
+    pub fn add_pixels<'p, E: Element>(&mut self, count: usize, pixel: impl Fn(usize) -> &'p [E]) {
+        let (origins, origin) = self.origin.as_chunks::<WIDE>();
+        let (sums, sum) = self.sum.as_chunks_mut::<WIDE>();
+        let (squares, square) = self.square.as_chunks_mut::<WIDE>();
+        for (chunk, ((origin, to_sum), to_square)) in origins.iter().zip(sums).zip(squares).enumerate() {
+            let (mut sum, mut square) = (*to_sum, *to_square);
+            for i in 0..count {
+                add_pixel(&pixel(i)[chunk * WIDE..][..WIDE], origin, &mut sum, &mut square);
+            }
+            (*to_sum, *to_square) = (sum, square);
+        }
+        if !origin.is_empty() {
+            (0..count).for_each(|i| add_pixel(&pixel(i)[origins.len() * WIDE..], origin, sum, square));
         }
     }
 
@@ -83,14 +92,23 @@ impl Accumulator {
     }
 }
 
+/// Adds some channels of a pixel.
+#[inline(always)]
+fn add_pixel<E: Element>(pixel: &[E], origin: &[f32], sum: &mut [f32], square: &mut [f32]) {
+    for (((value, origin), sum), square) in pixel.iter().zip(origin).zip(sum).zip(square) {
+        let d = value.to_f32() - origin;
+        *sum += d;
+        *square += d * d;
+    }
+}
+
 dispatch! {
     /// Statistics of one block.
     fn block_stats<E: Element>(values: &[E], to: &mut [[f64; 2]]) {
         ACCUMULATOR.with_borrow_mut(|stats| {
-            let pixels = values.chunks_exact(to.len());
-            let count = pixels.len();
-            stats.begin(values[..to.len()].iter().map(|v| v.to_f32()));
-            pixels.for_each(|pixel| stats.add(pixel));
+            let (channels, count) = (to.len(), values.len() / to.len());
+            stats.begin(values[..channels].iter().map(|v| v.to_f32()));
+            stats.add_pixels(count, |i| &values[i * channels..][..channels]);
             stats.finish(count, to);
         });
     }

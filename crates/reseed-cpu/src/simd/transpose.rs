@@ -51,6 +51,17 @@ impl<'a, E> Pixels<'a, E> {
     }
 }
 
+impl<'a, E> Pixels<'a, E> {
+    /// The values from channel `c` of pixel `first` to channel `c + side` of the last of `side` pixels, or `None` where
+    /// some of these pixels are outside the row.
+    #[inline(always)]
+    fn square(&self, first: usize, c: usize, side: usize) -> Option<&'a [E]> {
+        let x = usize::try_from(self.first + (first * self.step) as isize).ok()?;
+        let start = x * self.channels + self.part.start + c;
+        self.row.get(start..start + (side - 1) * self.step * self.channels + side)
+    }
+}
+
 /// Floats of a register.
 pub fn lanes(level: Level) -> usize {
     match level {
@@ -120,6 +131,15 @@ unsafe fn squares<S: Simd, E: Element>(from: Pixels<E>, to: &mut [f32], pitch: u
     for first in (0..from.count).step_by(side) {
         for c in (0..from.part.len()).step_by(side).map(|c| c.min(from.part.len() - side)) {
             let mut rows = [zeros.as_ptr(); MOST_LANES];
+            if E::DTYPE == DType::F32
+                && let Some(square) = from.square(first, c, side)
+            {
+                let (start, step) = (square.as_ptr().cast::<f32>(), from.step * from.channels);
+                rows.iter_mut().enumerate().take(side).for_each(|(i, row)| *row = start.wrapping_add(i * step));
+                // SAFETY: `square` holds `side` floats from each row on, and the caller guarantees the square of `to`.
+                unsafe { S::transpose(&rows, to.as_mut_ptr().add(c * pitch + first), pitch) };
+                continue;
+            }
             for (i, (row, wide)) in rows.iter_mut().zip(&mut wide).enumerate().take(side) {
                 let Some(pixel) = from.get(first + i) else { continue };
                 let pixel = &pixel[c..][..side];

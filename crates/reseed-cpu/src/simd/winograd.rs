@@ -12,6 +12,7 @@
 use super::blocked::Scratch;
 use super::dispatch::dispatch;
 use super::gemm::{Product, TileLayout, even_parts, multiply, tile_rows};
+use super::input_cache::InputCache;
 use super::panels::Weights;
 use super::region::{Region, Tap, Window};
 use super::transpose::{Pixels, lanes, transpose_pixels};
@@ -55,7 +56,8 @@ pub fn sum<E: Element>(
     let mut accumulate = false;
     for tap in taps {
         for (first, last) in even_parts(window.channels, CHANNELS) {
-            let input = Input { level, window, region, part: first..last }.pack(tap.frame, input);
+            let packer = Input { level, window, region, part: first..last };
+            let input = packer.packed(tap.frame, input);
             let k = tap.part * 9 * window.channels;
             let weights = KernelPart { weights: tap.weights, k, channels: window.channels, part: first..last };
             for (panel, products) in region.panels.clone().zip(products.chunks_exact_mut(POSITIONS * plane)) {
@@ -108,19 +110,32 @@ struct Packed<'a> {
 }
 
 impl Input<'_> {
+    /// The transformed input, kept for other output frames where it has all channels.
+    fn packed<'b, E: Element>(&self, frame: &[E], cache: &'b mut InputCache) -> Packed<'b> {
+        let block = self.part.len() * lanes(self.level);
+        let line = POSITIONS * block;
+        let tile = (self.region.rows.len() + 2) * line;
+        let (count, pack) = (self.tiles().count() * tile, |to: &mut [f32]| self.pack(frame, [block, line, tile], to));
+        let values = match self.part.len() == self.window.channels {
+            true => cache.packed(frame, count, pack),
+            false => cache.unkept(count, pack),
+        };
+        Packed { values, block, line, tile }
+    }
+
+    /// First and last pair of columns of each tile.
+    fn tiles(&self) -> impl Iterator<Item = (usize, usize)> {
+        even_parts(self.region.columns.len().div_ceil(2), tile_rows(self.level))
+    }
+
     /// Copies and transforms the input.
-    fn pack<'b, E: Element>(&self, frame: &[E], to: &'b mut Floats) -> Packed<'b> {
+    fn pack<E: Element>(&self, frame: &[E], [block, line, tile]: [usize; 3], to: &mut [f32]) {
         let (Window { plane, channels, before, .. }, region) = (*self.window, self.region);
         let lanes = lanes(self.level);
-        let block = self.part.len() * lanes;
         let (mut d0, mut d1) = ([0.0; CHANNELS * MOST_LANES + 1], [0.0; CHANNELS * MOST_LANES + 1]);
-        let line = POSITIONS * block;
-        let tile = (region.rows.len() + 2) * line;
-        let tiles = || even_parts(region.columns.len().div_ceil(2), tile_rows(self.level));
-        let to = to.at_least(tiles().count() * tile);
         let top = region.rows.start as isize - before.h as isize;
         let left = region.columns.start as isize - before.w as isize;
-        for ((pair, _), to) in tiles().zip(to.chunks_exact_mut(tile)) {
+        for ((pair, _), to) in self.tiles().zip(to.chunks_exact_mut(tile)) {
             for (i, to) in to.chunks_exact_mut(line).enumerate() {
                 let y = usize::try_from(top + i as isize).ok().filter(|&y| y < plane.h);
                 let Some(y) = y else {
@@ -138,7 +153,6 @@ impl Input<'_> {
                 transform_input(self.level, &d0[..block + 1], &d1[..block + 1], v);
             }
         }
-        Packed { values: to, block, line, tile }
     }
 }
 

@@ -14,12 +14,26 @@ const BLOCK: usize = 512;
 /// Pixels of the shorter side at least.
 const LEAST: usize = 16;
 
+/// The folder of the photographs.
+pub const PHOTOGRAPHS: &str = "img";
+/// The folder of the clips.
+pub const CLIPS: &str = "vid";
+
 /// A photograph, or a clip.
 pub struct Item {
     /// The name of its file or folder.
     pub name: String,
     /// One frame of a photograph.
     pub frames: Vec<Frame>,
+    /// Whether it is a clip.
+    pub moving: bool,
+}
+
+impl Item {
+    /// The name without an extension.
+    pub fn stem(&self) -> &str {
+        self.name.rsplit_once('.').map_or(&self.name, |(stem, _)| stem)
+    }
 }
 
 /// A test set.
@@ -38,7 +52,7 @@ impl Set {
         let hint = "use a tar file or a folder with img/ and vid/";
         let files = files.map_err(|error| wrong(format!("{error}; {hint}")))?;
         let limit = limit.unwrap_or(usize::MAX);
-        let set = Set { photographs: items(&files, "img", limit)?, clips: items(&files, "vid", limit)? };
+        let set = Set { photographs: items(&files, PHOTOGRAPHS, limit)?, clips: items(&files, CLIPS, limit)? };
         match set.photographs.is_empty() && set.clips.is_empty() {
             true => Err(wrong(format!("no images in it; {hint}"))),
             false => Ok(set),
@@ -69,7 +83,7 @@ fn items(files: &Files, root: &str, limit: usize) -> Result<Vec<Item>> {
         if size.h.min(size.w) < LEAST {
             return Err(wrong(format!("{size} is too small; sides have at least {LEAST} pixels")));
         }
-        Ok(Item { name: name.into(), frames })
+        Ok(Item { name: name.into(), frames, moving: root == CLIPS })
     };
     found.into_iter().take(limit).map(item).collect()
 }
