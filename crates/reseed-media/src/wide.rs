@@ -4,8 +4,8 @@
 /// Whether every CPU of the compilation target has fused multiply-add.
 pub const FUSES: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 
-/// Whether functions for AVX2 and AVX-512 use fused multiply-add. The compiler may leave a closure in them a function of
-/// its own, which lacks the instruction and calls the C library. The one of mingw rounds twice.
+/// Whether functions for AVX2 and AVX-512 use fused multiply-add. The compiler may leave a closure in them a function
+/// of its own, which lacks the instruction and calls the C library. The one of mingw rounds twice.
 pub const FUSES_WIDE: bool = !cfg!(all(windows, target_env = "gnu"));
 
 /// Defines a function whose body the compiler vectorises for the widest vectors of the CPU it runs on. In the body, the
