@@ -12,7 +12,7 @@ use serde_json::Value;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("crc-fast", &[]),
     ("reseed", &["reseed-cpu", "reseed-cuda", "reseed-media", "reseed-model", "reseed-ops"]),
-    ("reseed-check", &["reseed-cpu", "reseed-cuda", "reseed-model", "reseed-ops", "reseed-testing"]),
+    ("reseed-check", &["reseed-cpu", "reseed-cuda", "reseed-media", "reseed-model", "reseed-ops", "reseed-testing"]),
     ("reseed-args", &["reseed", "reseed-terminal"]),
     ("reseed-cli", &["reseed", "reseed-args", "reseed-cluster", "reseed-server", "reseed-terminal"]),
     ("reseed-cluster", &["reseed"]),
