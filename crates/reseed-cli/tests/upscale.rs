@@ -248,7 +248,11 @@ fn user_errors_print_one_line_and_leave_no_files() {
         ("upscale in.y4m out.y4m --model formula:huge", 4, "the sizes are tiny, 3b and 7b"),
         ("upscale in.y4m out.y4m --model nothing", 4, "lacks its transformer"),
         ("upscale in.y4m out.y4m --model speechless", 4, "text embedding"),
-        ("upscale in.y4m out.y4m --model cut", 4, "cut/dit.safetensors"),
+        (
+            "upscale in.y4m out.y4m --model cut",
+            4,
+            if cfg!(windows) { r"cut\dit.safetensors" } else { "cut/dit.safetensors" },
+        ),
         ("upscale in.y4m out.y4m --model model", 4, "a GGUF file of architecture `llama`"),
         ("upscale in.y4m out.y4m --model formula:tiny --max-vram 6G", 2, "--max-vram is for --device cuda"),
         ("upscale in.y4m out.y4m --model formula:tiny --device tpu", 2, "the devices are auto, cpu, cuda and cuda:N"),
