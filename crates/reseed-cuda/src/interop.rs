@@ -80,6 +80,31 @@ impl ArrayLayout {
     }
 }
 
+impl ArrayLayout {
+    /// The elements of one frame in order, from the bytes of its span. Half floats become floats.
+    fn dense(&self, span: Vec<u8>) -> Vec<u8> {
+        let ArrayLayout { dtype, shape: [_, h, w, channels], strides, .. } = *self;
+        let [row, column] = [w * channels, channels].map(|stride| stride as isize);
+        if dtype != ArrayType::F16 && strides[1..] == [row, column, 1] {
+            return span;
+        }
+        let (first, bytes) = (-self.span().start, dtype.bytes());
+        let mut dense = Vec::with_capacity(h * w * channels * dtype.samples().bytes());
+        let indices = (0..h).flat_map(|y| (0..w).flat_map(move |x| (0..channels).map(move |c| [y, x, c])));
+        for index in indices {
+            let element: isize = index.iter().zip(&strides[1..]).map(|(i, stride)| *i as isize * stride).sum();
+            let element = &span[(first + element * bytes as isize) as usize..][..bytes];
+            match (dtype, element) {
+                (ArrayType::F16, &[low, high]) => {
+                    dense.extend(f16::from_ne_bytes([low, high]).to_f32().to_ne_bytes());
+                }
+                _ => dense.extend(element),
+            }
+        }
+        dense
+    }
+}
+
 /// An array of another library in the memory of a GPU. It is read in place.
 pub struct ForeignArray {
     layout: ArrayLayout,
@@ -124,23 +149,11 @@ impl ForeignArray {
     /// Copies the elements of a frame to the host, dense. Half floats become floats.
     pub(crate) fn fetch(&self, frame: usize) -> Result<Vec<u8>> {
         let ArrayLayout { dtype, shape: [_, h, w, channels], strides, .. } = self.layout;
-        let span = ArrayLayout { shape: [1, h, w, channels], ..self.layout }.span();
+        let one = ArrayLayout { shape: [1, h, w, channels], ..self.layout };
+        let span = one.span();
         let mut copied = vec![0; (span.end - span.start) as usize];
-        let bytes = dtype.bytes();
-        self.read(frame as isize * strides[0] * bytes as isize + span.start, &mut copied)?;
-        let mut dense = Vec::with_capacity(h * w * channels * dtype.samples().bytes());
-        let indices = (0..h).flat_map(|y| (0..w).flat_map(move |x| (0..channels).map(move |c| [y, x, c])));
-        for index in indices {
-            let element: isize = index.iter().zip(&strides[1..]).map(|(i, stride)| *i as isize * stride).sum();
-            let element = &copied[(element * bytes as isize - span.start) as usize..][..bytes];
-            match (dtype, element) {
-                (ArrayType::F16, &[low, high]) => {
-                    dense.extend(f16::from_ne_bytes([low, high]).to_f32().to_ne_bytes());
-                }
-                _ => dense.extend(element),
-            }
-        }
-        Ok(dense)
+        self.read(frame as isize * strides[0] * dtype.bytes() as isize + span.start, &mut copied)?;
+        Ok(one.dense(copied))
     }
 
     /// Makes work that is queued on a stream from now on wait for the array.
@@ -247,5 +260,26 @@ impl Driver {
         // SAFETY: the caller's promise; `from` outlives the copy because we wait for it.
         unsafe { self.upload(Stream::Interop, to, from.as_ptr().cast(), from.len()) }?;
         self.wait_for(Stream::Interop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_in_order_whatever_the_strides() {
+        let (h, w) = (2, 3);
+        let pixels: Vec<u8> = (0..18).collect();
+        let planes: Vec<u8> = (0..3).flat_map(|c| pixels.iter().skip(c).step_by(3)).copied().collect();
+        let flipped: Vec<u8> = pixels.chunks_exact(9).rev().flatten().copied().collect();
+        let layout = |dtype, strides| ArrayLayout { address: 0, dtype, shape: [1, h, w, 3], strides };
+        for (bytes, strides) in [(pixels.clone(), [18, 9, 3, 1]), (planes, [18, 3, 1, 6]), (flipped, [18, -9, 3, 1])] {
+            assert_eq!(layout(ArrayType::U8, strides).dense(bytes), pixels, "{strides:?}");
+        }
+        let halves: Vec<f16> = (0..18u8).map(|i| f16::from_f32(i.into())).collect();
+        let floats: Vec<f32> = (0..18u8).map(f32::from).collect();
+        let dense = layout(ArrayType::F16, [18, 9, 3, 1]).dense(bytemuck::cast_slice(&halves).to_vec());
+        assert_eq!(dense, bytemuck::cast_slice::<_, u8>(&floats));
     }
 }
