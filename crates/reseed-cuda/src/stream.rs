@@ -58,8 +58,10 @@ impl Event {
     pub fn record(driver: &Arc<Driver>, stream: Stream) -> Result<Arc<Event>> {
         driver.enter()?;
         let mut handle = ptr::null_mut();
+        // A thread that waits sleeps: the cores are for the other devices of a job, for decoding and for encoding.
+        let flags = sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;
         // SAFETY: writes one handle.
-        driver.check("cuEventCreate", unsafe { sys::cuEventCreate(&mut handle, 0) })?;
+        driver.check("cuEventCreate", unsafe { sys::cuEventCreate(&mut handle, flags) })?;
         let mut event = Event { handle, driver: driver.clone(), stream, number: 0 };
         // The lock makes numbers follow the order on the stream.
         let mut recorded = driver.recorded[stream as usize].lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,7 +8,7 @@ use reseed_ops::{ConvOutput, Device, Tensor};
 use super::state::State;
 use crate::error::Result;
 
-/// LayerPlacement that always run together.
+/// Layers that always run together.
 pub trait Block {
     /// The cache slots of these layers.
     fn slots(&self) -> Range<usize>;
