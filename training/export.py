@@ -1,4 +1,4 @@
-"""Writes a checkpoint in the format of the engine: python3 export.py CHECKPOINT FOLDER"""
+"""Writes a checkpoint in the format of the engine: python3 export.py CHECKPOINT FOLDER [--sharp CHECKPOINT]"""
 import argparse
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import torch
 from safetensors.torch import save_file
 
 import low_band
+import sharp
 from checkpoint import load
 from start import shapes
 
@@ -34,6 +35,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--sharp", type=Path, help="checkpoint of sharp.py, written beside the others")
     args = parser.parse_args()
     w, sizes, steps = load(args.checkpoint, "cpu")
     vae, dit = shapes(sizes)
@@ -46,6 +48,10 @@ def main():
     tensors = {name: stored(w[name]) for name in dit} | dict(time_embedding(sizes.width)) | estimator(w)
     properties = {"start": "condition", "steps": str(steps)}
     save_file(tensors, args.folder / "dit.safetensors", properties)
+    if args.sharp:
+        other, _, steps = load(args.sharp, "cpu")
+        tensors = {name: stored(other[name]) for name in vae if name.startswith(sharp.PARTS)}
+        save_file(tensors, args.folder / "sharp.safetensors", {"steps": str(steps)})
     print(sum(f.stat().st_size for f in args.folder.glob("*.safetensors")), "bytes")
 
 

@@ -3,7 +3,7 @@ import argparse
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import degrade
 import low_band
@@ -33,9 +33,11 @@ def make(folder, golden):
     w, sizes, _ = load(folder, "cpu")
     small = waves()
     size = SCALE * HEIGHT, SCALE * WIDTH
-    out = Judge(w, sizes).run(degrade.resize(small, *size).clamp(0, 1), True)
+    seen = degrade.resize(small, *size).clamp(0, 1)
+    out, fine = Judge(w, sizes).run(seen, True), load_file(folder / "sharp.safetensors")
+    sharp = Judge(w | {name: value.float() for name, value in fine.items()}, sizes).run(seen, True)
     larger, strengths = grainy(), low_band.strengths(w, small)
-    tensors = {"input": small, "output": out.half(), "strengths": strengths, "larger": larger,
+    tensors = {"input": small, "output": out.half(), "sharp": sharp.half(), "strengths": strengths, "larger": larger,
                "larger_strengths": low_band.strengths(w, larger)}
     for name, strength in (("low_band", STRENGTH), ("estimated", strengths)):
         tensors[name] = low_band.blend(out, small, strength).clamp(0, 1).half()

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 VAE_EPS, DIT_EPS = 1e-6, 1e-5
 HEAD, PATCH = 128, 2
+FINE = 2                                 # levels of the decoder at the frame's size and at half of it
 
 
 @dataclass(frozen=True)
@@ -180,8 +181,19 @@ class Vae:
         return self.head("decoder", h, t)
 
     def decoder_trunk(self, z, t):
+        return self.fine(*self.coarse(z, t))
+
+    def coarse(self, z, t):
+        """The layers of the decoder whose tensors are smaller than half of the frame."""
         h = self.mid("decoder.mid_block", self.conv("decoder.conv_in", z, t), t)
-        for i in range(self.levels):
+        return self.levels_up(range(self.levels - FINE), h, t)
+
+    def fine(self, h, t):
+        """The other levels."""
+        return self.levels_up(range(self.levels - FINE, self.levels), h, t)
+
+    def levels_up(self, levels, h, t):
+        for i in levels:
             for j in range(self.sizes.decoder_layers):
                 h = self.resnet(f"decoder.up_blocks.{i}.resnets.{j}", h, t)
             if i < self.levels - 1:

@@ -35,13 +35,18 @@ def public_models():
     return {model.file: model.name for model in reseed.models.list() if model.file}
 
 
+def built_in_models():
+    """The models that are part of the engine, the default first."""
+    return [model.name for model in reseed.models.list() if model.embedded]
+
+
 def model_choices():
     """Names of the registry, then DiT files of the folders of ComfyUI that the registry does not name."""
     public = public_models()
     files = [name for name in files_of(FOLDER) if is_dit(name)]
     files += [name for name in files_of("diffusion_models") if "seedvr2" in name.lower()]
     extra = {name for name in files if os.path.basename(name) not in public}
-    return [BUILT_IN, *public.values(), *sorted(extra)]
+    return [*built_in_models(), *public.values(), *sorted(extra)]
 
 
 def vae_choices():
@@ -80,7 +85,7 @@ def resolve(model, vae=AUTO):
     """The files of a choice of the widgets. A model that is nowhere on this machine stays a name."""
     public = public_models()
     name = public.get(os.path.basename(model), model)
-    if name == BUILT_IN or name.startswith("formula:"):
+    if name in built_in_models() or name.startswith("formula:"):
         return ModelFiles(name)
     if vae == AUTO and any(each.name == name and each.path for each in reseed.models.list()):
         return ModelFiles(name)

@@ -20,9 +20,9 @@ class ReseedModelLoader(io.ComfyNode):
             search_aliases=["SeedVR2", "load model", "upscale model"],
             inputs=[
                 io.Combo.Input("model", options=model_files.model_choices(), default=model_files.BUILT_IN,
-                               tooltip="nano is built in and small. The other names are public models, which are "
-                                       "downloaded when they are first used. Files of models/SEEDVR2 and "
-                                       "models/diffusion_models are listed after them."),
+                               tooltip="nano and nano-sharp are built in and small; the second adds texture. Other "
+                                       "names are public models, which are downloaded when they are first used. "
+                                       "Files of models/SEEDVR2 and models/diffusion_models are listed after them."),
                 io.Combo.Input("device", options=device_choices(), default="auto",
                                tooltip="Where the model runs. auto: the first GPU, or the CPU without one."),
                 io.Float.Input("max_vram", display_name="max VRAM (GiB)", default=0.0, min=0.0, max=1024.0, step=0.5,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use reseed::models::{self, File, Model};
+use reseed::models::{self, EmbeddedModel, File, Model};
 use serde_json::json;
 
 use crate::console;
@@ -22,10 +22,11 @@ pub fn run(command: &ModelsCommand) -> Result<()> {
 }
 
 fn list(args: &ListArgs) -> Result<()> {
-    let (name, count) = (models::EMBEDDED, models::embedded_bytes());
-    match args.json {
-        true => say!("{}", json!({"event": "model", "name": name, "bytes": count, "embedded": true})),
-        false => say!("{name:<13} {:>10}  small, for a first look: embedded", bytes(count)),
+    for &EmbeddedModel { name, about, bytes: count } in models::embedded() {
+        match args.json {
+            true => say!("{}", json!({"event": "model", "name": name, "bytes": count, "embedded": true})),
+            false => say!("{name:<13} {:>10}  {about}: embedded", bytes(count)),
+        }
     }
     let shared = models::shared().map(|(name, file)| (name, "of all models", file));
     let models = models::all().iter().map(|model| (model.name, model.about, &model.dit));

@@ -30,6 +30,23 @@ fn nano_is_the_default_model_and_its_use_is_reported() {
 }
 
 #[test]
+fn nano_sharp_is_another_setting_of_the_same_size() {
+    let lab = Lab::new();
+    lab.write_frames("in.png", SMALL, 1);
+    for model in ["nano", "nano-sharp"] {
+        let outcome = lab.succeed(&format!("image in.png {model}.png --scale 2 --model {model}"));
+        assert_eq!(outcome.stderr, "");
+    }
+    let [faithful, sharp] = ["nano.png", "nano-sharp.png"].map(|name| frames(&lab.path(name)).1.remove(0));
+    assert_eq!(faithful.size, sharp.size);
+    let distance = metrics::psnr(&faithful, &sharp);
+    assert!((20.0..60.0).contains(&distance), "two settings of one model are {distance} dB apart");
+    let refused = lab.run("image in.png no.png --model nano-sharp --vae vae.safetensors");
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("nano-sharp has its own"), "{}", refused.stderr);
+}
+
+#[test]
 fn low_band_brings_the_result_closer_to_the_input() {
     let lab = Lab::new();
     let (_, before) = lab.write_frames("in.png", SMALL, 1);

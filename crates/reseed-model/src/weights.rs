@@ -4,6 +4,7 @@ mod element;
 pub mod formula;
 pub mod gguf;
 pub mod quantized;
+pub mod replaced;
 pub mod safetensors;
 pub(crate) mod torch;
 

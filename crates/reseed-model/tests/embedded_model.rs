@@ -1,6 +1,7 @@
 //! The embedded model: complete, small, and the same bytes as the trained files.
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
+use reseed_model::weights::Source;
 use reseed_model::{Config, TextEmbedding, dit, nano};
 use ring::digest::{SHA256, digest};
 
@@ -14,7 +15,22 @@ fn embedded_model_is_complete_and_at_most_16_megabytes() {
         "it includes the text embedding"
     );
     assert_eq!(nano::BYTES, nano::vae_file().len() + nano::dit_file().len());
-    const { assert!(nano::BYTES <= 16_000_000, "at most 16 MB") };
+    assert_eq!(nano::SHARP_BYTES, nano::sharp_file().len());
+    const { assert!(nano::BYTES + nano::SHARP_BYTES <= 16_000_000, "at most 16 MB") };
+}
+
+#[test]
+fn sharp_replaces_the_fine_levels_of_the_decoder_and_nothing_else() {
+    let (base, sharp) = (nano::vae().unwrap(), nano::sharp_vae().unwrap());
+    let fine = ["decoder.up_blocks.2.", "decoder.up_blocks.3.", "decoder.conv_norm_out.", "decoder.conv_out."];
+    assert!(sharp.by.shapes().iter().all(|(name, shape)| base.shapes().get(name) == Some(shape)), "other tensors");
+    for name in base.shapes().keys() {
+        let replaced = sharp.by.shapes().contains_key(name);
+        assert_eq!(replaced, fine.iter().any(|part| name.starts_with(part)), "{name}");
+        let same = base.read(name).unwrap() == sharp.read(name).unwrap();
+        assert!(same || replaced, "{name} differs");
+        assert!(!(same && replaced && name.ends_with("conv1.weight")), "{name} is the same");
+    }
 }
 
 /// Jobs, caches and results name these bytes. After training, `sha256sum` of the exported files gives the new hashes.
@@ -22,6 +38,7 @@ fn embedded_model_is_complete_and_at_most_16_megabytes() {
 fn unpacked_files_are_those_that_were_trained() {
     for (file, sha256) in [
         (nano::vae_file(), "66599674dc1693e466f88ed9a97dad772541bf6e35bc20981a04b32d73144e4a"),
+        (nano::sharp_file(), "56a132b1d480b0f7e99eceb463473c8ff85a235c094aa19f5dcc0fde3b8710e8"),
         (nano::dit_file(), "0b7d21d837f61159387668647174abdbd3a7d279600c57929baa5dfad1a4da4e"),
     ] {
         let found: String = digest(&SHA256, file).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();

@@ -13,19 +13,19 @@ use crate::job::{CancelToken, Watch, run};
 /// One dict per model: name, about, file, bytes, path.
 #[pyfunction]
 pub fn list_models(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
-    let row = |name: &str, about: &str, file: Option<&File>| -> PyResult<Bound<'_, PyDict>> {
+    let row = |name: &str, about: &str, bytes: u64, file: Option<&File>| -> PyResult<Bound<'_, PyDict>> {
         let row = PyDict::new(py);
         row.set_item("name", name)?;
         row.set_item("about", about)?;
         row.set_item("embedded", file.is_none())?;
         row.set_item("file", file.map(|file| file.name))?;
-        row.set_item("bytes", file.map_or(models::embedded_bytes() as u64, |file| file.bytes))?;
+        row.set_item("bytes", bytes)?;
         row.set_item("path", file.and_then(models::locate))?;
         Ok(row)
     };
-    let embedded = row(models::EMBEDDED, "small, for a first look", None);
-    let public = models::all().iter().map(|model| row(model.name, model.about, Some(&model.dit)));
-    std::iter::once(embedded).chain(public).collect()
+    let embedded = models::embedded().iter().map(|model| row(model.name, model.about, model.bytes as u64, None));
+    let public = models::all().iter().map(|model| row(model.name, model.about, model.dit.bytes, Some(&model.dit)));
+    embedded.chain(public).collect()
 }
 
 /// The paths of a model's transformer, VAE and text embedding.

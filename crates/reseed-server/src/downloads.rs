@@ -107,7 +107,7 @@ impl Downloads {
             default: name == self.own,
             download: None,
         };
-        list.push(installed(models::EMBEDDED, "small, built in", models::embedded_bytes() as u64));
+        list.extend(models::embedded().iter().map(|model| installed(model.name, model.about, model.bytes as u64)));
         if !list.iter().any(|model| model.default) {
             list.push(installed(&self.own, "the server's own", 0));
         }

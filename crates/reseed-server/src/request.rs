@@ -178,7 +178,7 @@ fn model(app: &App, name: Option<&str>) -> Answer<String> {
     let own = &app.config.model;
     match name {
         None => Ok(own.clone()),
-        Some(name) if name == own || name == models::EMBEDDED => Ok(name.to_owned()),
+        Some(name) if name == own || models::is_embedded(name) => Ok(name.to_owned()),
         Some(name) => {
             let model = models::find(name)?;
             models::paths(model.name)?;

@@ -29,8 +29,38 @@ use places::Places;
 pub use registry::{File, Model, Repo};
 use registry::{MODELS, TEXT, VAE};
 
-/// The name of the embedded model.
+/// The name of the default model, which is embedded.
 pub const EMBEDDED: &str = nano::NAME;
+
+/// A model that is part of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EmbeddedModel {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+    /// Bytes of its weights.
+    pub bytes: usize,
+}
+
+/// The models that are part of the program, the default first.
+pub fn embedded() -> &'static [EmbeddedModel] {
+    const {
+        &[
+            EmbeddedModel { name: nano::NAME, about: "small and faithful", bytes: nano::BYTES },
+            EmbeddedModel {
+                name: nano::SHARP_NAME,
+                about: "small, draws more texture",
+                bytes: nano::BYTES + nano::SHARP_BYTES,
+            },
+        ]
+    }
+}
+
+/// Whether a model is part of the program.
+pub fn is_embedded(name: &str) -> bool {
+    embedded().iter().any(|model| model.name == name)
+}
 
 /// The public models, best first.
 pub fn all() -> &'static [Model] {
@@ -42,17 +72,13 @@ pub fn shared() -> [(&'static str, &'static File); 2] {
     [("vae", &VAE), ("text", &TEXT)]
 }
 
-/// Bytes of the embedded model.
-pub fn embedded_bytes() -> usize {
-    nano::BYTES
-}
-
 /// The public model with this name.
 pub fn find(name: &str) -> Result<&'static Model> {
-    if name == EMBEDDED {
+    if is_embedded(name) {
         return Err(Error::EmbeddedModel { name: name.into() });
     }
-    let known = || MODELS.iter().map(|model| model.name).collect();
+    let embedded = || embedded().iter().map(|model| model.name);
+    let known = || embedded().chain(MODELS.iter().map(|model| model.name)).collect();
     Model::named(name).ok_or_else(|| Error::UnknownModel { name: name.into(), known: known() })
 }
 

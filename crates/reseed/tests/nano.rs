@@ -24,20 +24,26 @@ fn frame_values(golden: &Safetensors, name: &str) -> (Size, Vec<Vec<f32>>) {
 
 #[test]
 fn the_embedded_model_matches_its_training_code() {
+    let estimator = Estimator::load(&nano::dit().unwrap()).unwrap().unwrap();
+    let strengths = [Strength::Fixed(0.0), Strength::Fixed(0.75), Strength::Estimated(&estimator)];
+    matches_golden(&nano::vae().unwrap(), ["output", "low_band", "estimated"].into_iter().zip(strengths));
+    matches_golden(&nano::sharp_vae().unwrap(), [("sharp", Strength::Fixed(0.0))]);
+}
+
+/// Compares jobs with tensors of the golden file.
+fn matches_golden<'a>(vae: &dyn Source, cases: impl IntoIterator<Item = (&'static str, Strength<'a>)>) {
     let golden = Safetensors::open(&golden_path("nano.safetensors")).unwrap();
     let ops = CpuOps::new(DType::F32, Some(2)).unwrap();
-    let (vae, dit) = (nano::vae().unwrap(), nano::dit().unwrap());
+    let dit = nano::dit().unwrap();
     let step = Dit::load(&ops, &dit).unwrap();
     let text = TextEmbedding::from_weights(&dit, step.config.text_width).unwrap().unwrap();
-    let vae = Vae::load(&ops, &vae).unwrap();
+    let vae = Vae::load(&ops, vae).unwrap();
     let networks = TinyVae { ops, vae };
     let step = Transformer::new(&networks.ops, step, text);
 
-    let estimator = Estimator::load(&dit).unwrap().unwrap();
     let (input, inputs) = frame_values(&golden, "input");
     let inputs: Vec<Frame> = inputs.iter().map(|unit| Frame::from_unit(input, unit, Depth::Eight)).collect();
-    let strengths = [Strength::Fixed(0.0), Strength::Fixed(0.75), Strength::Estimated(&estimator)];
-    for (name, low_band) in ["output", "low_band", "estimated"].into_iter().zip(strengths) {
+    for (name, low_band) in cases {
         let (size, want) = frame_values(&golden, name);
         let frames = inputs.clone();
         let source = MemorySource::from_fn(input, Depth::Sixteen, move |i| Ok(frames.get(i).cloned()));

@@ -5,7 +5,7 @@ use reseed_ops::{Conv, Device, Linear, Upsample, prefetch};
 use super::Coder;
 use crate::error::Result;
 
-/// LayerPlacement whose weights may be offloaded.
+/// Layers whose weights may be offloaded.
 pub trait Prefetch {
     /// Replaces offloaded weights by copies in device memory.
     fn prefetch(&mut self, ops: &dyn Device) -> Result<()>;

@@ -2,7 +2,7 @@
 
 >>> import reseed
 >>> [model.name for model in reseed.models.list()][:3]
-['nano', '3b', '3b-fp8']
+['nano', 'nano-sharp', '3b']
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Model", "list", "path", "pull"]
 
 @dataclass(frozen=True)
 class Model:
-    """A public model, or the embedded one."""
+    """A public model, or an embedded one."""
 
     name: str
     """Its short name, such as ``3b``."""
@@ -36,7 +36,7 @@ class Model:
 
 
 def list() -> builtins.list[Model]:
-    """The embedded model and the public models, best first."""
+    """The embedded models and the public models, best first."""
     return [Model(**row) for row in _reseed.list_models()]
 
 

@@ -111,7 +111,7 @@ impl Lab {
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        fs::canonicalize(self.folder.path()).unwrap().join(name)
+        reseed::media::files::canonicalize(self.folder.path()).unwrap().join(name)
     }
 
     /// A file of the root.

@@ -41,7 +41,7 @@ pub struct Weights {
 
 enum Origin {
     Files(ModelFolder),
-    Embedded,
+    Embedded(Vec<&'static [u8]>),
     Formula,
 }
 
@@ -54,15 +54,16 @@ impl Weights {
 
     /// The same with another VAE or text embedding, where one is given.
     pub fn open_with(name: &str, parts: &Parts) -> Result<Weights> {
-        if (name.starts_with(FORMULA) || name == nano::NAME) && *parts != Parts::default() {
+        if (name.starts_with(FORMULA) || super::is_embedded(name)) && *parts != Parts::default() {
             return Err(Error::FixedFiles { name: name.into() });
         }
         if name.starts_with(FORMULA) {
             return Weights::formula(name, None);
         }
-        if name == nano::NAME {
-            let (vae, dit) = (Box::new(nano::vae()?), Box::new(nano::dit()?));
-            return Ok(Weights { name: name.into(), vae, dit, origin: Origin::Embedded });
+        if let Some((vae, mut files)) = embedded_vae(name)? {
+            files.push(nano::dit_file());
+            let (dit, origin) = (Box::new(nano::dit()?), Origin::Embedded(files));
+            return Ok(Weights { name: name.into(), vae, dit, origin });
         }
         let (path, given) = (Path::new(name), [parts.vae.as_deref(), parts.text.as_deref()]);
         let folder = if path.is_dir() {
@@ -124,7 +125,7 @@ impl Weights {
 
     /// The content of an embedded model.
     pub fn embedded(&self) -> Vec<&'static [u8]> {
-        if matches!(self.origin, Origin::Embedded) { vec![nano::vae_file(), nano::dit_file()] } else { Vec::new() }
+        if let Origin::Embedded(files) = &self.origin { files.clone() } else { Vec::new() }
     }
 
     /// The weights of the VAE.
@@ -141,7 +142,7 @@ impl Weights {
     pub fn text(&self, width: usize) -> reseed_model::Result<TextEmbedding> {
         match &self.origin {
             Origin::Files(folder) => folder.text(&*self.dit, width),
-            Origin::Embedded => {
+            Origin::Embedded(_) => {
                 Ok(TextEmbedding::from_weights(&*self.dit, width)?.expect("the embedded model has its text"))
             }
             Origin::Formula => Ok(formula_text(width)),
@@ -171,16 +172,27 @@ impl Weights {
     }
 }
 
+/// The VAE of an embedded model, and the files that it is read from.
+fn embedded_vae(name: &str) -> Result<Option<(Box<dyn Source>, Vec<&'static [u8]>)>> {
+    Ok(match name {
+        nano::NAME => Some((Box::new(nano::vae()?), vec![nano::vae_file()])),
+        nano::SHARP_NAME => Some((Box::new(nano::sharp_vae()?), vec![nano::vae_file(), nano::sharp_file()])),
+        _ => None,
+    })
+}
+
 /// A text of unit variance.
 fn formula_text(width: usize) -> TextEmbedding {
     let values = uniform("text", TEXT_TOKENS * width, SEED).iter().map(|v| (v * 3f64.sqrt()) as f32).collect();
     TextEmbedding { shape: Shape::from([TEXT_TOKENS, width]), values }
 }
 
-/// The weights of a VAE alone: a safetensors file, the embedded one, or `formula:tiny` and `formula:full`.
+/// The weights of a VAE alone: a safetensors file, an embedded one, or `formula:tiny` and `formula:full`.
 pub fn vae_weights(name: &str) -> Result<Box<dyn Source>> {
+    if let Some((vae, _)) = embedded_vae(name)? {
+        return Ok(vae);
+    }
     let config = match name.strip_prefix(FORMULA) {
-        None if name == nano::NAME => return Ok(Box::new(nano::vae()?)),
         None => {
             let file = Safetensors::open_network(Path::new(name))?;
             check_family(&file)?;
