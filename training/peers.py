@@ -73,11 +73,12 @@ def children():
     return usage.ru_utime + usage.ru_stime
 
 
-def nano(reseed, inputs, out):
-    """The same for the command `reseed image`, photographs at 4x only; `bench quality` runs the other cases itself."""
+def nano(reseed, model, inputs, out):
+    """The same for a model of the command `reseed image`, photographs at 4x only; `bench quality` runs the other cases
+    itself."""
     def run(path, to):
         start = children()
-        subprocess.run([reseed, "image", path, to, "--scale", "4", "--model", "nano", "--quiet"], check=True)
+        subprocess.run([reseed, "image", path, to, "--scale", "4", "--model", model, "--quiet"], check=True)
         return children() - start
 
     seconds = pixels = 0
@@ -117,8 +118,9 @@ def main():
             times[name] = round(1e6 * seconds / pixels, 2)
             record.write_text(json.dumps(times))
 
-    if "nano" not in args.skip:
-        note("nano", *nano(args.reseed, inputs, args.out / "nano"))
+    for model in ("nano", "nano-sharp"):
+        if model not in args.skip:
+            note(model, *nano(args.reseed, model, inputs, args.out / model))
     for program in chosen:
         note(program[0], *restore(inputs, args.out / program[0], program, args.case or CASES))
     results = [word for name, *_ in chosen for word in ("--results", f"{name}={args.out / name}")]
