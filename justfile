@@ -89,7 +89,7 @@ gpu device="cuda:0":
     cargo build --release --locked -p reseed-cli -p reseed-check
     tools/gpu-check --reseed target/release/reseed --device {{device}} --table target/gpu-check.md
 
-# Every op, the work on frames and the VAE under compute-sanitizer of the CUDA toolkit, on the GPU of this machine.
+# Every op, the work on frames and the main layers under compute-sanitizer of the CUDA toolkit, on the GPU of this machine.
 gpu-sanitizer device="cuda:0":
     @command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is missing: it is in the CUDA toolkit"; exit 1; }
     cargo build --release --locked -p reseed-cli -p reseed-check

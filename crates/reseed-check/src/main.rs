@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! reseed-check [TYPE]... [MODE]                     every op, and the work on frames, against its reference
+//! reseed-check layers [TYPE]... [MODE]              the main layers once, without a comparison, for slow tools
 //! reseed-check main|bench [TYPE]... [MODE]          rates of the main layers, or of all layers
 //! reseed-check library [TYPE]...                    linear layers compared with cuBLASLt
 //! reseed-check quant [TYPE]...                      times of quantised linear layers
@@ -27,7 +28,7 @@ use goldens::{Devices, Goldens};
 use reseed_cpu::{CpuOps, matmul};
 use reseed_cuda::{CudaOps, devices};
 use reseed_media::{Depth, Frame, Size};
-use reseed_ops::{Device, FrameLoader, FrameOps, MathMode, Precision, Result};
+use reseed_ops::{Device, FrameLoader, FrameOps, MathMode, Precision, Result, Timing};
 use reseed_testing::frames::{FrameDevice, Planes};
 
 const ALL: [Precision; 4] = [Precision::F32, Precision::Tf32, Precision::F16, Precision::Bf16];
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         }
         match (ALL.into_iter().find(|precision| precision.to_string() == word), &mut folders) {
             (Some(precision), _) => precisions.push(precision),
+            (None, None) if word == "layers" => check = layers,
             (None, None) if word == "bench" => check = rates::all_layers,
             (None, None) if word == "main" => check = rates::main_layers,
             (None, None) if word == "library" => check = rates::library,
@@ -68,7 +70,9 @@ fn main() -> ExitCode {
             (None, Some(_)) if word == "cpu" => cpu = true,
             (None, Some(folders)) => folders.push(PathBuf::from(word)),
             (None, None) => {
-                println!("unknown argument {word}; use main, bench, library, quant, int8, goldens, a type or a mode");
+                println!(
+                    "unknown argument {word}; use layers, main, bench, library, quant, int8, goldens, a type or a mode"
+                );
                 return ExitCode::FAILURE;
             }
         }
@@ -102,6 +106,14 @@ fn conformance(compute: Compute) -> Result<usize> {
     }
     println!("{precision}: {} disagreements, peak {} bytes", found.len(), cuda.peak_bytes());
     Ok(found.len() + frames(&Arc::new(cuda))?)
+}
+
+/// The main layers once.
+fn layers(compute: Compute) -> Result<usize> {
+    let cuda = compute.open()?;
+    println!("{} on {}, {}, {}", compute.precision, cuda.name(), cuda.kernels(), cuda.convolutions());
+    reseed_ops::conformance::main_layers(&cuda)?;
+    cuda.finish().map(|()| 0)
 }
 
 /// The work on frames against the host.

@@ -36,3 +36,8 @@ fn every_level_conforms_in_bf16() {
     // The mode concerns layers that may multiply in 8 bits alone.
     check(DType::Bf16, MathMode::Fast);
 }
+
+#[test]
+fn the_layers_for_slow_tools_run() {
+    conformance::main_layers(&CpuOps::new(DType::F32, Some(2)).unwrap()).unwrap();
+}

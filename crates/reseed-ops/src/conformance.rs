@@ -84,6 +84,23 @@ pub fn run(reference: &dyn Device, device: &dyn Device) -> Result<Vec<Disagreeme
     Ok(ops.disagreements().into_iter().chain(inexact).collect())
 }
 
+/// The layers with most of the networks' work, each over a few tiles, without a comparison: for tools that watch a
+/// device at a great cost.
+pub fn main_layers(device: &dyn Device) -> Result<()> {
+    for (i, case) in MAIN_CONV.iter().enumerate() {
+        conv(device, case, i as u64)?;
+    }
+    for (i, case) in MAIN_UPSAMPLE.iter().enumerate() {
+        upsample(device, case, i as u64)?;
+    }
+    norm_conv(device, &same((1, 18, 20), (128, 128), (3, 3), 32), 0)?;
+    group_norm(device, &(Thw::new(2, 18, 20), 128, 32), 0)?;
+    attention(device, &(1, 512, &[150]), 0)?;
+    attention(device, &(2, 256, &[129, 64, 60]), 1)?;
+    linear(device, &(150, 256, 520), 0)?;
+    int8::linear(device, &int8::CASES[0], 0)
+}
+
 fn clip(ops: &dyn Device, thw: Thw, channels: usize, values: &mut Values) -> Result<Tensor> {
     let shape = Shape::clip(thw, channels);
     ops.upload(shape, &values.take(shape.count()))
@@ -138,6 +155,16 @@ const CONV: &[ConvCase] = &[
     down((5, 12, 118), 8, 3, 2),
 ];
 
+const MAIN_CONV: &[ConvCase] = &[
+    same((2, 18, 20), (128, 128), (3, 3), 32),
+    same((1, 9, 18), (256, 128), (3, 3), 32),
+    same((2, 9, 18), (256, 128), (1, 1), 32),
+    same((2, 18, 20), (128, 3), (3, 3), 3),
+    same((2, 9, 17), (3, 128), (3, 3), 32),
+    down((1, 18, 20), 128, 1, 32),
+    down((3, 18, 20), 128, 3, 32),
+];
+
 fn kernels(ops: &dyn Device, spec: &ConvSpec, values: &mut Values) -> Result<Conv> {
     let fan_in = spec.c_in * spec.taps.count();
     let scale = (3.0 / fan_in as f32).sqrt();
@@ -187,6 +214,8 @@ const UPSAMPLE: &[UpsampleCase] = &[
     up((2, 9, 61), 33, true, 11),
     up((2, 9, 61), 24, false, 8),
 ];
+
+const MAIN_UPSAMPLE: &[UpsampleCase] = &[up((2, 9, 18), 128, true, 32), up((2, 9, 18), 128, false, 32)];
 
 fn upsample(ops: &dyn Device, case: &UpsampleCase, seed: u64) -> Result<()> {
     let (spec, values) = (case.spec, &mut Values::new(100 + seed));
