@@ -131,12 +131,14 @@ windows *args:
 arm64 *args:
     tests/arm64/run {{args}}
 
-# Type-checks the workspace for macOS on ARM. Its C compiler is zig, from the package index.
+# Type-checks the workspace for macOS on ARM. Its C compiler is zig, from the package index, which does not know the
+# name of the target that the crate `cc` adds by default.
 macos:
     rustup target add aarch64-apple-darwin
     python3 -m venv target/macos-venv
     target/macos-venv/bin/pip install --quiet ziglang==0.17.0
-    CC_aarch64_apple_darwin="$PWD/target/macos-venv/bin/python-zig cc -target aarch64-macos" SDKROOT=/ \
+    CRATE_CC_NO_DEFAULTS=1 SDKROOT=/ \
+        CC_aarch64_apple_darwin="$PWD/target/macos-venv/bin/python-zig cc -target aarch64-macos" \
         AR_aarch64_apple_darwin="$PWD/target/macos-venv/bin/python-zig ar" PYO3_NO_PYTHON=1 \
         cargo check --workspace --locked --target aarch64-apple-darwin
 
