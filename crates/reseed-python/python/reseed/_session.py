@@ -134,11 +134,11 @@ class Session:
     """A model on its device. Loaded networks are used again by later jobs; jobs of one session run one after the other.
 
     ``model`` is the name of a public model such as ``"3b"``, a folder with model files, the file of a transformer, or
-    ``"nano"``, a small model that is part of this package. ``vae`` and ``text`` are the files of the VAE and the text
-    embedding, where they are not beside the transformer or among the models of this machine. ``device`` is ``"auto"``,
-    ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. ``max_vram`` is the most GPU memory, in bytes or as ``"8G"``. ``dtype`` is
-    the type of the activations: f32, tf32, f16 or bf16. ``precision`` is the accuracy of a GPU's products: exact, fast
-    or reference.
+    ``"nano"``, a small model that is part of this package, as is ``"nano-sharp"``, its sharper setting. ``vae`` and
+    ``text`` are the files of the VAE and the text embedding, where they are not beside the transformer or among the
+    models of this machine. ``device`` is ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. ``max_vram`` is the most
+    GPU memory, in bytes or as ``"8G"``. ``dtype`` is the type of the activations: f32, tf32, f16 or bf16. ``precision``
+    is the accuracy of a GPU's products: exact, fast or reference.
 
     >>> import reseed
     >>> with reseed.Session("formula:tiny", device="cpu") as session:
