@@ -60,8 +60,9 @@ impl Weights {
         if name.starts_with(FORMULA) {
             return Weights::formula(name, None);
         }
-        if let Some((vae, mut files)) = embedded_vae(name)? {
-            files.push(nano::dit_file());
+        if let Some(vae) = embedded_vae(name)? {
+            let sharp = (name == nano::SHARP_NAME).then(nano::sharp_file);
+            let files = [nano::vae_file(), nano::dit_file()].into_iter().chain(sharp).collect();
             let (dit, origin) = (Box::new(nano::dit()?), Origin::Embedded(files));
             return Ok(Weights { name: name.into(), vae, dit, origin });
         }
@@ -172,11 +173,11 @@ impl Weights {
     }
 }
 
-/// The VAE of an embedded model, and the files that it is read from.
-fn embedded_vae(name: &str) -> Result<Option<(Box<dyn Source>, Vec<&'static [u8]>)>> {
+/// The VAE of an embedded model.
+fn embedded_vae(name: &str) -> Result<Option<Box<dyn Source>>> {
     Ok(match name {
-        nano::NAME => Some((Box::new(nano::vae()?), vec![nano::vae_file()])),
-        nano::SHARP_NAME => Some((Box::new(nano::sharp_vae()?), vec![nano::vae_file(), nano::sharp_file()])),
+        nano::NAME => Some(Box::new(nano::vae()?)),
+        nano::SHARP_NAME => Some(Box::new(nano::sharp_vae()?)),
         _ => None,
     })
 }
@@ -189,7 +190,7 @@ fn formula_text(width: usize) -> TextEmbedding {
 
 /// The weights of a VAE alone: a safetensors file, an embedded one, or `formula:tiny` and `formula:full`.
 pub fn vae_weights(name: &str) -> Result<Box<dyn Source>> {
-    if let Some((vae, _)) = embedded_vae(name)? {
+    if let Some(vae) = embedded_vae(name)? {
         return Ok(vae);
     }
     let config = match name.strip_prefix(FORMULA) {
