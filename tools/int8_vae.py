@@ -25,6 +25,8 @@ import vae  # noqa: E402
 import weights  # noqa: E402
 
 FLOAT_CONV, ATTENTION = vae.causal_conv, vae.attention
+DEVIATIONS = 5
+LEAST_SILU = 0.2785                      # the size of its minimum
 
 
 def rounded(x, step):
@@ -44,26 +46,39 @@ def hadamard(n):
     return torch.block_diag(*[h / math.sqrt(g)] * (n // g))
 
 
-def one_scale(x, weight):
+def one_scale(x, weight, _norm=None):
     """One scale for each frame, and one for each output channel of the weights."""
     return rounded(x, largest(x, 1, 2, 3) / 127), rounded(weight, largest(weight, 1, 2, 3, 4) / 127)
 
 
-def channel_scales(x, weight):
+def folded_scales(x, weight, scale):
     """Scales of input channels, which the weights take over."""
-    scale = largest(x, 0, 2, 3)
     folded = weight * scale.reshape(1, -1, 1, 1, 1)
     return rounded(x / scale, 1 / 127), rounded(folded, largest(folded, 1, 2, 3, 4) / 127)
 
 
-def rotated(x, weight):
+def channel_scales(x, weight, _norm):
+    return folded_scales(x, weight, largest(x, 0, 2, 3))
+
+
+def norm_scales(x, weight, norm):
+    """The scales of channels that a gain and a shift give to values within some standard deviations: no maxima of the
+    data are needed."""
+    gain, shift = norm
+    ends = torch.stack([shift + DEVIATIONS * gain, shift - DEVIATIONS * gain])
+    scale = torch.nn.functional.silu(ends).abs().amax(0).clamp(min=LEAST_SILU)
+    return folded_scales(x, weight, scale.reshape(1, -1, 1, 1))
+
+
+def rotated(x, weight, _norm):
     """The channels rotated by a Hadamard matrix, with one scale for each frame."""
     h = hadamard(x.shape[1])
     x, weight = torch.einsum("tchw,cd->tdhw", x, h), torch.einsum("ocxyz,cd->odxyz", weight, h)
     return one_scale(x, weight)
 
 
-WAYS = {"one scale a frame": one_scale, "scales of channels": channel_scales, "rotated channels": rotated}
+WAYS = {"one scale a frame": one_scale, "scales of channels": channel_scales,
+        "scales of channels from gain and shift": norm_scales, "rotated channels": rotated}
 
 
 def follows_norm(name):
@@ -81,7 +96,8 @@ class Decoder:
 
     def conv(self, w, name, x, state, **options):
         if name in self.layers:
-            x, weight = self.way(x, w[name + ".weight"])
+            norm = name.replace(".conv", ".norm")
+            x, weight = self.way(x, w[name + ".weight"], (w[norm + ".weight"], w[norm + ".bias"]))
             w = {name + ".weight": weight, name + ".bias": w.get(name + ".bias")}
         y = FLOAT_CONV(w, name, x, state, **options)
         taps = self.w[name + ".weight"][0].numel()
