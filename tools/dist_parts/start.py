@@ -16,7 +16,7 @@ EMULATORS = {
                     "sudo apt-get install qemu-user-static libc6-arm64-cross"),
     "windows-x64": (["wine"], "sudo apt-get install wine wine64"),
 }
-DEBS = {"amd64": "linux-x64", "arm64": "linux-arm64"}
+DEBS = {"_amd64.deb": "linux-x64", "_arm64.deb": "linux-arm64"}
 WHEELS = {"manylinux_2_28_x86_64": "linux-x64", "manylinux_2_28_aarch64": "linux-arm64", "win_amd64": "windows-x64"}
 
 
