@@ -91,7 +91,7 @@ def test_unknown_settings_are_type_errors(session):
 def test_unknown_and_missing_models(tmp_path, monkeypatch):
     with pytest.raises(reseed.ModelError, match="no such model") as caught:
         reseed.Session("5b")
-    assert caught.value.known[0] == "3b" and caught.value.exit_code == 4
+    assert caught.value.known[:3] == ["nano", "nano-sharp", "3b"] and caught.value.exit_code == 4
     for name in ("RESEED_MODELS", "HF_HOME", "HF_HUB_CACHE", "COMFYUI_PATH"):
         monkeypatch.setenv(name, str(tmp_path))
     with pytest.raises(reseed.ModelError, match="not on this machine") as caught:

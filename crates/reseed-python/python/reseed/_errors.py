@@ -16,8 +16,8 @@ class ReseedError(Exception):
     >>> try:
     ...     reseed.Session("5b")
     ... except reseed.ReseedError as error:
-    ...     print(error.kind, error.exit_code, error.known[:2])
-    model 4 ['3b', '3b-fp8']
+    ...     print(error.kind, error.exit_code, error.known[:3])
+    model 4 ['nano', 'nano-sharp', '3b']
     """
 
     kind: ClassVar[str] = "failed"
