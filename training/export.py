@@ -6,8 +6,8 @@ import torch
 from safetensors.torch import save_file
 
 import low_band
-import sharp
 from checkpoint import load
+from model import FINE_PARTS
 from start import shapes
 
 TIME = 256
@@ -50,7 +50,7 @@ def main():
     save_file(tensors, args.folder / "dit.safetensors", properties)
     if args.sharp:
         other, _, steps = load(args.sharp, "cpu")
-        tensors = {name: stored(other[name]) for name in vae if name.startswith(sharp.PARTS)}
+        tensors = {name: stored(other[name]) for name in vae if name.startswith(FINE_PARTS)}
         save_file(tensors, args.folder / "sharp.safetensors", {"steps": str(steps)})
     print(sum(f.stat().st_size for f in args.folder.glob("*.safetensors")), "bytes")
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 VAE_EPS, DIT_EPS = 1e-6, 1e-5
 HEAD, PATCH = 128, 2
 FINE = 2                                 # levels of the decoder at the frame's size and at half of it
+FINE_PARTS = ("decoder.up_blocks.2.", "decoder.up_blocks.3.", "decoder.conv_norm_out.", "decoder.conv_out.")
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,11 @@ import evaluate
 import low_band
 from data import Train
 from discriminator import Discriminator, feature_distance, model_loss, own_loss
-from model import Dit, Vae
+from model import FINE_PARTS, Dit, Vae
 from scenes import Scenes
 from start import free
 from train import AVERAGE, Task, distance, share
 
-PARTS = ("decoder.up_blocks.2.", "decoder.up_blocks.3.", "decoder.conv_norm_out.", "decoder.conv_out.")
 PIXELS, FEATURES = 1.0, 0.3              # weights of the loss, beside those of the arguments
 OWN_RATE = 2e-4                          # of the discriminator
 BANDS = ((1, 3), (4, 7), (8, 14))        # sums of both frequencies, as in `detail` of the engine
@@ -58,7 +57,7 @@ class Trainer:
         self.fixed, self.sizes, self.args, self.scenes = weights, sizes, args, Scenes(train)
         self.device = train.device
         self.dtype = torch.bfloat16 if self.device == "cuda" else torch.float32
-        chosen = {n: v for n, v in weights.items() if n.startswith(PARTS)}
+        chosen = {n: v for n, v in weights.items() if n.startswith(FINE_PARTS)}
         self.own = {n: v.detach().clone().requires_grad_() for n, v in chosen.items()}
         self.average = {n: v.detach().clone() for n, v in self.own.items()}
         self.masks = {n: free(n, v.shape).to(self.device) for n, v in self.own.items()}

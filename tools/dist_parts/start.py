@@ -19,7 +19,7 @@ EMULATORS = {
     "windows-x64": (["wine"], "sudo apt-get install wine wine64"),
 }
 # Systems whose emulator is too slow for the demo.
-SLOW = {"linux-arm64": "an emulated demo takes an hour; it has upscaled a tiny clip instead"}
+SLOW = {"linux-arm64": "an emulated demo takes too long; it has upscaled a tiny clip instead"}
 DEBS = {"_amd64.deb": "linux-x64", "_arm64.deb": "linux-arm64"}
 WHEELS = {"manylinux_2_28_x86_64": "linux-x64", "manylinux_2_28_aarch64": "linux-arm64", "win_amd64": "windows-x64"}
 
