@@ -48,7 +48,7 @@ fn encode_video(lab: &Lab, frames: usize) -> usize {
 
 /// Encodes `vfr.mkv`: 400 frames at a variable frame rate in open GOPs. Returns its frame count.
 fn encode_vfr_video(lab: &Lab) -> usize {
-    let source = "-f lavfi -i testsrc2=size=64x48:rate=25 -frames:v 400 -fps_mode passthrough -enc_time_base 1/1000";
+    let source = "-f lavfi -i testsrc2=size=32x16:rate=25 -frames:v 400 -fps_mode passthrough -enc_time_base 1/1000";
     let codec = "-c:v libx264 -preset fast -bf 3 -x264-params keyint=40:open-gop=1:scenecut=0";
     let mut ffmpeg = Command::new("ffmpeg");
     ffmpeg.args(["-v", "error"]).args(source.split(' ')).args(["-vf", "settb=1/1000,setpts=40*N+7*mod(N\\,3)"]);

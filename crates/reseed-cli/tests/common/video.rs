@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -46,13 +47,25 @@ pub fn streams<'v>(facts: &'v Value, kind: &str) -> Vec<&'v Value> {
 
 /// Timestamps of the frames of the first video stream in microseconds, in decoder output order.
 pub fn times(folder: &Path, name: &str) -> Vec<i64> {
-    let frames = ask(folder, "-select_streams v:0 -show_entries frame=pts_time", name);
-    let micros = |frame: &Value| (frame["pts_time"].as_str().unwrap().parse::<f64>().unwrap() * 1e6).round() as i64;
-    frames["frames"].as_array().unwrap().iter().map(micros).collect()
+    micros(&ask(folder, "-select_streams v:0 -show_entries frame=pts_time", name))
 }
 
-/// All frames of a video in a planar pixel format, as raw bytes.
-pub fn planes(folder: &Path, name: &str, format: &str) -> Vec<u8> {
-    let args = format!("-i file:{name} -map 0:v:0 -vsync passthrough -f rawvideo -pix_fmt {format} -");
-    run("ffmpeg", folder, args.split_whitespace())
+/// The same from an output of ffprobe that lists the frames.
+pub fn micros(facts: &Value) -> Vec<i64> {
+    let micros = |frame: &Value| (frame["pts_time"].as_str().unwrap().parse::<f64>().unwrap() * 1e6).round() as i64;
+    facts["frames"].as_array().unwrap().iter().map(micros).collect()
+}
+
+/// All frames of two videos in a planar pixel format, as raw bytes, from one run of ffmpeg.
+pub fn planes(folder: &Path, videos: [&str; 2], format: &str) -> [Vec<u8>; 2] {
+    let names = ["0.planes", "1.planes"];
+    let [first, second] = videos.map(|name| format!("-i file:{name}"));
+    let raw = format!("-vsync passthrough -f rawvideo -pix_fmt {format}");
+    let args = format!("-y {first} {second} -map 0:v:0 {raw} {} -map 1:v:0 {raw} {}", names[0], names[1]);
+    run("ffmpeg", folder, args.split_whitespace());
+    names.map(|name| {
+        let bytes = fs::read(folder.join(name)).unwrap();
+        fs::remove_file(folder.join(name)).unwrap();
+        bytes
+    })
 }
