@@ -13,9 +13,11 @@ fn a_crate_outside_the_workspace_compiles() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
     let folder = temp_dir::TempDir::new().unwrap();
     let library = root.join("crates/reseed");
+    // The profile of the workspace, so that procedural macros and build scripts are already compiled.
     let manifest = format!(
         "[package]\nname = \"embedding\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[workspace]\n\n\
-         [dependencies]\nreseed = {{ path = {library:?}, default-features = false }}\n"
+         [dependencies]\nreseed = {{ path = {library:?}, default-features = false }}\n\n\
+         [profile.dev]\ndebug = false\ncodegen-units = 2\n"
     );
     fs::write(folder.path().join("Cargo.toml"), manifest).unwrap();
     // The same dependency versions: these are already downloaded.
