@@ -71,7 +71,7 @@ impl Session {
     }
 }
 
-/// Reads frames from memory.
+/// Reads frames from memory, in the depth of its results: devices load the samples that they return.
 struct FrameSource<'a> {
     info: Info,
     frames: std::slice::Iter<'a, Frame>,
@@ -83,7 +83,12 @@ impl Source for FrameSource<'_> {
     }
 
     fn next(&mut self) -> reseed_media::Result<Option<Frame>> {
-        Ok(self.frames.next().cloned())
+        let depth = self.info.depth;
+        Ok(self.frames.next().map(|frame| Frame {
+            size: frame.size,
+            samples: frame.samples.to_depth(depth),
+            alpha: frame.alpha.as_ref().map(|alpha| alpha.to_depth(depth)),
+        }))
     }
 }
 
