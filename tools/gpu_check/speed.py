@@ -15,7 +15,7 @@ OVERLAP = 1.15  # time of a limited run relative to the longer of its arithmetic
 ESTIMATE = 0.05  # relative difference of the measured memory from the estimate
 RESTRICTED = {  # size, frames, --max-vram: time relative to a run without a limit
     ("1280x720", 17, "6G"): 1.8, ("1280x720", 17, "4G"): None, ("1920x1080", 17, "12G"): 1.8,
-    ("1920x1080", 17, "8G"): None, ("3840x2160", 5, "15G"): None}
+    ("1920x1080", 17, "8G"): None, ("3840x2160", 5, "15G"): None, ("3840x2160", 5, "24G"): 2.6}
 STEP = {"3b": 220, "7b": 330}  # milliseconds of one step on a latent of 17 frames 1280x720
 COLORS, FRAME_MS, SLICE = ("lab", "wavelet", "wavelet-adaptive", "hsv", "adain"), 2.0, 5  # milliseconds; frames
 JOB_FPS, JOB_LIMIT, BATCH = 15, "6G", 17

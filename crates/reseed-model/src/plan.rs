@@ -17,10 +17,13 @@ pub struct CachePlan {
     pub chunk_levels: usize,
     /// Slots of the layers whose temporal cache is offloaded to host memory.
     pub offloaded: BTreeSet<usize>,
+    /// Of these, slots whose cache is offloaded after every chunk where chunks run breadth-first, as always where they
+    /// run depth-first.
+    pub streamed: BTreeSet<usize>,
     /// Prefetch distances that differ from the default. See [`CachePlan::prefetch_distance`].
     pub prefetch_distances: BTreeMap<usize, usize>,
     /// Whether chunks run breadth-first: all chunks of a slice pass an offloaded layer before any chunk enters the next
-    /// layer, so that the cache is copied once per slice. Otherwise chunks run depth-first.
+    /// layer, so that the cache is copied once per slice, unless it is streamed. Otherwise chunks run depth-first.
     pub breadth_first: bool,
     /// Whether a convolution of one frame reads an offloaded cache in strips of rows, unless the cache is prefetched.
     pub strips: bool,
@@ -33,6 +36,7 @@ impl Default for CachePlan {
             chunk_frames: 2,
             chunk_levels: 2,
             offloaded: BTreeSet::new(),
+            streamed: BTreeSet::new(),
             prefetch_distances: BTreeMap::new(),
             breadth_first: false,
             strips: false,

@@ -69,9 +69,11 @@ const CANDIDATES: &[Candidate] = &[
     breadth_first(2, 1, 2),
     breadth_first(1, 2, 1),
     breadth_first(1, 1, 1),
+    Candidate { strips: true, ..breadth_first(2, 1, 2) },
+    Candidate { strips: true, ..breadth_first(1, 1, 1) },
     depth_first(1, 1, 1),
     depth_first(1, 1, 2),
-    // Strips stall the device, so they are tried only when no other candidate fits.
+    // Depth-first, strips stall the device in every layer, so they are tried only when no other candidate fits.
     Candidate { strips: true, ..depth_first(1, 1, 2) },
 ];
 
@@ -105,7 +107,7 @@ impl CoderPlanner<'_> {
         for candidate in CANDIDATES {
             let search = Search::new(self, device, with_slice(candidate, slice), budget);
             let fits = |(_, plan): &&(Search, CoderPlan)| search.fits(plan);
-            if candidate.strips && found.iter().any(|found| fits(&found)) {
+            if candidate.strips && !candidate.breadth_first && found.iter().any(|found| fits(&found)) {
                 break;
             }
             let fastest = found.iter().filter(fits).map(|(_, plan)| plan.report.time).min();

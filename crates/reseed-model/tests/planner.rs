@@ -63,6 +63,16 @@ fn offloading_costs_at_most_30_percent_at_moderate_budgets() {
     }
 }
 
+// All chunks pass a layer before the next one, and only the caches that are too large for that are copied for each chunk.
+#[test]
+fn a_few_streamed_caches_make_4k_fit_into_24_gib() {
+    let plane = Hw::new(2160, 3840);
+    let (unlimited, limited) = (decode(plane, 5, usize::MAX), decode(plane, 5, 24 * GIB - OVERHEAD));
+    let streamed = limited.cache_plan.streamed.len();
+    assert!((1..4).contains(&streamed) && limited.cache_plan.breadth_first, "{limited:?}");
+    assert!(limited.report.time * 10 <= unlimited.report.time * 18, "{limited:?}, unlimited {unlimited:?}");
+}
+
 // The planner traces a limited number of slices. A run has more of them, and also uploads and downloads.
 #[test]
 fn estimated_memory_matches_the_memory_of_a_run() {
@@ -181,9 +191,10 @@ fn chunks_and_offloading_change_only_rounding() {
                     chunk_frames,
                     chunk_levels: 1 + chunk_frames % 2,
                     offloaded: (0..100).filter(|slot| chunk_frames != 3 || slot % 5 < 2).collect(),
+                    streamed: (0..100).filter(|slot| slot % 4 < 2).collect(),
                     prefetch_distances: (0..100).filter(|slot| slot % 5 < 4).map(|slot| (slot, slot % 3)).collect(),
                     breadth_first,
-                    strips: chunk_frames == 1 && !breadth_first,
+                    strips: chunk_frames == 1,
                 });
                 let mut parts = Vec::new();
                 for slice in side.slices(&vae.config, latents) {

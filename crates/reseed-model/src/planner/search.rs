@@ -34,8 +34,46 @@ pub(super) struct Search<'a> {
     device: &'a dyn Fn() -> TraceOps,
     candidate: Candidate,
     budget: usize,
-    /// Slots in descending order of the bytes that their offload copies, computed on first use.
-    order: OnceCell<Vec<usize>>,
+    /// Changes in descending order of the bytes that a cache copies, computed on first use.
+    order: OnceCell<Vec<Change>>,
+}
+
+/// Where the caches of a plan are; see [`CachePlan`].
+#[derive(Clone, Default)]
+struct Caches {
+    offloaded: BTreeSet<usize>,
+    streamed: BTreeSet<usize>,
+}
+
+/// Offloads the cache of a slot, or streams it if it is offloaded.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Change {
+    Offload(usize),
+    Stream(usize),
+}
+
+impl Caches {
+    fn of(plan: &CoderPlan) -> Caches {
+        let CachePlan { offloaded, streamed, .. } = plan.cache_plan.clone();
+        Caches { offloaded, streamed }
+    }
+
+    fn contains(&self, change: Change) -> bool {
+        match change {
+            Change::Offload(slot) => self.offloaded.contains(&slot),
+            Change::Stream(slot) => self.streamed.contains(&slot),
+        }
+    }
+
+    fn toggle(&mut self, change: Change) {
+        let (set, slot) = match change {
+            Change::Offload(slot) => (&mut self.offloaded, slot),
+            Change::Stream(slot) => (&mut self.streamed, slot),
+        };
+        if !set.remove(&slot) {
+            set.insert(slot);
+        }
+    }
 }
 
 impl<'a> Search<'a> {
@@ -64,7 +102,7 @@ impl<'a> Search<'a> {
     /// Greedy plan. The search stops early when `fastest` is below the compute time of this candidate. All caches are
     /// offloaded when no plan fits.
     pub fn greedy(&self, fastest: Option<u64>) -> Result<CoderPlan> {
-        let resident = self.trace_offloading(BTreeSet::new())?;
+        let resident = self.trace_offloading(Caches::default())?;
         if self.fits(&resident) {
             return Ok(resident);
         }
@@ -79,21 +117,25 @@ impl<'a> Search<'a> {
     /// Offloads all caches. When that does not fit, prefetches start as late as possible.
     pub fn offload_all(&self) -> Result<CoderPlan> {
         let all: BTreeSet<usize> = (0..self.planner.coder.slots()).collect();
-        let plan = self.trace_offloading(all.clone())?;
+        let mut caches = Caches { offloaded: all.clone(), ..Caches::default() };
+        let plan = self.trace_offloading(caches.clone())?;
         if self.fits(&plan) {
             return Ok(plan);
         }
+        if self.candidate.breadth_first {
+            caches.streamed = all.clone();
+        }
         let distances = all.iter().map(|&slot| (slot, 0)).collect();
-        self.tune_prefetch(self.trace(all, distances, SHORT_TRACE)?)
+        self.tune_prefetch(self.trace(caches, distances, SHORT_TRACE)?)
     }
 
     /// Moves caches back to the device while they fit, in descending order of their copied bytes.
     fn keep_resident(&self, mut plan: CoderPlan) -> Result<CoderPlan> {
-        for &slot in self.order()? {
-            if !plan.cache_plan.offloaded.contains(&slot) {
+        for &change in self.order()? {
+            if !Caches::of(&plan).contains(change) {
                 continue;
             }
-            let other = self.toggle(&plan, &[slot])?;
+            let other = self.toggle(&plan, &[change])?;
             if self.fits(&other) && other.report.time <= plan.report.time {
                 plan = other;
             }
@@ -101,15 +143,34 @@ impl<'a> Search<'a> {
         Ok(plan)
     }
 
-    /// Slots in descending order of the bytes that their offload copies.
-    fn order(&self) -> Result<&[usize]> {
+    /// Changes in descending order of the bytes that a cache copies.
+    fn order(&self) -> Result<&[Change]> {
         if let Some(order) = self.order.get() {
             return Ok(order);
         }
-        let copied = |slot: usize| Ok((Reverse(self.trace_offloading(BTreeSet::from([slot]))?.report.copied), slot));
-        let mut slots = (0..self.planner.coder.slots()).map(copied).collect::<Result<Vec<_>>>()?;
-        slots.sort();
-        Ok(self.order.get_or_init(|| slots.into_iter().map(|(_, slot)| slot).collect()))
+        let copied = |change: Change| {
+            let (Change::Offload(slot) | Change::Stream(slot)) = change;
+            let mut caches = Caches { offloaded: BTreeSet::from([slot]), ..Caches::default() };
+            if change == Change::Stream(slot) {
+                caches.streamed.insert(slot);
+            }
+            Ok((Reverse(self.trace_offloading(caches)?.report.copied), change))
+        };
+        let mut changes = self.changes(true).into_iter().map(copied).collect::<Result<Vec<_>>>()?;
+        changes.sort();
+        Ok(self.order.get_or_init(|| changes.into_iter().map(|(_, change)| change).collect()))
+    }
+
+    /// What can be changed in a plan of this candidate, which may stream caches or not.
+    fn changes(&self, streams: bool) -> Vec<Change> {
+        let slots = 0..self.planner.coder.slots();
+        let streamed = slots.clone().filter(|_| streams && self.candidate.breadth_first).map(Change::Stream);
+        slots.map(Change::Offload).chain(streamed).collect()
+    }
+
+    /// The changes that the search tries. Caches are streamed only if the plan does not fit otherwise.
+    fn tried(&self, plan: &CoderPlan) -> Vec<Change> {
+        self.changes(!plan.cache_plan.streamed.is_empty())
     }
 
     /// Local search: swaps until no swap is faster, then annealing.
@@ -133,13 +194,14 @@ impl<'a> Search<'a> {
         if plan.report.waited < plan.report.time / ANNEALING_THRESHOLD {
             return Ok(plan);
         }
-        let (mut best, mut random, slots) = (plan.clone(), 1u64, self.planner.coder.slots() as u64);
+        let (mut best, mut random, changes) = (plan.clone(), 1u64, self.tried(&plan));
         let mut draw = |below: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) % below
         };
         for remaining in (1..=ANNEALING_STEPS).rev() {
-            let moved: Vec<usize> = (0..=draw(ANNEALING_MOVES)).map(|_| draw(slots) as usize).collect();
+            let count = changes.len() as u64;
+            let moved: Vec<Change> = (0..=draw(ANNEALING_MOVES)).map(|_| changes[draw(count) as usize]).collect();
             let other = self.toggle(&plan, &moved)?;
             let slowdown = other.report.time as f64 / plan.report.time as f64 - 1.0;
             let temperature = INITIAL_TEMPERATURE * remaining as f64 / ANNEALING_STEPS as f64;
@@ -160,9 +222,9 @@ impl<'a> Search<'a> {
             if distance == plan.cache_plan.prefetch_distance(slot) {
                 continue;
             }
-            let CachePlan { offloaded, mut prefetch_distances, .. } = plan.cache_plan.clone();
+            let mut prefetch_distances = plan.cache_plan.prefetch_distances.clone();
             prefetch_distances.insert(slot, distance);
-            let other = self.trace(offloaded, prefetch_distances, SHORT_TRACE)?;
+            let other = self.trace(Caches::of(&plan), prefetch_distances, SHORT_TRACE)?;
             plan = if self.fits(&other) && other.report.time < plan.report.time { other } else { plan };
         }
         Ok(plan)
@@ -173,7 +235,9 @@ impl<'a> Search<'a> {
         let slots = self.planner.coder.slots();
         for first in (START_STRIDE..slots).step_by(START_STRIDE) {
             let distances = plan.cache_plan.prefetch_distances.clone();
-            let start = self.trace((first..slots).collect(), distances, SHORT_TRACE)?;
+            let last: BTreeSet<usize> = (first..slots).collect();
+            let streamed = &last & &plan.cache_plan.streamed;
+            let start = self.trace(Caches { offloaded: last, streamed }, distances, SHORT_TRACE)?;
             if !self.fits(&start) {
                 break;
             }
@@ -185,12 +249,12 @@ impl<'a> Search<'a> {
 
     /// Exchanges an offloaded cache for a resident one where that is faster.
     fn swap(&self, mut plan: CoderPlan) -> Result<CoderPlan> {
-        let slots = 0..self.planner.coder.slots();
-        let (offloaded, resident): (Vec<usize>, Vec<usize>) =
-            slots.partition(|slot| plan.cache_plan.offloaded.contains(slot));
-        for slot in offloaded {
-            for &other in &resident {
-                let swapped = self.toggle(&plan, &[slot, other])?;
+        let caches = Caches::of(&plan);
+        let (copied, kept): (Vec<Change>, Vec<Change>) =
+            self.tried(&plan).into_iter().partition(|&change| caches.contains(change));
+        for change in copied {
+            for &other in &kept {
+                let swapped = self.toggle(&plan, &[change, other])?;
                 if self.fits(&swapped) && swapped.report.time < plan.report.time {
                     plan = swapped;
                 }
@@ -199,32 +263,34 @@ impl<'a> Search<'a> {
         Ok(plan)
     }
 
-    /// The plan with the residency of these slots inverted.
-    fn toggle(&self, plan: &CoderPlan, slots: &[usize]) -> Result<CoderPlan> {
-        let CachePlan { offloaded, prefetch_distances, .. } = &plan.cache_plan;
-        self.trace(offloaded ^ &slots.iter().copied().collect(), prefetch_distances.clone(), SHORT_TRACE)
+    /// The plan with these changes made, or undone where they are made already.
+    fn toggle(&self, plan: &CoderPlan, changes: &[Change]) -> Result<CoderPlan> {
+        let mut caches = Caches::of(plan);
+        let unique: BTreeSet<Change> = changes.iter().copied().collect();
+        unique.into_iter().for_each(|change| caches.toggle(change));
+        self.trace(caches, plan.cache_plan.prefetch_distances.clone(), SHORT_TRACE)
     }
 
-    fn trace_offloading(&self, offloaded: BTreeSet<usize>) -> Result<CoderPlan> {
-        self.trace(offloaded, BTreeMap::new(), SHORT_TRACE)
+    fn trace_offloading(&self, caches: Caches) -> Result<CoderPlan> {
+        self.trace(caches, BTreeMap::new(), SHORT_TRACE)
     }
 
     /// Traces enough slices of a plan for its peak memory.
     pub fn trace_long(&self, plan: &CoderPlan) -> Result<CoderPlan> {
-        let CachePlan { offloaded, prefetch_distances, .. } = plan.cache_plan.clone();
-        self.trace(offloaded, prefetch_distances, LONG_TRACE)
+        self.trace(Caches::of(plan), plan.cache_plan.prefetch_distances.clone(), LONG_TRACE)
     }
 
     /// Runs the first `most` slices of the clip and the last slice on the tracing device.
     fn trace(
         &self,
-        offloaded: BTreeSet<usize>,
+        Caches { offloaded, streamed }: Caches,
         prefetch_distances: BTreeMap<usize, usize>,
         most: usize,
     ) -> Result<CoderPlan> {
         let Candidate { slice, chunk_frames, chunk_levels, breadth_first, strips } = self.candidate;
         let (planner, ops) = (self.planner, (self.device)());
-        let cache_plan = CachePlan { chunk_frames, chunk_levels, offloaded, prefetch_distances, breadth_first, strips };
+        let cache_plan =
+            CachePlan { chunk_frames, chunk_levels, offloaded, streamed, prefetch_distances, breadth_first, strips };
         let mut state = State::with_plan(cache_plan.clone());
         let prefetched = planner.coder.prefetch(&ops)?;
         let coder = prefetched.as_deref().unwrap_or(planner.coder);

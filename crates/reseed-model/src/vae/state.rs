@@ -154,11 +154,14 @@ impl State {
 
     /// The next layer with an offloaded cache that runs after `slot`.
     fn next(&self, slot: usize) -> Option<usize> {
-        let (after, before) = match self.repeated.contains(&slot) && !self.plan.breadth_first {
-            true => (slot + 1..self.repeated.end, self.repeated.start..slot),
-            false => (slot + 1..usize::MAX, 0..0),
+        // The chunk passes the rest of the repeated layers, and the next chunk those before.
+        let Range { start, end } = self.repeated;
+        let (after, before, later) = match (self.repeated.contains(&slot), self.plan.breadth_first) {
+            (true, true) => (slot + 1..end, start..slot, end..usize::MAX),
+            (true, false) => (slot + 1..end, start..slot, 0..0),
+            (false, _) => (slot + 1..usize::MAX, 0..0, 0..0),
         };
-        let mut order = self.caches.range(after).chain(self.caches.range(before));
+        let mut order = [after, before, later].into_iter().flat_map(|slots| self.caches.range(slots));
         order.find(|(_, cache)| matches!(cache, Cache::Host(_))).map(|(&slot, _)| slot)
     }
 
@@ -185,9 +188,12 @@ impl State {
         Ok(())
     }
 
-    /// Whether a layer's cache is offloaded now. It stays on the device if the next part of the slice reads it next.
+    /// Whether a layer's cache is offloaded now. Breadth-first, it stays on the device if the next part of the slice
+    /// reads it next, unless it is streamed.
     fn offloads(&self, slot: usize) -> bool {
-        self.plan.offloaded.contains(&slot) && !(self.plan.breadth_first && self.repeated.contains(&slot))
+        let CachePlan { offloaded, streamed, breadth_first, .. } = &self.plan;
+        let kept = *breadth_first && self.repeated.contains(&slot) && !streamed.contains(&slot);
+        offloaded.contains(&slot) && !kept
     }
 
     /// Offloads the tail of a cache and `x`.
