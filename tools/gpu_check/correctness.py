@@ -11,6 +11,7 @@ GOLDENS = [ROOT / "crates/reseed-testing/golden" / name for name in ("vae", "dit
 GEFORCE = {"RESEED_KERNELS": "geforce"}
 # Arguments of the check, and its environment.
 CONFORMANCE = {"native kernels": ([], {}), "native kernels, reference": (["f16", "reference"], {}),
+               "native kernels, int8": (["f16", "int8"], {}),
                "portable kernels": ([], {"RESEED_KERNELS": "portable"}),
                "kernels of GeForce GPUs": (["f16"], GEFORCE),
                "kernels of GeForce GPUs, fast": (["f16", "fast"], GEFORCE)}

@@ -301,8 +301,9 @@ pub struct MathArgs {
     #[arg(long, value_parser = precision, value_name = "TYPE", help_heading = DEVICE, verbatim_doc_comment)]
     pub dtype: Option<Precision>,
     /// Accuracy of a GPU's products: exact may use Winograd, fast also sums
-    /// of f16 and 8-bit products in the transformer, reference none of these
-    #[arg(long, value_parser = math, value_name = "exact|fast|reference", default_value_t = MathMode::default())]
+    /// of f16 and 8-bit products in the transformer, int8 also 8-bit products
+    /// in the VAE (Hopper), reference none of these
+    #[arg(long, value_parser = math, value_name = "exact|fast|int8|reference", default_value_t = MathMode::default())]
     #[arg(help_heading = DEVICE, verbatim_doc_comment)]
     pub precision: MathMode,
     /// CPU threads [default: one per core]

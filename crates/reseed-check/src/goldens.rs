@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use reseed_model::Dit;
 use reseed_model::weights::Source;
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_ops::{Device, Error, MathMode, Precision, Result, relative_error};
+use reseed_ops::{Device, Error, Precision, Result, relative_error};
 use reseed_testing::golden::{VaeGolden, dit, run_all};
 pub use reseed_testing::pipeline::golden_jobs::Devices;
 use reseed_testing::pipeline::golden_jobs::{GoldenError, GoldenJob};
@@ -43,7 +43,7 @@ impl Goldens {
         // A layer rounds its input and its weights, with a variance of u²/3 each. Sums of f16 add 64 products in four
         // steps, and the sum after step k has k/4 of the last one's variance: their roundings add 5/2 times u²/3. The
         // deviation grows by the root of (2 + 5/2) / 2.
-        let factor = if ops.math_mode() == MathMode::Fast { 1.5 } else { 1.0 };
+        let factor = if ops.math_mode().is_fast() { 1.5 } else { 1.0 };
         let mut compare = |network: &str, name: &str, (want, got): (&[f32], &[f32]), allowed: f64| {
             assert_eq!(want.len(), got.len(), "{name}");
             let error = GoldenError { name: name.into(), error: relative_error(want, got), allowed };

@@ -10,7 +10,7 @@
 //! reseed-check goldens [cpu] FOLDER... [TYPE]... [MODE]   golden tests of networks and jobs
 //! ```
 //!
-//! A type is f32, tf32, f16 or bf16; the default is all. A mode is exact, fast or reference, as of the option
+//! A type is f32, tf32, f16 or bf16; the default is all. A mode is exact, fast, int8 or reference, as of the option
 //! `--precision` of `reseed`. Rates are effective (arithmetic of the direct algorithm)
 //! and executed (arithmetic of the kernel). The last line is the number of disagreements; the exit status is 0 without
 //! any.

@@ -5,8 +5,8 @@ use std::time::Instant;
 use reseed_cuda::CudaOps;
 use reseed_ops::conformance::Values;
 use reseed_ops::{
-    ConvData, ConvSpec, Device, Epilogue, Linear, LinearData, LinearSpec, MathMode, Numbers, Ops, Quant, Result, Shape,
-    TemporalCache, Tensor, Thw, Timing, Transfer, relative_error,
+    Activation, ConvData, ConvSpec, Device, Epilogue, Linear, LinearData, LinearSpec, MathMode, Numbers, Ops, Quant,
+    Result, Shape, TemporalCache, Tensor, Thw, Timing, Transfer, relative_error,
 };
 
 use crate::Compute;
@@ -85,9 +85,14 @@ fn rate(cuda: &CudaOps, spec: ConvSpec, thw: Thw) -> Result<Rate> {
     let scale = (3.0 / terms as f32).sqrt();
     let weight: Vec<f32> = values.take(terms * spec.c_out).iter().map(|v| v * scale).collect();
     let bias = values.take(spec.c_out);
-    let conv = cuda.conv_weights(spec, &|| Ok(ConvData { weight: weight.clone(), bias: bias.clone() }))?;
+    let (read_norm, read_conv) = (
+        || Ok(ConvData { weight: vec![1.0; spec.c_in], bias: vec![0.0; spec.c_in] }),
+        || Ok(ConvData { weight: weight.clone(), bias: bias.clone() }),
+    );
+    let (norm, conv) = cuda.norm_conv_weights(1, 1e-6, spec, &read_norm, &read_conv)?;
     let frame = Shape::clip(Thw { t: 1, ..thw }, spec.c_in);
     let frame = cuda.upload(frame, &values.take(frame.count()))?;
+    let frame = if norm.int8 { cuda.group_norm(frame, None, &norm, Activation::Silu)? } else { frame };
     let x = cuda.tail(None, frame.clone(), thw.t)?;
     let cached = cuda.tail(None, frame, spec.cached_frames())?;
     let cache = if spec.cached_frames() > 0 { TemporalCache::Frames(&cached) } else { TemporalCache::Start };

@@ -157,7 +157,7 @@ impl Ops for CpuOps {
 
     fn linear_weights(&self, spec: LinearSpec, read: Read<LinearData>) -> Result<Linear> {
         let LinearSpec { d_in, d_out, quant, int8 } = spec;
-        if int8 && self.math == MathMode::Fast && as_bytes(quant) {
+        if int8 && self.math.is_fast() && as_bytes(quant) {
             return Ok(Linear { spec: spec.with_int8(true), packed: linear_int8::pack(self, &spec, read()?) });
         }
         Ok(Linear { spec: LinearSpec::floats(d_in, d_out), packed: linear::pack(self, d_in, d_out, read()?.floats()) })
@@ -166,7 +166,7 @@ impl Ops for CpuOps {
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {
         let data = read()?;
         assert_eq!((data.weight.len(), data.bias.len()), (channels, channels), "gain and shift of a norm");
-        Ok(Norm { channels, groups, eps, packed: Arc::new(data) })
+        Ok(Norm { channels, groups, eps, int8: false, packed: Arc::new(data) })
     }
 
     fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {

@@ -2,6 +2,8 @@
 // memory once, with their halo, and every spatial tap multiplies the same pixels at another address.
 //
 //   x, cache (frames, H, W, C) E through tensor maps, zero outside        w  [phase][tap][Co][C] E        bias  f32
+//            of the kernel for bytes: 128 channels in the first half of every 256 bytes of x and cache, bytes in w, and
+//            pairs of f32 in bias: the value of one unit of the sum, and the bias
 //   y        through a tensor map per phase; directly for few channels; `add` adds the result to its contents
 //   partial  [frame][group][slot] (sum, sum of squares) of 2 x 16 pixels and the channels of a group, or null
 //   norm     of kernels with that suffix: a group norm and SiLU that x passes first
@@ -11,7 +13,8 @@
 //            warps of the third and a fourth one normalise pixels in shared memory
 //   needs    C a multiple of 8, stride S in space, Co a multiple of 8 or (few) at most 16; groups of 4, 8 or 16
 //            channels; with `norm` one frame, no cache, C at most 1024
-//   differs  from the reference by the order of the sums and one rounding; with `norm` also by the error of `tanh_fast`
+//   differs  from the reference by the order of the sums and one rounding; with `norm` also by the error of `tanh_fast`;
+//            sums of bytes are exact
 //
 // Channels beyond C are zeros; weights beyond Co are read and ignored. The 64 channels of a pixel are one 128-byte row
 // of the swizzle pattern, which depends on the address alone. A tap (dy, dx) therefore only moves the start address by
@@ -23,7 +26,6 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-constexpr int HOPPER_BK = 64;
 constexpr int OUT_WARP = 8192, OUT_HALF = 4096;  // bytes of a warp's output, and of 64 of its channels
 
 struct Phases { TensorMap of[4]; };
@@ -72,6 +74,22 @@ __device__ __forceinline__ void begin(float (&sums)[2][64], const ConvArgs& c, c
     }
 }
 
+// The values of sums of bytes, with the bias; zero for channels beyond Co.
+__device__ __forceinline__ void scale(float (&values)[2][64], const int (&sums)[2][64], const ConvArgs& c,
+                                      const Tile& tile, const float* factors, int lane) {
+    factors += 2 * (tile.channel + lane % 4 * 2);
+    #pragma unroll
+    for (int j = 0; j < 16; j++) {
+        const float4 f = tile.channel + j * 8 < c.c_out ? __ldg((const float4*)(factors + j * 16)) : float4{};
+        #pragma unroll
+        for (int s = 0; s < 4; s++) {
+            const int at = j * 4 + s % 2 * 2;
+            values[s / 2][at] = (float)sums[s / 2][at] * f.x + f.y,
+            values[s / 2][at + 1] = (float)sums[s / 2][at + 1] * f.z + f.w;
+        }
+    }
+}
+
 // Rounds the results of a warp into shared memory; with ADD, adds them to its contents.
 template <class E, bool ADD>
 __device__ __forceinline__ void round_out(float (&sums)[2][64], u32 output, int lane) {
@@ -95,11 +113,17 @@ __device__ __forceinline__ void round_out(float (&sums)[2][64], u32 output, int 
     }
 }
 
-template <class E, int K, int S, int BN, bool NORM>
+template <class In> struct Sums { using Type = float; };
+template <> struct Sums<s8> { using Type = int; };
+
+// `In` is the type of both operands, E that of the result.
+template <class E, class In, int K, int S, int BN, bool NORM>
 __device__ void conv_hopper(const Inputs& maps, const TensorMap& map_w, const Phases& maps_y, E* y, const float* bias,
                             int add, float2* partial, int groups, const ConvArgs& c, const NormArgs& norm) {
     // Weights of many channels are copied tap by tap. Those of few channels are copied for all taps at once, since a
     // tap's products would take less time than a wait at a barrier.
+    constexpr bool BYTES = sizeof(In) == 1;
+    constexpr int BK = ROW / sizeof(In), X_STEP = BYTES ? 2 * BK : BK;  // channels of a row, and their distance in x
     constexpr int TOGETHER = BN < 128 ? K * K : 1, A_STAGES = BN < 128 ? 4 : 2, B_STAGES = BN < 128 ? 2 : 4;
     constexpr int B_TAP = BN * ROW, B_BYTES = TOGETHER * B_TAP, PLANES = S * S;
     constexpr int BORDER = (K - 1) / S, HALO = TILE + BORDER, WIDE = 2 * TILE + BORDER;
@@ -123,7 +147,7 @@ __device__ void conv_hopper(const Inputs& maps, const TensorMap& map_w, const Ph
     }
     if (NORM) tabulate(table, norm, c);
     __syncthreads();
-    const int slabs = (c.c_in + HOPPER_BK - 1) / HOPPER_BK, taps = c.taps_t * K * K, steps = c.taps_t * slabs * PLANES;
+    const int slabs = (c.c_in + BK - 1) / BK, taps = c.taps_t * K * K, steps = c.taps_t * slabs * PLANES;
     const Cut cut(c, K > 1 && S == 1);
     const int blocks = (c.c_out + BN - 1) / BN, tiles = cut.tiles * blocks * c.phases * c.out_frames;
     auto tile_of = [&](int i) { return cut.tile(i / blocks / c.phases, i % blocks * BN, i / blocks % c.phases); };
@@ -136,7 +160,7 @@ __device__ void conv_hopper(const Inputs& maps, const TensorMap& map_w, const Ph
         for (int i = blockIdx.x; normalises && i < tiles; i += gridDim.x) {
             const Tile tile = tile_of(i);
             for (int k = 0; k < slabs; k++) {
-                const int channel = k * HOPPER_BK + threadIdx.x % 8 * 8, width = tile.wide ? WIDE : HALO;
+                const int channel = k * BK + threadIdx.x % 8 * 8, width = tile.wide ? WIDE : HALO;
                 const OnLoadNorm on_load(table, channel);
                 barrier_wait(a_full + 8 * a.at, a.parity);
                 if (channel < c.c_in)
@@ -152,7 +176,7 @@ __device__ void conv_hopper(const Inputs& maps, const TensorMap& map_w, const Ph
         int old = 0;
         auto load_pixels = [&](const Tile& tile, int k) {
             const Plane<K, S> plane(k % PLANES);
-            const int channel = k / PLANES % slabs * HOPPER_BK,
+            const int channel = k / PLANES % slabs * X_STEP,
                       frame = tile.t * c.stride_t + k / PLANES / slabs + c.first;
             const int row = tile.row * S - c.pad_h + (tile.phase >> 1) + plane.y,
                       column = tile.column * S - c.pad_w + (tile.phase & 1) + plane.x;
@@ -167,7 +191,7 @@ __device__ void conv_hopper(const Inputs& maps, const TensorMap& map_w, const Ph
             const Tile tile = tile_of(i);
             for (int k = 0; k < steps; k++) {
                 const Plane<K, S> plane(k % PLANES);
-                const int dt = k / PLANES / slabs, channel = k / PLANES % slabs * HOPPER_BK;
+                const int dt = k / PLANES / slabs, channel = k / PLANES % slabs * BK;
                 for (int s = 0; s < plane.count; s += TOGETHER) {
                     barrier_wait(b_empty + 8 * b.at, b.parity ^ 1);
                     barrier_expect(b_full + 8 * b.at, B_BYTES);
@@ -207,12 +231,12 @@ __device__ void conv_hopper(const Inputs& maps, const TensorMap& map_w, const Ph
                   part = tile.wide ? TILE : (TILE / 2) * HALO;  // offset of the second warpgroup's pixels
         const int row = tile.row + (tile.wide ? 0 : group * 8) + warp * 2,
                   left = tile.column + (tile.wide ? group * TILE : 0), column = left + lane / 4;
-        float sums[2][BN / 2];                                         // 8 x 8 pixels each, left and right
-        if constexpr (BN == 128) {
+        typename Sums<In>::Type sums[2][BN / 2];                       // 8 x 8 pixels each, left and right
+        if constexpr (BN == 128 && !BYTES) {
             begin<K>(sums, c, tile, row, column, bias, lane);
         } else {
             #pragma unroll
-            for (int j = 0; j < BN; j++) sums[j % 2][j / 2] = 0.f;
+            for (int j = 0; j < BN; j++) sums[j % 2][j / 2] = 0;
         }
         int used_a = -1, used_b = -1;
         for (int k = 0; k < steps; k++) {
@@ -229,8 +253,8 @@ __device__ void conv_hopper(const Inputs& maps, const TensorMap& map_w, const Ph
                     #pragma unroll
                     for (int q = 0; q < ROW; q += 32) {
                         const u64 w = descriptor(weights + q, 8 * ROW);
-                        wgmma(E{}, sums[0], descriptor(at + q, pitch * ROW), w);
-                        wgmma(E{}, sums[1], descriptor(at + 8 * ROW + q, pitch * ROW), w);
+                        wgmma(In{}, sums[0], descriptor(at + q, pitch * ROW), w);
+                        wgmma(In{}, sums[1], descriptor(at + 8 * ROW + q, pitch * ROW), w);
                     }
                 }
                 wgmma_commit();
@@ -266,27 +290,36 @@ __device__ void conv_hopper(const Inputs& maps, const TensorMap& map_w, const Ph
                 }
             }
         } else {
-            if (add) barrier_wait(y_full, made & 1);
-            __syncwarp();
-            add ? round_out<E, true>(sums, output, lane) : round_out<E, false>(sums, output, lane);
-            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-            __syncwarp();
-            if (lane == 0) {
-                for (int h = 0; h < 2 && tile.channel + h * 64 < c.c_out; h++)
-                    store_4d(&maps_y.of[tile.phase], output + h * OUT_HALF, tile.channel + h * 64, left, row,
-                             (int)frame);
-                store_commit();
-            }
-            if (partial && left < c.out_w) {
-                if (tile.row + TILE > c.out_h || left + TILE > c.out_w) {
-                    #pragma unroll
-                    for (int i = 0; i < 128; i++)
-                        if (row + i / 2 % 2 >= c.out_h || column + i / 64 * 8 >= c.out_w) sums[i / 64][i % 64] = 0.f;
+            auto finish = [&](float (&sums)[2][64]) {
+                if (add) barrier_wait(y_full, made & 1);
+                __syncwarp();
+                add ? round_out<E, true>(sums, output, lane) : round_out<E, false>(sums, output, lane);
+                asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+                __syncwarp();
+                if (lane == 0) {
+                    for (int h = 0; h < 2 && tile.channel + h * 64 < c.c_out; h++)
+                        store_4d(&maps_y.of[tile.phase], output + h * OUT_HALF, tile.channel + h * 64, left, row,
+                                 (int)frame);
+                    store_commit();
                 }
-                const int width = c.c_out / groups, slots = c.phases * cut.lines * cut.columns;
-                const int slot = (tile.phase * cut.lines + row / 2) * cut.columns + left / TILE;
-                float2* out = partial + (frame * groups + tile.channel / width) * slots + slot;
-                group_sums<16>([&](int side, int i) { return sums[side][i]; }, width, out, slots, lane);
+                if (partial && left < c.out_w) {
+                    if (tile.row + TILE > c.out_h || left + TILE > c.out_w) {
+                        #pragma unroll
+                        for (int i = 0; i < 128; i++)
+                            if (row + i / 2 % 2 >= c.out_h || column + i / 64 * 8 >= c.out_w) sums[i / 64][i % 64] = 0.f;
+                    }
+                    const int width = c.c_out / groups, slots = c.phases * cut.lines * cut.columns;
+                    const int slot = (tile.phase * cut.lines + row / 2) * cut.columns + left / TILE;
+                    float2* out = partial + (frame * groups + tile.channel / width) * slots + slot;
+                    group_sums<16>([&](int side, int i) { return sums[side][i]; }, width, out, slots, lane);
+                }
+            };
+            if constexpr (BYTES) {
+                float values[2][64];
+                scale(values, sums, c, tile, bias, lane);
+                finish(values);
+            } else {
+                finish(sums);
             }
             made++;
         }
@@ -294,21 +327,22 @@ __device__ void conv_hopper(const Inputs& maps, const TensorMap& map_w, const Ph
     if (BN == 128 && lane == 0) store_wait();
 }
 
-#define CONV_HOPPER(name, E, K, S, BN, NORM)                                                                       \
+#define CONV_HOPPER(name, E, In, K, S, BN, NORM)                                                                       \
     extern "C" __global__ void __launch_bounds__(NORM ? 512 : 384, 1)                                              \
         name(const __grid_constant__ Inputs inputs, const __grid_constant__ TensorMap w,                           \
              const __grid_constant__ Phases phases, E* y, const float* bias, int add, float2* partial, int groups, \
              const __grid_constant__ ConvArgs c, const __grid_constant__ NormArgs norm) {                          \
-        conv_hopper<E, K, S, BN, NORM>(inputs, w, phases, y, bias, add, partial, groups, c, norm);                 \
+        conv_hopper<E, In, K, S, BN, NORM>(inputs, w, phases, y, bias, add, partial, groups, c, norm);                 \
     }
 #define CONV_HOPPERS(E) \
-    CONV_HOPPER(conv_hopper_3x3_##E, E, 3, 1, 128, false) \
-    CONV_HOPPER(conv_hopper_3x3_norm_##E, E, 3, 1, 128, true) \
-    CONV_HOPPER(conv_hopper_3x3_by2_##E, E, 3, 2, 128, false) \
-    CONV_HOPPER(conv_hopper_3x3_few_##E, E, 3, 1, 16, false) \
-    CONV_HOPPER(conv_hopper_2x2_##E, E, 2, 1, 128, false) \
-    CONV_HOPPER(conv_hopper_1x1_##E, E, 1, 1, 128, false)
+    CONV_HOPPER(conv_hopper_3x3_##E, E, E, 3, 1, 128, false) \
+    CONV_HOPPER(conv_hopper_3x3_norm_##E, E, E, 3, 1, 128, true) \
+    CONV_HOPPER(conv_hopper_3x3_by2_##E, E, E, 3, 2, 128, false) \
+    CONV_HOPPER(conv_hopper_3x3_few_##E, E, E, 3, 1, 16, false) \
+    CONV_HOPPER(conv_hopper_2x2_##E, E, E, 2, 1, 128, false) \
+    CONV_HOPPER(conv_hopper_1x1_##E, E, E, 1, 1, 128, false)
 CONV_HOPPERS(f16)
 CONV_HOPPERS(bf16)
+CONV_HOPPER(conv_hopper_3x3_int8_f16, f16, s8, 3, 1, 128, false)
 
 #endif

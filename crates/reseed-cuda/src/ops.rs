@@ -9,6 +9,7 @@ mod blend_add;
 mod conv;
 mod conv_gemm;
 mod conv_hopper;
+mod conv_int8;
 mod conv_kernels;
 mod conv_patch;
 mod conv_stem;
@@ -174,7 +175,9 @@ impl CudaOps {
             let workspace = workspace::of(dtype, hopper, winograd, library);
             TraceOps::new(dtype, dtype, workspace).with_kernels(kernels)
         };
-        let on_load = move |spec: &ConvSpec| fuses_norm(dtype, hopper, spec);
+        // A layer that may be one of bytes has its norm before it.
+        let bytes = self.conv.int8;
+        let on_load = move |spec: &ConvSpec| fuses_norm(dtype, hopper, spec) && !(bytes && conv_int8::fits(spec));
         let int8 = move |spec: &LinearSpec| linear_int8::supports(dtype, math, spec);
         Box::new(move || {
             let trace = new().with_quantized_weights().with_int8_products(int8).with_fused_norms(on_load);
@@ -279,7 +282,24 @@ impl Ops for CudaOps {
     }
 
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {
-        Ok(Norm { channels, groups, eps, packed: group_norm::pack(self, channels, &read()?)? })
+        Ok(Norm { channels, groups, eps, int8: false, packed: group_norm::pack(self, channels, &read()?)? })
+    }
+
+    fn norm_conv_weights(
+        &self,
+        groups: usize,
+        eps: f32,
+        spec: ConvSpec,
+        norm: Read<ConvData>,
+        conv: Read<ConvData>,
+    ) -> Result<(Norm, Conv)> {
+        if self.conv.int8 && conv_int8::fits(&spec) {
+            let (norm, conv) = (norm()?, conv()?);
+            if let Some(packed) = conv_int8::pack(self, (groups, eps), spec, &norm, &conv)? {
+                return Ok(packed);
+            }
+        }
+        Ok((self.norm_weights(groups, eps, spec.c_in, norm)?, self.conv_weights(spec, conv)?))
     }
 
     fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {

@@ -56,6 +56,14 @@ impl<'a> Loader<'a> {
         Ok(self.ops.norm_weights(self.config.groups, EPS, channels, &|| Ok(self.read(name)?))?)
     }
 
+    /// A norm, and the convolution that reads its result through SiLU.
+    pub fn norm_conv(&self, norm: &str, conv: &str, spec: ConvSpec) -> Result<(Norm, Conv)> {
+        let groups = self.config.groups;
+        let (read_norm, read_conv) = (|| Ok(self.read(norm)?), || Ok(self.read(conv)?));
+        let (norm, conv) = self.ops.norm_conv_weights(groups, EPS, spec, &read_norm, &read_conv)?;
+        Ok((norm, if self.offloaded { offload(self.ops, &conv)? } else { conv }))
+    }
+
     /// Several linear layers of `d` columns as one, their rows concatenated.
     pub fn linears(&self, names: &[String], d: usize) -> Result<Linear> {
         let read = || {

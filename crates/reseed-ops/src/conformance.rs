@@ -1,6 +1,7 @@
 //! Every op on awkward shapes, on two devices. A device conforms when [`run`] finds no disagreement.
 
 mod int8;
+mod int8_conv;
 mod pixels;
 mod quant;
 mod tokens;
@@ -69,6 +70,9 @@ pub fn run(reference: &dyn Device, device: &dyn Device) -> Result<Vec<Disagreeme
         ops.stage(&format!("int8 case {i}"));
         int8::linear(&ops, case, i as u64)?;
     }
+    for (i, case) in int8_conv::CASES.iter().enumerate() {
+        inexact.extend(int8_conv::run(device, case, i as u64)?);
+    }
     for (i, case) in ATTENTION.iter().enumerate() {
         ops.stage(&format!("attention case {i}"));
         attention(&ops, case, i as u64)?;
@@ -98,7 +102,8 @@ pub fn main_layers(device: &dyn Device) -> Result<()> {
     attention(device, &(1, 512, &[150]), 0)?;
     attention(device, &(2, 256, &[129, 64, 60]), 1)?;
     linear(device, &(150, 256, 520), 0)?;
-    int8::linear(device, &int8::CASES[0], 0)
+    int8::linear(device, &int8::CASES[0], 0)?;
+    int8_conv::run(device, &int8_conv::CASES[2], 0).map(|_| ())
 }
 
 fn clip(ops: &dyn Device, thw: Thw, channels: usize, values: &mut Values) -> Result<Tensor> {

@@ -120,6 +120,9 @@ macro_rules! forward_methods {
         $crate::forward_method!($inner $own norm_weights(
             groups: usize, eps: f32, channels: usize, read: $crate::Read<$crate::ConvData>)
             -> $crate::Result<$crate::Norm>);
+        $crate::forward_method!($inner $own norm_conv_weights(
+            groups: usize, eps: f32, spec: $crate::ConvSpec, norm: $crate::Read<$crate::ConvData>,
+            conv: $crate::Read<$crate::ConvData>) -> $crate::Result<($crate::Norm, $crate::Conv)>);
         $crate::forward_method!($inner $own upsample_weights(
             spec: $crate::UpsampleSpec, read: $crate::Read<$crate::UpsampleData>) -> $crate::Result<$crate::Upsample>);
         $crate::forward_method!($inner $own
@@ -187,6 +190,7 @@ macro_rules! forward_method {
     ($i:tt [conv_weights $($o:ident)*] conv_weights $($m:tt)*) => {};
     ($i:tt [linear_weights $($o:ident)*] linear_weights $($m:tt)*) => {};
     ($i:tt [norm_weights $($o:ident)*] norm_weights $($m:tt)*) => {};
+    ($i:tt [norm_conv_weights $($o:ident)*] norm_conv_weights $($m:tt)*) => {};
     ($i:tt [upsample_weights $($o:ident)*] upsample_weights $($m:tt)*) => {};
     ($i:tt [vector $($o:ident)*] vector $($m:tt)*) => {};
     ($i:tt [rows $($o:ident)*] rows $($m:tt)*) => {};

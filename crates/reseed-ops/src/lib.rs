@@ -29,6 +29,7 @@ mod error;
 mod frames;
 mod host;
 pub mod int8;
+pub mod int8_conv;
 mod math_mode;
 pub mod merge;
 mod operands;
@@ -60,6 +61,7 @@ pub use frames::{
 };
 pub use host::{host_bytes, host_free_bytes};
 pub use int8::Int8Rows;
+pub use int8_conv::Int8Conv;
 pub use math_mode::MathMode;
 pub use merge::{HostMatmul, merge};
 pub use operands::{Activation, ConvOutput, Epilogue, Placement, Qkv, Stats, TemporalCache};

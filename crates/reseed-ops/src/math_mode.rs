@@ -12,13 +12,21 @@ pub enum MathMode {
     /// Also sums of f16 within up to 96 products, on GPUs that multiply faster with them, and products of 8-bit
     /// integers in the linear layers that allow them.
     Fast,
+    /// Also products of 8-bit integers in the convolutions of the VAE that follow a norm, on GPUs where these are faster
+    /// than Winograd.
+    Int8,
     /// The direct algorithm with sums of f32.
     Reference,
 }
 
 impl MathMode {
     /// All modes.
-    pub const ALL: [MathMode; 3] = [MathMode::Exact, MathMode::Fast, MathMode::Reference];
+    pub const ALL: [MathMode; 4] = [MathMode::Exact, MathMode::Fast, MathMode::Int8, MathMode::Reference];
+
+    /// Whether the savings of [`MathMode::Fast`] are allowed.
+    pub fn is_fast(self) -> bool {
+        matches!(self, MathMode::Fast | MathMode::Int8)
+    }
 }
 
 impl FromStr for MathMode {
@@ -26,7 +34,7 @@ impl FromStr for MathMode {
 
     fn from_str(text: &str) -> Result<MathMode, String> {
         let found = MathMode::ALL.into_iter().find(|mode| mode.to_string() == text);
-        found.ok_or_else(|| format!("`{text}` is not exact, fast or reference"))
+        found.ok_or_else(|| format!("`{text}` is not exact, fast, int8 or reference"))
     }
 }
 
@@ -35,6 +43,7 @@ impl fmt::Display for MathMode {
         f.write_str(match self {
             MathMode::Exact => "exact",
             MathMode::Fast => "fast",
+            MathMode::Int8 => "int8",
             MathMode::Reference => "reference",
         })
     }
@@ -49,6 +58,6 @@ mod tests {
         for mode in MathMode::ALL {
             assert_eq!(mode.to_string().parse(), Ok(mode));
         }
-        assert_eq!("half".parse::<MathMode>().unwrap_err(), "`half` is not exact, fast or reference");
+        assert_eq!("half".parse::<MathMode>().unwrap_err(), "`half` is not exact, fast, int8 or reference");
     }
 }

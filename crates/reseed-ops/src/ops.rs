@@ -32,6 +32,21 @@ pub trait Ops: Send + Sync {
     /// Packs the gain (`weight`) and shift (`bias`) of a norm.
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm>;
 
+    /// Packs a group norm and the convolution that alone reads its result, through [`Activation::Silu`]. A device in
+    /// [`crate::MathMode::Int8`] may multiply bytes there ([`crate::Int8Conv`]). [`Norm::int8`] then says that the
+    /// result of [`Ops::group_norm`] is a tensor only in size: it may be passed to [`Ops::conv`], [`Ops::tail`] and
+    /// [`crate::Residency`], and its values mean nothing to other ops.
+    fn norm_conv_weights(
+        &self,
+        groups: usize,
+        eps: f32,
+        spec: ConvSpec,
+        norm: Read<ConvData>,
+        conv: Read<ConvData>,
+    ) -> Result<(Norm, Conv)> {
+        Ok((self.norm_weights(groups, eps, spec.c_in, norm)?, self.conv_weights(spec, conv)?))
+    }
+
     /// Merges and packs the two convolutions of an upsampler; see [`crate::Merged`].
     fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample>;
 

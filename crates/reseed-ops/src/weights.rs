@@ -172,6 +172,9 @@ pub struct Norm {
     pub groups: usize,
     /// Added to the variance.
     pub eps: f32,
+    /// Whether results are bytes that only the convolution packed with it can read; see
+    /// [`crate::Ops::norm_conv_weights`].
+    pub int8: bool,
     /// The device's own form.
     pub packed: Packed,
 }

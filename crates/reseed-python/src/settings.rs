@@ -277,7 +277,7 @@ impl Keywords<'_, '_> {
 
     /// The accuracy that the products of a GPU keep.
     pub fn math(&self, key: &str) -> Result<MathMode> {
-        Ok(self.word(key, "exact, fast or reference", |word| word.parse().ok())?.unwrap_or_default())
+        Ok(self.word(key, "exact, fast, int8 or reference", |word| word.parse().ok())?.unwrap_or_default())
     }
 
     /// Threads of the CPU.

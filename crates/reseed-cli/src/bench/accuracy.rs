@@ -18,7 +18,8 @@ use reseed_args::bench::AccuracyArgs;
 const SIZE: Hw = Hw { h: 96, w: 128 };
 const FRAMES: usize = 9;
 /// Least PSNR of a mode in f16 against f32. Other types have no gate.
-const GATES: [(MathMode, f64); 3] = [(MathMode::Reference, 65.0), (MathMode::Exact, 65.0), (MathMode::Fast, 40.0)];
+const GATES: [(MathMode, f64); 4] =
+    [(MathMode::Reference, 65.0), (MathMode::Exact, 65.0), (MathMode::Fast, 40.0), (MathMode::Int8, 40.0)];
 
 /// A decoder, and the range of its values, which PSNR refers to.
 struct Case {

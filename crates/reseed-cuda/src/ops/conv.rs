@@ -19,12 +19,21 @@ use crate::device_memory::Allocation;
 use crate::driver::Ptr;
 use crate::params::{ConvArgs, NormArgs, int};
 
+/// How weights are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `[tap (t, h, w)][c_out][c_in]` of the device's type.
+    Taps,
+    /// Transformed for Winograd F(2x2,3x3), as `conv_winograd_2d` reads them.
+    Winograd2d,
+    /// Bytes, as [`reseed_ops::Int8Conv`] describes them.
+    Int8,
+}
+
 pub struct Weights {
-    /// `[tap (t, h, w)][c_out][c_in]` of the device's type, or as `conv_winograd_2d` reads them.
     pub weight: Matrix,
-    /// Whether the weights are transformed for Winograd F(2x2,3x3).
-    pub winograd_2d: bool,
-    /// `[c_out]` of f32.
+    pub form: Form,
+    /// `[c_out]` of f32; of bytes, their factors.
     pub bias: Arc<Allocation>,
     /// Input channels of the weights: padded to a multiple of eight for tensor cores.
     pub c_in: usize,
@@ -38,9 +47,9 @@ impl Weights {
 
     /// Values of one temporal tap.
     pub fn per_tap(&self, spec: &ConvSpec) -> usize {
-        match self.winograd_2d {
-            true => conv_winograd_2d::packed_weights(spec) / spec.taps.t,
-            false => spec.taps.h * spec.taps.w * self.c_in * spec.c_out,
+        match self.form {
+            Form::Winograd2d => conv_winograd_2d::packed_weights(spec) / spec.taps.t,
+            Form::Taps | Form::Int8 => spec.taps.h * spec.taps.w * self.c_in * spec.c_out,
         }
     }
 }
@@ -54,12 +63,12 @@ pub fn pack(cuda: &CudaOps, spec: &ConvSpec, data: &ConvData) -> Result<Packed> 
     let bias = Arc::new(cuda.upload_weights(&data.bias)?);
     if cuda.conv.winograd == Winograd::Plane && conv_winograd_2d::fits(spec) {
         let weight = Matrix::Resident(cuda.upload_weights(&conv_winograd_2d::pack(spec, &data.weight))?);
-        return Ok(Arc::new(Weights { weight, winograd_2d: true, bias, c_in }));
+        return Ok(Arc::new(Weights { weight, form: Form::Winograd2d, bias, c_in }));
     }
     let order = Order { phases: 1, c_out, c_in: padded, taps: taps.count() };
     let weight = taps_first(&pad_channels(&data.weight, c_in, padded, taps.count()), order, cuda.dtype);
     let weight = cuda.upload_weights(weight.bytes())?;
-    Ok(Arc::new(Weights { weight: Matrix::Resident(weight), winograd_2d: false, bias, c_in: padded }))
+    Ok(Arc::new(Weights { weight: Matrix::Resident(weight), form: Form::Taps, bias, c_in: padded }))
 }
 
 /// `[c_out, c_in, taps]` with zeros for the input channels from `c_in` to `padded`.
@@ -165,7 +174,7 @@ fn whole(spec: &ConvSpec, weights: &Weights, cache: Option<&Tensor>, x: &Tensor,
         partial: Ptr::NULL,
         groups: 0,
         norm: None,
-        winograd_2d: weights.winograd_2d,
+        form: weights.form,
         args,
     }
 }
@@ -185,6 +194,11 @@ fn start(cuda: &CudaOps, spec: &ConvSpec, weights: &Weights, all: Convolution) -
             ..all.args
         };
         let frame = Convolution { args, ..all };
+        if frame.form == Form::Int8 {
+            // SAFETY: `run_normed` has checked the shapes; the weights are those of the whole layer.
+            unsafe { frame.folded_int8(spec, folded).launch(cuda) }?;
+            continue;
+        }
         if frame.is_winograd(cuda) {
             // SAFETY: `run_normed` has checked the shapes; the weights are those of the whole layer.
             unsafe { frame.launch_winograd(cuda, folded) }?;

@@ -22,7 +22,7 @@ const DEPTH: usize = 64;
 const ROWS: u32 = 2;
 /// Threads and shared memory of a block.
 pub const THREADS: usize = 384;
-const SHARED: usize = 217 << 10;
+pub const SHARED: usize = 217 << 10;
 /// The same of the kernel that normalises its input: more warps, and a table of eight bytes per channel.
 const NORM_THREADS: usize = 512;
 const NORM_SHARED: usize = SHARED + 8 * NORM_IN;
@@ -49,6 +49,9 @@ pub struct Hopper {
     /// Whether it is the one for few output channels.
     pub few: bool,
 }
+
+/// The kernel of convolutions of 3x3 pixels with stride 1.
+pub const DIRECT: Hopper = Hopper { taps: 3, stride: 1, few: false };
 
 /// A plane in tiles: rows of square tiles and, where at most eight rows remain, one row of wide tiles.
 pub struct Tiling {
@@ -159,9 +162,18 @@ impl Convolution {
             let boxes = Boxes::new(at, self.dtype, size(args.x_pitch), dims, [DEPTH as u32, w as u32, h as u32, 1]);
             cuda.driver.tensor_map(&Boxes { step, ..boxes })
         };
+        self.maps_of_tiles(clip)
+    }
+
+    /// Tensor maps of x for square and for wide tiles, then of the cache; `clip` makes one from an address, a number of
+    /// frames, and the columns and rows of a tile.
+    pub fn maps_of_tiles(
+        &self,
+        clip: impl Fn(Ptr, usize, [usize; 2]) -> Result<sys::CUtensorMap>,
+    ) -> Result<[sys::CUtensorMap; 4]> {
         let (square, wide) = ([PLANE; 2], [PLANE * 2, PLANE / 2]);
         let x = [clip(self.x, self.frames, square)?, clip(self.x, self.frames, wide)?];
-        let cache = match size(args.cache_frames) {
+        let cache = match self.args.cache_frames as usize {
             0 => x,
             frames => [clip(self.cache, frames, square)?, clip(self.cache, frames, wide)?],
         };

@@ -13,6 +13,8 @@ pub struct ConvKernels {
     pub winograd: Winograd,
     /// Whether products are added in f16 before they are added in f32.
     pub half_sums: bool,
+    /// Whether convolutions that follow a norm multiply bytes, where `conv_int8` can.
+    pub int8: bool,
 }
 
 /// Kinds of Winograd convolutions.
@@ -28,17 +30,20 @@ pub enum Winograd {
 
 impl ConvKernels {
     /// The direct algorithm with sums of f32.
-    const DIRECT: ConvKernels = ConvKernels { winograd: Winograd::None, half_sums: false };
+    const DIRECT: ConvKernels = ConvKernels { winograd: Winograd::None, half_sums: false, int8: false };
 
     /// The table. On Hopper it is measured. Data-centre GPUs multiply as fast with sums of f32, and their portable
     /// kernels wait for memory, measured on an H200 too: F(2x2,3x3) gains nothing. GeForce GPUs wait for products;
-    /// their row is from an emulation, not from a measurement (docs/benchmarks.md).
+    /// their row is from an emulation, not from a measurement (docs/benchmarks.md). Bytes would gain less there than
+    /// F(2x2,3x3) with sums of f16 does.
     pub fn of(kernels: &Kernels, dtype: DType, mode: MathMode) -> ConvKernels {
         match (dtype, mode) {
             (DType::F32 | DType::Bf16, _) | (_, MathMode::Reference) => ConvKernels::DIRECT,
-            _ if kernels.hopper => ConvKernels { winograd: Winograd::Columns, half_sums: false },
+            (_, mode) if kernels.hopper => {
+                ConvKernels { winograd: Winograd::Columns, half_sums: false, int8: mode == MathMode::Int8 }
+            }
             (_, mode) if kernels.geforce => {
-                ConvKernels { winograd: Winograd::Plane, half_sums: mode == MathMode::Fast }
+                ConvKernels { winograd: Winograd::Plane, half_sums: mode.is_fast(), int8: false }
             }
             _ => ConvKernels::DIRECT,
         }
@@ -47,6 +52,7 @@ impl ConvKernels {
     /// In words, for reports.
     pub fn describe(self) -> &'static str {
         match (self.winograd, self.half_sums) {
+            _ if self.int8 => "8-bit products after norms, else Winograd F(2,3)",
             (Winograd::None, false) => "direct, f32 sums",
             (Winograd::None, true) => "direct, f16 sums",
             (Winograd::Columns, _) => "Winograd F(2,3), f32 sums",
@@ -97,13 +103,15 @@ mod tests {
     fn modes_choose_by_gpu() {
         let modes = |capability| MathMode::ALL.map(|mode| choice(capability, DType::F16, mode));
         let direct = "direct, f32 sums";
-        assert_eq!(modes((9, 0)), ["Winograd F(2,3), f32 sums", "Winograd F(2,3), f32 sums", direct]);
+        let (columns, bytes) = ("Winograd F(2,3), f32 sums", "8-bit products after norms, else Winograd F(2,3)");
+        assert_eq!(modes((9, 0)), [columns, columns, bytes, direct]);
         for geforce in [(8, 6), (8, 9), (12, 0)] {
-            assert_eq!(modes(geforce), ["Winograd F(2x2,3x3), f32 sums", "Winograd F(2x2,3x3), f16 sums", direct]);
+            let (exact, fast) = ("Winograd F(2x2,3x3), f32 sums", "Winograd F(2x2,3x3), f16 sums");
+            assert_eq!(modes(geforce), [exact, fast, fast, direct]);
             assert_eq!(choice(geforce, DType::Bf16, MathMode::Fast), direct);
         }
         for other in [(7, 5), (8, 0), (10, 0)] {
-            assert_eq!(modes(other), [direct; 3]);
+            assert_eq!(modes(other), [direct; 4]);
         }
         assert_eq!(choice((9, 0), DType::F32, MathMode::Fast), direct);
     }

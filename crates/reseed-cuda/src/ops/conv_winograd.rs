@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use reseed_ops::{ConvSpec, DType, Result, Thw};
 
 use super::CudaOps;
-use super::conv_hopper::{Hopper, THREADS};
+use super::conv::Form;
+use super::conv_hopper::{DIRECT, THREADS};
 use super::conv_kernels::Winograd;
 use super::conv_winograd_2d;
 use super::convolution::Convolution;
@@ -20,8 +21,6 @@ const CHANNELS: usize = 64;
 /// Blocks of a cluster, which share their weights.
 const BLOCKS: usize = 2;
 const SHARED: usize = 218 << 10;
-/// The direct kernel for the same layers.
-const DIRECT: Hopper = Hopper { taps: 3, stride: 1, few: false };
 
 /// Memory for the transformed weights of one layer. Kernels run one after the other, so that all layers share it.
 #[derive(Default)]
@@ -69,7 +68,11 @@ impl Convolution {
     /// Whether `conv_winograd` computes this.
     pub fn is_winograd(&self, cuda: &CudaOps) -> bool {
         let fits = fits(self.dtype, self.args.c_in as usize, self.args.c_out as usize);
-        cuda.conv.winograd == Winograd::Columns && fits && self.norm.is_none() && self.hopper() == Some(DIRECT)
+        cuda.conv.winograd == Winograd::Columns
+            && fits
+            && self.norm.is_none()
+            && self.form == Form::Taps
+            && self.hopper() == Some(DIRECT)
     }
 
     /// Queues it, with the sum of the first `folded` temporal taps as its first one.

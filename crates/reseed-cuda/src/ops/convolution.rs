@@ -3,6 +3,7 @@
 use reseed_ops::{DType, Result};
 
 use super::CudaOps;
+use super::conv::Form;
 use super::conv_hopper::PLANE;
 use crate::driver::Ptr;
 use crate::params::{ConvArgs, NormArgs};
@@ -27,8 +28,8 @@ pub struct Convolution {
     pub groups: usize,
     /// Applied to x as it is loaded; only where [`super::conv_hopper::fuses_norm`] allows it.
     pub norm: Option<NormArgs>,
-    /// Whether `w` is packed for Winograd F(2x2,3x3).
-    pub winograd_2d: bool,
+    /// How `w` is packed.
+    pub form: Form,
     pub args: ConvArgs,
 }
 
@@ -50,7 +51,7 @@ impl Convolution {
             partial,
             groups: 0,
             norm: None,
-            winograd_2d: false,
+            form: Form::Taps,
             args,
         }
     }
@@ -77,9 +78,12 @@ impl Convolution {
     /// As for `launch`.
     unsafe fn launch_as(&self, cuda: &CudaOps, tf32: bool) -> Result<()> {
         let kernels = &cuda.driver.kernels;
-        if self.winograd_2d {
+        match self.form {
             // SAFETY: the caller's promise.
-            return unsafe { self.launch_winograd_2d(cuda) };
+            Form::Winograd2d => return unsafe { self.launch_winograd_2d(cuda) },
+            // SAFETY: the caller's promise.
+            Form::Int8 => return unsafe { self.launch_int8(cuda) },
+            Form::Taps => {}
         }
         if self.is_matrix() && kernels.hopper {
             // SAFETY: the caller's promise.

@@ -19,12 +19,18 @@ const FEWEST: usize = 64;
 /// Blocks of the norm kernel per multiprocessor. All of them run at the same time.
 const RESIDENT: usize = 4;
 
-/// Gain and shift, `[2][channels]` of f32.
+/// Gain and shift, `[2][channels]` of f32; for results in bytes followed by the bytes per unit.
 struct Weights(Allocation);
 
 pub fn pack(cuda: &CudaOps, channels: usize, data: &ConvData) -> Result<Packed> {
     assert_eq!((data.weight.len(), data.bias.len()), (channels, channels), "gain and shift of a norm");
     Ok(Arc::new(Weights(cuda.upload_weights(&[&data.weight[..], &data.bias[..]].concat())?)))
+}
+
+/// The same for results in bytes, `per_unit` for each unit of a channel.
+pub fn pack_int8(cuda: &CudaOps, channels: usize, data: &ConvData, per_unit: &[f32]) -> Result<Packed> {
+    assert_eq!((data.weight.len(), data.bias.len()), (channels, channels), "gain and shift of a norm");
+    Ok(Arc::new(Weights(cuda.upload_weights(&[&data.weight[..], &data.bias[..], per_unit].concat())?)))
 }
 
 /// Addresses of a norm's gain and shift.
@@ -123,6 +129,20 @@ pub fn run(cuda: &CudaOps, mut x: Tensor, given: Option<Stats>, norm: &Norm, act
     let chunk = pixels.div_ceil((RESIDENT * cuda.driver.multiprocessors / thw.t).max(1)).max(FEWEST);
     let (grid, chunk) = (Grid::new([pixels.div_ceil(chunk), thw.t, 1], 256), int(chunk));
     let (pixels, channels, groups) = (int(pixels), int(channels), int(norm.groups));
+    if norm.int8 {
+        assert_eq!((act, x.dtype()), (Activation::Silu, DType::F16), "group_norm: bytes of {x:?}");
+        let per_unit = shift.plus(norm.channels * size_of::<f32>());
+        // SAFETY: arguments follow kernels/group_norm.cu in order and type; y has the size of x, and the bytes of a
+        // pixel are written over values of that pixel that have been read.
+        unsafe {
+            cuda.driver.launch(
+                "group_norm_int8_f16",
+                grid,
+                args![ptr(&y), ptr(&x), ptr(&stats), gain, shift, per_unit, pixels, channels, groups, chunk, norm.eps],
+            )
+        }?;
+        return Ok(y);
+    }
     let silu = i32::from(act == Activation::Silu);
     let name = format!("group_norm_{}", x.dtype());
     // SAFETY: arguments follow kernels/group_norm.cu in order and type; x and y have the same shape and are identical

@@ -28,7 +28,7 @@ const PITCH: usize = 80;
 /// Whether a device multiplies in 8 bits in a layer. Rows of bytes must start on 16 bytes.
 pub fn supports(dtype: DType, math: MathMode, spec: &LinearSpec) -> bool {
     let fits = spec.d_in.is_multiple_of(16) && spec.d_in <= GROUP * GROUPS * WARPS && spec.d_out.is_multiple_of(8);
-    spec.int8 && math == MathMode::Fast && dtype != DType::F32 && fits && as_bytes(spec.quant)
+    spec.int8 && math.is_fast() && dtype != DType::F32 && fits && as_bytes(spec.quant)
 }
 
 /// Bytes of the rounded input of a layer and its scales.
@@ -117,7 +117,7 @@ impl DeviceInfo {
     /// How a GPU computes the linear layers of a transformer's blocks in a mode.
     pub fn linear_layers(math: MathMode) -> &'static str {
         match math {
-            MathMode::Fast => "8-bit products",
+            MathMode::Fast | MathMode::Int8 => "8-bit products",
             MathMode::Exact | MathMode::Reference => "16-bit products",
         }
     }

@@ -12,7 +12,7 @@ use crate::params::{NormArgs, int};
 pub fn run(cuda: &CudaOps, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
     let ConvOutput { tensor: x, stats } = x;
     assert_eq!(x.thw().t, 1, "norm_conv: {x:?} has more than one frame");
-    if !fuses_norm(cuda.dtype, cuda.driver.kernels.hopper, &conv.spec) {
+    if norm.int8 || !fuses_norm(cuda.dtype, cuda.driver.kernels.hopper, &conv.spec) {
         let h = group_norm::run(cuda, x, stats, norm, Activation::Silu)?;
         return conv::run(cuda, TemporalCache::Start, &h, conv, epilogue);
     }

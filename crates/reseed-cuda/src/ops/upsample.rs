@@ -8,6 +8,7 @@ use reseed_ops::{
 };
 
 use super::CudaOps;
+use super::conv::Form;
 use super::convolution::Convolution;
 use super::fold::Taps;
 use super::group_norm::OutputStats;
@@ -154,7 +155,7 @@ impl Layer<'_> {
             partial: self.partial,
             groups: self.groups,
             norm: None,
-            winograd_2d: false,
+            form: Form::Taps,
             args: self.args(run, z),
         }
     }

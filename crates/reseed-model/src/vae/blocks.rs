@@ -35,6 +35,12 @@ impl CausalConv {
         Ok(CausalConv { conv: w.conv(name, spec)?, slot: w.slot() })
     }
 
+    /// A 3x3x3 convolution, and the norm that its input passes.
+    fn load_normed(w: &Loader, norm: &str, conv: &str, c_in: usize, c_out: usize) -> Result<(Norm, Self)> {
+        let (norm, conv) = w.norm_conv(norm, conv, cube(c_in, c_out))?;
+        Ok((norm, CausalConv { conv, slot: w.slot() }))
+    }
+
     pub fn forward(&self, ops: &dyn Device, x: Tensor, state: &mut State, epilogue: Epilogue) -> Result<ConvOutput> {
         let frames = self.conv.spec.cached_frames();
         let cache = if frames > 0 { state.cache(ops, self.slot, &x, frames)? } else { TemporalCache::Start };
@@ -142,13 +148,10 @@ impl Resnet {
     pub fn load(w: &Loader, name: &str, c_in: usize, c_out: usize) -> Result<Self> {
         let part = |part: &str| format!("{name}.{part}");
         let shortcut = || CausalConv::load(w, &part("conv_shortcut"), ConvSpec::same(c_in, c_out, Thw::new(1, 1, 1)));
-        Ok(Resnet {
-            norm1: w.norm(&part("norm1"), c_in)?,
-            conv1: CausalConv::load(w, &part("conv1"), cube(c_in, c_out))?,
-            norm2: w.norm(&part("norm2"), c_out)?,
-            conv2: CausalConv::load(w, &part("conv2"), cube(c_out, c_out))?,
-            shortcut: (c_in != c_out).then(shortcut).transpose()?,
-        })
+        let (norm1, conv1) = CausalConv::load_normed(w, &part("norm1"), &part("conv1"), c_in, c_out)?;
+        let (norm2, conv2) = CausalConv::load_normed(w, &part("norm2"), &part("conv2"), c_out, c_out)?;
+        let shortcut = (c_in != c_out).then(shortcut).transpose()?;
+        Ok(Resnet { norm1, conv1, norm2, conv2, shortcut })
     }
 }
 

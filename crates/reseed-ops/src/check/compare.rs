@@ -5,7 +5,6 @@ use super::bound::{EPS, Rounding, independent};
 use super::disagreement::{Disagreement, Element, relative_error};
 use super::pair::Pair;
 use crate::error::Result;
-use crate::math_mode::MathMode;
 use crate::operands::{ConvOutput, Stats};
 use crate::precision::Precision;
 use crate::shape::Shape;
@@ -26,7 +25,7 @@ impl CheckOps<'_> {
 
     /// Whether the device adds products in f16.
     pub(super) fn sums_in_f16(&self) -> bool {
-        self.device.math_mode() == MathMode::Fast && self.device.precision() == Precision::F16
+        self.device.math_mode().is_fast() && self.device.precision() == Precision::F16
     }
 
     /// What sums of f16 add to the bound of ‖a - b‖ / ‖a‖. With independent terms, the partial sums of n = 12 roundings

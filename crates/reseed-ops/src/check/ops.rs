@@ -48,7 +48,7 @@ impl Ops for CheckOps<'_> {
 
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {
         let sides = self.both(|side| side.device.norm_weights(groups, eps, channels, read))?;
-        Ok(Norm { channels, groups, eps, packed: pack(sides, read()?) })
+        Ok(Norm { channels, groups, eps, int8: false, packed: pack(sides, read()?) })
     }
 
     fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {

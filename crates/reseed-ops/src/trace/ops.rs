@@ -48,7 +48,7 @@ impl Ops for TraceOps {
 
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, _: Read<ConvData>) -> Result<Norm> {
         self.weights(2 * channels);
-        Ok(Norm { channels, groups, eps, packed: packed() })
+        Ok(Norm { channels, groups, eps, int8: false, packed: packed() })
     }
 
     fn upsample_weights(&self, spec: UpsampleSpec, _: Read<UpsampleData>) -> Result<Upsample> {

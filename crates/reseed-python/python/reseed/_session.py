@@ -138,7 +138,7 @@ class Session:
     ``text`` are the files of the VAE and the text embedding, where they are not beside the transformer or among the
     models of this machine. ``device`` is ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. ``max_vram`` is the most
     GPU memory, in bytes or as ``"8G"``. ``dtype`` is the type of the activations: f32, tf32, f16 or bf16. ``precision``
-    is the accuracy of a GPU's products: exact, fast or reference.
+    is the accuracy of a GPU's products: exact, fast, int8 or reference.
 
     >>> import reseed
     >>> with reseed.Session("formula:tiny", device="cpu") as session:

@@ -7,7 +7,7 @@ use reseed_model::dit::{B3, B7, Config};
 use reseed_model::weights::Source;
 use reseed_model::weights::formula::Formula;
 use reseed_model::weights::safetensors::Safetensors;
-use reseed_ops::{DType, Device, MathMode, Precision, Shape, Tensor, Thw};
+use reseed_ops::{DType, Device, Precision, Shape, Tensor, Thw};
 
 use super::{Clip, golden_path};
 
@@ -106,7 +106,7 @@ pub fn allowed_int8(precision: Precision) -> f64 {
 
 /// The bound of a device in its mode.
 pub fn allowed_on(device: &dyn Device) -> f64 {
-    let int8 = device.math_mode() == MathMode::Fast && device.dtype() != DType::F32;
+    let int8 = device.math_mode().is_fast() && device.dtype() != DType::F32;
     if int8 { allowed_int8(device.precision()) } else { allowed(device.precision()) }
 }
 
