@@ -4,7 +4,8 @@ import re
 from . import command
 
 # Arguments of the check, and its environment.
-KERNELS = {"native kernels": ([], {}), "native kernels, int8": (["int8"], {}), "portable kernels": ([], {"RESEED_KERNELS": "portable"}),
+KERNELS = {"native kernels": ([], {}), "native kernels, int8": (["int8"], {}),
+           "portable kernels": ([], {"RESEED_KERNELS": "portable"}),
            "kernels of GeForce GPUs, fast": (["fast"], {"RESEED_KERNELS": "geforce"})}
 ERRORS = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)", re.M)
 EXIT = 86  # of the sanitizer where it found something

@@ -32,7 +32,6 @@ const SLACK: f64 = 127.0 / 8192.0;
 /// A layer, and its bytes as the device has to compute them.
 struct Layer {
     spec: ConvSpec,
-    data: ConvData,
     norm: Norm,
     conv: Conv,
     bytes: Int8Conv,
@@ -50,70 +49,66 @@ impl Layer {
             return Ok(None);
         }
         let bytes = Int8Conv::quantize(gain_shift, &spec, &data).expect("a layer that the device has rounded");
-        Ok(Some(Layer { spec, data, norm, conv, bytes }))
+        Ok(Some(Layer { spec, norm, conv, bytes }))
     }
 }
 
-/// The bytes of normed values, their convolutions at the start of a clip and after a cache, and their statistics.
+/// The bytes of normed values, and their convolutions at the start of a clip and after a cache.
 pub fn run(device: &dyn Device, &(thw, c_in, c_out): &Case, seed: u64) -> Result<Vec<Disagreement>> {
     let values = &mut Values::new(1700 + seed);
     let norm = ConvData { weight: values.take(c_in), bias: values.take(c_in) };
-    let mut copying = vec![0.0; c_in * c_in * 27];
-    (0..c_in).for_each(|c| copying[(c * c_in + c) * 27 + 22] = 1.0); // the last frame, the pixel itself
     let size = (3.0 / (27 * c_in) as f32).sqrt();
     let weight = values.take(c_out * c_in * 27).iter().map(|w| w * size).collect();
-    let Some(copy) = Layer::new(device, &norm, c_in, copying)? else { return Ok(Vec::new()) };
     let Some(layer) = Layer::new(device, &norm, c_out, weight)? else { return Ok(Vec::new()) };
     let x = device.upload(Shape::clip(thw, c_in), &values.take(thw.count() * c_in))?;
     let exact = normed(&device.download(&x)?, thw, &norm);
-    let h = device.group_norm(x.clone(), None, &layer.norm, Activation::Silu)?;
-    let copied = device.conv(TemporalCache::Start, &h, &copy.conv, Epilogue::default())?;
-    let copied = device.download(&copied.tensor)?;
-    let byte = |i: usize| {
-        let c = i % c_in;
-        ((copied[i] - copy.data.bias[c]) * copy.bytes.per_unit[c]).round()
-    };
-    let bytes: Vec<i8> = (0..copied.len()).map(|i| byte(i) as i8).collect();
-    let off = |i: usize| {
-        let wanted = exact[i] * f64::from(layer.bytes.per_unit[i % c_in]);
-        let nearest = wanted.clamp(-127.0, 127.0);
-        (f64::from(bytes[i]) - nearest).abs() - SLACK
-    };
-    let element = |index: usize| Element { index, reference: exact[index] as f32, device: copied[index] };
-    let report = |op, shape, element, error, allowed| Disagreement {
-        stage: "convolution of bytes".into(),
-        op,
-        call: seed as usize,
-        shape,
-        element: Some(element),
-        error,
-        allowed,
-    };
+    let h = device.group_norm(x, None, &layer.norm, Activation::Silu)?;
+    let bytes = bytes_of(device, &h, &norm)?;
     let mut found = Vec::new();
-    found.extend(
-        (0..bytes.len()).find(|&i| off(i) > 0.5).map(|i| report("group_norm", x.shape(), element(i), off(i), 0.5)),
-    );
-
-    let residual = values.take(thw.count() * c_out);
-    let start = |frame: usize| (0..3).map(|dt| (frame + dt).saturating_sub(2)).collect::<Vec<_>>();
-    let cached = |frame: usize| {
-        (0..3).map(|dt| if frame + dt < 2 { (thw.t + frame + dt).saturating_sub(2) } else { frame + dt - 2 }).collect()
-    };
+    found.extend(compare_bytes(&bytes, &exact, &layer).map(|error| report("group_norm", seed, &h, error)));
     let tail = device.tail(None, h.clone(), 2)?;
-    let cases: [(TemporalCache, &dyn Fn(usize) -> Vec<usize>); 2] =
-        [(TemporalCache::Start, &start), (TemporalCache::Frames(&tail), &cached)];
-    for (cache, frames) in cases {
-        let add = device.upload(Shape::clip(thw, c_out), &residual)?;
-        let added = device.download(&add)?;
-        let epilogue = Epilogue { residual: Some(add), groups: Some(GROUPS) };
-        let y = device.conv(cache, &h, &layer.conv, epilogue)?;
-        let wanted = convolved(&layer, &bytes, thw, cache.starts(), frames);
-        found.extend(
-            compare(device, &y.tensor, &wanted, &added)?
-                .map(|(element, error, allowed)| report("conv", y.tensor.shape(), element, error, allowed)),
-        );
+    for cache in [TemporalCache::Start, TemporalCache::Frames(&tail)] {
+        let residual = device.upload(Shape::clip(thw, c_out), &values.take(thw.count() * c_out))?;
+        let added = device.download(&residual)?;
+        let epilogue = Epilogue { residual: Some(residual), groups: Some(GROUPS) };
+        let y = device.conv(cache, &h, &layer.conv, epilogue)?.tensor;
+        let wanted = convolved(&layer, &bytes, thw, cache.starts());
+        let error = compare(&device.download(&y)?, y.dtype(), &wanted, &added);
+        found.extend(error.map(|error| report("conv", seed, &y, error)));
     }
     Ok(found)
+}
+
+/// An element, its error, and the bound of that.
+type Excess = (Element, f64, f64);
+
+fn report(op: &'static str, seed: u64, y: &Tensor, (element, error, allowed): Excess) -> Disagreement {
+    let (stage, element) = (format!("convolution of bytes, case {seed}"), Some(element));
+    Disagreement { stage, op, call: seed as usize, shape: y.shape(), element, error, allowed }
+}
+
+/// The bytes of normed values, by a convolution that copies them.
+fn bytes_of(device: &dyn Device, h: &Tensor, norm: &ConvData) -> Result<Vec<i8>> {
+    let channels = h.channels();
+    let mut copying = vec![0.0; channels * channels * 27];
+    (0..channels).for_each(|c| copying[(c * channels + c) * 27 + 22] = 1.0); // the last frame, the pixel itself
+    let copy = Layer::new(device, norm, channels, copying)?.expect("a layer of bytes, as the one before");
+    let y = device.conv(TemporalCache::Start, h, &copy.conv, Epilogue::default())?;
+    let byte = |(i, y): (usize, f32)| {
+        let c = i % channels;
+        ((y - copy.bytes.factors[c][1]) * copy.bytes.per_unit[c]).round() as i8
+    };
+    Ok(device.download(&y.tensor)?.into_iter().enumerate().map(byte).collect())
+}
+
+/// A byte that is not the nearest one.
+fn compare_bytes(bytes: &[i8], exact: &[f64], layer: &Layer) -> Option<Excess> {
+    let of = |(index, &byte): (usize, &i8)| {
+        let wanted = exact[index] * f64::from(layer.bytes.per_unit[index % layer.spec.c_in]);
+        let element = Element { index, reference: wanted as f32, device: byte.into() };
+        (element, (f64::from(byte) - wanted.clamp(-127.0, 127.0)).abs(), 0.5 + SLACK)
+    };
+    bytes.iter().enumerate().map(of).find(|(_, error, allowed)| error > allowed)
 }
 
 /// silu of a group norm, in f64.
@@ -135,11 +130,15 @@ fn normed(x: &[f32], thw: Thw, norm: &ConvData) -> Vec<f64> {
     y
 }
 
-/// The convolution of bytes; `frames` are the input frames that the temporal taps of an output frame read.
-fn convolved(layer: &Layer, x: &[i8], thw: Thw, starts: bool, frames: &dyn Fn(usize) -> Vec<usize>) -> Vec<f32> {
+/// The convolution of bytes, at the start of a clip or after a cache of the last frames of `x` itself.
+fn convolved(layer: &Layer, x: &[i8], thw: Thw, starts: bool) -> Vec<f32> {
     let Layer { spec, bytes, .. } = layer;
     let (c_in, c_out) = (spec.c_in, spec.c_out);
-    let sources: Vec<Vec<usize>> = (0..thw.t).map(frames).collect();
+    let source = |frame: usize| match frame.checked_sub(2) {
+        Some(frame) => frame,
+        None if starts => 0,
+        None => (thw.t + frame).saturating_sub(2),
+    };
     let pixel = |i: usize| {
         let (t, row, column) = (i / (thw.h * thw.w), i / thw.w % thw.h, i % thw.w);
         let folded = if starts { spec.folded(t) } else { 1 };
@@ -149,8 +148,7 @@ fn convolved(layer: &Layer, x: &[i8], thw: Thw, starts: bool, frames: &dyn Fn(us
             if y >= thw.h || x_at >= thw.w {
                 continue;
             }
-            let source = sources[t][tap + folded - 1];
-            let from = &x[((source * thw.h + y) * thw.w + x_at) * c_in..][..c_in];
+            let from = &x[((source(t + tap + folded - 1) * thw.h + y) * thw.w + x_at) * c_in..][..c_in];
             let kernel = first_kernel(spec, folded) + tap * 9 + dy * 3 + dx;
             for (o, sum) in sums.iter_mut().enumerate() {
                 let w = &bytes.kernels[(kernel * c_out + o) * c_in..][..c_in];
@@ -163,19 +161,13 @@ fn convolved(layer: &Layer, x: &[i8], thw: Thw, starts: bool, frames: &dyn Fn(us
     (0..thw.count()).into_par_iter().flat_map_iter(pixel).collect()
 }
 
-/// The element furthest beyond its bound: one rounding of the result, and some of f32.
-fn compare(device: &dyn Device, y: &Tensor, sums: &[f32], added: &[f32]) -> Result<Option<(Element, f64, f64)>> {
-    let values = device.download(y)?;
-    let of = |i: usize| {
-        let wanted = f64::from(sums[i]) + f64::from(added[i]);
-        let floats =
-            8.0 * f64::from(DType::F32.rounding()) * (f64::from(sums[i]).abs() + f64::from(added[i]).abs() + 1.0);
-        let allowed = wanted.abs() * f64::from(y.dtype().rounding()) + floats;
-        (
-            Element { index: i, reference: wanted as f32, device: values[i] },
-            (f64::from(values[i]) - wanted).abs(),
-            allowed,
-        )
+/// An element beyond its bound: one rounding of the result, and some of f32.
+fn compare(values: &[f32], dtype: DType, sums: &[f32], added: &[f32]) -> Option<Excess> {
+    let of = |index: usize| {
+        let [y, sum, add] = [values[index], sums[index], added[index]].map(f64::from);
+        let floats = 8.0 * f64::from(DType::F32.rounding()) * (sum.abs() + add.abs() + 1.0);
+        let allowed = (sum + add).abs() * f64::from(dtype.rounding()) + floats;
+        (Element { index, reference: (sum + add) as f32, device: values[index] }, (y - sum - add).abs(), allowed)
     };
-    Ok((0..values.len()).map(of).find(|(_, error, allowed)| !(error <= allowed)))
+    (0..values.len()).map(of).find(|(_, error, allowed)| error.is_nan() || error > allowed)
 }
