@@ -9,7 +9,7 @@ import tarfile
 import tempfile
 import zipfile
 
-from . import wine
+from . import pythons, wine
 
 # How to run a program of another system, and the commands that install what it needs.
 EMULATORS = {
@@ -20,6 +20,8 @@ EMULATORS = {
 }
 # Systems whose emulator is too slow for the demo.
 SLOW = {"linux-arm64": "an emulated demo takes too long; it has upscaled a tiny clip instead"}
+# What a wheel for another system upscales instead of the demo.
+TINY_CLIP = pathlib.Path(__file__).with_name("tiny_clip.py")
 DEBS = {"_amd64.deb": "linux-x64", "_arm64.deb": "linux-arm64"}
 WHEELS = {"manylinux_2_28_x86_64": "linux-x64", "manylinux_2_28_aarch64": "linux-arm64", "win_amd64": "windows-x64"}
 
@@ -93,12 +95,25 @@ def old_enough(program, glibc):
     print(f"needs a C library from {found} on")
 
 
-def demo(command, folder, version, whole=True):
-    """Version, doctor and demo, or a tiny clip in place of the demo."""
+def asker(command, folder):
+    """A function that runs a command in a folder with further arguments, and returns what it prints. Messages pass
+    through a pipe: a Python for Windows does not start under wine where they go to a file."""
     environment = {"HOME": str(folder), "PATH": os.environ["PATH"], "WINEDEBUG": "-all",
                    "WINEPREFIX": os.environ.get("WINEPREFIX", str(folder / "prefix")), "WINEPATH": wine.path_of(folder)}
-    ask = lambda *args: subprocess.run([*command, *args], cwd=folder, env=environment, check=True, text=True,
-                                       stdout=subprocess.PIPE).stdout
+
+    def ask(*args):
+        result = subprocess.run([*command, *args], cwd=folder, env=environment, text=True, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        sys.stderr.write(result.stderr)
+        result.check_returncode()
+        return result.stdout
+
+    return ask
+
+
+def demo(command, folder, version, whole=True):
+    """Version, doctor and demo, or a tiny clip in place of the demo."""
+    ask = asker(command, folder)
     line = ask("--version")
     print(line, ask("doctor"), sep="", end="", flush=True)
     if not line.startswith(f"reseed {version} (commit "):
@@ -122,12 +137,20 @@ def wheel(file, folder, system, glibc):
     library = next(path for path in (folder / "unpacked").rglob("_reseed*") if path.suffix in (".so", ".pyd"))
     if system.startswith("linux"):
         old_enough(library, glibc)
+    version = file.name.split("-")[1]
     if system != "linux-x64":
-        return "a Python for that system is missing here; its module is unpacked, and on Linux its symbols are checked"
+        try:
+            python = pythons.python_with(system, file, emulator(system, folder), folder)
+        except pythons.Missing as why:
+            return f"not started: {why}"
+        shutil.copy(TINY_CLIP, folder)
+        print(asker(python, folder)(TINY_CLIP.name), end="", flush=True)
+        demo([*python, "-m", "reseed"], folder, version, whole=False)
+        return None
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
     python = folder / "venv" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", file], check=True)
     ask = "import reseed; print(reseed.__version__, reseed.__file__)"
     subprocess.run([python, "-c", ask], check=True, cwd=folder)
-    demo([folder / "venv" / "bin" / "reseed"], folder, file.name.split("-")[1])
+    demo([folder / "venv" / "bin" / "reseed"], folder, version)
     return None
