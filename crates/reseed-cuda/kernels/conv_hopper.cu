@@ -13,8 +13,8 @@
 //            warps of the third and a fourth one normalise pixels in shared memory
 //   needs    C a multiple of 8, stride S in space, Co a multiple of 8 or (few) at most 16; groups of 4, 8 or 16
 //            channels; with `norm` one frame, no cache, C at most 1024
-//   differs  from the reference by the order of the sums and one rounding; with `norm` also by the error of `tanh_fast`;
-//            sums of bytes are exact
+//   differs  from the reference by the order of the sums and one rounding, with `norm` also by the error of
+//            `tanh_fast`; sums of bytes are exact
 //
 // Channels beyond C are zeros; weights beyond Co are read and ignored. The 64 channels of a pixel are one 128-byte row
 // of the swizzle pattern, which depends on the address alone. A tap (dy, dx) therefore only moves the start address by
@@ -306,7 +306,8 @@ __device__ void conv_hopper(const Inputs& maps, const TensorMap& map_w, const Ph
                     if (tile.row + TILE > c.out_h || left + TILE > c.out_w) {
                         #pragma unroll
                         for (int i = 0; i < 128; i++)
-                            if (row + i / 2 % 2 >= c.out_h || column + i / 64 * 8 >= c.out_w) sums[i / 64][i % 64] = 0.f;
+                            if (row + i / 2 % 2 >= c.out_h || column + i / 64 * 8 >= c.out_w)
+                                sums[i / 64][i % 64] = 0.f;
                     }
                     const int width = c.c_out / groups, slots = c.phases * cut.lines * cut.columns;
                     const int slot = (tile.phase * cut.lines + row / 2) * cut.columns + left / TILE;

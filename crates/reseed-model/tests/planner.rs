@@ -63,7 +63,7 @@ fn offloading_costs_at_most_30_percent_at_moderate_budgets() {
     }
 }
 
-// All chunks pass a layer before the next one, and only the caches that are too large for that are copied for each chunk.
+// All chunks pass a layer before the next one. Only caches that are too large for that are copied for each chunk.
 #[test]
 fn a_few_streamed_caches_make_4k_fit_into_24_gib() {
     let plane = Hw::new(2160, 3840);

@@ -12,8 +12,8 @@ pub enum MathMode {
     /// Also sums of f16 within up to 96 products, on GPUs that multiply faster with them, and products of 8-bit
     /// integers in the linear layers that allow them.
     Fast,
-    /// Also products of 8-bit integers in the convolutions of the VAE that follow a norm, on GPUs where these are faster
-    /// than Winograd.
+    /// Also products of 8-bit integers in the convolutions of the VAE that follow a norm, on GPUs where these are
+    /// faster than Winograd.
     Int8,
     /// The direct algorithm with sums of f32.
     Reference,
