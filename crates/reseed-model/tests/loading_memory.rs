@@ -21,30 +21,46 @@ fn status(key: &str) -> usize {
     1024 * line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
 }
 
-/// Writes a file of the public size with formula weights, converted by `bytes`.
-fn checkpoint<const N: usize>(dtype: &str, bytes: fn(f32) -> [u8; N]) -> TempFile {
+/// Types of weights, the bytes of a value, and their conversion.
+type Format = (&'static str, usize, fn(f32, &mut Vec<u8>));
+
+const FORMATS: [Format; 3] = [
+    ("F16", 2, |value, bytes| bytes.extend(f16::from_f32(value).to_le_bytes())),
+    ("BF16", 2, |value, bytes| bytes.extend(bf16::from_f32(value).to_le_bytes())),
+    ("F32", 4, |value, bytes| bytes.extend(value.to_le_bytes())),
+];
+
+/// Writes a file of the public size with formula weights in every format. The weights are computed once.
+fn checkpoints() -> Vec<TempFile> {
     let config = Config::full();
     let (source, tensors) = (formula(&config), config.tensors());
-    let checkpoint = TempFile::new();
-    let mut file = BufWriter::new(checkpoint.create());
-    let mut start = 0;
-    let mut entries = serde_json::Map::new();
-    for (name, shape) in &tensors {
-        let end = start + N * shape.count();
-        let entry = serde_json::json!({"dtype": dtype, "shape": shape.dims(), "data_offsets": [start, end]});
-        entries.insert(name.clone(), entry);
-        start = end;
+    let checkpoints: Vec<TempFile> = FORMATS.iter().map(|_| TempFile::new()).collect();
+    let mut files: Vec<_> = checkpoints.iter().map(|checkpoint| BufWriter::new(checkpoint.create())).collect();
+    for ((dtype, size, _), file) in FORMATS.iter().zip(&mut files) {
+        let mut start = 0;
+        let mut entries = serde_json::Map::new();
+        for (name, shape) in &tensors {
+            let end = start + size * shape.count();
+            let entry = serde_json::json!({"dtype": dtype, "shape": shape.dims(), "data_offsets": [start, end]});
+            entries.insert(name.clone(), entry);
+            start = end;
+        }
+        let header = serde_json::Value::Object(entries).to_string();
+        file.write_all(&(header.len() as u64).to_le_bytes()).unwrap();
+        file.write_all(header.as_bytes()).unwrap();
     }
-    let header = serde_json::Value::Object(entries).to_string();
-    file.write_all(&(header.len() as u64).to_le_bytes()).unwrap();
-    file.write_all(header.as_bytes()).unwrap();
+    let mut bytes = Vec::new();
     for (name, _) in &tensors {
         for values in source.read(name).unwrap().chunks(1 << 16) {
-            file.write_all(&values.iter().flat_map(|&value| bytes(value)).collect::<Vec<u8>>()).unwrap();
+            for ((_, _, convert), file) in FORMATS.iter().zip(&mut files) {
+                bytes.clear();
+                values.iter().for_each(|&value| convert(value, &mut bytes));
+                file.write_all(&bytes).unwrap();
+            }
         }
     }
-    file.flush().unwrap();
-    checkpoint
+    files.iter_mut().for_each(|file| file.flush().unwrap());
+    checkpoints
 }
 
 /// Peak memory while loading and memory of the loaded model, relative to the size of the file.
@@ -64,16 +80,8 @@ fn load(file: &TempFile) -> [f64; 2] {
 #[test]
 fn loading_uses_at_most_1_3_times_the_file_size() {
     // A separate thread, so that the loader cannot reuse its freed memory.
-    let write = |dtype: &'static str| {
-        let file = std::thread::spawn(move || match dtype {
-            "F16" => checkpoint(dtype, |v| f16::from_f32(v).to_le_bytes()),
-            "BF16" => checkpoint(dtype, |v| bf16::from_f32(v).to_le_bytes()),
-            _ => checkpoint(dtype, f32::to_le_bytes),
-        });
-        file.join().unwrap()
-    };
-    for dtype in ["F16", "BF16", "F32"] {
-        let file = write(dtype);
+    let files = std::thread::spawn(checkpoints).join().unwrap();
+    for ((dtype, ..), file) in FORMATS.iter().zip(files) {
         let [peak, after] = load(&file);
         // Merged upsamplers are larger than their parts: the model has 1.26 times a file of 16 bits, 1.10 of 32 bits.
         assert!(peak < 1.3, "{dtype}: peak {peak:.2} times the file, {after:.2} after loading");

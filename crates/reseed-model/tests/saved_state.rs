@@ -9,7 +9,7 @@ use reseed_cpu::CpuOps;
 use reseed_model::plan::CachePlan;
 use reseed_model::weights::safetensors::{header, write_values};
 use reseed_model::{Config, Error, State};
-use reseed_ops::{DType, Device, Hw, Shape};
+use reseed_ops::{DType, Device, Hw, MathMode, Shape};
 use reseed_testing::files::TempFile;
 use reseed_testing::{Side, load, step};
 
@@ -40,6 +40,13 @@ fn restore_error(ops: &dyn Device, path: &Path) -> String {
         Ok(_) => panic!("{} should not be a state", path.display()),
         Err(error) => error.to_string(),
     }
+}
+
+#[test]
+fn a_state_that_may_hold_bytes_is_not_saved() {
+    let (ops, file) = (cpu(DType::F32).with_math(MathMode::Int8), TempFile::new());
+    let error = State::new().save(&ops, &mut file.create(), file.path()).unwrap_err();
+    assert!(error.to_string().contains("--precision int8"), "{error}");
 }
 
 // The state after one frame differs in kind from later states: both are saved and restored.

@@ -1,8 +1,8 @@
 //! Convolutions of bytes: both operands of a 3x3x3 convolution that follows a group norm with SiLU.
 //!
 //! A norm gives a channel of gain g and shift b values near b, a few g apart. The largest |silu| of the values within
-//! [`DEVIATIONS`] standard deviations is the bound of the channel: 127 bytes stand for it, and larger values are
-//! clipped. Nothing is measured, so that every slice of every clip has the same bytes. The kernels take the bounds of
+//! five standard deviations is the bound of the channel: the byte 127 stands for it, and larger values are clipped.
+//! Nothing is measured, so that every slice of every clip has the same bytes. The kernels take the bounds of
 //! the input channels over; those of one output channel share a scale.
 //!
 //! The first frames of a clip read sums of kernels ([`ConvSpec::folded`]). These are rounded on their own.

@@ -33,7 +33,7 @@ pub struct Record {
     /// Arithmetic of the direct algorithm and traffic of all of them.
     pub cost: Cost,
     /// Multiplications and additions that the device executes: fewer than `cost.flops` where a convolution runs
-    /// Winograd F(2,3). A lower bound for `norm_conv`.
+    /// Winograd F(2,3). Those of 8-bit integers count half. A lower bound for `norm_conv`.
     pub executed: u64,
 }
 
@@ -226,7 +226,8 @@ impl Ops for ProfileOps<'_> {
     }
 
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
-        self.timed("linear", || self.inner.linear(x, linear, residual), |y| cost::linear(linear, x, y))
+        let executed = if linear.spec.int8 { 0.5 } else { 1.0 };
+        self.timed_part("linear", executed, || self.inner.linear(x, linear, residual), |y| cost::linear(linear, x, y))
     }
 
     fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {

@@ -82,7 +82,8 @@ pub struct ConvData {
 pub struct Conv {
     /// What it computes.
     pub spec: ConvSpec,
-    /// Products that the device executes, relative to those of the direct algorithm. For reports only.
+    /// Products that the device executes, relative to those of the direct algorithm; those of 8-bit integers count
+    /// half. For reports only.
     pub executed: f32,
     /// The device's own form.
     pub packed: Packed,

@@ -128,7 +128,10 @@ pub fn profile(Profile { records, ceiling }: &Profile, as_json: bool) {
         flops / 1e12,
         bytes / 1e9
     );
-    say!("GFLOP/s are effective (arithmetic of the direct algorithm) and executed (compared with the ceiling)");
+    say!(
+        "GFLOP/s are effective (arithmetic of the direct algorithm) and executed (compared with the ceiling; 8-bit \
+         products count half)"
+    );
     say!(
         "{:<38} {:>6} {:>10} {:>6} {:>10} {:>9} {:>9} {:>8} {:>9}",
         "op",

@@ -3,7 +3,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
 
-use reseed_ops::{Device, Shape, TemporalCache, Tensor, offload, prefetch};
+use reseed_ops::{Device, MathMode, Shape, TemporalCache, Tensor, offload, prefetch};
 
 use crate::error::{Error, Result};
 use crate::plan::CachePlan;
@@ -237,8 +237,11 @@ impl State {
         };
     }
 
-    /// Writes the state as a safetensors file.
+    /// Writes the state as a safetensors file, unless caches may hold bytes ([`MathMode::Int8`]).
     pub fn save(&self, ops: &dyn Device, to: &mut impl Write, path: &Path) -> Result<()> {
+        if ops.math_mode() == MathMode::Int8 {
+            return Err(Error::State("a state with --precision int8 cannot be saved; use another precision".into()));
+        }
         let io = |source| Error::Io { path: path.into(), source };
         let names: Vec<String> = self.caches.keys().map(|slot| format!("cache.{slot}")).collect();
         let shapes: Vec<(&str, Shape)> =
