@@ -20,7 +20,7 @@ const MINIMUM: f64 = -1.278_464_542_761_074;
 /// A smaller bound counts as this one: the channel is zero.
 const LEAST_BOUND: f64 = 1e-6;
 
-/// Largest relative error of a layer, estimated for independent inputs of normal distribution. A layer beyond it is
+/// Largest relative error of a layer, estimated for independent inputs of a normal distribution. A layer beyond it is
 /// multiplied in floats.
 const MOST_ERROR: f64 = 0.04;
 
@@ -125,12 +125,12 @@ fn row(spec: &ConvSpec, channels: &[Channel], weight: &[f32]) -> Row {
         row.scales.push(most / 127.0 / 127.0);
         if folded == 1 {
             let step = f64::from(most) / 127.0;
-            for (i, &v) in values.iter().enumerate() {
+            for (i, (&v, &byte)) in values.iter().zip(&*to).enumerate() {
                 let Channel { bound, power } = channels[i % c_in];
-                // A value of one byte more or less than the bound, and a weight of one step more or less.
-                let (w, relative) = (f64::from(v) / bound, power / (bound * bound));
-                row.signal += w * w * power;
-                row.noise += w * w * (bound / 127.0).powi(2) / 12.0 + step * step / 12.0 * relative;
+                let (v, power) = (f64::from(v), power / (bound * bound));
+                row.signal += v * v * power;
+                // Values are rounded to 127ths of their bound, weights to what their bytes say.
+                row.noise += v * v / (12.0 * 127.0 * 127.0) + (v - f64::from(byte) * step).powi(2) * power;
             }
         }
     }
