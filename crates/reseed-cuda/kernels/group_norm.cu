@@ -164,6 +164,7 @@ group_norm_int8_f16(u8* y, const f16* x, const float* stats, const float* gain, 
     const int width = channels / groups, first = blockIdx.x * chunk, last = min(first + chunk, pixels);
     const int span = channels / LANES, rows = 256 / span;
     const int c = threadIdx.x % span * LANES, row = threadIdx.x / span;
+    if (row >= rows) return;
     const u32 together = 0xffffu << (threadIdx.x & 16);
     float mean[LANES], slope[LANES], bias[LANES], unit[LANES];
     #pragma unroll
