@@ -282,7 +282,7 @@ impl Ops for CudaOps {
     }
 
     fn norm_weights(&self, groups: usize, eps: f32, channels: usize, read: Read<ConvData>) -> Result<Norm> {
-        Ok(Norm { channels, groups, eps, int8: false, packed: group_norm::pack(self, channels, &read()?)? })
+        Ok(Norm { channels, groups, eps, int8: false, packed: group_norm::pack(self, channels, &read()?, &[])? })
     }
 
     fn norm_conv_weights(
@@ -293,13 +293,17 @@ impl Ops for CudaOps {
         norm: Read<ConvData>,
         conv: Read<ConvData>,
     ) -> Result<(Norm, Conv)> {
-        if self.conv.int8 && conv_int8::fits(&spec) {
-            let (norm, conv) = (norm()?, conv()?);
-            if let Some(packed) = conv_int8::pack(self, (groups, eps), spec, &norm, &conv)? {
-                return Ok(packed);
-            }
+        let (norm, conv) = (norm()?, conv()?);
+        let bytes = match self.conv.int8 && conv_int8::fits(&spec) {
+            true => conv_int8::pack(self, (groups, eps), spec, &norm, &conv)?,
+            false => None,
+        };
+        if let Some(packed) = bytes {
+            return Ok(packed);
         }
-        Ok((self.norm_weights(groups, eps, spec.c_in, norm)?, self.conv_weights(spec, conv)?))
+        let packed = group_norm::pack(self, spec.c_in, &norm, &[])?;
+        let norm = Norm { channels: spec.c_in, groups, eps, int8: false, packed };
+        Ok((norm, Conv { spec, executed: self.executed(&spec), packed: conv::pack(self, &spec, &conv)? }))
     }
 
     fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {

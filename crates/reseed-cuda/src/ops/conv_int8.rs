@@ -45,7 +45,7 @@ pub fn pack(
         bias: Arc::new(cuda.upload_weights(&factors)?),
         c_in: spec.c_in,
     };
-    let packed = group_norm::pack_int8(cuda, spec.c_in, norm, &per_unit)?;
+    let packed = group_norm::pack(cuda, spec.c_in, norm, &per_unit)?;
     let norm = Norm { channels: spec.c_in, groups, eps, int8: true, packed };
     Ok(Some((norm, Conv { spec, executed: 0.5, packed: Arc::new(weights) })))
 }

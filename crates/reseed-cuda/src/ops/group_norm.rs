@@ -22,13 +22,8 @@ const RESIDENT: usize = 4;
 /// Gain and shift, `[2][channels]` of f32; for results in bytes followed by the bytes per unit.
 struct Weights(Allocation);
 
-pub fn pack(cuda: &CudaOps, channels: usize, data: &ConvData) -> Result<Packed> {
-    assert_eq!((data.weight.len(), data.bias.len()), (channels, channels), "gain and shift of a norm");
-    Ok(Arc::new(Weights(cuda.upload_weights(&[&data.weight[..], &data.bias[..]].concat())?)))
-}
-
-/// The same for results in bytes, `per_unit` for each unit of a channel.
-pub fn pack_int8(cuda: &CudaOps, channels: usize, data: &ConvData, per_unit: &[f32]) -> Result<Packed> {
+/// `per_unit` is empty, or for results in bytes the bytes per unit of every channel.
+pub fn pack(cuda: &CudaOps, channels: usize, data: &ConvData, per_unit: &[f32]) -> Result<Packed> {
     assert_eq!((data.weight.len(), data.bias.len()), (channels, channels), "gain and shift of a norm");
     Ok(Arc::new(Weights(cuda.upload_weights(&[&data.weight[..], &data.bias[..], per_unit].concat())?)))
 }
