@@ -59,14 +59,14 @@ def advanced_inputs():
                              "start of a clip."),
         io.Float.Input("latent_noise", default=0.0, min=0.0, max=1.0, step=0.001, optional=True, advanced=True,
                        tooltip="Noise added to the encoded input, 0 to 1. A little can hide artefacts of compression."),
-        io.Float.Input("low_band", default=-1.0, min=-1.0, max=1.0, step=0.01, optional=True, advanced=True,
-                       tooltip="Fraction of the input's low frequencies blended back into the result, 0 to 1. "
+        io.Float.Input("strength", default=-1.0, min=-1.0, max=1.0, step=0.01, optional=True, advanced=True,
+                       tooltip="How far the result may leave the input: 0 is most faithful, 1 cleans most. "
                                "-1: what the model asks for; nano estimates it for every frame."),
     ]
 
 
 def settings_of(*, scale, resolution, max_resolution, batch_size, overlap, color, seed, shot_detection=True,
-                uniform_batch_size=False, prepend_frames=0, latent_noise=0.0, low_band=-1.0):
+                uniform_batch_size=False, prepend_frames=0, latent_noise=0.0, strength=-1.0):
     """The settings of the engine for values of the widgets."""
     settings = {
         "batch_size": batch_size,
@@ -82,6 +82,6 @@ def settings_of(*, scale, resolution, max_resolution, batch_size, overlap, color
         settings["max_resolution"] = max_resolution
     if color != "auto":
         settings["color"] = color
-    if low_band >= 0:
-        settings["low_band"] = low_band
+    if strength >= 0:
+        settings["strength"] = strength
     return settings

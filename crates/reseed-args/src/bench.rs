@@ -116,9 +116,9 @@ pub struct ColorBenchArgs {
     /// Timed runs; the median is reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
-    /// Low band, 0 to 1.
-    #[arg(long, value_name = "X", default_value_t = 0.0)]
-    pub low_band: f32,
+    /// Strength, 0 to 1: below 1, low frequencies of the input are blended back.
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    pub strength: f32,
     /// The device: cpu, cuda or cuda:N.
     #[arg(long, default_value = "cpu")]
     pub device: String,
@@ -173,9 +173,9 @@ pub struct QualityArgs {
     /// The model, as for `reseed upscale`. Default: nano.
     #[arg(long, value_name = "NAME|DIR")]
     pub model: Option<String>,
-    /// Strength of the low band. Default: what the model asks for, or 1 if it asks for none.
+    /// Strength, 0 to 1. Default: what the model asks for, or 0 if it asks for none.
     #[arg(long, value_name = "X")]
-    pub low_band: Option<f32>,
+    pub strength: Option<f32>,
     /// Colour correction.
     #[arg(long, value_enum, default_value_t = ColorMode::None)]
     pub color: ColorMode,

@@ -144,12 +144,12 @@ pub struct JobArgs {
     #[arg(long, alias = "color_correction", value_enum, value_name = "MODE", help_heading = MODEL)]
     #[arg(hide_possible_values = true, verbatim_doc_comment)]
     pub color: Option<ColorMode>,
-    /// Fraction of the input's low frequencies that is blended back, 0 to 1;
-    /// 1 is most faithful, 0 cleans most; auto is what the model asks for,
-    /// estimated from every frame by nano
+    /// How far the result may leave the input, 0 to 1: 0 is most faithful,
+    /// 1 cleans most; auto is what the model asks for, estimated from every
+    /// frame by nano
     #[arg(long, value_name = "X|auto", value_parser = fraction, default_value = AUTO, help_heading = MODEL)]
     #[arg(verbatim_doc_comment)]
-    pub low_band: Fraction,
+    pub strength: Fraction,
     /// Seed of the noise that the model starts from.
     #[arg(long, value_name = "N", default_value_t = 42, help_heading = MODEL)]
     pub seed: u64,
@@ -196,7 +196,7 @@ impl JobArgs {
             longest: self.max_resolution.map(|side| side as usize),
             noise: self.noise_file.clone().map_or(NoiseSource::Seed(self.seed), NoiseSource::File),
             latent_noise: self.latent_noise,
-            low_band: self.low_band.0,
+            strength: self.strength.0,
             color: self.color.map(Color::from),
             vae: vae_settings(self.tile, self.tile_overlap, self.slice),
             ..Settings::default()

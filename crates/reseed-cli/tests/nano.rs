@@ -47,12 +47,12 @@ fn nano_sharp_is_another_setting_of_the_same_size() {
 }
 
 #[test]
-fn low_band_brings_the_result_closer_to_the_input() {
+fn a_low_strength_brings_the_result_closer_to_the_input() {
     let lab = Lab::new();
     let (_, before) = lab.write_frames("in.png", SMALL, 1);
     let size = Size { h: 2 * SMALL.h, w: 2 * SMALL.w };
     let distance = |strength: &str| {
-        lab.succeed(&format!("image in.png out.png --scale 2 --model nano --overwrite --low-band {strength}"));
+        lab.succeed(&format!("image in.png out.png --scale 2 --model nano --overwrite --strength {strength}"));
         let after = &frames(&lab.path("out.png")).1[0];
         assert_eq!(after.size, size);
         // The result at the input's size: the mean of each block of four pixels.
@@ -65,17 +65,17 @@ fn low_band_brings_the_result_closer_to_the_input() {
         let small: Vec<f32> = (0..3 * SMALL.pixels()).map(small).collect();
         metrics::psnr(&before[0], &Frame::from_unit(SMALL, &small, before[0].depth()))
     };
-    let [none, all, automatic] = ["0", "1", "auto"].map(distance);
-    assert!(all > none, "--low-band 1 is not closer to the input than --low-band 0");
-    assert!((none..=all).contains(&automatic), "an estimate lies between: {none}, {automatic}, {all}");
+    let [faithful, clean, automatic] = ["0", "1", "auto"].map(distance);
+    assert!(faithful > clean, "--strength 0 is not closer to the input than --strength 1");
+    assert!((clean..=faithful).contains(&automatic), "an estimate lies between: {clean}, {automatic}, {faithful}");
     lab.succeed("image in.png plain.png --scale 2 --model nano");
     assert_eq!(frames(&lab.path("plain.png")).1, frames(&lab.path("out.png")).1, "auto is the default");
-    let refused = lab.run("image in.png no.png --low-band much");
+    let refused = lab.run("image in.png no.png --strength much");
     assert_eq!(refused.code, Some(2));
     assert!(refused.stderr.contains("`much` is not a number or auto"), "{}", refused.stderr);
-    let refused = lab.run("image in.png no.png --low-band 1.5");
+    let refused = lab.run("image in.png no.png --strength 1.5");
     assert_eq!(refused.code, Some(2));
-    assert!(refused.stderr.contains("--low-band 1.5: must be between 0 and 1"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("--strength 1.5: must be between 0 and 1"), "{}", refused.stderr);
 }
 
 #[test]

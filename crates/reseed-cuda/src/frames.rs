@@ -162,7 +162,7 @@ impl CudaFrames {
     }
 
     fn queue(&self, slice: &FrameSlice, results: &mut FrameResults) -> Result<()> {
-        let FrameSlice { frames, inputs, strengths, alphas, mask } = *slice;
+        let FrameSlice { frames, inputs, shares, alphas, mask } = *slice;
         let joins = self.spec.color.joins_frames();
         let mut downloads = VecDeque::new();
         let places: Vec<_> = results.frames.iter().map(FrameResult::on_device).collect();
@@ -174,7 +174,7 @@ impl CudaFrames {
             let at = if joins { i } else { 0 };
             let values = self.receive_values(self.content(at), frame)?;
             let samples = if self.needs_input() { self.receive_samples(*input)? } else { None };
-            self.blend_low_band(at, strengths[i])?;
+            self.blend_low_band(at, shares[i])?;
             let alpha = self.start_alpha(at, alphas.get(i), mask)?;
             let (sent, alpha) = alpha.map_or((None, None), |[sent, alpha]| (Some(sent), Some(alpha)));
             last.replace([values, samples, sent]);
@@ -212,8 +212,8 @@ impl CudaFrames {
         let FrameSpec { frames: most, input, output, samples, alpha, .. } = &self.spec;
         let (count, [whole, finished]) =
             (slice.frames.len(), [input, output].map(|size| size.count() * samples.bytes()));
-        let counts = [slice.inputs.len(), slice.strengths.len(), results.frames.len()];
-        assert_eq!(counts, [count; 3], "inputs, strengths and results of a slice");
+        let counts = [slice.inputs.len(), slice.shares.len(), results.frames.len()];
+        assert_eq!(counts, [count; 3], "inputs, shares and results of a slice");
         assert_eq!([slice.alphas.len(), results.alphas.len()], [if alpha.is_some() { count } else { 0 }; 2], "alphas");
         assert!(count <= *most, "a slice of {count} frames where {most} are the most");
         let complete = |frame: &FrameValues| match frame {

@@ -140,8 +140,8 @@ fn finish_slices() {
                 frames: colors.iter_mut().map(|bytes| result(&mut bytes[..])).collect(),
                 alphas: planes.iter_mut().map(|result| &mut result[..]).collect(),
             };
-            let (strengths, mask) = (&vec![0.0; count][..], count == 6);
-            let slice = FrameSlice { frames: &kept, inputs: &inputs, strengths, alphas: &alphas, mask };
+            let (shares, mask) = (&vec![0.0; count][..], count == 6);
+            let slice = FrameSlice { frames: &kept, inputs: &inputs, shares, alphas: &alphas, mask };
             frames.finish(&slice, &mut results).unwrap();
             let _pending = cuda.start_download(&x).unwrap();
         }

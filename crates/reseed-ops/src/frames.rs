@@ -56,8 +56,8 @@ pub struct Resize {
     pub columns: ResizeAxis,
 }
 
-/// Low frequencies of the input in the result: clamp(x + strength · up(input - down(clamp(x)))), where every frame has
-/// its own strength.
+/// Low frequencies of the input in the result: clamp(x + share · up(input - down(clamp(x)))), where every frame has
+/// its own share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LowBand {
     /// To the size of the input.
@@ -191,8 +191,8 @@ pub struct FrameSlice<'a> {
     pub frames: &'a [FrameValues],
     /// Samples of the input frames.
     pub inputs: &'a [FrameSamples<'a>],
-    /// Strength of the low band of each frame.
-    pub strengths: &'a [f32],
+    /// Share of the low band of each frame.
+    pub shares: &'a [f32],
     /// Samples of the alpha of the input frames in memory order; none without alpha.
     pub alphas: &'a [&'a [u8]],
     /// Whether the alpha is a mask: nearly all of it 0 or 1.

@@ -29,7 +29,7 @@ const SETTINGS: &[&str] = &[
     "noise_file",
     "color",
     "latent_noise",
-    "low_band",
+    "strength",
     "no_shot_detection",
     "slice",
     "tile",
@@ -153,7 +153,7 @@ impl Keywords<'_, '_> {
             lead_in: self.count("prepend_frames", 0)?.unwrap_or(0),
             noise,
             latent_noise: self.number("latent_noise", "a number from 0 to 1")?.unwrap_or(0.0),
-            low_band: self.number("low_band", "a number from 0 to 1")?,
+            strength: self.number("strength", "a number from 0 to 1")?,
             color: self.word("color", COLORS, |word| word.parse().ok())?,
             vae: self.vae()?,
             ..defaults

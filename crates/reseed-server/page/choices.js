@@ -15,8 +15,8 @@ export const GROUPS = [
         adain: 'AdaIN', none: 'None',
       },
     },
-    { name: 'low_band', label: 'Low frequencies kept', number: [0, 1, 0.01], empty: 'automatic',
-      hint: 'Fraction of the input’s low frequencies kept: 1 is most faithful, 0 cleans most' },
+    { name: 'strength', label: 'Strength', number: [0, 1, 0.01], empty: 'automatic',
+      hint: '0 is most faithful to the input, 1 cleans most' },
     { name: 'seed', label: 'Seed', number: [0, Number.MAX_SAFE_INTEGER, 1], empty: '42' },
   ]],
   ['Frames', [

@@ -45,8 +45,8 @@ pub struct JobSettings {
     pub max_resolution: Option<u32>,
     /// Colour correction: lab, wavelet, wavelet-adaptive, hsv, adain or none.
     pub color: Option<String>,
-    /// Fraction of the input's low frequencies that is blended back, 0 to 1; what the model asks for unless given.
-    pub low_band: Option<f32>,
+    /// How far the result may leave the input: 0 is most faithful, 1 cleans most; what the model asks for unless given.
+    pub strength: Option<f32>,
     /// Seed of the noise.
     pub seed: Option<u64>,
     /// Strength of noise added to the encoded input, 0 to 1.
@@ -132,7 +132,7 @@ impl JobSettings {
             lead_in: self.prepend_frames.map_or(0, usize::from),
             noise: self.seed.map_or(defaults.noise.clone(), NoiseSource::Seed),
             latent_noise: self.latent_noise.unwrap_or(defaults.latent_noise),
-            low_band: self.low_band,
+            strength: self.strength,
             color: word::<Color>("color", self.color.as_deref())?,
             vae: self.vae()?,
             ..defaults

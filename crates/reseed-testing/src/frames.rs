@@ -7,7 +7,7 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-use reseed::internals::low_band::{ModelLowBand, Strength, strengths};
+use reseed::internals::low_band::{ModelLowBand, Share, shares};
 use reseed::internals::{Finisher, InputFrame, View, frame_spec};
 use reseed::{Batching, Color, Geometry, Settings, Target};
 use reseed_media::{Depth, Frame, Samples, Size};
@@ -56,7 +56,7 @@ struct Case {
     low_band: Band,
 }
 
-/// Strength of a low band.
+/// Share of a low band.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Band {
     Fixed(f32),
@@ -77,7 +77,7 @@ const CASES: &[Case] = &[
     // Two resamplings.
     Case { longest: Some(70), ..case((40, 50), Target::Scale(3.0), 2, 1.0) },
     case((96, 160), Target::Scale(2.0), 5, 0.0), // many tiles of keys
-    // A strength for every frame.
+    // A share for every frame.
     Case { low_band: Band::Estimated, ..case((40, 50), Target::Scale(2.0), 3, 0.0) },
 ];
 
@@ -159,10 +159,10 @@ impl Job<'_> {
         Settings { color: Some(color), batching, ..Settings::default() }
     }
 
-    fn low_band(&self) -> Strength<'_> {
+    fn low_band(&self) -> Share<'_> {
         match self.case.low_band {
-            Band::Fixed(strength) => Strength::Fixed(strength),
-            Band::Estimated => self.model.strength(None),
+            Band::Fixed(share) => Share::Fixed(share),
+            Band::Estimated => self.model.share(None),
         }
     }
 
@@ -280,7 +280,7 @@ impl Job<'_> {
         let host = || values.iter().cloned().map(FrameValues::Host).collect::<Vec<_>>();
         let mut finisher = Finisher::new(&settings, &self.view, self.depth).with_low_band(self.low_band());
         let shared: Vec<Arc<InputFrame>> = inputs.iter().map(|input| Arc::new(input.clone().into())).collect();
-        let strengths = &strengths(self.low_band(), &shared, self.view.geometry())?;
+        let shares = &shares(self.low_band(), &shared, self.view.geometry())?;
         let wanted = finisher.run(host(), shared).expect("the frames are on the host");
         let arrays = self.device_samples(device, Planes::Separate)?;
         let frames = (device.frames)(self.spec(color, alpha))?;
@@ -313,7 +313,7 @@ impl Job<'_> {
             };
             let inputs = &if on_device { on_device_samples(&arrays) } else { self.samples() }[..];
             let (alphas_in, mask) = (&originals[..], alpha == Alpha::Mask);
-            let slice = FrameSlice { frames: &kept, inputs, strengths, alphas: alphas_in, mask };
+            let slice = FrameSlice { frames: &kept, inputs, shares, alphas: alphas_in, mask };
             frames.finish(&slice, &mut results)?;
             for (color, place) in colors.iter_mut().zip(&places) {
                 color.as_bytes_mut().copy_from_slice(&place.fetch()?);

@@ -16,7 +16,7 @@ pub const SIGNATURE: &CStr = c"clip:vnode;\
     scale:float:opt;resolution:int:opt;size:data:opt;max_resolution:int:opt;\
     batch_size:int:opt;uniform_batch_size:int:opt;overlap:int:opt;overlap_mode:data:opt;\
     prepend_frames:int:opt;no_shot_detection:int:opt;\
-    color:data:opt;low_band:float:opt;seed:int:opt;latent_noise:float:opt;\
+    color:data:opt;strength:float:opt;seed:int:opt;latent_noise:float:opt;\
     max_vram:data:opt;dtype:data:opt;threads:int:opt;cache:int:opt;";
 
 /// Batches whose results are kept by default.
@@ -60,7 +60,7 @@ impl Arguments {
             lead_in: int(map, c"prepend_frames", 0..=MOST_FRAMES)?.unwrap_or(default.lead_in),
             noise: map.int(c"seed").map_or(default.noise, |seed| NoiseSource::Seed(seed as u64)),
             latent_noise: map.float(c"latent_noise").map_or(default.latent_noise, |value| value as f32),
-            low_band: map.float(c"low_band").map(|value| value as f32),
+            strength: map.float(c"strength").map(|value| value as f32),
             color: parsed(map, c"color")?,
             ..Settings::default()
         };

@@ -14,7 +14,7 @@ use crate::alpha::{self, AlphaRange};
 use crate::color::Color;
 use crate::error::Result;
 use crate::input_frame::InputFrame;
-use crate::low_band::{self, Strength};
+use crate::low_band::{self, ModelLowBand, Share};
 use crate::settings::Settings;
 use crate::view::{BLACK, View, WHITE};
 
@@ -23,7 +23,7 @@ pub struct Finisher<'a> {
     settings: &'a Settings,
     view: &'a View,
     depth: Depth,
-    low_band: Strength<'a>,
+    low_band: Share<'a>,
     device: Option<&'a dyn FrameOps>,
     /// Whether the device finishes frames with alpha.
     alpha: bool,
@@ -36,7 +36,7 @@ const KEPT: usize = 2;
 /// filter of alpha is inferred from all frames of a slice.
 pub fn frame_spec(
     settings: &Settings,
-    low_band: Strength,
+    low_band: Share,
     view: &View,
     (depth, alpha): (Depth, bool),
 ) -> Option<FrameSpec> {
@@ -66,12 +66,12 @@ pub fn frame_spec(
 impl<'a> Finisher<'a> {
     /// On the host, to samples of this depth. The low band is that of the settings.
     pub fn new(settings: &'a Settings, view: &'a View, depth: Depth) -> Finisher<'a> {
-        let low_band = Strength::Fixed(settings.low_band.unwrap_or_default());
+        let low_band = ModelLowBand::NONE.share(settings.strength);
         Finisher { settings, view, depth, low_band, device: None, alpha: false }
     }
 
-    /// With another strength of the low band.
-    pub fn with_low_band(self, low_band: Strength<'a>) -> Finisher<'a> {
+    /// With another share of the low band.
+    pub fn with_low_band(self, low_band: Share<'a>) -> Finisher<'a> {
         Finisher { low_band, ..self }
     }
 
@@ -140,7 +140,7 @@ impl<'a> Finisher<'a> {
         let slice = FrameSlice {
             frames,
             inputs: &inputs.iter().map(|input| input.samples()).collect::<Vec<_>>(),
-            strengths: &low_band::strengths(self.low_band, inputs, self.view.geometry())?,
+            shares: &low_band::shares(self.low_band, inputs, self.view.geometry())?,
             alphas: &originals.iter().map(|alpha| alpha.as_bytes()).collect::<Vec<_>>(),
             mask: alpha::is_mask(&originals),
         };

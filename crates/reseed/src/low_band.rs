@@ -2,7 +2,7 @@
 //!
 //! `down` and `up` are antialiased bicubic resamplings between the output and the input size. At s = 1 the frequencies
 //! that the input size can represent come from the input, and the networks contribute only the higher ones. The noise
-//! of the input comes back too, so a model file names the strength that suits its training, or holds an estimator that
+//! of the input comes back too, so a model file names the share that suits its training, or holds an estimator that
 //! finds it for every frame.
 
 mod estimator;
@@ -27,58 +27,61 @@ const RUN: usize = 1 << 14;
 /// The low band that a model asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelLowBand {
-    /// One strength for all frames.
+    /// One share for all frames.
     Fixed(f32),
-    /// A strength for every frame.
+    /// A share for every frame.
     Estimated(Estimator),
 }
 
 impl ModelLowBand {
+    /// Nothing is blended.
+    pub const NONE: ModelLowBand = ModelLowBand::Fixed(0.0);
+
     /// Of a transformer file: its estimator, or the metadata `low_band`. Public files have neither, and no low band.
     pub fn load(dit: &dyn Source) -> reseed_model::Result<ModelLowBand> {
         Ok(match Estimator::load(dit)? {
             Some(estimator) => ModelLowBand::Estimated(estimator),
-            None => ModelLowBand::Fixed(fixed_strength(dit)?),
+            None => ModelLowBand::Fixed(fixed_share(dit)?),
         })
     }
 
     /// Whether anything is blended.
     pub fn is_some(&self) -> bool {
-        *self != ModelLowBand::Fixed(0.0)
+        *self != ModelLowBand::NONE
     }
 
-    /// The strength that a user chose, or else that of the model.
-    pub fn strength(&self, chosen: Option<f32>) -> Strength<'_> {
-        match (chosen, self) {
-            (Some(strength), _) => Strength::Fixed(strength),
-            (None, ModelLowBand::Fixed(strength)) => Strength::Fixed(*strength),
-            (None, ModelLowBand::Estimated(estimator)) => Strength::Estimated(estimator),
+    /// The share of a chosen strength, or else that of the model.
+    pub fn share(&self, strength: Option<f32>) -> Share<'_> {
+        match (strength, self) {
+            (Some(strength), _) => Share::Fixed(1.0 - strength),
+            (None, ModelLowBand::Fixed(share)) => Share::Fixed(*share),
+            (None, ModelLowBand::Estimated(estimator)) => Share::Estimated(estimator),
         }
     }
 }
 
-/// Strength of the low band in a job.
+/// Share of the low band in a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Strength<'a> {
+pub enum Share<'a> {
     /// The same for all frames, 0 to 1.
     Fixed(f32),
     /// Estimated from every input frame.
     Estimated(&'a Estimator),
 }
 
-impl Strength<'_> {
+impl Share<'_> {
     /// For one input frame.
     pub fn of(&self, input: &Frame) -> f32 {
         match self {
-            Strength::Fixed(strength) => *strength,
-            Strength::Estimated(estimator) => estimator.strength(input),
+            Share::Fixed(share) => *share,
+            Share::Estimated(estimator) => estimator.share(input),
         }
     }
 }
 
-fn fixed_strength(dit: &dyn Source) -> reseed_model::Result<f32> {
+fn fixed_share(dit: &dyn Source) -> reseed_model::Result<f32> {
     let Some(text) = dit.metadata("low_band") else { return Ok(0.0) };
-    text.parse().ok().filter(|strength| (0.0..=1.0).contains(strength)).ok_or_else(|| reseed_model::Error::Metadata {
+    text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| reseed_model::Error::Metadata {
         path: dit.path().into(),
         key: "low_band",
         value: text.into(),
@@ -90,19 +93,19 @@ fn fixed_strength(dit: &dyn Source) -> reseed_model::Result<f32> {
 ///
 /// Does nothing unless both sides of the output are larger than those of the input: otherwise the result would be the
 /// resampled input.
-pub fn apply<F: Borrow<Frame>>(strength: Strength, frames: &mut [Vec<f32>], inputs: &[F], geometry: &Geometry) {
-    let Some(low_band) = LowBand::new(strength, geometry) else { return };
+pub fn apply<F: Borrow<Frame>>(share: Share, frames: &mut [Vec<f32>], inputs: &[F], geometry: &Geometry) {
+    let Some(low_band) = LowBand::new(share, geometry) else { return };
     for (frame, input) in frames.iter_mut().zip(inputs) {
-        low_band.blend(frame, input.borrow(), strength.of(input.borrow()));
+        low_band.blend(frame, input.borrow(), share.of(input.borrow()));
     }
 }
 
-/// The strength of each frame; zero where nothing is blended.
-pub fn strengths(strength: Strength, inputs: &[Arc<InputFrame>], geometry: &Geometry) -> reseed_ops::Result<Vec<f32>> {
-    let of = |input: &Arc<InputFrame>| match strength {
+/// The share of each frame; zero where nothing is blended.
+pub fn shares(share: Share, inputs: &[Arc<InputFrame>], geometry: &Geometry) -> reseed_ops::Result<Vec<f32>> {
+    let of = |input: &Arc<InputFrame>| match share {
         _ if !enlarges(geometry) => Ok(0.0),
-        Strength::Fixed(strength) => Ok(strength),
-        Strength::Estimated(estimator) => Ok(estimator.strength(input.host()?)),
+        Share::Fixed(share) => Ok(share),
+        Share::Estimated(estimator) => Ok(estimator.share(input.host()?)),
     };
     inputs.par_iter().map(of).collect()
 }
@@ -113,9 +116,9 @@ fn enlarges(geometry: &Geometry) -> bool {
     resized.h > input.h && resized.w > input.w
 }
 
-/// The same work for a device, which is given the strength of every frame.
-pub fn resizes(strength: Strength, geometry: &Geometry) -> Option<reseed_ops::LowBand> {
-    let LowBand { down, up, .. } = LowBand::new(strength, geometry)?;
+/// The same work for a device, which is given the share of every frame.
+pub fn resizes(share: Share, geometry: &Geometry) -> Option<reseed_ops::LowBand> {
+    let LowBand { down, up, .. } = LowBand::new(share, geometry)?;
     Some(reseed_ops::LowBand { down: down.weights(), up: up.weights() })
 }
 
@@ -128,23 +131,23 @@ struct LowBand {
 
 impl LowBand {
     /// `None` where nothing is blended.
-    fn new(strength: Strength, geometry: &Geometry) -> Option<LowBand> {
+    fn new(share: Share, geometry: &Geometry) -> Option<LowBand> {
         let (input, resized) = (geometry.input, geometry.resized());
-        if strength == Strength::Fixed(0.0) || !enlarges(geometry) {
+        if share == Share::Fixed(0.0) || !enlarges(geometry) {
             return None;
         }
         let [down, up] = [(resized, input), (input, resized)].map(|(from, to)| Resizer::new(from, to));
         Some(LowBand { output: geometry.output, down, up })
     }
 
-    /// frame ← clamp(frame + strength · up(residual)).
-    fn blend(&self, frame: &mut [f32], input: &Frame, strength: f32) {
+    /// frame ← clamp(frame + share · up(residual)).
+    fn blend(&self, frame: &mut [f32], input: &Frame, share: f32) {
         frame.par_chunks_mut(RUN).for_each(|run| run.iter_mut().for_each(|value| *value = value.clamp(-1.0, 1.0)));
         let residual = self.residual(frame, input);
         let line = 3 * input.size.w;
         let mut correction = vec![0.0; frame.len()];
         let row = |y: usize, row: &mut [f32]| row.copy_from_slice(&residual[y * line..(y + 1) * line]);
-        self.up.run(row, &mut correction, self.output.w, |value| strength * value);
+        self.up.run(row, &mut correction, self.output.w, |value| share * value);
         frame.par_chunks_mut(RUN).zip(correction.par_chunks(RUN)).for_each(|(frame, correction)| {
             frame.iter_mut().zip(correction).for_each(|(value, added)| *value = (*value + added).clamp(-1.0, 1.0));
         });
@@ -179,11 +182,11 @@ mod tests {
     use reseed_model::weights::formula::Formula;
 
     #[test]
-    fn a_strength_outside_0_to_1_in_the_metadata_is_rejected() {
+    fn a_share_outside_0_to_1_in_the_metadata_is_rejected() {
         let source = || Formula::plain(Config::tiny(B3, 3).tensors(), 1);
         assert_eq!(ModelLowBand::load(&source()).unwrap(), ModelLowBand::Fixed(0.0));
         let fixed = ModelLowBand::load(&source().with_metadata("low_band", "0.75")).unwrap();
-        assert_eq!((fixed.is_some(), fixed.strength(None)), (true, Strength::Fixed(0.75)));
+        assert_eq!((fixed.is_some(), fixed.share(None)), (true, Share::Fixed(0.75)));
         for value in ["1.5", "-0.1", "NaN", "much"] {
             let error = ModelLowBand::load(&source().with_metadata("low_band", value)).unwrap_err().to_string();
             assert!(error.contains(&format!("`low_band` is \"{value}\"; it must lie between 0 and 1")), "{error}");
@@ -198,7 +201,7 @@ mod tests {
             let before = vec![vec![0.25; 3 * target.pixels()]];
             let mut after = before.clone();
             let input = Frame { size, samples: Samples::U8(vec![200; 3 * size.pixels()]), alpha: None };
-            apply(Strength::Fixed(1.0), &mut after, &[input], &geometry);
+            apply(Share::Fixed(1.0), &mut after, &[input], &geometry);
             assert_eq!(before, after, "{target}");
         }
     }

@@ -127,8 +127,8 @@ pub enum Method {
 pub struct Measurement<'a> {
     /// The model.
     pub session: &'a Session,
-    /// Strength of the low band; what the model asks for unless given.
-    pub band: Option<f32>,
+    /// Strength, as in [`Settings::strength`]; what the model asks for unless given.
+    pub strength: Option<f32>,
     /// Colour correction.
     pub color: Color,
     /// Other programs with results of the same inputs.
@@ -168,7 +168,7 @@ impl Measurement<'_> {
         let geometry = Geometry::new(inputs[0].size, Target::Exact(size), None)?;
         let signed = |frame: &Frame| frame.to_unit().iter().map(|value| 2.0 * value - 1.0).collect();
         let mut frames: Vec<Vec<f32>> = restored.iter().map(signed).collect();
-        low_band::apply(self.session.low_band()?.strength(self.band), &mut frames, inputs, &geometry);
+        low_band::apply(self.session.low_band()?.share(self.strength), &mut frames, inputs, &geometry);
         let unit = |frame: &Vec<f32>| frame.iter().map(|value| 0.5 * value + 0.5).collect::<Vec<f32>>();
         Ok(frames.iter().map(|frame| Frame::from_unit(size, &unit(frame), DEPTH)).collect())
     }
@@ -178,7 +178,7 @@ impl Measurement<'_> {
         let size_of_batch = BATCH.min(frames);
         let overlap = Settings::default().batching.overlap.min(size_of_batch - 1);
         let batching = Batching { size: size_of_batch, overlap, uniform: false };
-        let (target, color, low_band) = (Target::Exact(size), Some(self.color), Some(0.0));
-        Settings { target, batching, color, low_band, detect_shots: false, ..Settings::default() }
+        let (target, color, strength) = (Target::Exact(size), Some(self.color), Some(1.0));
+        Settings { target, batching, color, strength, detect_shots: false, ..Settings::default() }
     }
 }

@@ -154,7 +154,7 @@ impl Session {
 
     /// The low band that the model asks for.
     pub(crate) fn low_band(&self) -> Result<ModelLowBand> {
-        self.weights.as_ref().map_or(Ok(ModelLowBand::Fixed(0.0)), Weights::low_band)
+        self.weights.as_ref().map_or(Ok(ModelLowBand::NONE), Weights::low_band)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -284,7 +284,7 @@ impl Session {
         let ops: Vec<_> = if profilers.is_empty() { devices.collect() } else { profiled.collect() };
         let fallbacks = self.fallbacks(&planners)?;
         let own = self.low_band()?;
-        let low_band = own.strength(settings.low_band);
+        let low_band = own.share(settings.strength);
         let (planners, fallbacks, frames) = (&planners[..], &fallbacks[..], &frames);
         let run = Run { lanes: &lanes, planners, loaded: &loaded, fallbacks, frames, ops, step, pinned };
         let report = run.pipeline(settings, |upscaler| {

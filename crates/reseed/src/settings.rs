@@ -51,9 +51,9 @@ pub struct Settings {
     pub noise: NoiseSource,
     /// Strength of the noise in the condition, 0 to 1.
     pub latent_noise: f32,
-    /// Fraction of the input's low frequencies blended back into the result, 0 to 1; what the model asks for unless
-    /// given, which may be an estimate for every frame.
-    pub low_band: Option<f32>,
+    /// How far the result may leave the input, 0 to 1: at 1 all frequencies come from the networks, at 0 those that the
+    /// input has come from the input. What the model asks for unless given, which may be an estimate for every frame.
+    pub strength: Option<f32>,
     /// Colour correction; unless given [`Color::Lab`], and none for a model that asks for a low band.
     pub color: Option<Color>,
     /// The value range that the alpha channel assumes for restored frames.
@@ -136,7 +136,7 @@ impl Settings {
         if overlap >= size {
             return Err(Error::OverlapTooLong { overlap, batch: size });
         }
-        let fractions = [("latent noise", self.latent_noise), ("low band", self.low_band.unwrap_or_default())];
+        let fractions = [("latent noise", self.latent_noise), ("strength", self.strength.unwrap_or_default())];
         if let Some((setting, value)) = fractions.into_iter().find(|(_, value)| !(0.0..=1.0).contains(value)) {
             return Err(Error::OutOfUnit { setting, value });
         }
@@ -167,7 +167,7 @@ impl Default for Settings {
             lead_in: 0,
             noise: NoiseSource::Seed(42),
             latent_noise: 0.0,
-            low_band: None,
+            strength: None,
             color: None,
             alpha_range: AlphaRange::default(),
             vae: VaeSettings::default(),

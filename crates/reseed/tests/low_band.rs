@@ -35,7 +35,7 @@ fn wave(i: usize, size: Size, speed: f64) -> f64 {
     (speed * (x as f64 + 0.7 * y as f64) + c as f64).sin()
 }
 
-fn check(input: Size, target: Target, strength: f32) {
+fn check(input: Size, target: Target, share: f32) {
     let geometry = Geometry::new(input, target, None).unwrap();
     let (resized, output) = (geometry.resized(), geometry.output);
     let unit: Vec<f32> = (0..3 * input.pixels()).map(|i| 0.5 + 0.45 * wave(i, input, 0.9) as f32).collect();
@@ -43,7 +43,7 @@ fn check(input: Size, target: Target, strength: f32) {
     // Some values are outside [-1, 1].
     let values: Vec<f32> = (0..3 * output.pixels()).map(|i| 1.1 * wave(i, output, 0.31) as f32).collect();
     let mut got = vec![values.clone()];
-    low_band::apply(low_band::Strength::Fixed(strength), &mut got, std::slice::from_ref(&frame), &geometry);
+    low_band::apply(low_band::Share::Fixed(share), &mut got, std::slice::from_ref(&frame), &geometry);
 
     let clamped = |i: usize| {
         let (y, x, c) = ((i / 3 / resized.w).min(output.h - 1), (i / 3 % resized.w).min(output.w - 1), i % 3);
@@ -56,7 +56,7 @@ fn check(input: Size, target: Target, strength: f32) {
     for (i, got) in got[0].iter().enumerate() {
         let (y, x, c) = (i / 3 / output.w, i / 3 % output.w, i % 3);
         let at = 3 * (y * resized.w + x) + c;
-        let want = (result[at] + f64::from(strength) * correction[at]).clamp(-1.0, 1.0);
+        let want = (result[at] + f64::from(share) * correction[at]).clamp(-1.0, 1.0);
         // Two f32 resamplings with at most 24 weights per axis.
         assert!((f64::from(*got) - want).abs() < 1e-5, "{target:?} at {i}: {got} instead of {want}");
     }

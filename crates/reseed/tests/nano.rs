@@ -1,7 +1,7 @@
 //! Golden test of the embedded model: output of the training code for the same frames (`training/golden.py`).
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "errors are worth seeing")]
 
-use reseed::internals::low_band::{Estimator, Strength};
+use reseed::internals::low_band::{Estimator, Share};
 use reseed::internals::{Checkpoint, Model, RunPlan, Transformer, Upscaler};
 use reseed::{Batching, Color, Session, Settings, Target};
 use reseed_cpu::CpuOps;
@@ -25,13 +25,13 @@ fn frame_values(golden: &Safetensors, name: &str) -> (Size, Vec<Vec<f32>>) {
 #[test]
 fn the_embedded_model_matches_its_training_code() {
     let estimator = Estimator::load(&nano::dit().unwrap()).unwrap().unwrap();
-    let strengths = [Strength::Fixed(0.0), Strength::Fixed(0.75), Strength::Estimated(&estimator)];
-    matches_golden(&nano::vae().unwrap(), ["output", "low_band", "estimated"].into_iter().zip(strengths));
-    matches_golden(&nano::sharp_vae().unwrap(), [("sharp", Strength::Fixed(0.0))]);
+    let shares = [Share::Fixed(0.0), Share::Fixed(0.75), Share::Estimated(&estimator)];
+    matches_golden(&nano::vae().unwrap(), ["output", "low_band", "estimated"].into_iter().zip(shares));
+    matches_golden(&nano::sharp_vae().unwrap(), [("sharp", Share::Fixed(0.0))]);
 }
 
 /// Compares jobs with tensors of the golden file.
-fn matches_golden<'a>(vae: &dyn Source, cases: impl IntoIterator<Item = (&'static str, Strength<'a>)>) {
+fn matches_golden<'a>(vae: &dyn Source, cases: impl IntoIterator<Item = (&'static str, Share<'a>)>) {
     let golden = Safetensors::open(&golden_path("nano.safetensors")).unwrap();
     let ops = CpuOps::new(DType::F32, Some(2)).unwrap();
     let dit = nano::dit().unwrap();
@@ -71,12 +71,12 @@ fn the_estimated_low_band_matches_the_training_code() {
     let golden = Safetensors::open(&golden_path("nano.safetensors")).unwrap();
     let estimator = Estimator::load(&nano::dit().unwrap()).unwrap().unwrap();
     // The first frames are smaller than the reach of a feature; the larger ones have several bands of rows.
-    for (frames, strengths) in [("input", "strengths"), ("larger", "larger_strengths")] {
+    for (frames, shares) in [("input", "strengths"), ("larger", "larger_strengths")] {
         let (size, frames) = frame_values(&golden, frames);
-        let want = golden.read(strengths).unwrap();
+        let want = golden.read(shares).unwrap();
         assert_eq!(frames.len(), want.len());
         for (unit, want) in frames.iter().zip(want) {
-            let got = estimator.strength(&Frame::from_unit(size, unit, Depth::Eight));
+            let got = estimator.share(&Frame::from_unit(size, unit, Depth::Eight));
             println!("{size}: {got} instead of {want}");
             // 144 terms in another order differ by at most 144 * 6e-8 of their sum; the logistic function quarters it.
             assert!((got - want).abs() <= 1e-5, "{size}: {got} instead of {want}");
@@ -85,20 +85,20 @@ fn the_estimated_low_band_matches_the_training_code() {
 }
 
 #[test]
-fn more_noise_lowers_the_low_band_that_a_job_uses() {
+fn more_noise_raises_the_strength_that_a_job_uses() {
     let golden = Safetensors::open(&golden_path("nano.safetensors")).unwrap();
-    let strengths = golden.read("larger_strengths").unwrap();
-    assert!(strengths.windows(2).all(|pair| pair[0] > pair[1]), "{strengths:?}");
+    let shares = golden.read("larger_strengths").unwrap();
+    assert!(shares.windows(2).all(|pair| pair[0] > pair[1]), "{shares:?}");
     let session = Session::builder().model("nano").device("cpu").threads(2).open().unwrap();
     let (size, frames) = frame_values(&golden, "larger");
-    let run = |unit: &[f32], low_band: Option<f32>| {
-        let settings = Settings { target: Target::Scale(2.0), low_band, ..Settings::default() };
+    let run = |unit: &[f32], strength: Option<f32>| {
+        let settings = Settings { target: Target::Scale(2.0), strength, ..Settings::default() };
         let frame = Frame::from_unit(size, unit, Depth::Eight);
         session.upscale_frames(vec![frame], &settings, &mut ()).unwrap().remove(0)
     };
-    for (unit, strength) in frames.iter().zip(strengths) {
-        let [auto, same, other] = [None, Some(strength), Some(0.5)].map(|low_band| run(unit, low_band));
-        // The strength of the golden file differs from the estimate in its last bits.
-        assert!(metrics::psnr(&auto, &same) > 70.0 && auto != other, "strength {strength}");
+    for (unit, share) in frames.iter().zip(shares) {
+        let [auto, same, other] = [None, Some(1.0 - share), Some(0.5)].map(|strength| run(unit, strength));
+        // The share of the golden file differs from the estimate in its last bits.
+        assert!(metrics::psnr(&auto, &same) > 70.0 && auto != other, "share {share}");
     }
 }

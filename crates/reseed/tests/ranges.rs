@@ -129,7 +129,7 @@ fn alpha_colours_and_depths_are_those_of_the_whole_job() {
         check(&format!("{alpha_range:?} alpha"), &session, &clip(Depth::Eight, true), &settings);
     }
     for color in [Color::WaveletAdaptive, Color::Adain] {
-        let settings = Settings { color: Some(color), low_band: Some(0.5), ..settings(5, 2, false) };
+        let settings = Settings { color: Some(color), strength: Some(0.5), ..settings(5, 2, false) };
         check(&format!("{color:?}"), &session, &clip(Depth::Eight, false)[..9], &settings);
     }
 }

@@ -19,14 +19,14 @@ pub fn run(args: &QualityArgs) -> Result<()> {
     let peers = args.results.iter().map(|(name, folder)| Ok(Peer::open(name, folder)?)).collect::<Result<_>>()?;
     let model = args.model.as_deref().unwrap_or(models::EMBEDDED);
     let session = args.compute.builder(model, None)?.open()?;
-    let band = match args.low_band {
+    let strength = match args.strength {
         Some(value) if !(0.0..=1.0).contains(&value) => {
-            return Err(Error::OutOfUnit { setting: "low band", value }.into());
+            return Err(Error::OutOfUnit { setting: "strength", value }.into());
         }
-        None if !asks_for_low_band(&session)? => Some(1.0),
+        None if !asks_for_low_band(&session)? => Some(0.0),
         chosen => chosen,
     };
-    let measurement = Measurement { session: &session, band, color: args.color.into(), peers };
+    let measurement = Measurement { session: &session, strength, color: args.color.into(), peers };
     let mut table = Table::default();
     for (kind, items) in [("photographs", set.photographs), ("clips", set.clips)] {
         for item in items {

@@ -120,8 +120,8 @@ impl CudaFrames {
         resampler.along_y("signed", style, last, [rows, output.h, output.w])
     }
 
-    /// frame ← clamp(frame + strength · up(input - down(frame))).
-    pub(super) fn blend_low_band(&self, frame: usize, strength: f32) -> Result<()> {
+    /// frame ← clamp(frame + share · up(input - down(frame))).
+    pub(super) fn blend_low_band(&self, frame: usize, share: f32) -> Result<()> {
         let Some([down, up]) = &self.low_band else { return Ok(()) };
         let (Hw { h, w }, output, content) = (self.spec.input, self.spec.output, self.content(frame));
         let (resampler, residual) = (self.resampler(), self.at(self.layout.scratch.resized[1]));
@@ -140,6 +140,6 @@ impl CudaFrames {
         let (grid, [starts, weights]) = (row_grid(output.h, 3 * output.w), up.rows);
         let (from, line) = (int(h), int(3 * output.w));
         // SAFETY: as above.
-        unsafe { self.launch("resize_y_add", grid, args![content, x, starts, weights, from, line, strength]) }
+        unsafe { self.launch("resize_y_add", grid, args![content, x, starts, weights, from, line, share]) }
     }
 }

@@ -43,8 +43,8 @@ class Settings(TypedDict, total=False):
     """Colour correction; what suits the model unless given."""
     latent_noise: float
     """Strength of noise added to the encoded input, 0 to 1."""
-    low_band: float | None
-    """Fraction of the input's low frequencies that is blended back, 0 to 1."""
+    strength: float | None
+    """0 is most faithful to the input, 1 cleans most; what suits the model unless given."""
     no_shot_detection: bool
     """Whether batches extend across cuts."""
     slice: int | None

@@ -55,7 +55,7 @@ impl JobRecord {
         self.set("shot detection", settings.detect_shots);
         self.set("lead-in", settings.lead_in);
         self.set("latent noise", settings.latent_noise);
-        self.set("low band", chosen(settings.low_band));
+        self.set("strength", chosen(settings.strength));
         self.set("color", chosen(settings.color));
         self.set("alpha range", name_of(&RANGES, settings.alpha_range));
         self.set("tiles", chosen(settings.vae.tiling.map(tiling_text)));
@@ -109,7 +109,7 @@ impl JobRecord {
             lead_in: self.get("lead-in")?,
             noise,
             latent_noise: self.get("latent noise")?,
-            low_band: self.optional("low band")?,
+            strength: self.optional("strength")?,
             color: self.optional("color")?,
             alpha_range: named(&RANGES, self.0.get("alpha range")?).ok()?,
             vae: VaeSettings { tiling, slice: self.optional("slice")? },
@@ -278,7 +278,7 @@ mod tests {
             lead_in: 3,
             noise: NoiseSource::File("noise.safetensors".into()),
             latent_noise: 0.1,
-            low_band: Some(0.25),
+            strength: Some(0.25),
             color: Some(Color::WaveletAdaptive),
             alpha_range: AlphaRange::Inferred,
             vae: VaeSettings { tiling, slice: Some(2) },

@@ -1,4 +1,4 @@
-//! Estimates the strength of the low band from one input frame: three convolutions of stride two with ReLU, the mean
+//! Estimates the share of the low band from one input frame: three convolutions of stride two with ReLU, the mean
 //! over the frame, a linear layer and the logistic function. `training/low_band.py` defines and trains it.
 //!
 //! The sums have a fixed order that depends neither on the CPU nor on the number of threads.
@@ -47,8 +47,8 @@ impl Estimator {
         Ok(Some(Estimator { layers, out: out.concat() }))
     }
 
-    /// The strength for a frame, from 0 to 1.
-    pub fn strength(&self, frame: &Frame) -> f32 {
+    /// The share for a frame, from 0 to 1.
+    pub fn share(&self, frame: &Frame) -> f32 {
         let rows = features(frame.size.h.max(REACH));
         let bands: Vec<Range<usize>> = (0..rows).step_by(BAND).map(|row| row..(row + BAND).min(rows)).collect();
         let sums: Vec<[f64; WIDTH]> = bands.into_par_iter().map(|band| self.sums(frame, band)).collect();
@@ -155,23 +155,23 @@ mod tests {
     }
 
     #[test]
-    fn every_frame_has_a_strength() {
+    fn every_frame_has_a_share() {
         let estimator = Estimator::load(&Formula::plain(low_band_tensors(), 1)).unwrap().unwrap();
         for size in [Size { h: 1, w: 1 }, Size { h: 15, w: 200 }, Size { h: 300, w: 17 }] {
             let values = (0..3 * size.pixels()).map(|i| [0.5, f32::NAN, -7.0, 1e9][i % 4]).collect();
-            let strength = estimator.strength(&Frame { size, samples: Samples::F32(values), alpha: None });
-            assert!((0.0..=1.0).contains(&strength), "{size}: {strength}");
+            let share = estimator.share(&Frame { size, samples: Samples::F32(values), alpha: None });
+            assert!((0.0..=1.0).contains(&share), "{size}: {share}");
         }
     }
 
     #[test]
-    fn a_strength_is_the_same_on_any_number_of_threads() {
+    fn a_share_is_the_same_on_any_number_of_threads() {
         let (estimator, size) =
             (Estimator::load(&Formula::plain(low_band_tensors(), 1)).unwrap().unwrap(), Size { h: 333, w: 77 });
         let unit: Vec<f32> = (0..3 * size.pixels()).map(|i| (i * i % 255) as f32 / 255.0).collect();
         let frame = Frame::from_unit(size, &unit, Depth::Eight);
         let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        let [one, three] = [1, 3].map(|threads| pool(threads).install(|| estimator.strength(&frame)));
+        let [one, three] = [1, 3].map(|threads| pool(threads).install(|| estimator.share(&frame)));
         assert_eq!(one.to_bits(), three.to_bits());
     }
 }
