@@ -1,7 +1,7 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
-# Clippy's compiler also generates code, so that one compilation serves lints and tests, here and in .ci/run.
-linted := 'RUSTC_WORKSPACE_WRAPPER=clippy-driver RUSTFLAGS="-D warnings"'
+# One compilation serves lints and tests, here and in .ci/run.
+linted := 'RUSTC_WORKSPACE_WRAPPER="' + justfile_directory() / 'tools/rustc-lint"'
 
 # Lists the recipes.
 default:
