@@ -19,6 +19,7 @@ RESTRICTED = {  # size, frames, --max-vram: time relative to a run without a lim
 STEP = {"3b": 220, "7b": 330}  # milliseconds of one step on a latent of 17 frames 1280x720
 COLORS, FRAME_MS, SLICE = ("lab", "wavelet", "wavelet-adaptive", "hsv", "adain"), 2.0, 5  # milliseconds; frames
 JOB_FPS, JOB_LIMIT, BATCH = 15, "6G", 17
+JOB_FRAMES = BATCH + 5 * (BATCH - 1)  # six full batches, which share one frame each
 JOB = "job with 3b to 1280x720, steady state"
 HOST, HOST_CORES = "job with 3b to 1280x720, busy host cores", 2  # of 16, so that eight lanes fit
 
@@ -163,7 +164,7 @@ def color(args, name, table):
 
 
 def jobs(args, folder, table):
-    done, want, _ = upscale(args, folder, 6 * BATCH)
+    done, want, _ = upscale(args, folder, JOB_FRAMES)
     frame, elapsed = (lambda event: event[command.FRAME]), (lambda event: event[command.FRAME] / event[command.FPS])
     first, last = next(event for event in done if frame(event) >= BATCH), done[-1]
     rate = (frame(last) - frame(first)) / (elapsed(last) - elapsed(first))
@@ -176,7 +177,7 @@ def jobs(args, folder, table):
     apart = [abs(a - b) for a, b in zip(want[::97], got[::97])]
     mean = (sum(d * d for d in apart) / len(apart)) ** 0.5
     # The last bit of f16 in the encoder changes the rounding of the transformer to bf16: 6e-3 of half the range.
-    good = body(want) == 6 * body(got) and mean <= 6e-3 * 128
+    good = BATCH * body(want) == JOB_FRAMES * body(got) and mean <= 6e-3 * 128
     table.add(job_row("result"), f"RMS difference {mean:.2f} of 255, largest {max(apart)}", "<= 0.77", good)
     limit = float(JOB_LIMIT[:-1])
     table.add(job_row("GPU memory"), f"{gib:.2f} GiB", f"<= {limit:g} GiB", 0 < gib <= limit)
