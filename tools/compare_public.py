@@ -4,8 +4,8 @@
     pip install torch diffusers einops omegaconf rotary_embedding_torch psutil
     python tools/compare_public.py --public public --reseed target/release/reseed [--rounds 3]
 
-The public networks have random weights, those of Reseed formula weights; times do not depend on them. Public: the VAE in
-f16 with slices of four frames and the memory limits of its configuration (default) or without (fastest), the DiT in
+The public networks have random weights, those of Reseed formula weights; times do not depend on them. Public: the VAE
+in f16 with slices of four frames and the memory limits of its configuration (default) or without (fastest), the DiT in
 bf16 with PyTorch's attention, tensors on the GPU. Reseed: its benchmarks, with copies from and to the host.
 """
 import argparse

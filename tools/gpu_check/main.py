@@ -5,7 +5,7 @@
 BIN is a copied `reseed`. --check names the program `reseed-check`; unless given it is next to BIN. Golden files are
 taken from this repository or from --goldens. PARTS are some of correctness, accuracy, rates, speed, restricted, jobs
 and sanitizer, with commas; unless given all but the last, which needs compute-sanitizer of the CUDA toolkit. --table
-writes the result as Markdown: hardware, driver, date, commit, weights and command, then one row per check. The exit
+writes the result as Markdown: hardware, driver, date, program, weights and command, then one row per check. The exit
 code is 1 when a row fails or is missing, and 2 when --only names a part that does not exist. Targets are for one H200
 and formula weights at full size. GPU memory is the increase that nvidia-smi shows. Checks without timing run at the
 same time. Takes about six minutes.
@@ -69,10 +69,10 @@ def check(args, folder, parts, table):
         table.run(speed.jobs, args, folder)
 
 
-def first_line(words, **more):
+def first_line(words):
     """The first line that a command prints, or "unknown"."""
     try:
-        done = subprocess.run([str(word) for word in words], capture_output=True, text=True, **more)
+        done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
     except OSError:
         return "unknown"
     return (done.stdout.strip().splitlines() or ["unknown"])[0] if done.returncode == 0 else "unknown"
@@ -84,13 +84,11 @@ def facts(args):
     query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader", "-i", index]
     gpu = [part.strip() for part in first_line(query).split(",")]
     cpu = first_line(["sh", "-c", "sed -n 's/^model name.*: //p' /proc/cpuinfo"])
-    here = pathlib.Path(__file__).resolve().parent
-    commit = args.commit or first_line(["git", "describe", "--always", "--dirty"], cwd=here)
     words = ["tools/gpu-check", "--reseed", args.reseed.name, "--device", args.device]
     words += [] if args.only == USUAL else ["--only", args.only]
     return "".join(f"* {name}: {value}\n" for name, value in {
         "Hardware": f"{', '.join(gpu[:-1])}; {cpu}, {os.cpu_count()} cores", "Driver": gpu[-1],
-        "Date": time.strftime("%Y-%m-%d"), "Commit": f"{commit} ({first_line([args.reseed, '--version'])})",
+        "Date": time.strftime("%Y-%m-%d"), "Program": first_line([args.reseed, "--version"]),
         "Weights": "formula weights at full size, not trained", "Command": f"`{shlex.join(words)}`"}.items())
 
 
@@ -106,7 +104,6 @@ def arguments():
     parser.add_argument("--table", type=pathlib.Path, metavar="FILE", help="Markdown file to write")
     parser.add_argument("--goldens", action="append", type=pathlib.Path, metavar="DIR")
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--commit", help="of the binary; that of this repository unless given")
     parser.add_argument("--only", default=USUAL, metavar="PARTS", help=f"some of {', '.join(ROWS)}")
     args = parser.parse_args()
     args.check = args.check or [args.reseed.with_name("reseed-check")]
