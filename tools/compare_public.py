@@ -28,7 +28,7 @@ DIT = dict(vid_in_channels=33, vid_out_channels=16, vid_dim=2560, vid_out_norm="
            num_layers=32, mm_layers=10, mlp_type="swiglu", msa_type=None, block_type=32 * ["mmdit_sr"],
            window=32 * [(4, 3, 3)], window_method=16 * ["720pwin_by_size_bysize", "720pswin_by_size_bysize"],
            rope_type="mmrope3d", rope_dim=128)
-SETTINGS = {"default": 0.5, "fastest": None}     # GiB of one convolution or norm
+LIMITS = (0.5, None)                     # GiB of one convolution or norm: default, fastest
 
 
 class Public:
@@ -102,7 +102,7 @@ def networks(public, args):
     for frames, width, height in SIZES:
         for what in ("decode", "encode"):
             run, rows = getattr(public, what)(frames, width, height), []
-            for gib in SETTINGS.values():
+            for gib in LIMITS:
                 public.limit(gib)
                 rows.append(measured(run, args.rounds))
             words = ("vae", what, "--size", f"{width}x{height}", "--frames", str(frames))
