@@ -191,11 +191,6 @@ impl Ops for CpuOps {
         conv::run(self, cache, x, conv, epilogue)
     }
 
-    fn norm_conv(&self, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
-        let h = self.group_norm(x.tensor, x.stats, norm, Activation::Silu)?;
-        self.conv(TemporalCache::Start, &h, conv, epilogue)
-    }
-
     fn upsample(
         &self,
         cache: TemporalCache,

@@ -6,22 +6,18 @@
 //            pairs of f32 in bias: the value of one unit of the sum, and the bias
 //   y        through a tensor map per phase; directly for few channels; `add` adds the result to its contents
 //   partial  [frame][group][slot] (sum, sum of squares) of 2 x 16 pixels and the channels of a group, or null
-//   norm     of kernels with that suffix: a group norm and SiLU that x passes first
 //   grid     a block per multiprocessor, each loops over tiles of 16 x 16 pixels by BN channels; a last row of tiles
 //            that is at most 8 pixels high has tiles of 8 x 32
-//   block    two warpgroups multiply, 8 rows of 16 pixels each; one thread of a third one copies; with `norm` the other
-//            warps of the third and a fourth one normalise pixels in shared memory
+//   block    two warpgroups multiply, 8 rows of 16 pixels each; one thread of a third one copies
 //   needs    C a multiple of 8, stride S in space, Co a multiple of 8 or (few) at most 16; groups of 4, 8 or 16
-//            channels; with `norm` one frame, no cache, C at most 1024
-//   differs  from the reference by the order of the sums and one rounding, with `norm` also by the error of
-//            `tanh_fast`; sums of bytes are exact
+//            channels
+//   differs  from the reference by the order of the sums and one rounding; sums of bytes are exact
 //
 // Channels beyond C are zeros; weights beyond Co are read and ignored. The 64 channels of a pixel are one 128-byte row
 // of the swizzle pattern, which depends on the address alone. A tap (dy, dx) therefore only moves the start address by
 // whole rows: groups of 8 pixels stay one row of pixels apart, whatever the width of the halo. With stride 2 the pixels
 // come in four planes, even and odd rows and columns, each with the taps that read it.
 #include "group_sums.cuh"
-#include "norm_on_load.cuh"
 #include "tiles.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -117,9 +113,9 @@ template <class In> struct Sums { using Type = float; };
 template <> struct Sums<s8> { using Type = int; };
 
 // `In` is the type of both operands, E that of the result.
-template <class E, class In, int K, int S, int BN, bool NORM>
+template <class E, class In, int K, int S, int BN>
 __device__ void conv_hopper(const Inputs& maps, const TensorMap& map_w, const Phases& maps_y, E* y, const float* bias,
-                            int add, float2* partial, int groups, const ConvArgs& c, const NormArgs& norm) {
+                            int add, float2* partial, int groups, const ConvArgs& c) {
     // Weights of many channels are copied tap by tap. Those of few channels are copied for all taps at once, since a
     // tap's products would take less time than a wait at a barrier.
     constexpr bool BYTES = sizeof(In) == 1;
@@ -135,17 +131,13 @@ __device__ void conv_hopper(const Inputs& maps, const TensorMap& map_w, const Ph
     const u32 a_full = outputs + (BN == 128 ? 8 * OUT_WARP : 0), a_empty = a_full + 8 * A_STAGES;
     const u32 b_full = a_empty + 8 * A_STAGES, b_empty = b_full + 8 * B_STAGES, y_full = b_empty + 8 * B_STAGES,
               y_empty = y_full + 8;
-    const u32 a_ready = NORM ? y_empty + 8 : a_full;                    // pixels may be multiplied
-    const u32 table = (a_ready + 8 * A_STAGES + 15) & ~15u;
     const int group = threadIdx.x / 128;
     if (threadIdx.x == 0) {
         for (int i = 0; i < A_STAGES; i++) barrier_init(a_full + 8 * i, 1), barrier_init(a_empty + 8 * i, 2);
         for (int i = 0; i < B_STAGES; i++) barrier_init(b_full + 8 * i, 1), barrier_init(b_empty + 8 * i, 2);
-        for (int i = 0; i < A_STAGES && NORM; i++) barrier_init(a_ready + 8 * i, NORM_WARPS);
         barrier_init(y_full, 1), barrier_init(y_empty, 8);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    if (NORM) tabulate(table, norm, c);
     __syncthreads();
     const int slabs = (c.c_in + BK - 1) / BK, taps = c.taps_t * K * K, steps = c.taps_t * slabs * PLANES;
     const Cut cut(c, K > 1 && S == 1);
@@ -154,24 +146,7 @@ __device__ void conv_hopper(const Inputs& maps, const TensorMap& map_w, const Ph
     Ring<A_STAGES> a;
     Ring<B_STAGES> b;
     if (group >= 2) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(NORM ? 56 : 40));
-        const int first = ((int)threadIdx.x - 288) / 8;                // first pixel that a normalising thread owns
-        const bool normalises = NORM && threadIdx.x >= 288 && first < NORM_STEP;
-        for (int i = blockIdx.x; normalises && i < tiles; i += gridDim.x) {
-            const Tile tile = tile_of(i);
-            for (int k = 0; k < slabs; k++) {
-                const int channel = k * BK + threadIdx.x % 8 * 8, width = tile.wide ? WIDE : HALO;
-                const OnLoadNorm on_load(table, channel);
-                barrier_wait(a_full + 8 * a.at, a.parity);
-                if (channel < c.c_in)
-                    normalise<E>(on_load, a_tiles + a.at * A_STAGE, c, tile.row - c.pad_h, tile.column - c.pad_w, width,
-                                 tile.wide ? TILE / 2 + BORDER : HALO, first);
-                asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-                __syncwarp();
-                if (threadIdx.x % 32 == 0) barrier_arrive(a_ready + 8 * a.at);
-                a.next();
-            }
-        }
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (threadIdx.x != 256) return;
         int old = 0;
         auto load_pixels = [&](const Tile& tile, int k) {
@@ -220,7 +195,7 @@ __device__ void conv_hopper(const Inputs& maps, const TensorMap& map_w, const Ph
         }
         return;
     }
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(NORM ? 200 : 232));
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     const bool elected = threadIdx.x % 128 == 0;
     const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
     const u32 output = outputs + (group * 4 + warp) * OUT_WARP;
@@ -241,7 +216,7 @@ __device__ void conv_hopper(const Inputs& maps, const TensorMap& map_w, const Ph
         int used_a = -1, used_b = -1;
         for (int k = 0; k < steps; k++) {
             const Plane<K, S> plane(k % PLANES);
-            barrier_wait(a_ready + 8 * a.at, a.parity);
+            barrier_wait(a_full + 8 * a.at, a.parity);
             const u32 pixels = a_tiles + a.at * A_STAGE + group * part * ROW;
             for (int s = 0; s < plane.count; s += TOGETHER) {
                 barrier_wait(b_full + 8 * b.at, b.parity);
@@ -328,22 +303,21 @@ __device__ void conv_hopper(const Inputs& maps, const TensorMap& map_w, const Ph
     if (BN == 128 && lane == 0) store_wait();
 }
 
-#define CONV_HOPPER(name, E, In, K, S, BN, NORM)                                                                       \
-    extern "C" __global__ void __launch_bounds__(NORM ? 512 : 384, 1)                                              \
+#define CONV_HOPPER(name, E, In, K, S, BN)                                                                             \
+    extern "C" __global__ void __launch_bounds__(384, 1)                                                           \
         name(const __grid_constant__ Inputs inputs, const __grid_constant__ TensorMap w,                           \
              const __grid_constant__ Phases phases, E* y, const float* bias, int add, float2* partial, int groups, \
-             const __grid_constant__ ConvArgs c, const __grid_constant__ NormArgs norm) {                          \
-        conv_hopper<E, In, K, S, BN, NORM>(inputs, w, phases, y, bias, add, partial, groups, c, norm);                 \
+             const __grid_constant__ ConvArgs c) {                                                                 \
+        conv_hopper<E, In, K, S, BN>(inputs, w, phases, y, bias, add, partial, groups, c);                         \
     }
 #define CONV_HOPPERS(E) \
-    CONV_HOPPER(conv_hopper_3x3_##E, E, E, 3, 1, 128, false) \
-    CONV_HOPPER(conv_hopper_3x3_norm_##E, E, E, 3, 1, 128, true) \
-    CONV_HOPPER(conv_hopper_3x3_by2_##E, E, E, 3, 2, 128, false) \
-    CONV_HOPPER(conv_hopper_3x3_few_##E, E, E, 3, 1, 16, false) \
-    CONV_HOPPER(conv_hopper_2x2_##E, E, E, 2, 1, 128, false) \
-    CONV_HOPPER(conv_hopper_1x1_##E, E, E, 1, 1, 128, false)
+    CONV_HOPPER(conv_hopper_3x3_##E, E, E, 3, 1, 128) \
+    CONV_HOPPER(conv_hopper_3x3_by2_##E, E, E, 3, 2, 128) \
+    CONV_HOPPER(conv_hopper_3x3_few_##E, E, E, 3, 1, 16) \
+    CONV_HOPPER(conv_hopper_2x2_##E, E, E, 2, 1, 128) \
+    CONV_HOPPER(conv_hopper_1x1_##E, E, E, 1, 1, 128)
 CONV_HOPPERS(f16)
 CONV_HOPPERS(bf16)
-CONV_HOPPER(conv_hopper_3x3_int8_f16, f16, s8, 3, 1, 128, false)
+CONV_HOPPER(conv_hopper_3x3_int8_f16, f16, s8, 3, 1, 128)
 
 #endif

@@ -15,12 +15,12 @@ __device__ __forceinline__ void halve(float (&sum)[CHUNKS], float (&square)[CHUN
     }
 }
 
-// Sums and sums of squares over 2 rows of 16 pixels of a warp, CHUNKS chunks of eight channels in groups of `width` (4,
-// 8 or 16); pixels outside the plane must be zero. value(side, i) is a lane's value, in the register layout of
-// products, four per chunk. At every step the lanes of different pixels halve the channels among themselves, so that
+// Sums and sums of squares over 2 rows of 8 x SIDES pixels of a warp, CHUNKS chunks of eight channels in groups of
+// `width` (4, 8 or 16); pixels outside the plane must be zero. value(side, i) is a lane's value, in the register layout
+// of products, four per chunk. At every step the lanes of different pixels halve the channels among themselves, so that
 // each step costs half of the one before. The variance computed from these sums loses less to cancellation than
 // rounding to E has changed.
-template <int CHUNKS, class Value>
+template <int CHUNKS, int SIDES = 2, class Value>
 __device__ __forceinline__ void group_sums(Value value, int width, float2* out, int slots, int lane) {
     constexpr int LEFT = CHUNKS / 8;
     float sum[CHUNKS], square[CHUNKS];
@@ -28,7 +28,7 @@ __device__ __forceinline__ void group_sums(Value value, int width, float2* out, 
     for (int j = 0; j < CHUNKS; j++) {
         sum[j] = square[j] = 0.f;
         #pragma unroll
-        for (int i = 0; i < 8; i++) {
+        for (int i = 0; i < 4 * SIDES; i++) {
             const float x = value(i / 4, j * 4 + i % 4);
             sum[j] += x, square[j] += x * x;
         }

@@ -89,20 +89,16 @@ __device__ __forceinline__ void load_matrices(u32 (&v)[4], u32 row) {
                  : "r"(row)
                  : "memory");
 }
+// The first two of them; lanes from 16 on give no address.
+__device__ __forceinline__ void load_two_matrices(u32 (&v)[2], u32 row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
+                 : "=r"(v[0]), "=r"(v[1])
+                 : "r"(row)
+                 : "memory");
+}
 __device__ __forceinline__ void store_matrices(const u32 (&v)[4], u32 row) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%4], {%0,%1,%2,%3};" ::"r"(v[0]), "r"(v[1]), "r"(v[2]),
                  "r"(v[3]), "r"(row)
-                 : "memory");
-}
-
-__device__ __forceinline__ void load_shared(u32 (&v)[4], u32 at) {
-    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-                 : "r"(at)
-                 : "memory");
-}
-__device__ __forceinline__ void store_shared(u32 at, const u32 (&v)[4]) {
-    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
                  : "memory");
 }
 

@@ -25,11 +25,3 @@ struct ConvArgs {
 // w is [phase][tap (t, h, w)][c_out][c_in], rows w_pitch apart, dense otherwise.
 // bias is [c_out], or with phases == 4 [row class][column class][c_out] (first, interior 0, interior 1, last).
 // residual has the layout of y, or is null.
-
-// A norm that a convolution applies to its input: silu((x - mean) / sqrt(variance + eps) * gain + shift).
-struct NormArgs {
-    const float2* stats;              // [frame][group] mean, variance
-    const float *gain, *shift;        // [c_in]
-    int groups;
-    float eps;
-};

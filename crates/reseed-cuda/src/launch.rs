@@ -9,7 +9,7 @@ use cudarc::driver::{result, sys};
 use reseed_ops::Result;
 
 use crate::driver::{Driver, Ptr};
-use crate::params::{ConvArgs, NormArgs};
+use crate::params::ConvArgs;
 use crate::stream::Stream;
 
 /// Shared memory that a kernel may use without an attribute.
@@ -44,7 +44,6 @@ impl Arg for i64 {}
 impl Arg for f32 {}
 impl Arg for Ptr {}
 impl Arg for ConvArgs {}
-impl Arg for NormArgs {}
 impl Arg for sys::CUtensorMap {}
 impl Arg for [sys::CUtensorMap; 4] {}
 

@@ -28,7 +28,6 @@ mod linear;
 mod linear_int8;
 mod margin;
 mod memory;
-mod norm_conv;
 mod offloaded;
 mod pixels;
 mod qk_norm_rope;
@@ -59,7 +58,6 @@ pub(crate) use memory::{ptr, row_grid, stride_grid};
 use crate::device_memory::DeviceMemory;
 use crate::driver::{DeviceInfo, Driver};
 use crate::stream::{Event, Stream};
-use conv_hopper::fuses_norm;
 use conv_kernels::{ConvKernels, Winograd};
 use conv_winograd::WinogradWeights;
 pub use interop::{ForeignFrame, FrameRegion, NanFlag, QueuedWork};
@@ -175,12 +173,9 @@ impl CudaOps {
             let workspace = workspace::of(dtype, hopper, winograd, library);
             TraceOps::new(dtype, dtype, workspace).with_kernels(kernels)
         };
-        // A layer that may be one of bytes has its norm before it.
-        let bytes = self.conv.int8;
-        let on_load = move |spec: &ConvSpec| fuses_norm(dtype, hopper, spec) && !(bytes && conv_int8::fits(spec));
         let int8 = move |spec: &LinearSpec| linear_int8::supports(dtype, math, spec);
         Box::new(move || {
-            let trace = new().with_quantized_weights().with_int8_products(int8).with_fused_norms(on_load);
+            let trace = new().with_quantized_weights().with_int8_products(int8);
             trace.with_speed(speed).with_large_buffers(wide)
         })
     }
@@ -324,10 +319,6 @@ impl Ops for CudaOps {
 
     fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
         conv::run(self, cache, x, conv, epilogue)
-    }
-
-    fn norm_conv(&self, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
-        norm_conv::run(self, x, norm, conv, epilogue)
     }
 
     fn upsample(

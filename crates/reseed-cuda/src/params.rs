@@ -1,7 +1,5 @@
 //! Kernel arguments, which `kernels/params.cuh` declares with the same fields in the same order.
 
-use crate::driver::Ptr;
-
 /// One launch of a convolution; `kernels/params.cuh` defines the fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,22 +64,6 @@ impl ConvArgs {
     pub fn taps(&self) -> usize {
         (self.taps_t * self.taps_h * self.taps_w) as usize
     }
-}
-
-/// A norm that a convolution applies to its input; `kernels/params.cuh` defines the fields.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct NormArgs {
-    pub stats: Ptr,
-    pub gain: Ptr,
-    pub shift: Ptr,
-    pub groups: i32,
-    pub eps: f32,
-}
-
-impl NormArgs {
-    /// No norm.
-    pub const NONE: NormArgs = NormArgs { stats: Ptr::NULL, gain: Ptr::NULL, shift: Ptr::NULL, groups: 0, eps: 0.0 };
 }
 
 /// A size as a kernel argument.

@@ -7,9 +7,6 @@ use reseed_ops::{DType, Result};
 
 use crate::driver::{Driver, Ptr};
 
-/// Bytes of a row of a box: one span of the swizzle pattern.
-const SPAN: usize = 128;
-
 /// Type of the values of a tensor map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapType {
@@ -72,7 +69,13 @@ impl Driver {
             MapType::Bytes => Type::CU_TENSOR_MAP_DATA_TYPE_UINT8,
         };
         assert!(dims.iter().all(|&n| n > 0), "a map of {dims:?}");
-        assert_eq!(size[0] as usize * dtype.bytes(), SPAN, "a box of {size:?}");
+        // A row of a box is one span of the swizzle pattern.
+        use sys::CUtensorMapSwizzle_enum as Swizzle;
+        let swizzle = match size[0] as usize * dtype.bytes() {
+            128 => Swizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+            64 => Swizzle::CU_TENSOR_MAP_SWIZZLE_64B,
+            span => panic!("a box of {size:?} has rows of {span} bytes"),
+        };
         let bytes = strides.map(|stride| (stride * dtype.bytes()) as u64);
         assert!(at.0.is_multiple_of(16) && bytes[1..].iter().all(|b| b.is_multiple_of(16)), "a map of {boxes:?}");
         let dims_64 = dims.map(|n| n as u64);
@@ -92,7 +95,7 @@ impl Driver {
                 size.as_ptr(),
                 steps.as_ptr(),
                 sys::CUtensorMapInterleave_enum::CU_TENSOR_MAP_INTERLEAVE_NONE,
-                sys::CUtensorMapSwizzle_enum::CU_TENSOR_MAP_SWIZZLE_128B,
+                swizzle,
                 sys::CUtensorMapL2promotion_enum::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 sys::CUtensorMapFloatOOBfill_enum::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             );

@@ -145,26 +145,3 @@ fn an_image_uses_less_memory_than_the_first_frame_of_a_clip() {
         assert!(2 * peak(true) < peak(false), "{side:?}: {} of {}", peak(true), peak(false));
     }
 }
-
-#[test]
-fn norms_fused_into_convolutions_save_ops_for_images_only() {
-    let report = |on_load: bool, side: Side, latents: usize, ends: bool| {
-        let (trace, config) = (trace().with_fused_norms(move |_| on_load), Config::full());
-        let vae = load(&trace, &config);
-        let clip = side.input(&config, latents, Hw::new(8, 12));
-        let mut state = State::new();
-        if ends {
-            state.end_with_next();
-        }
-        side.coder(&vae).run(&trace, clip.upload(&trace, 0..clip.t), &mut state).unwrap();
-        trace.report()
-    };
-    for side in Side::BOTH {
-        let (with, without) = (report(true, side, 1, true), report(false, side, 1, true));
-        assert!(with.ops < without.ops && with.cost.bytes < without.cost.bytes, "{side:?}");
-        // The output of the norm is the cache of a clip, so it is not fused where a frame follows.
-        for (latents, ends) in [(3, true), (1, false)] {
-            assert_eq!(report(true, side, latents, ends).ops, report(false, side, latents, ends).ops, "{side:?}");
-        }
-    }
-}

@@ -36,11 +36,6 @@ pub fn conv(spec: &ConvSpec, cache: TemporalCache, x: &Tensor, y: &Tensor, resid
     conv_of(spec, cache.starts(), read, y, residual)
 }
 
-/// A convolution of an image of so many bytes, with the norm before it.
-pub fn norm_conv(spec: &ConvSpec, image: usize, y: &Tensor, residual: bool) -> Cost {
-    conv_of(spec, true, image, y, residual)
-}
-
 fn conv_of(spec: &ConvSpec, starts: bool, read: usize, y: &Tensor, residual: bool) -> Cost {
     let Thw { t, h, w } = y.thw();
     let taps_t = |t| if starts { spec.taps.t + 1 - spec.folded(t) } else { spec.taps.t };

@@ -132,9 +132,6 @@ macro_rules! forward_methods {
         $crate::forward_method!($inner $own conv(
             cache: $crate::TemporalCache, x: &$crate::Tensor, conv: &$crate::Conv, epilogue: $crate::Epilogue)
             -> $crate::Result<$crate::ConvOutput>);
-        $crate::forward_method!($inner $own norm_conv(
-            x: $crate::ConvOutput, norm: &$crate::Norm, conv: &$crate::Conv, epilogue: $crate::Epilogue)
-            -> $crate::Result<$crate::ConvOutput>);
         $crate::forward_method!($inner $own upsample(
             cache: $crate::TemporalCache, x: &$crate::Tensor, upsample: &$crate::Upsample, groups: Option<usize>)
             -> $crate::Result<$crate::ConvOutput>);
@@ -196,7 +193,6 @@ macro_rules! forward_method {
     ($i:tt [rows $($o:ident)*] rows $($m:tt)*) => {};
     ($i:tt [rotary $($o:ident)*] rotary $($m:tt)*) => {};
     ($i:tt [conv $($o:ident)*] conv $($m:tt)*) => {};
-    ($i:tt [norm_conv $($o:ident)*] norm_conv $($m:tt)*) => {};
     ($i:tt [upsample $($o:ident)*] upsample $($m:tt)*) => {};
     ($i:tt [tail $($o:ident)*] tail $($m:tt)*) => {};
     ($i:tt [group_norm $($o:ident)*] group_norm $($m:tt)*) => {};

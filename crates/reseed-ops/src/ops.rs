@@ -63,10 +63,6 @@ pub trait Ops: Send + Sync {
     /// slice.
     fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput>;
 
-    /// [`Ops::conv`] of [`Ops::group_norm`] with SiLU, for an image: one frame that starts its clip and leaves no
-    /// cache.
-    fn norm_conv(&self, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput>;
-
     /// Doubles the plane (and the frames) by one convolution on the low-resolution grid; see [`crate::Merged`].
     fn upsample(
         &self,

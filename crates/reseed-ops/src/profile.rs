@@ -33,7 +33,7 @@ pub struct Record {
     /// Arithmetic of the direct algorithm and traffic of all of them.
     pub cost: Cost,
     /// Multiplications and additions that the device executes: fewer than `cost.flops` where a convolution runs
-    /// Winograd F(2,3). Those of 8-bit integers count half. A lower bound for `norm_conv`.
+    /// Winograd. Those of 8-bit integers count half.
     pub executed: u64,
 }
 
@@ -182,7 +182,7 @@ impl Transfer for ProfileOps<'_> {
 
 impl Ops for ProfileOps<'_> {
     forward!(Ops to inner, except
-        conv norm_conv upsample tail group_norm linear attention rms_norm_modulate gated_add swiglu gelu qk_norm_rope
+        conv upsample tail group_norm linear attention rms_norm_modulate gated_add swiglu gelu qk_norm_rope
         gather_rows axpby blend_add);
 
     fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
@@ -216,13 +216,6 @@ impl Ops for ProfileOps<'_> {
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, act: Activation) -> Result<Tensor> {
         let given = stats.is_some();
         self.timed("group_norm", || self.inner.group_norm(x, stats, norm, act), |y| cost::group_norm(norm, y, given))
-    }
-
-    fn norm_conv(&self, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
-        // The cost needs no reference to the input, so that the device may reuse its memory.
-        let (bytes, residual) = (x.tensor.bytes(), epilogue.residual.is_some());
-        let cost = |y: &ConvOutput| cost::norm_conv(&conv.spec, bytes, &y.tensor, residual);
-        self.timed_part("norm_conv", conv.executed, || self.inner.norm_conv(x, norm, conv, epilogue), cost)
     }
 
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {

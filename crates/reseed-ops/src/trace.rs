@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 pub use residency::strip_rows;
 pub use state::{SpeedModel, TraceReport};
 use state::{TraceState, TracedBuffer, lock};
-use work::{FusesNorm, Int8Products};
+use work::Int8Products;
 pub use work::{Work, Workspace};
 
 use crate::cost::Cost;
@@ -34,7 +34,6 @@ pub struct TraceOps {
     weights: DType,
     quantized: bool,
     kernels: Kernels,
-    fuses_norm: FusesNorm,
     int8: Int8Products,
     workspace: Workspace,
     state: Arc<Mutex<TraceState>>,
@@ -49,7 +48,6 @@ impl TraceOps {
             weights,
             quantized: false,
             kernels: ConvSpec::weights,
-            fuses_norm: Box::new(|_| false),
             int8: Box::new(|_| false),
             workspace,
             state,
@@ -76,11 +74,6 @@ impl TraceOps {
     /// Packs `kernels` numbers for a convolution.
     pub fn with_kernels(self, kernels: Kernels) -> TraceOps {
         TraceOps { kernels, ..self }
-    }
-
-    /// Fuses the norm into the convolutions for which `fuses` returns true.
-    pub fn with_fused_norms(self, fuses: impl Fn(&ConvSpec) -> bool + Send + Sync + 'static) -> TraceOps {
-        TraceOps { fuses_norm: Box::new(fuses), ..self }
     }
 
     /// Multiplies in 8 bits in the layers for which `int8` returns true.

@@ -17,7 +17,7 @@ use super::offloaded::{self, Offloaded};
 use super::weights::{Order, taps_first};
 use crate::device_memory::Allocation;
 use crate::driver::Ptr;
-use crate::params::{ConvArgs, NormArgs, int};
+use crate::params::{ConvArgs, int};
 
 /// How weights are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,18 +84,6 @@ fn pad_channels(weight: &[f32], c_in: usize, padded: usize, taps: usize) -> Cow<
 }
 
 pub fn run(cuda: &CudaOps, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
-    run_normed(cuda, None, cache, x, conv, epilogue)
-}
-
-/// A convolution of `x`, to which the kernel applies `norm` as it loads it.
-pub fn run_normed(
-    cuda: &CudaOps,
-    norm: Option<NormArgs>,
-    cache: TemporalCache,
-    x: &Tensor,
-    conv: &Conv,
-    epilogue: Epilogue,
-) -> Result<ConvOutput> {
     let spec = &conv.spec;
     assert_eq!(x.channels(), spec.c_in, "conv: input {x:?}, weights {spec:?}");
     assert_eq!(x.dtype(), cuda.dtype, "conv: input {x:?}");
@@ -128,7 +116,7 @@ pub fn run_normed(
         false => cuda.padded(clip, weights.c_in),
     };
     let (x, before) = (padded(x)?, cache.frames().filter(|frames| frames.thw().t > 0).map(padded).transpose()?);
-    let mut all = Convolution { norm, ..whole(spec, weights, before.as_ref(), &x, &y, add) };
+    let mut all = whole(spec, weights, before.as_ref(), &x, &y, add);
     let sums = epilogue.groups.map(|groups| OutputStats::new(cuda, "conv", &y, groups, &mut all)).transpose()?;
     match cache {
         TemporalCache::Start => start(cuda, spec, weights, all)?,
@@ -173,7 +161,6 @@ fn whole(spec: &ConvSpec, weights: &Weights, cache: Option<&Tensor>, x: &Tensor,
         residual: if add { ptr(y) } else { Ptr::NULL },
         partial: Ptr::NULL,
         groups: 0,
-        norm: None,
         form: weights.form,
         args,
     }
@@ -195,12 +182,12 @@ fn start(cuda: &CudaOps, spec: &ConvSpec, weights: &Weights, all: Convolution) -
         };
         let frame = Convolution { args, ..all };
         if frame.form == Form::Int8 {
-            // SAFETY: `run_normed` has checked the shapes; the weights are those of the whole layer.
+            // SAFETY: `run` has checked the shapes; the weights are those of the whole layer.
             unsafe { frame.folded_int8(spec, folded).launch(cuda) }?;
             continue;
         }
         if frame.is_winograd(cuda) {
-            // SAFETY: `run_normed` has checked the shapes; the weights are those of the whole layer.
+            // SAFETY: `run` has checked the shapes; the weights are those of the whole layer.
             unsafe { frame.launch_winograd(cuda, folded) }?;
             continue;
         }
@@ -220,6 +207,6 @@ fn start(cuda: &CudaOps, spec: &ConvSpec, weights: &Weights, all: Convolution) -
         ..all.args
     };
     assert!(args.first >= 0, "conv: {spec:?} reads before the start of a clip");
-    // SAFETY: `run_normed` has checked the shapes.
+    // SAFETY: `run` has checked the shapes.
     unsafe { Convolution { args, ..all }.launch(cuda) }
 }

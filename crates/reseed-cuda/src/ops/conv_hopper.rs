@@ -1,13 +1,13 @@
 //! Launch of `kernels/conv_hopper.cu`: convolutions on the tensor cores of Hopper.
 
 use cudarc::driver::sys;
-use reseed_ops::{ConvSpec, DType, Result, Thw};
+use reseed_ops::{DType, Result};
 
 use super::CudaOps;
 use super::convolution::Convolution;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
-use crate::params::{ConvArgs, NormArgs, int};
+use crate::params::{ConvArgs, int};
 use crate::tensor_map::Boxes;
 
 /// Rows and columns of a square tile.
@@ -23,22 +23,6 @@ const ROWS: u32 = 2;
 /// Threads and shared memory of a block.
 pub const THREADS: usize = 384;
 pub const SHARED: usize = 217 << 10;
-/// The same of the kernel that normalises its input: more warps, and a table of eight bytes per channel.
-const NORM_THREADS: usize = 512;
-const NORM_SHARED: usize = SHARED + 8 * NORM_IN;
-/// Most input and output channels of that kernel. Every 128 output channels normalise the input again; more than two
-/// times is slower than a separate norm.
-const NORM_IN: usize = 1024;
-const NORM_OUT: usize = 256;
-
-/// Whether a convolution of one frame can apply the norm before it as it loads its input.
-pub fn fuses_norm(dtype: DType, hopper: bool, spec: &ConvSpec) -> bool {
-    let ConvSpec { c_in, c_out, taps, stride, pad_before, pad_after } = *spec;
-    let cube = (taps, stride, pad_before, pad_after) == (Thw::new(3, 3, 3), Thw::new(1, 1, 1), 1, 1);
-    let fits = |channels: usize, most| channels.is_multiple_of(8) && channels <= most;
-    hopper && dtype != DType::F32 && cube && fits(c_in, NORM_IN) && fits(c_out, NORM_OUT) && c_out > FEW
-}
-
 /// A kernel of the family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hopper {
@@ -63,33 +47,39 @@ pub struct Tiling {
     lines: usize,
 }
 
-impl Hopper {
-    /// How the kernel tiles a plane; `Cut` in `kernels/tiles.cuh` computes the same.
-    pub fn tiling(self, args: &ConvArgs) -> Tiling {
+impl Tiling {
+    /// Tiles of 16 rows of `width` pixels; `Cut` in `kernels/tiles.cuh` computes the same.
+    pub fn new(args: &ConvArgs, width: usize, may_widen: bool) -> Tiling {
         let (h, w, half) = (args.out_h as usize, args.out_w as usize, PLANE / 2);
-        let wide = self.taps > 1 && self.stride == 1 && (1..=half).contains(&(h % PLANE)) && w > PLANE;
+        let wide = may_widen && (1..=half).contains(&(h % PLANE)) && w > width;
         let rows = if wide { h / PLANE } else { h.div_ceil(PLANE) };
-        let columns = w.div_ceil(PLANE);
+        let columns = w.div_ceil(width);
         let (over, lines) = if wide { (columns.div_ceil(2), half / 2) } else { (0, 0) };
         Tiling { tiles: rows * columns + over, columns, lines: rows * half + lines }
     }
 
-    /// Slots of statistics per frame and group of `width` channels, where the kernel writes them.
-    pub fn slots(self, args: &ConvArgs, width: usize) -> Option<usize> {
+    /// Slots of statistics per frame and group of `width` channels, where kernels write them.
+    pub fn slots(&self, args: &ConvArgs, width: usize) -> Option<usize> {
         let writes = (args.c_out as usize).is_multiple_of(CHANNELS) && matches!(width, 4 | 8 | 16);
-        let Tiling { columns, lines, .. } = self.tiling(args);
-        writes.then_some(args.phases as usize * lines * columns)
+        writes.then_some(args.phases as usize * self.lines * self.columns)
+    }
+}
+
+impl Hopper {
+    /// How the kernel tiles a plane.
+    pub fn tiling(self, args: &ConvArgs) -> Tiling {
+        Tiling::new(args, PLANE, self.taps > 1 && self.stride == 1)
     }
 
     /// The kernel's name.
-    fn name(self, dtype: DType, normed: bool) -> String {
+    fn name(self, dtype: DType) -> String {
         let Hopper { taps, stride, few } = self;
         let kind = match (few, stride) {
             (true, _) => "few_",
             (_, 2) => "by2_",
             _ => "",
         };
-        format!("conv_hopper_{taps}x{taps}_{kind}{}{dtype}", if normed { "norm_" } else { "" })
+        format!("conv_hopper_{taps}x{taps}_{kind}{dtype}")
     }
 }
 
@@ -123,10 +113,11 @@ impl Convolution {
         let Convolution { dtype, y, bias, residual, partial, args, .. } = *self;
         let size = |n: i32| n as usize;
         let side = |pixels: usize| (pixels - 1) * hopper.stride + hopper.taps;
-        let inputs = self.input_maps(cuda, [hopper.stride as u32; 2], |tile| tile.map(side))?;
+        let boxes = |[w, h]: [usize; 2]| [DEPTH, side(w), side(h)];
+        let inputs = self.input_maps(cuda, PLANE, [hopper.stride as u32; 2], boxes)?;
         let mut maps_y = inputs; // the kernel does not read maps of further phases
         for (phase, map) in maps_y.iter_mut().enumerate().take(if hopper.few { 0 } else { size(args.phases) }) {
-            *map = cuda.driver.tensor_map(&self.output_boxes(phase))?;
+            *map = cuda.driver.tensor_map(&self.output_boxes(phase, PLANE))?;
         }
         let rows = size(args.phases) * args.taps() * size(args.c_out);
         let channels = if hopper.few { FEW } else { CHANNELS };
@@ -134,44 +125,41 @@ impl Convolution {
         let map_w = cuda.driver.tensor_map(&Boxes::new(self.w, dtype, size(args.w_pitch), dims_w, box_w))?;
         let planes = size(args.c_out).div_ceil(channels) * size(args.phases * args.out_frames);
         let blocks = [cuda.driver.multiprocessors.min(hopper.tiling(&args).tiles * planes), 1, 1];
-        let (norm, threads, shared) = match self.norm {
-            Some(norm) => (norm, NORM_THREADS, NORM_SHARED),
-            None => (NormArgs::NONE, THREADS, SHARED),
-        };
-        let name = hopper.name(dtype, self.norm.is_some());
-        let grid = Grid { blocks, threads: [threads, 1], shared };
+        let name = hopper.name(dtype);
+        let grid = Grid { blocks, threads: [THREADS, 1], shared: SHARED };
         assert!(residual == Ptr::NULL || residual == y, "{name}: the residual must be in y");
         let (add, groups) = (i32::from(residual == y), int(self.groups));
         // SAFETY: arguments follow kernels/conv_hopper.cu in order and type; the caller's promise.
-        unsafe {
-            cuda.driver.launch(&name, grid, args![inputs, map_w, maps_y, y, bias, add, partial, groups, args, norm])
-        }
+        unsafe { cuda.driver.launch(&name, grid, args![inputs, map_w, maps_y, y, bias, add, partial, groups, args]) }
     }
 
-    /// Tensor maps of x for square and for wide tiles, then of the cache: `area` gives the input columns and rows of a
-    /// tile, of which every `step`-th is copied.
+    /// Tensor maps of x for tiles of `width` columns and for wide tiles, then of the cache: `boxes` gives the channels,
+    /// input columns and rows of a tile; every `step`-th column and row is copied.
     pub fn input_maps(
         &self,
         cuda: &CudaOps,
+        width: usize,
         step: [u32; 2],
-        area: impl Fn([usize; 2]) -> [usize; 2],
+        boxes: impl Fn([usize; 2]) -> [usize; 3],
     ) -> Result<[sys::CUtensorMap; 4]> {
         let (args, size) = (&self.args, |n: i32| n as usize);
         let clip = |at: Ptr, frames: usize, tile: [usize; 2]| {
-            let (dims, [w, h]) = ([size(args.c_in), size(args.in_w), size(args.in_h), frames], area(tile));
-            let boxes = Boxes::new(at, self.dtype, size(args.x_pitch), dims, [DEPTH as u32, w as u32, h as u32, 1]);
+            let dims = [size(args.c_in), size(args.in_w), size(args.in_h), frames];
+            let [channels, w, h] = boxes(tile).map(|n| n as u32);
+            let boxes = Boxes::new(at, self.dtype, size(args.x_pitch), dims, [channels, w, h, 1]);
             cuda.driver.tensor_map(&Boxes { step, ..boxes })
         };
-        self.maps_of_tiles(clip)
+        self.maps_of_tiles(width, clip)
     }
 
-    /// Tensor maps of x for square and for wide tiles, then of the cache; `clip` makes one from an address, a number of
-    /// frames, and the columns and rows of a tile.
+    /// Tensor maps of x for tiles of `width` columns and for wide tiles, then of the cache; `clip` makes one from an
+    /// address, a number of frames, and the columns and rows of a tile.
     pub fn maps_of_tiles(
         &self,
+        width: usize,
         clip: impl Fn(Ptr, usize, [usize; 2]) -> Result<sys::CUtensorMap>,
     ) -> Result<[sys::CUtensorMap; 4]> {
-        let (square, wide) = ([PLANE; 2], [PLANE * 2, PLANE / 2]);
+        let (square, wide) = ([width, PLANE], [width * 2, PLANE / 2]);
         let x = [clip(self.x, self.frames, square)?, clip(self.x, self.frames, wide)?];
         let cache = match self.args.cache_frames as usize {
             0 => x,
@@ -180,8 +168,8 @@ impl Convolution {
         Ok([x[0], x[1], cache[0], cache[1]])
     }
 
-    /// The output of a phase: every pixel, or every second pixel of every second row.
-    pub fn output_boxes(&self, phase: usize) -> Boxes<4> {
+    /// The output of a phase, by tiles of `width` columns: every pixel, or every second pixel of every second row.
+    pub fn output_boxes(&self, phase: usize, width: usize) -> Boxes<4> {
         let (a, size) = (&self.args, |n: i32| n as usize);
         let factor = if a.phases == 4 { 2 } else { 1 };
         let (pixel, line) = (size(a.y_pitch), factor * size(a.out_w) * size(a.y_pitch));
@@ -191,7 +179,7 @@ impl Convolution {
             dtype: self.dtype.into(),
             dims: [size(a.c_out), size(a.out_w), size(a.out_h), frames],
             strides: [1, factor * pixel, factor * line, factor * size(a.out_h) * line],
-            size: [DEPTH as u32, PLANE as u32, ROWS, 1],
+            size: [DEPTH as u32, width as u32, ROWS, 1],
             step: [1; 2],
         }
     }
@@ -245,17 +233,5 @@ mod tests {
         assert_eq!(tiling(5, 40, hopper), (2, 3, 4));
         assert_eq!(tiling(5, 16, hopper), (1, 1, 8));
         assert_eq!(tiling(135, 240, Hopper { taps: 1, ..hopper }), (9 * 15, 15, 72));
-    }
-
-    #[test]
-    fn norms_are_applied_on_load_where_that_is_faster() {
-        let cube = |c_in, c_out| ConvSpec::same(c_in, c_out, Thw::new(3, 3, 3));
-        let fits = |spec: ConvSpec| fuses_norm(DType::F16, true, &spec);
-        assert!(fits(cube(128, 128)) && fits(cube(512, 256)) && fits(cube(72, 24)));
-        for no in [cube(256, 512), cube(128, 3), cube(100, 128), ConvSpec::same(128, 128, Thw::new(1, 1, 1))] {
-            assert!(!fits(no), "{no:?}");
-        }
-        assert!(!fuses_norm(DType::F32, true, &cube(128, 128)));
-        assert!(!fuses_norm(DType::F16, false, &cube(128, 128)));
     }
 }

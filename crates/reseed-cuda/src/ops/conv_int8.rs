@@ -8,13 +8,13 @@ use reseed_ops::{Conv, ConvData, ConvSpec, DType, Int8Conv, Norm, Result, Thw};
 
 use super::CudaOps;
 use super::conv::{Form, Weights};
-use super::conv_hopper::{DIRECT, SHARED, THREADS};
+use super::conv_hopper::{DIRECT, PLANE, SHARED, THREADS};
 use super::convolution::Convolution;
 use super::group_norm;
 use super::layers::Matrix;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
-use crate::params::{NormArgs, int};
+use crate::params::int;
 use crate::tensor_map::{Boxes, MapType};
 
 /// Channels of a row of a box, and output channels of a tile.
@@ -72,16 +72,16 @@ impl Convolution {
             let boxes = [CHANNELS as u32, w as u32 + 2, h as u32 + 2, 1];
             cuda.driver.tensor_map(&Boxes::new(at, MapType::Bytes, dims[0], dims, boxes))
         };
-        let inputs = self.maps_of_tiles(clip)?;
-        let maps_y = [cuda.driver.tensor_map(&self.output_boxes(0))?; 4];
+        let inputs = self.maps_of_tiles(PLANE, clip)?;
+        let maps_y = [cuda.driver.tensor_map(&self.output_boxes(0, PLANE))?; 4];
         let (dims_w, box_w) = ([size(args.c_in), args.taps() * size(args.c_out)], [CHANNELS as u32; 2]);
         let map_w = cuda.driver.tensor_map(&Boxes::new(self.w, MapType::Bytes, dims_w[0], dims_w, box_w))?;
         let tiles = DIRECT.tiling(&args).tiles * size(args.c_out) / CHANNELS * size(args.out_frames);
         let blocks = [cuda.driver.multiprocessors.min(tiles), 1, 1];
         let grid = Grid { blocks, threads: [THREADS, 1], shared: SHARED };
         assert!(residual == Ptr::NULL || residual == y, "conv: the residual must be in y");
-        let (add, groups, norm) = (i32::from(residual == y), int(self.groups), NormArgs::NONE);
-        let args = args![inputs, map_w, maps_y, y, bias, add, partial, groups, args, norm];
+        let (add, groups) = (i32::from(residual == y), int(self.groups));
+        let args = args![inputs, map_w, maps_y, y, bias, add, partial, groups, args];
         // SAFETY: arguments follow kernels/conv_hopper.cu in order and type; the caller's promise.
         unsafe { cuda.driver.launch("conv_hopper_3x3_int8_f16", grid, args) }
     }

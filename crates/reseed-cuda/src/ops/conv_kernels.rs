@@ -22,7 +22,7 @@ pub struct ConvKernels {
 pub enum Winograd {
     /// The direct algorithm.
     None,
-    /// F(2,3) of `conv_winograd`, on Hopper.
+    /// F(3,3) of `conv_winograd`, on Hopper.
     Columns,
     /// F(2x2,3x3) of `conv_winograd_2d`.
     Plane,
@@ -52,10 +52,10 @@ impl ConvKernels {
     /// In words, for reports.
     pub fn describe(self) -> &'static str {
         match (self.winograd, self.half_sums) {
-            _ if self.int8 => "8-bit products after norms, else Winograd F(2,3)",
+            _ if self.int8 => "8-bit products after norms, else Winograd F(3,3)",
             (Winograd::None, false) => "direct, f32 sums",
             (Winograd::None, true) => "direct, f16 sums",
-            (Winograd::Columns, _) => "Winograd F(2,3), f32 sums",
+            (Winograd::Columns, _) => "Winograd F(3,3), f32 sums",
             (Winograd::Plane, false) => "Winograd F(2x2,3x3), f32 sums",
             (Winograd::Plane, true) => "Winograd F(2x2,3x3), f16 sums",
         }
@@ -103,7 +103,7 @@ mod tests {
     fn modes_choose_by_gpu() {
         let modes = |capability| MathMode::ALL.map(|mode| choice(capability, DType::F16, mode));
         let direct = "direct, f32 sums";
-        let (columns, bytes) = ("Winograd F(2,3), f32 sums", "8-bit products after norms, else Winograd F(2,3)");
+        let (columns, bytes) = ("Winograd F(3,3), f32 sums", "8-bit products after norms, else Winograd F(3,3)");
         assert_eq!(modes((9, 0)), [columns, columns, bytes, direct]);
         for geforce in [(8, 6), (8, 9), (12, 0)] {
             let (exact, fast) = ("Winograd F(2x2,3x3), f32 sums", "Winograd F(2x2,3x3), f16 sums");

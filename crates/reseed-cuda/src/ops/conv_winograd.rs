@@ -1,5 +1,5 @@
-//! Launch of `kernels/conv_winograd.cu`: convolutions by Winograd F(2,3) along rows, with 4 products where the direct
-//! algorithm has 6.
+//! Launch of `kernels/conv_winograd.cu`: convolutions by Winograd F(3,3) along rows, with 5 products where the direct
+//! algorithm has 9.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,41 +7,54 @@ use reseed_ops::{ConvSpec, DType, Result, Thw};
 
 use super::CudaOps;
 use super::conv::Form;
-use super::conv_hopper::{DIRECT, THREADS};
+use super::conv_hopper::{DIRECT, THREADS, Tiling};
 use super::conv_kernels::Winograd;
 use super::conv_winograd_2d;
 use super::convolution::Convolution;
 use crate::device_memory::Allocation;
 use crate::driver::Ptr;
 use crate::launch::{Grid, args};
-use crate::params::int;
+use crate::params::{ConvArgs, int};
 
-/// Channels that a block reads and computes at a time.
+/// Channels that a block computes at a time.
 const CHANNELS: usize = 64;
+/// Channels that it reads at a time.
+const DEPTH: usize = 32;
+/// Products for this many columns, and their number.
+const COLUMNS: usize = 3;
+const POINTS: usize = 5;
+/// Columns of a tile.
+const WIDTH: usize = 8 * COLUMNS;
+/// Products that the kernel executes, relative to the direct algorithm.
+const EXECUTED: f32 = 5.0 / 9.0;
 /// Blocks of a cluster, which share their weights.
 const BLOCKS: usize = 2;
-const SHARED: usize = 218 << 10;
+const SHARED: usize = 206 << 10;
 
 /// Memory for the transformed weights of one layer. Kernels run one after the other, so that all layers share it.
 #[derive(Default)]
 pub struct WinogradWeights(Mutex<Option<Allocation>>);
 
-/// Bytes of the transformed weights of a layer; 0 where the layer is computed directly or Winograd F(2,3) is not used.
+/// Bytes of the transformed weights of a layer; 0 where the layer is computed directly or Winograd F(3,3) is not used.
 pub fn bytes(dtype: DType, used: bool, spec: &ConvSpec) -> usize {
     let ConvSpec { c_in, c_out, taps, stride, .. } = *spec;
     let plain = (taps.h, taps.w, stride) == (3, 3, Thw::new(1, 1, 1));
-    // Four points for three columns of taps.
-    if used && plain && fits(dtype, c_in, c_out) { taps.t * 3 * 4 * c_in * c_out * dtype.bytes() } else { 0 }
+    if used && plain && fits(dtype, c_in, c_out) { taps.t * 3 * POINTS * c_in * c_out * dtype.bytes() } else { 0 }
 }
 
 fn fits(dtype: DType, c_in: usize, c_out: usize) -> bool {
     dtype == DType::F16 && c_in.is_multiple_of(CHANNELS) && c_out.is_multiple_of(CHANNELS)
 }
 
-/// Products that kernels execute for a convolution, relative to the direct algorithm: F(2,3) needs four for six.
+/// How the kernel tiles a plane.
+pub fn tiling(args: &ConvArgs) -> Tiling {
+    Tiling::new(args, WIDTH, true)
+}
+
+/// Products that kernels execute for a convolution, relative to the direct algorithm.
 fn executed(dtype: DType, winograd: Winograd, spec: &ConvSpec) -> f32 {
     match winograd {
-        Winograd::Columns if bytes(dtype, true, spec) > 0 => 4.0 / 6.0,
+        Winograd::Columns if bytes(dtype, true, spec) > 0 => EXECUTED,
         Winograd::Plane if conv_winograd_2d::fits(spec) => conv_winograd_2d::EXECUTED,
         _ => 1.0,
     }
@@ -68,11 +81,7 @@ impl Convolution {
     /// Whether `conv_winograd` computes this.
     pub fn is_winograd(&self, cuda: &CudaOps) -> bool {
         let fits = fits(self.dtype, self.args.c_in as usize, self.args.c_out as usize);
-        cuda.conv.winograd == Winograd::Columns
-            && fits
-            && self.norm.is_none()
-            && self.form == Form::Taps
-            && self.hopper() == Some(DIRECT)
+        cuda.conv.winograd == Winograd::Columns && fits && self.form == Form::Taps && self.hopper() == Some(DIRECT)
     }
 
     /// Queues it, with the sum of the first `folded` temporal taps as its first one.
@@ -83,10 +92,10 @@ impl Convolution {
         let Convolution { y, bias, residual, partial, args, .. } = *self;
         let (size, driver) = (|n: i32| n as usize, &cuda.driver);
         let (taps_t, c_in, c_out) = (size(args.taps_t), size(args.c_in), size(args.c_out));
-        // Even and odd columns are copied separately.
-        let inputs = self.input_maps(cuda, [2, 1], |[w, h]| [w + 1, h + 2])?;
-        let map_y = driver.tensor_map(&self.output_boxes(0))?;
-        let units = (DIRECT.tiling(&args).tiles * size(args.out_frames)).div_ceil(BLOCKS) * (c_out / CHANNELS);
+        // Columns are copied by their remainder of three.
+        let inputs = self.input_maps(cuda, WIDTH, [COLUMNS as u32, 1], |[w, h]| [DEPTH, w + 1, h + 2])?;
+        let map_y = driver.tensor_map(&self.output_boxes(0, WIDTH))?;
+        let units = (tiling(&args).tiles * size(args.out_frames)).div_ceil(BLOCKS) * (c_out / CHANNELS);
         let blocks = [units.min(driver.multiprocessors / BLOCKS) * BLOCKS, 1, 1];
         let grid = Grid { blocks, threads: [THREADS, 1], shared: SHARED };
         assert!(residual == Ptr::NULL || residual == y, "conv_winograd: the residual must be in y");
@@ -114,8 +123,8 @@ mod tests {
 
     #[test]
     fn winograd_computes_layers_whose_channels_fill_tiles() {
-        assert_eq!(bytes(DType::F16, true, &cube(128, 64)), 3 * 3 * 4 * 128 * 64 * 2);
-        assert_eq!(bytes(DType::F16, true, &ConvSpec::same(64, 64, Thw::new(1, 3, 3))), 3 * 4 * 64 * 64 * 2);
+        assert_eq!(bytes(DType::F16, true, &cube(128, 64)), 3 * 3 * 5 * 128 * 64 * 2);
+        assert_eq!(bytes(DType::F16, true, &ConvSpec::same(64, 64, Thw::new(1, 3, 3))), 3 * 5 * 64 * 64 * 2);
         let halved = ConvSpec { stride: Thw::new(1, 2, 2), ..cube(128, 128) };
         for no in [cube(96, 128), cube(128, 96), halved, ConvSpec::same(128, 128, Thw::new(1, 1, 1))] {
             assert_eq!(bytes(DType::F16, true, &no), 0, "{no:?}");
@@ -126,7 +135,7 @@ mod tests {
 
     #[test]
     fn winograd_executes_a_part_of_the_products() {
-        assert_eq!(executed(DType::F16, Winograd::Columns, &cube(128, 64)), 4.0 / 6.0);
+        assert_eq!(executed(DType::F16, Winograd::Columns, &cube(128, 64)), 5.0 / 9.0);
         assert_eq!(executed(DType::F16, Winograd::Plane, &cube(128, 64)), 16.0 / 36.0);
         assert_eq!(executed(DType::F16, Winograd::Plane, &cube(96, 64)), 1.0);
         assert_eq!(executed(DType::F16, Winograd::None, &cube(128, 64)), 1.0);

@@ -5,8 +5,9 @@ use reseed_ops::{DType, Result};
 use super::CudaOps;
 use super::conv::Form;
 use super::conv_hopper::PLANE;
+use super::conv_winograd;
 use crate::driver::Ptr;
-use crate::params::{ConvArgs, NormArgs};
+use crate::params::ConvArgs;
 
 /// One launch: operands and geometry.
 #[derive(Clone, Copy)]
@@ -26,8 +27,6 @@ pub struct Convolution {
     /// Destination of the output's statistics and their groups; only where [`Convolution::slots`] returns a number.
     pub partial: Ptr,
     pub groups: usize,
-    /// Applied to x as it is loaded; only where [`super::conv_hopper::fuses_norm`] allows it.
-    pub norm: Option<NormArgs>,
     /// How `w` is packed.
     pub form: Form,
     pub args: ConvArgs,
@@ -50,7 +49,6 @@ impl Convolution {
             residual,
             partial,
             groups: 0,
-            norm: None,
             form: Form::Taps,
             args,
         }
@@ -95,7 +93,6 @@ impl Convolution {
             Some(_) if plane.is_winograd(cuda) => unsafe { plane.launch_winograd(cuda, 1) },
             // SAFETY: the caller's promise.
             Some(hopper) => unsafe { plane.launch_hopper(cuda, hopper) },
-            None if self.norm.is_some() => panic!("{:?}: no kernel applies a norm on load", self.args),
             // SAFETY: the caller's promise.
             None if self.is_stem() => unsafe { self.launch_stem(cuda) },
             None => match self.patch(tf32).filter(|_| kernels.ampere) {
@@ -112,7 +109,8 @@ impl Convolution {
         let channels = self.args.c_out as usize;
         let width = Some(channels / groups).filter(|width| channels == groups * width)?;
         match self.hopper().filter(|_| cuda.driver.kernels.hopper) {
-            Some(hopper) => hopper.slots(&self.args, width),
+            Some(_) if self.is_winograd(cuda) => conv_winograd::tiling(&self.args).slots(&self.args, width),
+            Some(hopper) => hopper.tiling(&self.args).slots(&self.args, width),
             None => self.stem_slots(width),
         }
     }

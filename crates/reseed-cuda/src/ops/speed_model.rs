@@ -12,8 +12,8 @@ pub fn of(driver: &Driver, precision: Precision, conv: ConvKernels) -> SpeedMode
     // other than Hopper have a bus of the previous generation.
     let (flops, bytes, bus) = match (driver.kernels.hopper, large) {
         (true, _) if conv.int8 => (8_000, 3_300, 48),
-        // Winograd F(2,3) executes fewer products than it counts.
-        (true, _) if precision == Precision::F16 => (5_600, 3_300, 48),
+        // Winograd F(3,3) executes fewer products than it counts.
+        (true, _) if precision == Precision::F16 => (6_300, 3_300, 48),
         (true, _) => (5_000, 3_300, 48),
         (false, true) => (2_500, 1_600, 22),
         // Factors of whole layers, emulated.

@@ -154,7 +154,6 @@ impl Layer<'_> {
             residual: Ptr::NULL,
             partial: self.partial,
             groups: self.groups,
-            norm: None,
             form: Form::Taps,
             args: self.args(run, z),
         }

@@ -49,7 +49,7 @@ impl CausalConv {
         Ok(y)
     }
 
-    /// conv(silu(n(x))), for an image as one op
+    /// conv(silu(n(x)))
     pub fn norm_silu_conv(
         &self,
         ops: &dyn Device,
@@ -58,9 +58,6 @@ impl CausalConv {
         state: &mut State,
         epilogue: Epilogue,
     ) -> Result<ConvOutput> {
-        if x.tensor.thw().t == 1 && state.is_only_slice(self.slot) {
-            return Ok(ops.norm_conv(x, norm, &self.conv, epilogue)?);
-        }
         let h = ops.group_norm(x.tensor, x.stats, norm, Activation::Silu)?;
         self.forward(ops, h, state, epilogue)
     }

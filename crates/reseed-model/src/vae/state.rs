@@ -95,11 +95,6 @@ impl State {
         self.ends = true;
     }
 
-    /// Whether the next slice is the only input that a layer ever sees.
-    pub(crate) fn is_only_slice(&self, slot: usize) -> bool {
-        self.starts() && self.is_last(slot)
-    }
-
     /// Bytes of all caches.
     pub fn bytes(&self) -> usize {
         self.caches.values().map(|cache| cache.tensor().bytes()).sum()

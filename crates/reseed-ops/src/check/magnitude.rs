@@ -3,10 +3,11 @@
 use super::CheckOps;
 use super::bound::{EPS, independent};
 use super::compare::grouped;
+use super::winograd::{is_triples, widened};
 use crate::error::Result;
-use crate::shape::{DType, Thw};
+use crate::shape::DType;
 use crate::tensor::Tensor;
-use crate::weights::{ConvData, ConvSpec, Norm};
+use crate::weights::{Conv, ConvData, Norm};
 
 /// Absolute values.
 pub fn absolute(values: &[f32]) -> Vec<f32> {
@@ -16,54 +17,6 @@ pub fn absolute(values: &[f32]) -> Vec<f32> {
 /// Both parts of a layer without signs.
 pub fn absolute_data(data: ConvData) -> ConvData {
     ConvData { weight: absolute(&data.weight), bias: absolute(&data.bias) }
-}
-
-/// Whether a device may compute a convolution by Winograd F(2,3).
-pub fn winograd(spec: &ConvSpec) -> bool {
-    spec.stride == Thw::new(1, 1, 1) && (spec.taps.h, spec.taps.w) == (3, 3)
-}
-
-/// Products of Winograd F(2,3), relative to the direct algorithm; less a rounding.
-const WINOGRAD: f32 = 0.66;
-
-/// Whether a device that executes this part of the products of the direct algorithm uses F(2x2,3x3).
-pub fn two_axes(executed: f32) -> bool {
-    executed < WINOGRAD
-}
-
-/// Kernels whose convolution with |x| bounds the sum of all products of a device.
-///
-/// Without Winograd these are |g|. Winograd F(2,3) computes two outputs from four inputs d along one axis:
-///
-/// ```text
-/// V = (d0 - d2, d1 + d2, d2 - d1, d1 - d3)       U = (g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2)
-/// y0 = U0 V0 + U1 V1 + U2 V2                     y1 = U1 V1 - U2 V2 - U3 V3
-/// ```
-///
-/// With S = |g0| + |g1| + |g2| the products of y0 sum up to at most |g0| (|d0| + |d2|) + S (|d1| + |d2|), and those of
-/// y1 to at most |g2| (|d1| + |d3|) + S (|d1| + |d2|). Both are at most the convolution of |d| with the kernel
-/// (S + |g2|, S, S + |g0|). The device chooses the axis, so that the kernels of both axes are added.
-///
-/// F(2x2,3x3) is the tensor product of both axes, and so is the bound: the kernel of one axis, and of the result that
-/// of the other axis. A device uses it where it executes less than F(2,3) does of the products of the direct algorithm.
-pub fn conv_magnitude(spec: &ConvSpec, data: ConvData, executed: f32) -> ConvData {
-    let ConvData { mut weight, bias } = absolute_data(data);
-    if winograd(spec) {
-        for plane in weight.chunks_exact_mut(9) {
-            let g: [f32; 9] = std::array::from_fn(|i| plane[i]);
-            let along = |line: [f32; 3], at: usize| line.iter().sum::<f32>() + [line[2], 0.0, line[0]][at];
-            let along_row = |g: &[f32; 9], i: usize| along([0, 1, 2].map(|x| g[i / 3 * 3 + x]), i % 3);
-            let along_column = |g: &[f32; 9], i: usize| along([0, 1, 2].map(|y| g[y * 3 + i % 3]), i / 3);
-            let rows: [f32; 9] = std::array::from_fn(|i| along_row(&g, i));
-            for (i, to) in plane.iter_mut().enumerate() {
-                *to = match two_axes(executed) {
-                    true => along_column(&rows, i),
-                    false => rows[i] + along_column(&g, i),
-                };
-            }
-        }
-    }
-    ConvData { weight, bias }
 }
 
 /// A norm's result before its activation, and its largest error on a correct device.
@@ -85,6 +38,13 @@ impl CheckOps<'_> {
     /// |x| on the reference.
     pub(super) fn absolute(&self, x: &Tensor) -> Result<Tensor> {
         self.reference.upload(x.shape(), &absolute(&self.values(x)?))
+    }
+
+    /// The input of a convolution without signs, as [`super::winograd::conv_magnitude`] needs it.
+    pub(super) fn conv_input(&self, x: &Tensor, conv: &Conv) -> Result<Tensor> {
+        let values = absolute(&self.values(x)?);
+        let values = if is_triples(conv) { widened(&values, x.thw().w, x.channels()) } else { values };
+        self.reference.upload(x.shape(), &values)
     }
 
     /// What the reference computed from magnitudes. Where f16 has no room for one, its largest number is a smaller
@@ -142,58 +102,5 @@ impl CheckOps<'_> {
             dz.push(gain.abs() * ((r + dr) * dm + (v - mean).abs() * dr) + 4.0 * EPS * (scaled.abs() + shift.abs()));
         }
         Ok(Normalized { z, dz })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::conformance::Values;
-
-    /// Points of inputs and of taps along one axis, and their parts in both outputs.
-    fn inputs(d: [f32; 4]) -> [f32; 4] {
-        [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[3] - d[1]]
-    }
-    fn taps(g: [f32; 3]) -> [f32; 4] {
-        [g[0], (g[0] + g[1] + g[2]) / 2.0, (g[0] - g[1] + g[2]) / 2.0, g[2]]
-    }
-    const OUTPUTS: [[f32; 4]; 2] = [[1.0, 1.0, 1.0, 0.0], [0.0, 1.0, -1.0, 1.0]];
-
-    fn transformed<const N: usize>(plane: &[f32], axis: fn([f32; N]) -> [f32; 4]) -> [[f32; 4]; 4] {
-        let rows: [[f32; 4]; N] = std::array::from_fn(|y| axis(std::array::from_fn(|x| plane[y * N + x])));
-        let columns: [[f32; 4]; 4] = std::array::from_fn(|x| axis(std::array::from_fn(|y| rows[y][x])));
-        std::array::from_fn(|y| std::array::from_fn(|x| columns[x][y]))
-    }
-
-    /// F(2x2,3x3) gives the convolution, and the bound of its products holds for every one of the four outputs.
-    #[test]
-    fn the_products_of_two_axes_stay_below_their_bound() {
-        let spec = ConvSpec::same(1, 1, Thw::new(1, 3, 3));
-        let mut values = Values::new(3);
-        for _ in 0..100 {
-            let (g, d) = (values.take(9), values.take(16));
-            let data = ConvData { weight: g.clone(), bias: vec![0.0] };
-            let bound = conv_magnitude(&spec, data, 4.0 / 9.0).weight;
-            let (u, t) = (transformed(&g, taps), transformed(&d, inputs));
-            for (y, x) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-                let products =
-                    (0..16).map(|i| (OUTPUTS[y][i / 4] * OUTPUTS[x][i % 4], u[i / 4][i % 4] * t[i / 4][i % 4]));
-                let products: Vec<f32> = products.map(|(part, product)| part * product).collect();
-                let at = |i: usize| d[(y + i / 3) * 4 + x + i % 3];
-                let direct: f32 = (0..9).map(|i| g[i] * at(i)).sum();
-                let most: f32 = (0..9).map(|i| bound[i] * at(i).abs()).sum();
-                assert!((products.iter().sum::<f32>() - direct).abs() < 1e-5, "{g:?} {d:?}");
-                assert!(products.iter().map(|product| product.abs()).sum::<f32>() <= most, "{g:?} {d:?}");
-            }
-        }
-    }
-
-    /// One axis has the smaller bound.
-    #[test]
-    fn the_bound_follows_the_algorithm() {
-        let spec = ConvSpec::same(1, 1, Thw::new(1, 3, 3));
-        let ones = || ConvData { weight: vec![1.0; 9], bias: vec![1.0] };
-        let corner = |executed| conv_magnitude(&spec, ones(), executed).weight[0];
-        assert_eq!([corner(1.0), corner(4.0 / 6.0), corner(4.0 / 9.0)], [8.0, 8.0, 16.0]);
     }
 }

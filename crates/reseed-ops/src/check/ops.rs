@@ -1,9 +1,10 @@
 //! Every op on both devices, with the bound of its elements.
 
 use super::CheckOps;
-use super::bound::{EPS, exponential, independent, silu};
-use super::magnitude::{absolute, absolute_data, conv_magnitude, two_axes, winograd};
+use super::bound::{EPS, exponential, independent};
+use super::magnitude::{absolute, absolute_data};
 use super::pair::{Pair, magnitude, pack};
+use super::winograd::{conv_magnitude, operand_roundings};
 use crate::error::Result;
 use crate::operands::{Activation, ConvOutput, Epilogue, Placement, Qkv, Stats, TemporalCache};
 use crate::ops::Ops;
@@ -80,32 +81,11 @@ impl Ops for CheckOps<'_> {
             let cache = cache.with(frames.as_ref());
             side.device.conv(cache, &side.tensor(x), side.weights(&conv.packed), side.epilogue(&epilogue))
         })?;
-        let frames = cache.frames().map(|frames| self.absolute(frames)).transpose()?;
-        let sums = self.conv_sums(cache.with(frames.as_ref()), &self.absolute(x)?, conv, &epilogue)?;
+        let frames = cache.frames().map(|frames| self.conv_input(frames, conv)).transpose()?;
+        let sums = self.conv_sums(cache.with(frames.as_ref()), &self.conv_input(x, conv)?, conv, &epilogue)?;
         let (rounding, terms) = (self.rounding(&y[0].tensor), conv_terms(&conv.spec));
         let operands = operand_roundings(conv, cache.starts()) + self.half_sums();
         self.compare_output("conv", y, terms, |i, y| rounding.sum(y, terms, sums[i], operands))
-    }
-
-    /// The convolution of h = silu(z), of which h may be off by dh: Σ |w| (c |h| + dh) with the factor c of the other
-    /// errors is c Σ |w| (|h| + dh / c).
-    fn norm_conv(&self, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
-        let y = self.both(|side| {
-            let (norm, conv) = (side.weights(&norm.packed), side.weights(&conv.packed));
-            side.device.norm_conv(side.output(&x), norm, conv, side.epilogue(&epilogue))
-        })?;
-        let normalized = self.normalized(&x.tensor, x.stats.as_ref(), norm, magnitude(&norm.packed))?;
-        let (rounding, terms) = (self.rounding(&x.tensor), conv_terms(&conv.spec));
-        let operands = operand_roundings(conv, true) + self.half_sums();
-        let factor = rounding.sum(0.0, terms, 1.0, operands);
-        let h = |(i, &z): (usize, &f64)| {
-            let dh = rounding.silu(z, normalized.dz[i]) + rounding.result(silu(z));
-            (silu(z).abs() + dh / factor) as f32
-        };
-        let h: Vec<f32> = normalized.z.iter().enumerate().map(h).collect();
-        let h = self.reference.upload(x.tensor.shape(), &h)?;
-        let sums = self.conv_sums(TemporalCache::Start, &h, conv, &epilogue)?;
-        self.compare_output("norm_conv", y, terms, |i, y| rounding.sum(y, terms, sums[i], operands))
     }
 
     /// Every device rounds the merged kernels itself, and those of a clip's first frames once more.
@@ -274,19 +254,6 @@ impl Ops for CheckOps<'_> {
 
 fn conv_terms(spec: &ConvSpec) -> usize {
     spec.taps.count() * spec.c_in + EPILOGUE
-}
-
-/// Roundings of operands of a convolution that not all devices share.
-///
-/// Winograd rounds sums of inputs once and sums of weights once, and these sums are of weights that others round first:
-/// three. F(2x2,3x3) rounds sums of inputs once per axis: four. At a clip's start taps that read the same frame are
-/// summed: of weights that others round first, and then rounded, which is two beside none, and one beside Winograd's.
-fn operand_roundings(conv: &Conv, starts: bool) -> usize {
-    match (winograd(&conv.spec), starts) {
-        (true, starts) => 3 + usize::from(two_axes(conv.executed)) + usize::from(starts),
-        (false, true) => 2,
-        (false, false) => 0,
-    }
 }
 
 /// Products that a device adds in f16 at most, and those that it adds between two roundings at least.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::device::Device;
 use crate::error::Result;
-use crate::operands::{ConvOutput, Epilogue};
+use crate::operands::Epilogue;
 use crate::tensor::{Storage, Tensor};
 use crate::weights::Packed;
 
@@ -77,10 +77,6 @@ impl Side<'_> {
 
     pub fn optional(self, x: Option<&Tensor>) -> Option<Tensor> {
         x.map(|x| self.tensor(x))
-    }
-
-    pub fn output(self, x: &ConvOutput) -> ConvOutput {
-        ConvOutput { tensor: self.tensor(&x.tensor), stats: self.optional(x.stats.as_ref()) }
     }
 
     pub fn epilogue(self, epilogue: &Epilogue) -> Epilogue {

@@ -123,14 +123,6 @@ impl Ops for TraceOps {
         Ok(y)
     }
 
-    fn norm_conv(&self, x: ConvOutput, norm: &Norm, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
-        let h = match (self.fuses_norm)(&conv.spec) {
-            true => x.tensor,
-            false => self.group_norm(x.tensor, x.stats, norm, Activation::Silu)?,
-        };
-        self.conv(TemporalCache::Start, &h, conv, epilogue)
-    }
-
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
         let mut dims = x.shape().dims().to_vec();
         dims[x.shape().dims().len() - 1] = linear.spec.d_out;

@@ -29,8 +29,5 @@ pub enum Work<'a> {
 /// Bytes of workspace that a device allocates for an op.
 pub type Workspace = Box<dyn Fn(&Work) -> usize + Send + Sync>;
 
-/// Whether a device fuses the norm into a convolution of an image.
-pub(super) type FusesNorm = Box<dyn Fn(&ConvSpec) -> bool + Send + Sync>;
-
 /// Whether a device multiplies in 8 bits in a linear layer.
 pub(super) type Int8Products = Box<dyn Fn(&LinearSpec) -> bool + Send + Sync>;
