@@ -77,7 +77,7 @@ def rates(args, name, variables, table):
         if (shape, size) in LAYERS:
             target = PORTABLE if variables else LAYERS[shape, size]
             stated = f"effective >= {target}" + ("" if variables else " (cuDNN 9)")
-            algorithm = "direct" if effective == executed else "Winograd F(2,3)"
+            algorithm = "direct" if effective == executed else "Winograd F(3,3)"
             table.add(layer_row(name, shape, size), algorithm, stated, int(effective) >= target,
                       effective=effective, executed=executed)
 

@@ -119,8 +119,8 @@ __device__ __forceinline__ void arrive_elected_cluster(u32 bar) {
     #pragma unroll
     for (int rank = 0; rank < BLOCKS; rank++)
         asm volatile("{\n.reg .pred p;\n.reg .b32 a;\nelect.sync _|p, 0xffffffff;\n"
-                     "mapa.shared::cluster.u32 a, %0, %1;\n@p mbarrier.arrive.shared::cluster.b64 _, [a];\n}" ::"r"(bar),
-                     "r"(rank)
+                     "mapa.shared::cluster.u32 a, %0, %1;\n@p mbarrier.arrive.shared::cluster.b64 _, [a];\n}" ::
+                     "r"(bar), "r"(rank)
                      : "memory");
 }
 
