@@ -11,7 +11,8 @@ and formula weights at full size. GPU memory is the increase that nvidia-smi sho
 same time. Takes about six minutes.
 
 Effective TFLOP/s count the arithmetic of the direct algorithm and compare with cuDNN. Executed TFLOP/s count the
-products that the GPU computes and compare with its peak. They differ for Winograd F(3,3): five products instead of nine.
+products that the GPU computes and compare with its peak. They differ for Winograd F(3,3), which has five products
+instead of nine.
 """
 import argparse
 import os

@@ -76,8 +76,8 @@ const REACH: usize = 3;
 /// F(3,3) computes three outputs from five inputs, as `conv_winograd.cu` describes. Its products also have inputs that
 /// the output does not depend on, and of which they cancel. With D = max |d| the points a and -a have inputs of at most
 /// (1 + a) (1 + b^2) D and weights of at most (|g0| + a |g1| + a^2 |g2|) / 2a(b^2 - a^2), with a factor of at most 1 in
-/// an output; b and -b likewise, with a factor of at most b^2; infinity has (1 + a^2) (1 + b^2) D |g2|. The bound is the
-/// sum of these, at the column of the output, of an input that [`widened`] has replaced by D.
+/// an output; b and -b likewise, with a factor of at most b^2; infinity has (1 + a^2) (1 + b^2) D |g2|. The bound is
+/// the sum of these, at the column of the output, of an input that [`widened`] has replaced by D.
 pub fn conv_magnitude(spec: &ConvSpec, data: ConvData, executed: f32) -> ConvData {
     let ConvData { mut weight, bias } = absolute_data(data);
     if !winograd(spec) {
