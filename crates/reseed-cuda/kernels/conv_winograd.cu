@@ -20,9 +20,9 @@
 //   t(+-b)      = (d3 - a^2 d1) +- b (d2 - a^2 d0)       u(+-b) = (g0 +- b g1 + b^2 g2) / (+- 2 b (b^2 - a^2))
 //   t(infinity) = d4 - (a^2 + b^2) d2 + a^2 b^2 d0       u(infinity) = g2
 //
-// and with m = t * u point by point, output k is the sum of p^k m(p); the last one has m(infinity) too. These points
-// have the smallest roundings of those whose squares f16 represents. Columns have a plane each by their remainder of
-// three, so that eight triples read eight consecutive pixels.
+// and with m = t * u point by point, output k is the sum of p^k m(p); the last one has m(infinity) too. f16
+// represents these points and their squares, and their roundings are small (docs/numerics.md). Columns have a plane
+// each by their remainder of three, so that eight triples read eight consecutive pixels.
 #include "group_sums.cuh"
 #include "tiles.cuh"
 

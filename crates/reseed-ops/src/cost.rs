@@ -33,12 +33,8 @@ fn moved(tensors: &[&Tensor], weights: usize) -> u64 {
 /// A convolution from `x` to `y`; taps that read the same first frame count once.
 pub fn conv(spec: &ConvSpec, cache: TemporalCache, x: &Tensor, y: &Tensor, residual: bool) -> Cost {
     let read = x.bytes() + cache.frames().map_or(0, |frames| frames.bytes());
-    conv_of(spec, cache.starts(), read, y, residual)
-}
-
-fn conv_of(spec: &ConvSpec, starts: bool, read: usize, y: &Tensor, residual: bool) -> Cost {
     let Thw { t, h, w } = y.thw();
-    let taps_t = |t| if starts { spec.taps.t + 1 - spec.folded(t) } else { spec.taps.t };
+    let taps_t = |t| if cache.starts() { spec.taps.t + 1 - spec.folded(t) } else { spec.taps.t };
     let taps = (0..t).map(taps_t).sum::<usize>() * spec.taps.h * spec.taps.w;
     let weights = spec.c_in * spec.c_out;
     let written = if residual { 2 * y.bytes() } else { y.bytes() };
