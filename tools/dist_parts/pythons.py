@@ -74,7 +74,7 @@ def arm64(emulator, folder):
         (FOLDER / "new").rename(root)
     program = next(path for path in (root / "usr/bin").iterdir() if re.fullmatch(r"python3\.\d+", path.name))
     site = folder / "site"
-    return [emulator[0], "-L", root, "-E", f"PYTHONPATH={site}", program, "-S"], site, program.name[len("python"):]
+    return [*emulator[:-1], root, "-E", f"PYTHONPATH={site}", program, "-S"], site, program.name[len("python"):]
 
 
 def windows(emulator, folder):

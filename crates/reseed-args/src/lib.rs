@@ -248,6 +248,9 @@ pub struct DemoArgs {
     /// Folder for the results.
     #[arg(default_value = "reseed-demo")]
     pub output: PathBuf,
+    /// Frames of the clip; fewer of them for a slow computer.
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u8).range(1..=40))]
+    pub frames: u8,
     /// Device: cpu, cuda or cuda:N; auto is a GPU if there is one, else the CPU.
     #[arg(long, default_value = AUTO, value_parser = device)]
     pub device: String,

@@ -35,7 +35,7 @@ fn run_once(args: &DemoArgs) -> Result<()> {
     let (photo, clip) = (reseed::media::demo::photo(), reseed::media::demo::clip());
     let shows = [("photo", photo, &["png"][..]), ("clip", clip, &["mp4", "y4m"])];
     for (name, source, extensions) in shows {
-        let show = Show::new(&session, name, source, args.json)?;
+        let show = Show::new(&session, name, source, args)?;
         let written = show.write(&args.output, extensions)?;
         show.print(&session, &written, args.json)?;
     }
@@ -72,18 +72,19 @@ struct Show {
 }
 
 impl Show {
-    fn new(session: &Session, name: &'static str, mut source: Box<dyn Source>, json: bool) -> Result<Show> {
-        let info = source.info().clone();
+    fn new(session: &Session, name: &'static str, mut source: Box<dyn Source>, args: &DemoArgs) -> Result<Show> {
         let mut originals = Vec::new();
         while let Some(frame) = source.next().map_err(Failure::input)? {
             originals.push(frame);
         }
+        originals.truncate(args.frames.into());
+        let info = Info { frames: Some(originals.len()), ..source.info().clone() };
         let small = Size { h: info.size.h / SCALE, w: info.size.w / SCALE };
         let inputs = resized(&originals, small, Depth::Eight)?;
         let bicubic = resized(&inputs, info.size, Depth::Eight)?;
         let batching = Batching { size: BATCH.min(originals.len()), overlap: 0, uniform: false };
         let settings = Settings { target: Target::Exact(info.size), batching, ..Settings::default() };
-        let mut progress = Progress::new(name, info.frames, json).of_session(session);
+        let mut progress = Progress::new(name, info.frames, args.json).of_session(session);
         let (restored, report) = quality::upscale(session, &inputs, Depth::Eight, &settings, &mut progress)?;
         Ok(Show { name, info, small, originals, bicubic, restored, report })
     }

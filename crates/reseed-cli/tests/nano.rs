@@ -81,7 +81,7 @@ fn a_low_strength_brings_the_result_closer_to_the_input() {
 #[test]
 fn the_demo_writes_its_results_and_reports_their_metrics() {
     let lab = Lab::new();
-    let events = lab.succeed("demo OUT --device cpu --json").events();
+    let events = lab.succeed("demo OUT --frames 12 --device cpu --json").events();
     let shows: Vec<&Value> = events.iter().filter(|event| event["event"] == "demo").collect();
     assert_eq!(shows.iter().map(|show| &show["name"]).collect::<Vec<_>>(), ["photo", "clip"]);
     assert_eq!(events.last().unwrap()["event"], "done");
@@ -103,8 +103,8 @@ fn the_demo_writes_its_results_and_reports_their_metrics() {
 
     let written = |key: &str| lab.path(shows[1][key].as_str().unwrap());
     let (clip, compare) = (frames(&written("output")), frames(&written("compare")));
-    assert_eq!((clip.0.size, clip.1.len()), (Size { h: 272, w: 480 }, 40));
-    assert_eq!((compare.0.size, compare.1.len()), (Size { h: 272, w: 3 * 480 + 2 * 8 }, 40));
+    assert_eq!((clip.0.size, clip.1.len()), (Size { h: 272, w: 480 }, 12));
+    assert_eq!((compare.0.size, compare.1.len()), (Size { h: 272, w: 3 * 480 + 2 * 8 }, 12));
     assert!(shows[1]["nano"]["flicker"].is_number() && shows[0]["nano"]["flicker"].is_null());
 }
 
