@@ -72,9 +72,9 @@ pub use matmul::matmul;
 use reseed_ops::int8::as_bytes;
 use reseed_ops::{
     Activation, Conv, ConvData, ConvOutput, ConvSpec, CopyTime, DType, Depth, Device, DeviceTimer, Epilogue, HostTimer,
-    Linear, LinearData, LinearSpec, MathMode, Norm, Ops, Payload, PendingDownload, Pixels, Placement, Precision, Qkv,
-    Read, Residency, Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor, Timing, Transfer, Upsample,
-    UpsampleData, UpsampleSpec, Vector,
+    Linear, LinearData, LinearSpec, MathMode, MlpActivation, Norm, Ops, Payload, PendingDownload, Pixels, Placement,
+    Precision, Qkv, Read, Residency, Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor, Timing,
+    Transfer, Upsample, UpsampleData, UpsampleSpec, Vector,
 };
 
 impl Device for CpuOps {
@@ -214,6 +214,10 @@ impl Ops for CpuOps {
             true => linear_int8::run(self, x, linear, residual),
             false => linear::run(self, x, linear, residual),
         }
+    }
+
+    fn activated_linear(&self, x: Tensor, act: MlpActivation, linear: &Linear) -> Result<Tensor> {
+        self.linear(&act.run(self, x)?, linear, None)
     }
 
     fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {

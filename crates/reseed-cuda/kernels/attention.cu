@@ -66,5 +66,5 @@ __device__ void transpose(E* out, const E* in, int rows, int cols, int in_pitch,
             y[(i64)blockIdx.x * pitch + j] = narrow<E>(x[(i64)blockIdx.x * cols + j] / total[blockIdx.x]); \
     }
 ATTENTION(f16, f16)
-ATTENTION(bf16, bf16)
+SINCE_AMPERE(ATTENTION(bf16, bf16))
 ATTENTION(float, f32)

@@ -24,5 +24,5 @@ __device__ void axpby(E* y, const E* x, float a, float b, i64 rows, int channels
         axpby<E>(y, x, a, b, rows, channels); \
     }
 AXPBY(f16, f16)
-AXPBY(bf16, bf16)
+SINCE_AMPERE(AXPBY(bf16, bf16))
 AXPBY(float, f32)

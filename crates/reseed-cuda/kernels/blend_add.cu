@@ -24,5 +24,5 @@ __device__ void blend_add(E* canvas, const E* tile, const float* rows, const flo
         blend_add<E>(canvas, tile, rows, columns, tile_h, tile_w, canvas_h, canvas_w, channels, y, x); \
     }
 BLEND_ADD(f16, f16)
-BLEND_ADD(bf16, bf16)
+SINCE_AMPERE(BLEND_ADD(bf16, bf16))
 BLEND_ADD(float, f32)

@@ -227,7 +227,7 @@ __device__ void conv_gemm_plain(float* y, const float* x, const float* cache, co
 CONV_GEMM(conv_gemm_f16, f16, f16, (conv_gemm_tensor<f16, f16>))
 CONV_GEMM(conv_gemm_f16_f32, f16, float, (conv_gemm_tensor<f16, float>))
 #if __CUDA_ARCH__ >= 800
-CONV_GEMM(conv_gemm_bf16, bf16, bf16, (conv_gemm_tensor<bf16, bf16>))
-CONV_GEMM(conv_gemm_bf16_f32, bf16, float, (conv_gemm_tensor<bf16, float>))
+SINCE_AMPERE(CONV_GEMM(conv_gemm_bf16, bf16, bf16, (conv_gemm_tensor<bf16, bf16>)))
+SINCE_AMPERE(CONV_GEMM(conv_gemm_bf16_f32, bf16, float, (conv_gemm_tensor<bf16, float>)))
 #endif
 CONV_GEMM(conv_gemm_f32, float, float, conv_gemm_plain)

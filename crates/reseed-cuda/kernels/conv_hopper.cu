@@ -317,7 +317,7 @@ __device__ void conv_hopper(const Inputs& maps, const TensorMap& map_w, const Ph
     CONV_HOPPER(conv_hopper_2x2_##E, E, E, 2, 1, 128) \
     CONV_HOPPER(conv_hopper_1x1_##E, E, E, 1, 1, 128)
 CONV_HOPPERS(f16)
-CONV_HOPPERS(bf16)
+SINCE_AMPERE(CONV_HOPPERS(bf16))
 CONV_HOPPER(conv_hopper_3x3_int8_f16, f16, s8, 3, 1, 128)
 
 #endif

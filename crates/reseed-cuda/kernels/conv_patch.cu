@@ -338,10 +338,10 @@ __device__ __forceinline__ void conv(Out* y, const E* x, const E* cache, const E
     CONV_PATCH(conv_patch_2x2_##suffix, E, E, 2, 128, false) \
     CONV_PATCH(conv_gather_##suffix, E, E, 1, 128, false)
 CONV_PATCHES(f16, f16)
-CONV_PATCHES(bf16, bf16)
+SINCE_AMPERE(CONV_PATCHES(bf16, bf16))
 CONV_PATCHES(float, tf32)
 CONV_PATCH(conv_gather_f16_f32, f16, float, 1, 128, false)
-CONV_PATCH(conv_gather_bf16_f32, bf16, float, 1, 128, false)
+SINCE_AMPERE(CONV_PATCH(conv_gather_bf16_f32, bf16, float, 1, 128, false))
 CONV_PATCH(conv_patch_3x3_f16_fast, f16, f16, 3, 128, true)
 CONV_PATCH(conv_patch_2x2_f16_fast, f16, f16, 2, 128, true)
 CONV_PATCH(conv_gather_f16_fast, f16, f16, 1, 128, true)

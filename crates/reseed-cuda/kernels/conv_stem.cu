@@ -149,5 +149,5 @@ __device__ void conv_stem(E* y, const E* x, const E* cache, const E* w, const fl
     }
 CONV_STEM(f16)
 #if __CUDA_ARCH__ >= 800
-CONV_STEM(bf16)
+SINCE_AMPERE(CONV_STEM(bf16))
 #endif

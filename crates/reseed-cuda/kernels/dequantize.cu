@@ -158,5 +158,5 @@ __device__ void dequantize(E* y, const u8* stored, i64 count) {
     DEQUANTIZE_BY(Nvfp4, nvfp4_##suffix, E)                 \
     DEQUANTIZE_BY(Int8ConvRot, int8_convrot_##suffix, E)
 DEQUANTIZE(f16, f16)
-DEQUANTIZE(bf16, bf16)
+SINCE_AMPERE(DEQUANTIZE(bf16, bf16))
 DEQUANTIZE(float, f32)

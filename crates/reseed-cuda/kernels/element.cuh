@@ -40,6 +40,13 @@ template <> __device__ __forceinline__ bf16 narrow<bf16>(float v) {
 }
 #endif
 
+// Kernels for bf16, which a GPU computes in since Ampere.
+#if __CUDA_ARCH__ >= 800
+#define SINCE_AMPERE(...) __VA_ARGS__
+#else
+#define SINCE_AMPERE(...)
+#endif
+
 // N consecutive values, loaded and stored in units of up to 16 bytes.
 template <class E, int N> struct alignas(N * sizeof(E) > 16 ? 16 : N * sizeof(E)) Vec {
     E at[N];

@@ -14,5 +14,5 @@
         } \
     }
 FOLD(f16, f16)
-FOLD(bf16, bf16)
+SINCE_AMPERE(FOLD(bf16, bf16))
 FOLD(float, f32)

@@ -60,7 +60,7 @@ __device__ __forceinline__ void load_rows(E* y, const float* x, const uint2* sta
         FOR_EACH_OF_ROW(i, 3 * to) y[i] = wide(x[i]); \
     }
 FRAMES(f16, f16)
-FRAMES(bf16, bf16)
+SINCE_AMPERE(FRAMES(bf16, bf16))
 FRAMES(float, f32)
 
 extern "C" __global__ void blend_frames(float* y, const float* later, float weight, i64 count) {

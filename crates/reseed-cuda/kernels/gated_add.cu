@@ -25,5 +25,5 @@ __device__ void gated_add(E* x, const E* h, const float* gate, i64 rows, int cha
         gated_add<E>(x, h, gate, rows, channels); \
     }
 GATED_ADD(f16, f16)
-GATED_ADD(bf16, bf16)
+SINCE_AMPERE(GATED_ADD(bf16, bf16))
 GATED_ADD(float, f32)

@@ -33,5 +33,5 @@ __device__ void gather_rows(E* y, const E* x, const u32* rows, i64 count, int pe
         gather_rows<E>(y, x, rows, count, per, channels); \
     }
 GATHER_ROWS(f16, f16)
-GATHER_ROWS(bf16, bf16)
+SINCE_AMPERE(GATHER_ROWS(bf16, bf16))
 GATHER_ROWS(float, f32)

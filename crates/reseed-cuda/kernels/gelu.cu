@@ -2,7 +2,8 @@
 //
 //   x            (rows, channels) E, dense
 //   grid         a warp per row, eight rows per block
-//   differs      from the reference by one rounding; (1 + tanh(z)) / 2 is computed as the logistic function of 2z
+//   differs      from the reference by one rounding
+#include "activations.cuh"
 #include "rows.cuh"
 
 template <class E>
@@ -13,10 +14,7 @@ __device__ void gelu(E* x, i64 rows, int channels) {
     along_row(channels, [&](auto n, int c) {
         auto v = Vec<E, n.value>::load(x + c);
         #pragma unroll
-        for (int j = 0; j < n.value; j++) {
-            const float z = wide(v.at[j]);
-            v.at[j] = narrow<E>(z / (1.f + expf(-1.5957691216057308f * (z + 0.044715f * z * z * z))));
-        }
+        for (int j = 0; j < n.value; j++) v.at[j] = narrow<E>(gelu_of(wide(v.at[j])));
         v.store(x + c);
     });
 }
@@ -26,5 +24,5 @@ __device__ void gelu(E* x, i64 rows, int channels) {
         gelu<E>(x, rows, channels); \
     }
 GELU(f16, f16)
-GELU(bf16, bf16)
+SINCE_AMPERE(GELU(bf16, bf16))
 GELU(float, f32)

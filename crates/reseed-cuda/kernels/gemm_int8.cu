@@ -86,4 +86,4 @@ __device__ void gemm_int8(E* y, const u8* x, const u8* w, const float* scale, co
         gemm_int8<E>(y, x, w, scale, factors, add, m, n, k); \
     }
 GEMM_INT8(f16)
-GEMM_INT8(bf16)
+SINCE_AMPERE(GEMM_INT8(bf16))

@@ -200,5 +200,5 @@ group_norm_int8_f16(u8* y, const f16* x, const float* stats, const float* gain, 
                           : group_norm<E, 1>(y, x, stats, gain, shift, pixels, channels, groups, chunk, eps, silu); \
     }
 GROUP_NORM(f16, f16)
-GROUP_NORM(bf16, bf16)
+SINCE_AMPERE(GROUP_NORM(bf16, bf16))
 GROUP_NORM(float, f32)

@@ -10,5 +10,5 @@
         FOR_EACH(i, pixels * to) out[i] = i % to < from ? in[i / to * from + i % to] : narrow<E>(0.f); \
     }
 PAD_CHANNELS(f16, f16)
-PAD_CHANNELS(bf16, bf16)
+SINCE_AMPERE(PAD_CHANNELS(bf16, bf16))
 PAD_CHANNELS(float, f32)

@@ -40,7 +40,7 @@ __device__ __forceinline__ void convert(To* to, const From* from, i64 count, One
     }
 PIXELS(f16, f16, u8)
 PIXELS(f16, f16, u16)
-PIXELS(bf16, bf16, u8)
-PIXELS(bf16, bf16, u16)
+SINCE_AMPERE(PIXELS(bf16, bf16, u8))
+SINCE_AMPERE(PIXELS(bf16, bf16, u16))
 PIXELS(float, f32, u8)
 PIXELS(float, f32, u16)

@@ -77,5 +77,5 @@ __device__ void qk_norm_rope(E* y, QkvStream<E> stream, QkvStream<E> second, i64
                         count, heads, d, frequencies, eps); \
     }
 QK_NORM_ROPE(f16, f16)
-QK_NORM_ROPE(bf16, bf16)
+SINCE_AMPERE(QK_NORM_ROPE(bf16, bf16))
 QK_NORM_ROPE(float, f32)

@@ -1,9 +1,11 @@
 // quantize_rows: rows of floats to signed bytes with one scale per row; reseed-ops/src/int8.rs defines them
+// quantize_swiglu, quantize_gelu: the same of the rows that swiglu or gelu makes of x, rounded to E as theirs are
 //
-//   x        (rows, width) E, dense, width in multiples of 16        bytes  (rows, width)        scales  (rows) f32
+//   x        (rows, width) E, dense, width in multiples of 16; (rows, 2 * width) for quantize_swiglu
+//   bytes    (rows, width)        scales  (rows) f32
 //   grid     a block per row: a warp holds up to four groups of 256 values, eight of each per lane
 //   differs  from the reference in nothing: the same operations of f32 in the same order
-#include "element.cuh"
+#include "activations.cuh"
 
 constexpr int QUANTIZE_GROUPS = 4;                                     // of a warp, at most
 
@@ -60,16 +62,41 @@ __device__ __forceinline__ u32 low_bytes(const u32* v) {
     return __byte_perm(__byte_perm(v[0], v[1], 0x0040), __byte_perm(v[2], v[3], 0x0040), 0x5410);
 }
 
-template <class E> __device__ void quantize_rows(u8* bytes, float* scales, const E* x, int width) {
+// What the rows are made of.
+struct Plain {
+    static constexpr int PARTS = 1;
+    template <class E> static __device__ __forceinline__ Vec<E, 8> load(const E* x, int) { return Vec<E, 8>::load(x); }
+};
+struct SwiGlu {
+    static constexpr int PARTS = 2;
+    template <class E> static __device__ __forceinline__ Vec<E, 8> load(const E* x, int width) {
+        auto a = Vec<E, 8>::load(x);
+        const auto b = Vec<E, 8>::load(x + width);
+        #pragma unroll
+        for (int i = 0; i < 8; i++) a.at[i] = narrow<E>(swiglu_of(wide(a.at[i]), wide(b.at[i])));
+        return a;
+    }
+};
+struct Gelu {
+    static constexpr int PARTS = 1;
+    template <class E> static __device__ __forceinline__ Vec<E, 8> load(const E* x, int) {
+        auto a = Vec<E, 8>::load(x);
+        #pragma unroll
+        for (int i = 0; i < 8; i++) a.at[i] = narrow<E>(gelu_of(wide(a.at[i])));
+        return a;
+    }
+};
+
+template <class E, class Source> __device__ void quantize_rows(u8* bytes, float* scales, const E* x, int width) {
     const int warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x % 32;
     const bool rotated = width % 256 == 0;
-    x += (i64)blockIdx.x * width, bytes += (i64)blockIdx.x * width;
+    x += (i64)blockIdx.x * Source::PARTS * width, bytes += (i64)blockIdx.x * width;
     float v[QUANTIZE_GROUPS][8] = {};
     #pragma unroll
     for (int g = 0; g < QUANTIZE_GROUPS; g++) {
         const int at = (warp + g * warps) * 256 + lane * 8;
         if (at >= width) continue;
-        const auto loaded = Vec<E, 8>::load(x + at);
+        const auto loaded = Source::load(x + at, width);
         #pragma unroll
         for (int i = 0; i < 8; i++) v[g][i] = wide(loaded.at[i]);
     }
@@ -98,10 +125,11 @@ template <class E> __device__ void quantize_rows(u8* bytes, float* scales, const
     }
 }
 
-#define QUANTIZE_ROWS(E) \
-    extern "C" __global__ void __launch_bounds__(1024) quantize_rows_##E(u8* bytes, float* scales, const E* x, \
-                                                                         int width) { \
-        quantize_rows<E>(bytes, scales, x, width); \
+#define QUANTIZE(E, name, Source) \
+    extern "C" __global__ void __launch_bounds__(1024) name##_##E(u8* bytes, float* scales, const E* x, int width) { \
+        quantize_rows<E, Source>(bytes, scales, x, width); \
     }
+#define QUANTIZE_ROWS(E) \
+    QUANTIZE(E, quantize_rows, Plain) QUANTIZE(E, quantize_swiglu, SwiGlu) QUANTIZE(E, quantize_gelu, Gelu)
 QUANTIZE_ROWS(f16)
-QUANTIZE_ROWS(bf16)
+SINCE_AMPERE(QUANTIZE_ROWS(bf16))

@@ -33,5 +33,5 @@ __device__ void rms_norm_modulate(E* y, const E* x, const float* gain, const flo
         rms_norm_modulate<E>(y, x, gain, shift, rows, channels, eps);                               \
     }
 RMS_NORM_MODULATE(f16, f16)
-RMS_NORM_MODULATE(bf16, bf16)
+SINCE_AMPERE(RMS_NORM_MODULATE(bf16, bf16))
 RMS_NORM_MODULATE(float, f32)

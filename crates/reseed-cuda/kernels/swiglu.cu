@@ -3,6 +3,7 @@
 //   x            (rows, 2 * width) E, dense        y  (rows, width) E, dense
 //   grid         a warp per row, eight rows per block
 //   differs      from the reference by one rounding
+#include "activations.cuh"
 #include "rows.cuh"
 
 template <class E>
@@ -14,10 +15,7 @@ __device__ void swiglu(E* y, const E* x, i64 rows, int width) {
         auto a = Vec<E, n.value>::load(x + c);
         const auto b = Vec<E, n.value>::load(x + width + c);
         #pragma unroll
-        for (int j = 0; j < n.value; j++) {
-            const float g = wide(a.at[j]);
-            a.at[j] = narrow<E>(g / (1.f + expf(-g)) * wide(b.at[j]));
-        }
+        for (int j = 0; j < n.value; j++) a.at[j] = narrow<E>(swiglu_of(wide(a.at[j]), wide(b.at[j])));
         a.store(y + c);
     });
 }
@@ -27,5 +25,5 @@ __device__ void swiglu(E* y, const E* x, i64 rows, int width) {
         swiglu<E>(y, x, rows, width); \
     }
 SWIGLU(f16, f16)
-SWIGLU(bf16, bf16)
+SINCE_AMPERE(SWIGLU(bf16, bf16))
 SWIGLU(float, f32)

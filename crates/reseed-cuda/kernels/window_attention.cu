@@ -141,7 +141,7 @@ __device__ void window_attention_128(E* out, const E* qkv, const Queries* blocks
     }
 WINDOW_ATTENTION_128(f16)
 #if __CUDA_ARCH__ >= 800
-WINDOW_ATTENTION_128(bf16)
+SINCE_AMPERE(WINDOW_ATTENTION_128(bf16))
 #endif
 
 // Heads of any multiple of 32 up to 128 channels, computed in f32: four warps of six queries and 32 keys at a time in
@@ -217,5 +217,5 @@ __device__ void window_attention(E* out, const E* qkv, const Queries* blocks, in
         window_attention<E>(out, qkv, blocks, heads, d, log2_scale); \
     }
 WINDOW_ATTENTION(f16, f16)
-WINDOW_ATTENTION(bf16, bf16)
+SINCE_AMPERE(WINDOW_ATTENTION(bf16, bf16))
 WINDOW_ATTENTION(float, f32)

@@ -48,9 +48,9 @@ use std::sync::Arc;
 
 use reseed_ops::{
     Activation, Conv, ConvData, ConvOutput, ConvSpec, DType, Depth, Device, Epilogue, Error, HostMatmul, Linear,
-    LinearData, LinearSpec, MathMode, Norm, Ops, Packed, Payload, PendingDownload, Pixels, Placement, Precision, Qkv,
-    Read, Residency, Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor, TraceOps, Transfer,
-    Upsample, UpsampleData, UpsampleSpec, Vector, merge,
+    LinearData, LinearSpec, MathMode, MlpActivation, Norm, Ops, Packed, Payload, PendingDownload, Pixels, Placement,
+    Precision, Qkv, Read, Residency, Result, Rotary, RotaryData, Rows, Shape, Stats, TemporalCache, Tensor, TraceOps,
+    Transfer, Upsample, UpsampleData, UpsampleSpec, Vector, merge,
 };
 
 pub(crate) use memory::{ptr, row_grid, stride_grid};
@@ -344,8 +344,15 @@ impl Ops for CudaOps {
 
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
         match linear.spec.int8 {
-            true => linear_int8::run(self, x, linear, residual),
+            true => linear_int8::run(self, x, None, linear, residual),
             false => linear::run(self, x, linear, residual),
+        }
+    }
+
+    fn activated_linear(&self, x: Tensor, act: MlpActivation, linear: &Linear) -> Result<Tensor> {
+        match linear.spec.int8 {
+            true => linear_int8::run(self, &x, Some(act), linear, None),
+            false => self.linear(&act.run(self, x)?, linear, None),
         }
     }
 

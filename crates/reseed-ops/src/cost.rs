@@ -1,6 +1,6 @@
 //! The cost of an op, from its shapes alone. Estimates and reports share one definition.
 
-use crate::operands::TemporalCache;
+use crate::operands::{MlpActivation, TemporalCache};
 use crate::pixels::Depth;
 use crate::residency::Payload;
 use crate::shape::Thw;
@@ -69,16 +69,31 @@ pub fn group_norm(norm: &Norm, y: &Tensor, given: bool) -> Cost {
 
 /// A linear layer from `x` to `y`.
 pub fn linear(linear: &Linear, x: &Tensor, y: &Tensor) -> Cost {
+    linear_from(linear, x.bytes(), y)
+}
+
+/// A linear layer from an input of `read` bytes to `y`.
+fn linear_from(linear: &Linear, read: usize, y: &Tensor) -> Cost {
     let LinearSpec { d_in, d_out, quant, int8 } = linear.spec;
-    let weights = d_in * d_out;
-    let flops = 2 * (x.rows() * weights) as u64;
+    let (rows, weights) = (y.rows(), d_in * d_out);
+    let flops = 2 * (rows * weights) as u64;
     if int8 {
         // The bytes of the input are written before they are read.
-        return Cost { flops, bytes: moved(&[x, y], 0) + (weights + 2 * x.count()) as u64 };
+        return Cost { flops, bytes: moved(&[y], 0) + (read + weights + 2 * rows * d_in) as u64 };
     }
     // A quantized matrix is read, and its floats are written before they are read.
     let widened = quant.map_or(0, |quant| quant.bytes(weights) + weights * WEIGHT_BYTES);
-    Cost { flops, bytes: moved(&[x, y], weights) + widened as u64 }
+    Cost { flops, bytes: moved(&[y], weights) + (read + widened) as u64 }
+}
+
+/// A linear layer of activated rows to `y`. Where products are of floats, the activated rows are in memory.
+pub fn activated_linear(linear: &Linear, act: MlpActivation, y: &Tensor) -> Cost {
+    let count = y.rows() * linear.spec.d_in;
+    let (activated, flops) = (count * y.dtype().bytes(), if act == MlpActivation::SwiGlu { 4 } else { 8 });
+    let between = if linear.spec.int8 { 0 } else { 2 * activated };
+    let mut cost = linear_from(linear, act.inputs() * activated, y);
+    cost += Cost { flops: flops * count as u64, bytes: between as u64 };
+    cost
 }
 
 /// An offloaded payload that is copied back.

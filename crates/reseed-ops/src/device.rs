@@ -143,6 +143,8 @@ macro_rules! forward_methods {
         $crate::forward_method!($inner $own linear(
             x: &$crate::Tensor, linear: &$crate::Linear, residual: Option<$crate::Tensor>)
             -> $crate::Result<$crate::Tensor>);
+        $crate::forward_method!($inner $own activated_linear(
+            x: $crate::Tensor, act: $crate::MlpActivation, linear: &$crate::Linear) -> $crate::Result<$crate::Tensor>);
         $crate::forward_method!($inner $own attention(
             qkv: &$crate::Tensor, heads: usize, lengths: &[usize]) -> $crate::Result<$crate::Tensor>);
         $crate::forward_method!($inner $own rms_norm_modulate(
@@ -197,6 +199,7 @@ macro_rules! forward_method {
     ($i:tt [tail $($o:ident)*] tail $($m:tt)*) => {};
     ($i:tt [group_norm $($o:ident)*] group_norm $($m:tt)*) => {};
     ($i:tt [linear $($o:ident)*] linear $($m:tt)*) => {};
+    ($i:tt [activated_linear $($o:ident)*] activated_linear $($m:tt)*) => {};
     ($i:tt [attention $($o:ident)*] attention $($m:tt)*) => {};
     ($i:tt [rms_norm_modulate $($o:ident)*] rms_norm_modulate $($m:tt)*) => {};
     ($i:tt [gated_add $($o:ident)*] gated_add $($m:tt)*) => {};

@@ -64,7 +64,7 @@ pub use int8::Int8Rows;
 pub use int8_conv::Int8Conv;
 pub use math_mode::MathMode;
 pub use merge::{HostMatmul, merge};
-pub use operands::{Activation, ConvOutput, Epilogue, Placement, Qkv, Stats, TemporalCache};
+pub use operands::{Activation, ConvOutput, Epilogue, MlpActivation, Placement, Qkv, Stats, TemporalCache};
 pub use ops::Ops;
 pub use packing::{Rotary, RotaryData, Rows};
 pub use pages::pages;

@@ -79,6 +79,25 @@ pub enum Activation {
     Silu,
 }
 
+/// The activation between the two linear layers of an MLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MlpActivation {
+    /// silu(a) ⊙ b of rows `[a b]`.
+    SwiGlu,
+    /// gelu(x), tanh approximation.
+    Gelu,
+}
+
+impl MlpActivation {
+    /// Channels of the input for one of the result.
+    pub fn inputs(self) -> usize {
+        match self {
+            MlpActivation::SwiGlu => 2,
+            MlpActivation::Gelu => 1,
+        }
+    }
+}
+
 /// The position of a tile on its canvas, and the weight of each of its rows and columns.
 /// Over all tiles of a canvas the products of row and column weights sum to one at every pixel.
 #[derive(Clone, Debug)]

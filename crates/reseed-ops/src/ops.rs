@@ -1,7 +1,7 @@
 //! The computing ops of a device.
 
 use crate::error::Result;
-use crate::operands::{Activation, ConvOutput, Epilogue, Placement, Qkv, Stats, TemporalCache};
+use crate::operands::{Activation, ConvOutput, Epilogue, MlpActivation, Placement, Qkv, Stats, TemporalCache};
 use crate::packing::{Rotary, RotaryData, Rows};
 use crate::tensor::Tensor;
 use crate::weights::{
@@ -82,6 +82,9 @@ pub trait Ops: Send + Sync {
     /// y = x Wᵀ + b (+ residual) over the last dimension.
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor>;
 
+    /// y = act(x) Wᵀ + b, with the bytes of the activation's own op followed by `linear`.
+    fn activated_linear(&self, x: Tensor, act: MlpActivation, linear: &Linear) -> Result<Tensor>;
+
     /// softmax(q kᵀ / √d) v within each of the consecutive sequences of `lengths` tokens; `qkv` is `[N, 3 · heads ·
     /// d]`.
     fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor>;
@@ -111,4 +114,14 @@ pub trait Ops: Send + Sync {
 
     /// Adds a weighted tile to a canvas; where the weight is one, the tile is copied.
     fn blend_add(&self, canvas: Tensor, tile: &Tensor, at: &Placement) -> Result<Tensor>;
+}
+
+impl MlpActivation {
+    /// The op of the activation by itself.
+    pub fn run<D: Ops + ?Sized>(self, ops: &D, x: Tensor) -> Result<Tensor> {
+        match self {
+            MlpActivation::SwiGlu => ops.swiglu(&x),
+            MlpActivation::Gelu => ops.gelu(x),
+        }
+    }
 }

@@ -8,7 +8,7 @@ use crate::cost::{self, Cost};
 use crate::device::Device;
 use crate::error::Result;
 use crate::forward;
-use crate::operands::{Activation, ConvOutput, Epilogue, Placement, Qkv, Stats, TemporalCache};
+use crate::operands::{Activation, ConvOutput, Epilogue, MlpActivation, Placement, Qkv, Stats, TemporalCache};
 use crate::ops::Ops;
 use crate::packing::{Rotary, Rows};
 use crate::pixels::{Depth, Pixels};
@@ -182,8 +182,8 @@ impl Transfer for ProfileOps<'_> {
 
 impl Ops for ProfileOps<'_> {
     forward!(Ops to inner, except
-        conv upsample tail group_norm linear attention rms_norm_modulate gated_add swiglu gelu qk_norm_rope
-        gather_rows axpby blend_add);
+        conv upsample tail group_norm linear activated_linear attention rms_norm_modulate gated_add swiglu gelu
+        qk_norm_rope gather_rows axpby blend_add);
 
     fn conv(&self, cache: TemporalCache, x: &Tensor, conv: &Conv, epilogue: Epilogue) -> Result<ConvOutput> {
         let residual = epilogue.residual.is_some();
@@ -221,6 +221,16 @@ impl Ops for ProfileOps<'_> {
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
         let executed = if linear.spec.int8 { 0.5 } else { 1.0 };
         self.timed_part("linear", executed, || self.inner.linear(x, linear, residual), |y| cost::linear(linear, x, y))
+    }
+
+    fn activated_linear(&self, x: Tensor, act: MlpActivation, linear: &Linear) -> Result<Tensor> {
+        let executed = if linear.spec.int8 { 0.5 } else { 1.0 };
+        self.timed_part(
+            "activated_linear",
+            executed,
+            || self.inner.activated_linear(x, act, linear),
+            |y| cost::activated_linear(linear, act, y),
+        )
     }
 
     fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {

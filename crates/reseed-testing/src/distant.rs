@@ -3,7 +3,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use reseed_ops::{Device, Linear, Ops, Packed, Payload, Residency, Result, Tensor, Timing, Transfer, Vector, forward};
+use reseed_ops::{
+    Device, Linear, MlpActivation, Ops, Packed, Payload, Residency, Result, Tensor, Timing, Transfer, Vector, forward,
+};
 
 /// What has been done with layers.
 #[derive(Default)]
@@ -103,12 +105,16 @@ impl Residency for Distant<'_> {
 }
 
 impl Ops for Distant<'_> {
-    forward!(Ops to inner, except linear gated_add);
+    forward!(Ops to inner, except linear activated_linear gated_add);
 
     fn linear(&self, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
         assert!(!linear.packed.is::<Offloaded>(), "an offloaded layer cannot compute");
         let linear = linear.packed.downcast_ref::<Prefetched>().map_or(linear, |prefetched| &prefetched.linear);
         self.note("linear", self.inner.linear(x, linear, residual)?)
+    }
+
+    fn activated_linear(&self, x: Tensor, act: MlpActivation, linear: &Linear) -> Result<Tensor> {
+        self.linear(&act.run(self, x)?, linear, None)
     }
 
     fn gated_add(&self, x: Tensor, h: &Tensor, gate: &Vector) -> Result<Tensor> {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use reseed_ops::int8::as_bytes;
-use reseed_ops::{DType, Int8Rows, Linear, LinearData, LinearSpec, MathMode, Packed, Result, Shape, Tensor};
+use reseed_ops::{
+    DType, Int8Rows, Linear, LinearData, LinearSpec, MathMode, MlpActivation, Packed, Result, Shape, Tensor,
+};
 
 use super::CudaOps;
 use super::layers::{Layer, Matrix};
@@ -49,16 +51,29 @@ pub fn pack(cuda: &CudaOps, spec: &LinearSpec, data: LinearData) -> Result<Packe
     }))
 }
 
-pub fn run(cuda: &CudaOps, x: &Tensor, linear: &Linear, residual: Option<Tensor>) -> Result<Tensor> {
+/// Rows that an activation makes of `x`, if there is one, are rounded while they are computed.
+pub fn run(
+    cuda: &CudaOps,
+    x: &Tensor,
+    act: Option<MlpActivation>,
+    linear: &Linear,
+    residual: Option<Tensor>,
+) -> Result<Tensor> {
     let LinearSpec { d_in, d_out, .. } = linear.spec;
-    assert_eq!((x.channels(), x.dtype()), (d_in, cuda.dtype), "linear: input {x:?}");
+    let width = act.map_or(1, MlpActivation::inputs) * d_in;
+    assert_eq!((x.channels(), x.dtype()), (width, cuda.dtype), "linear: input {x:?}");
     let (add, rows) = (residual.is_some(), x.rows());
     let y = output(cuda, x, d_out, residual)?;
     let bytes = cuda.buffer(Stream::Compute, "linear", Shape::from([rows, d_in]), rows * d_in)?;
     let scales = cuda.scratch("linear", rows, DType::F32)?;
     // Three groups of a warp are faster than two; four only where a block would have too many warps.
     let warps = d_in.div_ceil(GROUP * (GROUPS - 1)).min(WARPS);
-    let (name, grid) = (format!("quantize_rows_{}", cuda.dtype), Grid::new([rows, 1, 1], 32 * warps));
+    let kernel = match act {
+        None => "quantize_rows",
+        Some(MlpActivation::SwiGlu) => "quantize_swiglu",
+        Some(MlpActivation::Gelu) => "quantize_gelu",
+    };
+    let (name, grid) = (format!("{kernel}_{}", cuda.dtype), Grid::new([rows, 1, 1], 32 * warps));
     // SAFETY: arguments follow kernels/quantize_rows.cu in order and type; both buffers hold `rows` rows.
     unsafe { cuda.driver.launch(&name, grid, args![bytes.ptr(), scales.ptr(), ptr(x), int(d_in)]) }?;
     let layer: &Layer = cuda.unpack(&linear.packed);

@@ -1,9 +1,9 @@
 //! One transformer layer: a video and a text stream with joint attention in windows.
 
-use reseed_ops::{Device, Linear, Norm, Qkv, Tensor, Vector, offload, prefetch};
+use reseed_ops::{Device, Linear, MlpActivation, Norm, Qkv, Tensor, Vector, offload, prefetch};
 
 use super::Windows;
-use super::config::{Activation, HEAD_DIM};
+use super::config::HEAD_DIM;
 use super::load::{EPS, Loader};
 use super::time::Sublayer;
 use crate::error::Result;
@@ -45,7 +45,7 @@ struct PostAttention {
 #[derive(Clone)]
 struct Mlp {
     up: Linear,
-    activation: Activation,
+    activation: MlpActivation,
     down: Linear,
 }
 
@@ -177,10 +177,10 @@ impl Mlp {
         let (d, hidden) = (w.config.width, w.config.hidden);
         let part = |part: &str| format!("{name}.{part}");
         let (activation, down) = (w.config.layout.activation, part("proj_out"));
-        let biased = activation == Activation::Gelu;
+        let biased = activation == MlpActivation::Gelu;
         let up = match activation {
-            Activation::SwiGlu => vec![part("proj_in_gate"), part("proj_in")],
-            Activation::Gelu => vec![part("proj_in")],
+            MlpActivation::SwiGlu => vec![part("proj_in_gate"), part("proj_in")],
+            MlpActivation::Gelu => vec![part("proj_in")],
         };
         let up = w.block_linear(&up, [hidden, d], biased)?;
         Ok(Mlp { up, activation, down: w.block_linear(&[down], [d, hidden], biased)? })
@@ -190,10 +190,6 @@ impl Mlp {
     fn forward(&self, ops: &dyn Device, x: Tensor) -> Result<Tensor> {
         let h = ops.linear(&x, &self.up, None)?;
         drop(x);
-        let h = match self.activation {
-            Activation::SwiGlu => ops.swiglu(&h)?,
-            Activation::Gelu => ops.gelu(h)?,
-        };
-        Ok(ops.linear(&h, &self.down, None)?)
+        Ok(ops.activated_linear(h, self.activation, &self.down)?)
     }
 }

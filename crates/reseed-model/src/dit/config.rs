@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use reseed_ops::Shape;
+use reseed_ops::{MlpActivation, Shape};
 
 use crate::error::{Error, Result, excerpt};
 use crate::weights::quantized::QuantizedSafetensors;
@@ -29,15 +29,6 @@ pub fn low_band_tensors() -> Vec<(String, Shape)> {
     list.0
 }
 
-/// Activation of the MLP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// silu(W₁ z) ⊙ W₂ z without biases.
-    SwiGlu,
-    /// gelu(W z + b), tanh approximation.
-    Gelu,
-}
-
 /// Kind of rotary position embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rope {
@@ -54,7 +45,7 @@ pub struct Layout {
     /// Name of the public network.
     pub name: &'static str,
     /// Activation of the MLP.
-    pub(crate) activation: Activation,
+    pub(crate) activation: MlpActivation,
     /// Rotary position embedding.
     pub(crate) rope: Rope,
     /// Whether the output projection is preceded by a modulated norm.
@@ -66,7 +57,7 @@ pub struct Layout {
 /// Layout of the public 3B network.
 pub const B3: Layout = Layout {
     name: "3B",
-    activation: Activation::SwiGlu,
+    activation: MlpActivation::SwiGlu,
     rope: Rope::Lang,
     modulated_head: true,
     unmodulated_last_text: true,
@@ -75,7 +66,7 @@ pub const B3: Layout = Layout {
 /// Layout of the public 7B network.
 pub const B7: Layout = Layout {
     name: "7B",
-    activation: Activation::Gelu,
+    activation: MlpActivation::Gelu,
     rope: Rope::Pixel,
     modulated_head: false,
     unmodulated_last_text: false,
@@ -131,8 +122,8 @@ impl Config {
         let heads = 2;
         let width = heads * HEAD_DIM;
         let (hidden, mm_layers) = match layout.activation {
-            Activation::SwiGlu => ((8 * width / 3).next_multiple_of(256), 2),
-            Activation::Gelu => (4 * width, layers),
+            MlpActivation::SwiGlu => ((8 * width / 3).next_multiple_of(256), 2),
+            MlpActivation::Gelu => (4 * width, layers),
         };
         Config { layout, width, heads, hidden, layers, mm_layers, text_width: 96, latent: 16, start: Start::Noise }
     }
@@ -215,7 +206,7 @@ impl Config {
         list.linear(&attn("proj_out"), [d, inner], true);
         list.vector(&format!("{}.weight", attn("norm_q")), HEAD_DIM);
         list.vector(&format!("{}.weight", attn("norm_k")), HEAD_DIM);
-        let biased = self.layout.activation == Activation::Gelu;
+        let biased = self.layout.activation == MlpActivation::Gelu;
         if !biased {
             list.linear(&mlp("proj_in_gate"), [hidden, d], false);
         }

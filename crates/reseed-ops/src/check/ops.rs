@@ -6,7 +6,7 @@ use super::magnitude::{absolute, absolute_data};
 use super::pair::{Pair, magnitude, pack};
 use super::winograd::{conv_magnitude, operand_roundings};
 use crate::error::Result;
-use crate::operands::{Activation, ConvOutput, Epilogue, Placement, Qkv, Stats, TemporalCache};
+use crate::operands::{Activation, ConvOutput, Epilogue, MlpActivation, Placement, Qkv, Stats, TemporalCache};
 use crate::ops::Ops;
 use crate::packing::{Rotary, RotaryData, Rows};
 use crate::tensor::Tensor;
@@ -152,6 +152,20 @@ impl Ops for CheckOps<'_> {
             let bias = f64::from(weights.bias[i % weights.bias.len()]);
             rounding.sum(y, terms, sums[i], 0) + rounding.operand * bias
         })
+    }
+
+    /// Each device gives the bytes of its own two ops, and these are compared with those of the other device.
+    fn activated_linear(&self, x: Tensor, act: MlpActivation, linear: &Linear) -> Result<Tensor> {
+        let results = self.both(|side| {
+            let (device, weights) = (side.device, side.weights(&linear.packed));
+            let both = device.linear(&act.run(device, side.tensor(&x))?, weights, None)?;
+            let one = device.activated_linear(side.tensor(&x), act, weights)?;
+            Ok((both.shape(), [device.download(&both)?, device.download(&one)?]))
+        })?;
+        for (shape, [both, one]) in &results {
+            self.judge("activated_linear", *shape, [both, one], 0.0, |_, _| 0.0);
+        }
+        self.linear(&act.run(self, x)?, linear, None)
     }
 
     fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {

@@ -3,6 +3,7 @@
 use super::{Values, linear_of_rows};
 use crate::device::Device;
 use crate::error::Result;
+use crate::operands::MlpActivation;
 use crate::quant::{Numbers, Quant};
 use crate::shape::Shape;
 use crate::weights::{LinearData, LinearSpec};
@@ -59,5 +60,12 @@ pub fn linear(ops: &dyn Device, case: &Case, seed: u64) -> Result<()> {
             _ => {}
         }
     }
-    linear_of_rows(ops, &ops.upload(Shape::from([rows, d_in]), &x)?, &linear, values)
+    linear_of_rows(ops, &ops.upload(Shape::from([rows, d_in]), &x)?, &linear, values)?;
+    for act in [MlpActivation::SwiGlu, MlpActivation::Gelu] {
+        let x: Vec<f32> = values.take(rows * act.inputs() * d_in).iter().map(|v| 8.0 * v).collect();
+        let x = ops.upload(Shape::from([rows, act.inputs() * d_in]), &x)?;
+        ops.activated_linear(x.clone(), act, &linear)?; // another owner of the input
+        ops.activated_linear(x, act, &linear)?;
+    }
+    Ok(())
 }

@@ -7,7 +7,7 @@ use super::state::{Offloaded, lock};
 use super::{TraceOps, Work};
 use crate::cost;
 use crate::error::Result;
-use crate::operands::{Activation, ConvOutput, Epilogue, Placement, Qkv, Stats, TemporalCache};
+use crate::operands::{Activation, ConvOutput, Epilogue, MlpActivation, Placement, Qkv, Stats, TemporalCache};
 use crate::ops::Ops;
 use crate::packing::{Rotary, RotaryData, Rows};
 use crate::shape::{DType, Shape, Thw};
@@ -134,6 +134,18 @@ impl Ops for TraceOps {
         self.work(Work::Linear(&linear.spec, x.rows()));
         lock(&self.state).run_products(cost::linear(linear, x, &y), linear.spec.int8);
         Ok(y.reshape(&dims[..]))
+    }
+
+    /// Products of bytes read the activated values while they round them. Others are of activated values in memory.
+    fn activated_linear(&self, x: Tensor, act: MlpActivation, linear: &Linear) -> Result<Tensor> {
+        if !linear.spec.int8 {
+            return self.linear(&act.run(self, x)?, linear, None);
+        }
+        let y = self.alloc([x.rows(), linear.spec.d_out], x.dtype());
+        self.wait_for_copy(&linear.packed);
+        self.work(Work::Linear(&linear.spec, x.rows()));
+        lock(&self.state).run_products(cost::activated_linear(linear, act, &y), true);
+        Ok(y)
     }
 
     fn attention(&self, qkv: &Tensor, heads: usize, lengths: &[usize]) -> Result<Tensor> {
