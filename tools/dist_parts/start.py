@@ -12,14 +12,14 @@ import zipfile
 from . import pythons, wine
 
 # How to run a program of another system, and the commands that install what it needs. The emulated CPU has no products
-# of bf16, which take the emulator ten times as long as those of f32.
+# of bf16, which take the emulator longer than those of f32.
 EMULATORS = {
     "linux-x64": ([], ""),
     "linux-arm64": (["qemu-aarch64-static", "-cpu", "cortex-a72", "-L", "/usr/aarch64-linux-gnu"],
                     "sudo apt-get install qemu-user-static libc6-arm64-cross"),
     "windows-x64": (["wine"], "sudo apt-get install wine wine64"),
 }
-# Options of the demo: an emulator needs half an hour or more for all frames of the clip.
+# Options of the demo: an emulator needs up to two hours for all frames of the clip.
 SHORT = {"linux-arm64": ("--frames", "5")}
 # What a wheel for another system upscales from Python.
 TINY_CLIP = pathlib.Path(__file__).with_name("tiny_clip.py")
