@@ -11,7 +11,7 @@ use crate::host::element::{Element, with_element};
 use crate::host::level::Level;
 use crate::host::memory::{elements, elements_mut};
 use crate::simd::dispatch::{dispatch, exp};
-use crate::simd::gemm::{Product, TileLayout, multiply, panel_width, tile_rows};
+use crate::simd::gemm::{Product, Rows, multiply, panel_width, tile_rows};
 use crate::simd::heads::{Head, LONG, heads};
 use crate::simd::output::DisjointSlice;
 use crate::tiles::attention as tiles;
@@ -142,7 +142,7 @@ impl KeysValues {
             if lines * columns > 0 {
                 let product = Product {
                     a: &self.keys[at * d..],
-                    tiles: TileLayout::Contiguous,
+                    rows: Rows::Transposed,
                     a_line: columns * d,
                     a_step: columns,
                     runs: &[0],

@@ -16,7 +16,7 @@ use crate::host::element::{Element, with_element};
 use crate::host::level::Level;
 use crate::host::memory::{elements, elements_mut};
 use crate::packed_weights::PackedWeights;
-use crate::simd::gemm::{Product, TileLayout, even_parts, multiply, tile_rows};
+use crate::simd::gemm::{Product, Rows, even_parts, multiply, tile_rows};
 use crate::simd::output::{DisjointSlice, store};
 use crate::tiles::linear as tile_linear;
 use reseed_ops::reference;
@@ -178,7 +178,7 @@ impl<E: Element> Matrix<'_, E> {
                 }
                 let product = Product {
                     a: &tiles[at * depth + first * columns..],
-                    tiles: TileLayout::Contiguous,
+                    rows: Rows::Transposed,
                     a_line: columns * depth,
                     a_step: columns,
                     runs: &[0],

@@ -1,6 +1,7 @@
 //! Building blocks on SIMD registers. The kernels on tiles and the ops use them.
 
 pub mod blocked;
+pub mod blocks;
 pub mod convert;
 pub mod dispatch;
 pub mod gemm;

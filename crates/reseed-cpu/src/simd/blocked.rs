@@ -1,17 +1,18 @@
 //! Convolution sums, one region of output pixels at a time.
 //!
-//! The input of a region is copied once, transposed and with its zero padding, so that the inner loop handles neither
+//! The input of a region is copied once, in f32 and with its zero padding, so that the inner loop handles neither
 //! borders nor element types. The sums of the region stay in cache until the epilogue has stored them.
 
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::gemm::{Product, TileLayout, even_parts, multiply, tile_rows};
+use super::blocks::{copy_blocks, floats};
+use super::gemm::{BLOCK, Product, Rows, even_parts, multiply, tile_rows};
 use super::input_cache::InputCache;
 use super::panels::Weights;
 use super::region::{REGIONS_PER_THREAD, Region, Tap, Taps, Window};
 use super::region_sums::RegionSums;
-use super::transpose::{Pixels, lanes, transpose_pixels};
+use super::transpose::Pixels;
 use super::winograd;
 use crate::host::buffer::Floats;
 use crate::host::element::Element;
@@ -19,7 +20,7 @@ use crate::host::level::Level;
 use reseed_ops::Hw;
 
 /// Most columns of a region.
-const COLUMNS: usize = 56;
+pub const COLUMNS: usize = 56;
 /// Most rows of a region.
 const ROWS: usize = 8;
 /// Bytes of a core's second-level cache that the input of a region may occupy.
@@ -31,11 +32,12 @@ pub fn regions(level: Level, output: Hw, window: &Window, panels: usize, frames:
     let unit = if winograd::supports(level, window) { 2 } else { 1 };
     let most = (COLUMNS / tile_rows(level) / unit).max(1);
     let across = output.w.div_ceil(unit * tile_rows(level)).min(most);
+    let columns = across * tile_rows(level);
     let line = match unit {
-        1 => window.channels * pitch(level, window) * window.stride.w,
-        _ => winograd::input_line(level, window.channels),
+        1 => floats(window.stride.w * phase_columns(window, columns), window.channels),
+        _ => winograd::input_line(columns, window.channels),
     };
-    let line = across * line * size_of::<f32>();
+    let line = line * size_of::<f32>();
     let lines = (INPUT_BYTES / line.max(1)).saturating_sub(window.taps.h - 1) / window.stride.h;
     // Columns are split into register tiles of nearly equal width, so that none is almost empty.
     let tiles: Vec<(usize, usize)> = even_parts(output.w.div_ceil(unit), tile_rows(level)).collect();
@@ -122,7 +124,7 @@ fn sum_direct<E: Element>(
     let layout = Layout::new(level, window, region);
     let width = taps[0].weights.width;
     let pixel = region.panels.len() * width;
-    let count = layout.tiles().count() * layout.tile;
+    let count = ((region.rows.len() - 1) * window.stride.h + window.taps.h) * layout.line;
     let sums = scratch.sums.at_least(region.rows.len() * region.columns.len() * pixel);
     let runs = &mut scratch.runs;
     runs.clear();
@@ -134,9 +136,9 @@ fn sum_direct<E: Element>(
         for (slot, panel) in region.panels.clone().enumerate() {
             let product = Product {
                 a: input,
-                tiles: TileLayout::Strided(layout.tile),
+                rows: Rows::Blocks,
                 a_line: window.stride.h * layout.line,
-                a_step: layout.step,
+                a_step: layout.columns * BLOCK,
                 runs,
                 steps: window.channels,
                 b: tap.weights.rows(level, panel, k..k + rows, &mut scratch.panel),
@@ -152,73 +154,59 @@ fn sum_direct<E: Element>(
     }
 }
 
-/// Input columns of one stride phase that a register tile reads, rounded up to whole registers.
-fn pitch(level: Level, window: &Window) -> usize {
-    (tile_rows(level) + (window.taps.w - 1) / window.stride.w).next_multiple_of(lanes(level))
+/// Input columns of one stride phase that some output columns read.
+fn phase_columns(window: &Window, columns: usize) -> usize {
+    columns + (window.taps.w - 1) / window.stride.w
 }
 
-/// Layout of a region's input in scratch: `[tile][line][channel][phase][column]`. Neighbouring tiles each hold the
-/// columns that both read, so that a channel of a tile is one cache line and a line of a tile stays in cache for all
-/// its taps.
+/// Layout of a region's input in scratch: `[line][phase][block of channels][column][BLOCK]`.
 struct Layout {
     level: Level,
     top: isize,
     left: isize,
-    /// Output columns.
+    /// Input columns of a phase.
     columns: usize,
-    pitch: usize,
-    step: usize,
+    phase: usize,
     line: usize,
-    tile: usize,
 }
 
 impl Layout {
     fn new(level: Level, window: &Window, region: &Region) -> Layout {
-        let Window { taps, stride, before, channels, .. } = *window;
-        let lines = (region.rows.len() - 1) * stride.h + taps.h;
-        let pitch = pitch(level, window);
-        let step = pitch * stride.w;
+        let Window { stride, before, channels, .. } = *window;
+        let columns = phase_columns(window, region.columns.len());
+        let phase = floats(columns, channels);
         Layout {
             level,
             top: (region.rows.start * stride.h) as isize - before.h as isize,
             left: (region.columns.start * stride.w) as isize - before.w as isize,
-            columns: region.columns.len(),
-            pitch,
-            step,
-            line: step * channels,
-            tile: lines * step * channels,
+            columns,
+            phase,
+            line: stride.w * phase,
         }
     }
 
-    /// First output column of each tile, relative to the region.
-    fn tiles(&self) -> impl Iterator<Item = usize> {
-        even_parts(self.columns, tile_rows(self.level)).map(|(first, _)| first)
-    }
-
-    /// Offset of each tap in a tile, row by row.
+    /// Offset of each tap, row by row.
     fn runs(&self, window: &Window) -> impl Iterator<Item = usize> {
-        let (Window { taps, stride, .. }, line, pitch) = (*window, self.line, self.pitch);
+        let (Window { taps, stride, .. }, line, phase) = (*window, self.line, self.phase);
         (0..taps.h * taps.w).map(move |tap| {
             let (dy, dx) = (tap / taps.w, tap % taps.w);
-            dy * line + dx % stride.w * pitch + dx / stride.w
+            dy * line + dx % stride.w * phase + dx / stride.w * BLOCK
         })
     }
 
     fn pack<E: Element>(&self, frame: &[E], window: &Window, to: &mut [f32]) {
         let Window { plane, channels, stride, .. } = *window;
-        for (tile, to) in self.tiles().zip(to.chunks_exact_mut(self.tile)) {
-            for (i, to) in to.chunks_exact_mut(self.line).enumerate() {
-                let y = usize::try_from(self.top + i as isize).ok().filter(|&y| y < plane.h);
-                let Some(y) = y else {
-                    to.fill(0.0);
-                    continue;
-                };
-                let row = &frame[y * plane.w * channels..][..plane.w * channels];
-                for phase in 0..stride.w {
-                    let first = self.left + (tile * stride.w + phase) as isize;
-                    let pixels = Pixels { row, channels, part: 0..channels, first, step: stride.w, count: self.pitch };
-                    transpose_pixels(self.level, pixels, &mut to[phase * self.pitch..], self.step);
-                }
+        for (i, to) in to.chunks_exact_mut(self.line).enumerate() {
+            let y = usize::try_from(self.top + i as isize).ok().filter(|&y| y < plane.h);
+            let Some(y) = y else {
+                to.fill(0.0);
+                continue;
+            };
+            let row = &frame[y * plane.w * channels..][..plane.w * channels];
+            for (phase, to) in to.chunks_exact_mut(self.phase).enumerate() {
+                let first = self.left + phase as isize;
+                let (part, step, count) = (0..channels, stride.w, self.columns);
+                copy_blocks(self.level, Pixels { row, channels, part, first, step, count }, to);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The inner loop of all products: C\[row, n\] += Σ A\[row, k\] · B\[k, n\], one register tile at a time.
 //!
-//! A is transposed: the rows of one k are contiguous, so that a tile needs a single address. B is cut into panels one
-//! or two registers wide that are read sequentially. C stays in registers for a whole panel.
+//! The rows of A have a constant stride, so that a tile needs a single address. B is cut into panels one or two
+//! registers wide that are read sequentially. C stays in registers for a whole panel.
 
 #[cfg(target_arch = "aarch64")]
 use super::vector::Neon;
@@ -45,36 +45,48 @@ pub fn tile_rows(level: Level) -> usize {
     }
 }
 
-/// How the tiles of a line lie in A.
+/// Steps of a block of [`Rows::Blocks`]: a cache line.
+pub const BLOCK: usize = 16;
+
+/// The order of A.
 #[derive(Clone, Copy)]
-pub enum TileLayout {
-    /// The rows of all tiles are contiguous.
-    Contiguous,
-    /// The tiles have this stride.
-    Strided(usize),
+pub enum Rows {
+    /// `[k][row]`, with the stride `a_step` between steps.
+    Transposed,
+    /// `[block of k][row][BLOCK]`, with the stride `a_step` between blocks: pixels as they are, cut into blocks of
+    /// channels.
+    Blocks,
 }
 
-impl TileLayout {
-    fn start(self, tile: usize, first: usize) -> usize {
+impl Rows {
+    /// Stride between rows.
+    const fn stride(self) -> usize {
         match self {
-            TileLayout::Contiguous => first,
-            TileLayout::Strided(distance) => tile * distance,
+            Rows::Transposed => 1,
+            Rows::Blocks => BLOCK,
+        }
+    }
+
+    /// Offset of the last value that `steps` steps read of a row.
+    fn last(self, steps: usize, a_step: usize) -> usize {
+        match self {
+            Rows::Transposed => (steps - 1) * a_step,
+            Rows::Blocks => (steps - 1) / BLOCK * a_step + (steps - 1).min(BLOCK - 1),
         }
     }
 }
 
 /// The product of one panel: `lines` lines of `columns` rows of A, each the sum over some runs of consecutive k.
 ///
-/// The rows of a line are cut into tiles. Row i of the tile at offset `start`, at run r and step s, is
-/// `a[start + line · a_line + runs[r] + s · a_step + i]`.
+/// Row i of a line, at run r, starts at `a[line · a_line + runs[r] + i · rows.stride()]`.
 pub struct Product<'a> {
-    /// Values of A, transposed.
+    /// Values of A.
     pub a: &'a [f32],
-    /// Layout of the tiles of a line.
-    pub tiles: TileLayout,
+    /// Order of A.
+    pub rows: Rows,
     /// Stride between lines in `a`.
     pub a_line: usize,
-    /// Stride between steps in `a`.
+    /// Stride between steps, or blocks of steps, in `a`.
     pub a_step: usize,
     /// Offset of each run in a line.
     pub runs: &'a [usize],
@@ -104,13 +116,12 @@ impl<'a> Product<'a> {
         steps: usize,
         (c, c_row): (&'a mut [f32], usize),
     ) -> Product<'a> {
-        let (tiles, a_line, a_step, runs) = (TileLayout::Contiguous, 0, rows, &[0]);
         Product {
             a,
-            tiles,
-            a_line,
-            a_step,
-            runs,
+            rows: Rows::Transposed,
+            a_line: 0,
+            a_step: rows,
+            runs: &[0],
             steps,
             b,
             width,
@@ -140,10 +151,8 @@ pub fn multiply(level: Level, p: Product) {
     assert!(p.b.len() >= p.runs.len() * p.steps * width, "panel too short");
     assert!(p.c.len() >= (p.lines * p.columns - 1) * p.c_row + width, "sums too short");
     let last = p.runs.iter().max().expect("a product has runs");
-    let inner = (p.lines - 1) * p.a_line + last + (p.steps - 1) * p.a_step;
-    for (tile, (start, end)) in even_parts(p.columns, tile_rows(level)).enumerate() {
-        assert!(p.a.len() >= p.tiles.start(tile, start) + inner + end - start, "rows too short");
-    }
+    let last = (p.lines - 1) * p.a_line + last + (p.columns - 1) * p.rows.stride() + p.rows.last(p.steps, p.a_step);
+    assert!(last < p.a.len(), "rows too short");
     // SAFETY: the asserts above bound every address that `lines` forms. `CpuOps::at` has checked that the CPU has
     // `level`.
     unsafe {
@@ -185,28 +194,43 @@ unsafe fn lines_avx2(p: Product) {
 /// The CPU must have the instruction set of `S`. The operands must have the sizes that [`multiply`] asserts.
 #[inline(always)]
 unsafe fn lines<S: Simd, const N: usize>(p: Product) {
+    // SAFETY: the caller gives the same guarantees.
+    unsafe {
+        match p.rows {
+            Rows::Transposed => lines_of::<S, N, { Rows::Transposed.stride() }>(p),
+            Rows::Blocks => lines_of::<S, N, { Rows::Blocks.stride() }>(p),
+        }
+    }
+}
+
+/// All lines, with the stride ROW between rows of A.
+///
+/// # Safety
+/// As for [`lines`].
+#[inline(always)]
+unsafe fn lines_of<S: Simd, const N: usize, const ROW: usize>(p: Product) {
     const { assert!(S::ROWS <= MOST_ROWS) };
-    for (i, (start, end)) in even_parts(p.columns, S::ROWS).enumerate() {
+    for (start, end) in even_parts(p.columns, S::ROWS) {
         for line in 0..p.lines {
             // SAFETY: the sizes that the caller guarantees contain this tile of this line.
             unsafe {
-                let a = p.a.as_ptr().add(p.tiles.start(i, start) + line * p.a_line);
+                let a = p.a.as_ptr().add(start * ROW + line * p.a_line);
                 let c = p.c.as_mut_ptr().add((line * p.columns + start) * p.c_row);
                 match end - start {
-                    1 => tile::<S, N, 1>(&p, a, c),
-                    2 => tile::<S, N, 2>(&p, a, c),
-                    3 => tile::<S, N, 3>(&p, a, c),
-                    4 => tile::<S, N, 4>(&p, a, c),
-                    5 => tile::<S, N, 5>(&p, a, c),
-                    6 => tile::<S, N, 6>(&p, a, c),
-                    7 => tile::<S, N, 7>(&p, a, c),
-                    8 => tile::<S, N, 8>(&p, a, c),
-                    9 => tile::<S, N, 9>(&p, a, c),
-                    10 => tile::<S, N, 10>(&p, a, c),
-                    11 => tile::<S, N, 11>(&p, a, c),
-                    12 => tile::<S, N, 12>(&p, a, c),
-                    13 => tile::<S, N, 13>(&p, a, c),
-                    _ => tile::<S, N, 14>(&p, a, c),
+                    1 => tile::<S, N, ROW, 1>(&p, a, c),
+                    2 => tile::<S, N, ROW, 2>(&p, a, c),
+                    3 => tile::<S, N, ROW, 3>(&p, a, c),
+                    4 => tile::<S, N, ROW, 4>(&p, a, c),
+                    5 => tile::<S, N, ROW, 5>(&p, a, c),
+                    6 => tile::<S, N, ROW, 6>(&p, a, c),
+                    7 => tile::<S, N, ROW, 7>(&p, a, c),
+                    8 => tile::<S, N, ROW, 8>(&p, a, c),
+                    9 => tile::<S, N, ROW, 9>(&p, a, c),
+                    10 => tile::<S, N, ROW, 10>(&p, a, c),
+                    11 => tile::<S, N, ROW, 11>(&p, a, c),
+                    12 => tile::<S, N, ROW, 12>(&p, a, c),
+                    13 => tile::<S, N, ROW, 13>(&p, a, c),
+                    _ => tile::<S, N, ROW, 14>(&p, a, c),
                 }
             }
         }
@@ -218,10 +242,12 @@ unsafe fn lines<S: Simd, const N: usize>(p: Product) {
 /// # Safety
 /// As for [`lines`]. `a` and `c` must be in bounds for M rows and all steps.
 #[inline(always)]
-unsafe fn tile<S: Simd, const N: usize, const M: usize>(p: &Product, a: *const f32, c: *mut f32) {
+unsafe fn tile<S: Simd, const N: usize, const ROW: usize, const M: usize>(p: &Product, a: *const f32, c: *mut f32) {
     if M > S::ROWS {
         return;
     }
+    // Steps of a block, and the stride between them.
+    let (block, step) = if ROW == 1 { (p.steps, p.a_step) } else { (ROW, 1) };
     // SAFETY: the caller guarantees the bounds. A prefetch may name any address.
     unsafe {
         let registers = |from: *const f32| -> [S::V; N] { std::array::from_fn(|n| S::load(from.add(n * S::LANES))) };
@@ -233,21 +259,31 @@ unsafe fn tile<S: Simd, const N: usize, const M: usize>(p: &Product, a: *const f
         }
         let mut b = p.b.as_ptr();
         for &run in p.runs {
-            let mut a = a.add(run);
-            for _ in 0..p.steps {
-                let row = registers(b);
-                let ahead = b.wrapping_add(AHEAD * N * S::LANES);
-                for n in 0..N {
-                    S::prefetch(ahead.wrapping_add(n * S::LANES));
-                }
-                for (i, acc) in acc.iter_mut().enumerate() {
-                    let v = S::splat(a.add(i));
-                    for n in 0..N {
-                        acc[n] = S::mul_add(v, row[n], acc[n]);
+            for (i, first) in (0..p.steps).step_by(block).enumerate() {
+                let mut a = a.add(run + i * p.a_step);
+                let mut next = a.wrapping_add(p.a_step);
+                for _ in first..p.steps.min(first + block) {
+                    let row = registers(b);
+                    // The loads of a tile one register wide leave no time for prefetches.
+                    if N > 1 {
+                        let ahead = b.wrapping_add(AHEAD * N * S::LANES);
+                        (0..N).for_each(|n| S::prefetch(ahead.wrapping_add(n * S::LANES)));
                     }
+                    // One row of the next block in each step: the largest tile has nearly as many rows as a block has
+                    // steps.
+                    if N > 1 && ROW > 1 && S::ROWS == MOST_ROWS {
+                        S::prefetch(next);
+                        next = next.wrapping_add(ROW);
+                    }
+                    for (i, acc) in acc.iter_mut().enumerate() {
+                        let v = S::splat(a.add(i * ROW));
+                        for n in 0..N {
+                            acc[n] = S::mul_add(v, row[n], acc[n]);
+                        }
+                    }
+                    a = a.wrapping_add(step);
+                    b = b.add(N * S::LANES);
                 }
-                a = a.add(p.a_step);
-                b = b.add(N * S::LANES);
             }
         }
         for (i, acc) in acc.iter().enumerate() {

@@ -52,6 +52,19 @@ impl<'a, E> Pixels<'a, E> {
 }
 
 impl<'a, E> Pixels<'a, E> {
+    /// The pixels inside the row.
+    pub fn inside(&self) -> Range<usize> {
+        let before = |x: isize| ((x - self.first).max(0) as usize).div_ceil(self.step).min(self.count);
+        before(0)..before((self.row.len() / self.channels) as isize)
+    }
+
+    /// For each of the pixels `inside`, the row from its channel `c` on.
+    pub fn from_channel(&self, inside: &Range<usize>, c: usize) -> impl Iterator<Item = &'a [E]> {
+        let x = self.first + (inside.start * self.step) as isize;
+        let row = if inside.is_empty() { &[] } else { &self.row[x as usize * self.channels + c..] };
+        row.chunks(self.step * self.channels)
+    }
+
     /// The values from channel `c` of pixel `first` to channel `c + side` of the last of `side` pixels, or `None` where
     /// some of these pixels are outside the row.
     #[inline(always)]

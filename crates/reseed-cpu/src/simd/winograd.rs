@@ -9,14 +9,14 @@
 //! Every factor is 1 or 1/2, so that the rounding error hardly grows. The sums over rows, frames and channels are
 //! direct.
 
-use super::blocked::Scratch;
+use super::blocked::{COLUMNS, Scratch};
+use super::blocks::{copy_blocks, floats};
 use super::dispatch::dispatch;
-use super::gemm::{Product, TileLayout, even_parts, multiply, tile_rows};
+use super::gemm::{BLOCK, Product, Rows, even_parts, multiply};
 use super::input_cache::InputCache;
 use super::panels::Weights;
 use super::region::{Region, Tap, Window};
-use super::transpose::{Pixels, lanes, transpose_pixels};
-use super::vector::MOST_LANES;
+use super::transpose::{Pixels, lanes};
 use crate::host::buffer::Floats;
 use crate::host::element::Element;
 use crate::host::level::Level;
@@ -35,9 +35,9 @@ pub fn supports(level: Level, window: &Window) -> bool {
     taps == Hw::new(3, 3) && stride == Hw::new(1, 1) && channels >= lanes(level)
 }
 
-/// Floats of one line of transformed input of one register tile.
-pub fn input_line(level: Level, channels: usize) -> usize {
-    POSITIONS * channels.min(CHANNELS) * lanes(level)
+/// Floats of one line of transformed input of some pairs of columns.
+pub fn input_line(pairs: usize, channels: usize) -> usize {
+    POSITIONS * floats(pairs, channels.min(CHANNELS))
 }
 
 /// Computes the sums of a region over `taps` into `scratch.sums`.
@@ -67,10 +67,10 @@ pub fn sum<E: Element>(
                 let operands = products.chunks_exact_mut(plane).zip(kernels.chunks_exact(block));
                 for (position, (c, b)) in operands.enumerate() {
                     let product = Product {
-                        a: &input.values[position * input.block..],
-                        tiles: TileLayout::Strided(input.tile),
+                        a: &input.values[position * input.position..],
+                        rows: Rows::Blocks,
                         a_line: input.line,
-                        a_step: lanes(level),
+                        a_step: to.pairs * BLOCK,
                         runs: &[0, input.line, 2 * input.line],
                         steps: last - first,
                         b,
@@ -101,70 +101,69 @@ struct Input<'a> {
     part: std::ops::Range<usize>,
 }
 
-/// Transformed input: `[tile][line][position][channel][pair of columns]`, and its strides.
+/// Transformed input: `[line][position][block of channels][pair of columns][BLOCK]`, and its strides.
 struct Packed<'a> {
     values: &'a [f32],
-    block: usize,
+    position: usize,
     line: usize,
-    tile: usize,
 }
 
 impl Input<'_> {
     /// The transformed input, kept for other output frames where it has all channels.
     fn packed<'b, E: Element>(&self, frame: &[E], cache: &'b mut InputCache) -> Packed<'b> {
-        let block = self.part.len() * lanes(self.level);
-        let line = POSITIONS * block;
-        let tile = (self.region.rows.len() + 2) * line;
-        let (count, pack) = (self.tiles().count() * tile, |to: &mut [f32]| self.pack(frame, [block, line, tile], to));
+        let position = floats(self.pairs(), self.part.len());
+        let line = POSITIONS * position;
+        let (count, pack) = ((self.region.rows.len() + 2) * line, |to: &mut [f32]| self.pack(frame, line, to));
         let values = match self.part.len() == self.window.channels {
             true => cache.packed(frame, count, pack),
             false => cache.unkept(count, pack),
         };
-        Packed { values, block, line, tile }
+        Packed { values, position, line }
     }
 
-    /// First and last pair of columns of each tile.
-    fn tiles(&self) -> impl Iterator<Item = (usize, usize)> {
-        even_parts(self.region.columns.len().div_ceil(2), tile_rows(self.level))
+    /// Pairs of columns of the region.
+    fn pairs(&self) -> usize {
+        self.region.columns.len().div_ceil(2)
     }
 
     /// Copies and transforms the input.
-    fn pack<E: Element>(&self, frame: &[E], [block, line, tile]: [usize; 3], to: &mut [f32]) {
+    fn pack<E: Element>(&self, frame: &[E], line: usize, to: &mut [f32]) {
         let (Window { plane, channels, before, .. }, region) = (*self.window, self.region);
-        let lanes = lanes(self.level);
-        let (mut d0, mut d1) = ([0.0; CHANNELS * MOST_LANES + 1], [0.0; CHANNELS * MOST_LANES + 1]);
+        let count = 2 * self.pairs() + 2;
+        let mut pixels = [0.0; (COLUMNS + 2) * CHANNELS];
+        let pixels = &mut pixels[..floats(count, self.part.len())];
         let top = region.rows.start as isize - before.h as isize;
-        let left = region.columns.start as isize - before.w as isize;
-        for ((pair, _), to) in self.tiles().zip(to.chunks_exact_mut(tile)) {
-            for (i, to) in to.chunks_exact_mut(line).enumerate() {
-                let y = usize::try_from(top + i as isize).ok().filter(|&y| y < plane.h);
-                let Some(y) = y else {
-                    to.fill(0.0);
-                    continue;
-                };
-                let row = &frame[y * plane.w * channels..][..plane.w * channels];
-                for (phase, to) in [&mut d0, &mut d1].into_iter().enumerate() {
-                    let first = left + (2 * pair + phase) as isize;
-                    let pixels = Pixels { row, channels, part: self.part.clone(), first, step: 2, count: lanes };
-                    transpose_pixels(self.level, pixels, to, lanes);
-                }
-                let mut positions = to.chunks_exact_mut(block);
-                let v = std::array::from_fn(|_| positions.next().expect("a block for every product"));
-                transform_input(self.level, &d0[..block + 1], &d1[..block + 1], v);
-            }
+        let first = region.columns.start as isize - before.w as isize;
+        for (i, to) in to.chunks_exact_mut(line).enumerate() {
+            let y = usize::try_from(top + i as isize).ok().filter(|&y| y < plane.h);
+            let Some(y) = y else {
+                to.fill(0.0);
+                continue;
+            };
+            let row = &frame[y * plane.w * channels..][..plane.w * channels];
+            let part = self.part.clone();
+            copy_blocks(self.level, Pixels { row, channels, part, first, step: 1, count }, pixels);
+            let mut positions = to.chunks_exact_mut(line / POSITIONS);
+            let v = std::array::from_fn(|_| positions.next().expect("a block for every product"));
+            transform_input(self.level, pixels, self.pairs(), v);
         }
     }
 }
 
 dispatch! {
-    /// V of a line; d2 and d3 are d0 and d1 of the next pair of columns. The last lane of a channel has no next pair
-    /// and holds a wrong value, which no product reads because a register tile is narrower than a register.
-    pub fn transform_input(d0: &[f32], d1: &[f32], v: [&mut [f32]; POSITIONS]) {
-        let [v0, v1, v2, v3] = v;
-        let (d2, d3) = (&d0[1..], &d1[1..]);
-        let d = d0.iter().zip(d1).zip(d2.iter().zip(d3));
-        for (((d0, d1), (d2, d3)), (((v0, v1), v2), v3)) in d.zip(v0.iter_mut().zip(v1).zip(v2).zip(v3)) {
-            (*v0, *v1, *v2, *v3) = (d0 - d2, d1 + d2, d2 - d1, d1 - d3);
+    /// V of a line: from `[block][pixel][BLOCK]` to `[block][pair][BLOCK]`.
+    pub fn transform_input(pixels: &[f32], pairs: usize, v: [&mut [f32]; POSITIONS]) {
+        let [v0, v1, v2, v3] = v.map(|v| v.as_chunks_mut::<BLOCK>().0.chunks_exact_mut(pairs));
+        let blocks = pixels.as_chunks::<BLOCK>().0.chunks_exact(2 * pairs + 2);
+        for (d, ((v0, v1), (v2, v3))) in blocks.zip(v0.zip(v1).zip(v2.zip(v3))) {
+            let v = v0.iter_mut().zip(v1).zip(v2.iter_mut().zip(v3));
+            for (d, ((v0, v1), (v2, v3))) in d.windows(4).step_by(2).zip(v) {
+                let [d0, d1, d2, d3] = *d.first_chunk().expect("a window of four pixels");
+                *v0 = std::array::from_fn(|i| d0[i] - d2[i]);
+                *v1 = std::array::from_fn(|i| d1[i] + d2[i]);
+                *v2 = std::array::from_fn(|i| d2[i] - d1[i]);
+                *v3 = std::array::from_fn(|i| d1[i] - d3[i]);
+            }
         }
     }
 }

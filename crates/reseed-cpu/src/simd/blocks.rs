@@ -1,0 +1,60 @@
+//! Pixels in f32, cut into blocks of channels: `[block][pixel][BLOCK]`.
+
+use super::dispatch::dispatch;
+use super::gemm::BLOCK;
+use super::transpose::Pixels;
+use crate::host::element::Element;
+
+/// Floats of `pixels` pixels of `channels` channels.
+pub fn floats(pixels: usize, channels: usize) -> usize {
+    pixels * channels.next_multiple_of(BLOCK)
+}
+
+dispatch! {
+    /// Copies some pixels of a row. What follows the last channel in its block is unspecified.
+    pub fn copy_blocks<E: Element>(from: Pixels<E>, to: &mut [f32]) {
+        let inside = from.inside();
+        for (c, to) in (0..from.part.len()).step_by(BLOCK).zip(to.chunks_exact_mut(from.count * BLOCK)) {
+            to[..inside.start * BLOCK].fill(0.0);
+            to[inside.end * BLOCK..].fill(0.0);
+            let to = to[inside.start * BLOCK..inside.end * BLOCK].as_chunks_mut::<BLOCK>().0;
+            let pixels = to.iter_mut().zip(from.from_channel(&inside, from.part.start + c));
+            match from.part.len() - c {
+                BLOCK.. => pixels.for_each(|(to, pixel)| {
+                    let pixel: &[E; BLOCK] = pixel.first_chunk().expect("a block of channels");
+                    *to = pixel.map(E::to_f32);
+                }),
+                rest => pixels.for_each(|(to, pixel)| {
+                    to.iter_mut().zip(&pixel[..rest]).for_each(|(to, value)| *to = value.to_f32());
+                }),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::level::Level;
+
+    #[test]
+    fn pixels_outside_a_row_are_zero() {
+        for level in Level::available() {
+            for (channels, part) in [(3, 0..3), (16, 0..16), (40, 5..39)] {
+                let row: Vec<f32> = (0..9 * channels).map(|i| 1.0 + i as f32).collect();
+                for (first, step, count) in [(-2, 2, 8), (-1, 1, 11), (3, 1, 4), (-9, 1, 4), (9, 2, 2)] {
+                    let mut to = vec![-1.0; floats(count, part.len())];
+                    let pixels = Pixels { row: &row, channels, part: part.clone(), first, step, count };
+                    copy_blocks(level, pixels, &mut to);
+                    for (i, c) in (0..count).flat_map(|i| (0..part.len()).map(move |c| (i, c))) {
+                        let x = first + (i * step) as isize;
+                        let inside = (0..9).contains(&x);
+                        let want = if inside { row[x as usize * channels + part.start + c] } else { 0.0 };
+                        let at = (c / BLOCK * count + i) * BLOCK + c % BLOCK;
+                        assert_eq!(to[at], want, "{level}, {channels} channels from {first}: {i}, {c}");
+                    }
+                }
+            }
+        }
+    }
+}
