@@ -18,7 +18,7 @@ dispatch! {
             to[..inside.start * BLOCK].fill(0.0);
             to[inside.end * BLOCK..].fill(0.0);
             let to = to[inside.start * BLOCK..inside.end * BLOCK].as_chunks_mut::<BLOCK>().0;
-            let pixels = to.iter_mut().zip(from.from_channel(&inside, from.part.start + c));
+            let pixels = to.iter_mut().zip(from.channels_from(&inside, from.part.start + c));
             match from.part.len() - c {
                 BLOCK.. => pixels.for_each(|(to, pixel)| {
                     let pixel: &[E; BLOCK] = pixel.first_chunk().expect("a block of channels");

@@ -59,7 +59,7 @@ impl<'a, E> Pixels<'a, E> {
     }
 
     /// For each of the pixels `inside`, the row from its channel `c` on.
-    pub fn from_channel(&self, inside: &Range<usize>, c: usize) -> impl Iterator<Item = &'a [E]> {
+    pub fn channels_from(&self, inside: &Range<usize>, c: usize) -> impl Iterator<Item = &'a [E]> {
         let x = self.first + (inside.start * self.step) as isize;
         let row = if inside.is_empty() { &[] } else { &self.row[x as usize * self.channels + c..] };
         row.chunks(self.step * self.channels)
