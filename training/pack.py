@@ -92,6 +92,7 @@ def main():
     add_data(parser)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--quality", type=int, help="compress photographs and clips again")
+    parser.add_argument("--tiles", type=Path, help="folder with more tiles, as tiles.py writes them")
     parser.add_argument("--masks", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
@@ -103,13 +104,18 @@ def main():
             info.size = len(data)
             out.addfile(info, io.BytesIO(data))
 
+        def add_image(name, data):
+            images[name] = np.array(Image.open(io.BytesIO(data)).convert("RGB"))
+            add(name, data)
+
         for member in sorted((m for m in source if m.name.endswith(".jpg")), key=lambda m: m.name):
             image = Image.open(source.extractfile(member)).convert("RGB")
             if "img/" in member.name and image.size != (TILE, TILE):
                 continue
             data = source.extractfile(member).read() if args.quality is None else jpeg(image, args.quality)
-            images[member.name] = np.array(Image.open(io.BytesIO(data)).convert("RGB"))
-            add(member.name, data)
+            add_image(member.name, data)
+        for path in sorted(args.tiles.glob("*.jpg")) if args.tiles else []:
+            add_image(f"img/more_{path.name}", path.read_bytes())
         for i in range(args.masks):
             data = io.BytesIO()
             masks.mask(rng, i).save(data, "PNG", optimize=True)
