@@ -36,6 +36,13 @@ def ssim(a, b):
     return ((2 * ma * mb + c1) * (2 * cov + c2) / ((ma * ma + mb * mb + c1) * (va + vb + c2))).mean().item()
 
 
+def sharpness(x):
+    """Of each frame: root mean square of the differences between neighbouring pixels of luma."""
+    y = luma(x)[:, 0]
+    right, below = y[:, :-1, 1:] - y[:, :-1, :-1], y[:, 1:, :-1] - y[:, :-1, :-1]
+    return ((right.square() + below.square()).mean((1, 2)) + 1e-10).sqrt()
+
+
 def flicker(a, b):
     """Mean difference of the differences between frames, of 255."""
     return ((a[1:] - a[:-1]) - (b[1:] - b[:-1])).abs().mean().item() * 255 if len(a) > 1 else 0.0
@@ -106,7 +113,7 @@ def table(judge, photos, clips, frames=13):
                     up = bicubic(lo, x.shape[-2:])
                     out = judge.clip(up, True)
                     case = f"{kind} {scale}x {state}"
-                    blended = low_band.blend(out, lo, judge.strengths(lo)).clamp(0, 1)
+                    blended = low_band.finished(out, lo, judge.strengths(lo))
                     for method, y in (("bicubic", up), ("nano", out), ("low band", blended)):
                         note(case, method, measure(y, x))
     mean = lambda figures: {k: sum(f[k] for f in figures) / len(figures) for k in figures[0]}

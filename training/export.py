@@ -46,7 +46,7 @@ def main():
     properties = {"groups": "1", "scaling_factor": "1", "steps": str(steps)}
     save_file(tensors, args.folder / "vae.safetensors", properties)
     tensors = {name: stored(w[name]) for name in dit} | dict(time_embedding(sizes.width)) | estimator(w)
-    properties = {"start": "condition", "steps": str(steps)}
+    properties = {"start": "condition", "limit": str(low_band.LIMIT), "steps": str(steps)}
     save_file(tensors, args.folder / "dit.safetensors", properties)
     if args.sharp:
         other, _, steps = load(args.sharp, "cpu")

@@ -40,7 +40,7 @@ def make(folder, golden):
     tensors = {"input": small, "output": out.half(), "sharp": sharp.half(), "strengths": strengths, "larger": larger,
                "larger_strengths": low_band.strengths(w, larger)}
     for name, strength in (("low_band", STRENGTH), ("estimated", strengths)):
-        tensors[name] = low_band.blend(out, small, strength).clamp(0, 1).half()
+        tensors[name] = low_band.finished(out, small, strength).half()
     save_file({name: value.contiguous() for name, value in tensors.items()}, golden)
 
 

@@ -1,4 +1,5 @@
-"""Blends the low frequencies of the input back into the result, by a strength that is estimated from every input frame.
+"""Blends the low frequencies of the input back into the result, by a strength that is estimated from every input frame,
+and limits the result to the range of the input around it.
 
 Clean input needs its low frequencies back, because the latents lose a part of them. Noisy or compressed input does not.
 The estimator is three convolutions of stride two on the frame in [0, 1], the mean of the frame, a linear layer and the
@@ -14,6 +15,7 @@ import degrade
 WIDTH, LAYERS = 16, 3
 REACH = 15                               # pixels that a feature sees; smaller frames repeat their last row and column
 FIRST = 0.8                              # strength before the training
+LIMIT, AROUND, BEYOND = 2 / 255, 2, 0.5  # how far results may leave the range of the pixels around; share of the range
 
 
 def shapes():
@@ -54,3 +56,17 @@ def blend(out, small, strength):
         strength = strength.view(-1, 1, 1, 1)
     lost = small - degrade.resize(out, *small.shape[-2:])
     return out + strength * degrade.resize(lost, *out.shape[-2:])
+
+
+def limited(out, small):
+    """Results no further from the range of 5x5 input pixels than LIMIT and a share of that range: without ghosts."""
+    padded = F.pad(small, (AROUND,) * 4, mode="replicate")
+    high, low = F.max_pool2d(padded, 2 * AROUND + 1, 1), -F.max_pool2d(-padded, 2 * AROUND + 1, 1)
+    margin = BEYOND * (high - low) + LIMIT
+    low, high = (F.interpolate(v, size=out.shape[-2:], mode="nearest") for v in (low - margin, high + margin))
+    return torch.minimum(torch.maximum(out, low), high)
+
+
+def finished(out, small, strength):
+    """As the engine finishes a frame."""
+    return limited(blend(out, small, strength), small).clamp(0, 1)

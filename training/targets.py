@@ -64,7 +64,7 @@ class Restorer:
         """The result, and bicubic."""
         up = evaluate.bicubic(small, size)
         out = self.judge.clip(up, True)
-        return degrade.bytes_of(low_band.blend(out, small, self.strengths(small)).clamp(0, 1)), up
+        return degrade.bytes_of(low_band.finished(out, small, self.strengths(small))), up
 
     def strengths(self, small):
         return self.judge.strengths(small) if self.band is None else torch.full((len(small),), self.band).to(small)
@@ -75,16 +75,9 @@ def change(x):
     return (x[1:] - x[:-1]).abs().mean().item() * 255
 
 
-def sharpness(x):
-    """Of each frame: root mean square of the differences between neighbouring pixels of luma."""
-    y = evaluate.luma(x)[:, 0]
-    right, below = y[:, :-1, 1:] - y[:, :-1, :-1], y[:, 1:, :-1] - y[:, :-1, :-1]
-    return (right.square() + below.square()).mean((1, 2)).sqrt()
-
-
 def unevenness(out, x):
     """Largest deviation of the relative sharpness of a frame from the mean, in percent, without the first frame."""
-    relative = (sharpness(out) / sharpness(x))[1:]
+    relative = (evaluate.sharpness(out) / evaluate.sharpness(x))[1:]
     return ((relative / relative.mean() - 1).abs().max() * 100).item()
 
 

@@ -25,6 +25,8 @@ VECTOR_FAN, WARM_STEPS, AVERAGE = 150, 300, 0.999
 ESTIMATOR = 0.05                         # rate of the estimator of the low band
 BEFORE = 0.2                             # weight of the result before its low band is blended
 STEADY = 0.5                             # weight of the change of the error between frames
+EVEN = 0.2                               # weight of the differences in sharpness between frames
+PLAIN = 2 / 255                          # sharpness of a frame without content
 BRANCH = 3                               # rate of residual branches and of the transformer
 BATCH = 5                                # frames that the networks see together; neighbours share one
 REPORT, SAVE = 20, 120                   # seconds
@@ -84,7 +86,10 @@ class Task:
         if self.scale == 1:
             return distance(out - x, self.frames, motion)
         blended = low_band.blend(out, small, low_band.strengths(w, small))
-        return torch.lerp(distance(blended - x, self.frames, motion), distance(out - x, self.frames, motion), BEFORE)
+        loss = torch.lerp(distance(blended - x, self.frames, motion), distance(out - x, self.frames, motion), BEFORE)
+        if self.frames == 1:
+            return loss
+        return loss + EVEN * unevenness(blended, x, self.frames)
 
 
 def networks(w, sizes, seen, t, window):
@@ -103,6 +108,12 @@ def distance(error, t, motion):
         change = (error[:, 1:] - moved) * inside
         loss = loss + STEADY * (change.square() + 3e-6).sqrt().mean()
     return loss
+
+
+def unevenness(out, x, t):
+    """Mean deviation of the relative sharpness of a frame from that of its clip, without the first frame."""
+    relative = ((evaluate.sharpness(out) + PLAIN) / (evaluate.sharpness(x) + PLAIN)).log().unflatten(0, (-1, t))[:, 1:]
+    return (relative - relative.mean(1, keepdim=True)).abs().mean()
 
 
 def warped(v, motion):
@@ -284,7 +295,7 @@ def watch(judge, held):
             up = evaluate.bicubic(lo, held.shape[-2:])
             out = torch.cat([judge.run(p[None], True) for p in up])
             strength = judge.strengths(lo)
-            out = low_band.blend(out, lo, strength).clamp(0, 1)
+            out = low_band.finished(out, lo, strength)
             rows += [round(v, 2) for v in (evaluate.psnr(out, held), evaluate.psnr(up, held), strength.mean().item())]
     return rows
 
