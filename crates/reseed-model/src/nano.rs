@@ -4,9 +4,9 @@
 //! Its files are part of the binary, packed by `tools/nano`. They are unpacked when the model is first opened. `sharp`
 //! is a second setting of the same model: other weights of the decoder's fine levels, trained to draw texture.
 
-use std::sync::LazyLock;
+mod packed;
 
-use rayon::prelude::*;
+use std::sync::LazyLock;
 
 use crate::error::Result;
 use crate::weights::replaced::Replaced;
@@ -21,9 +21,10 @@ pub const BYTES: usize = 15_495_496;
 /// Bytes of the weights that `sharp` replaces.
 pub const SHARP_BYTES: usize = 341_596;
 
-static VAE: LazyLock<Vec<u8>> = LazyLock::new(|| unpack(include_bytes!("../assets/nano/vae.safetensors.packed")));
-static SHARP: LazyLock<Vec<u8>> = LazyLock::new(|| unpack(include_bytes!("../assets/nano/sharp.safetensors.packed")));
-static DIT: LazyLock<Vec<u8>> = LazyLock::new(|| unpack(include_bytes!("../assets/nano/dit.safetensors.packed")));
+static VAE: LazyLock<&[u8]> = LazyLock::new(|| packed::unpack(include_bytes!("../assets/nano/vae.safetensors.packed")));
+static SHARP: LazyLock<&[u8]> =
+    LazyLock::new(|| packed::unpack(include_bytes!("../assets/nano/sharp.safetensors.packed")));
+static DIT: LazyLock<&[u8]> = LazyLock::new(|| packed::unpack(include_bytes!("../assets/nano/dit.safetensors.packed")));
 
 /// The file of the VAE.
 pub fn vae_file() -> &'static [u8] {
@@ -55,23 +56,4 @@ pub fn sharp_vae() -> Result<Replaced<Safetensors>> {
 /// Opens the weights of the transformer.
 pub fn dit() -> Result<Safetensors> {
     Safetensors::embedded("nano (transformer)", dit_file())
-}
-
-/// A file from its parts, each a zlib stream after its length in four bytes.
-fn unpack(mut packed: &'static [u8]) -> Vec<u8> {
-    let mut streams = Vec::new();
-    while let Some((length, rest)) = packed.split_first_chunk() {
-        let (stream, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
-        streams.push(stream);
-        packed = rest;
-    }
-    let parts: Vec<Vec<u8>> = streams.into_par_iter().map(unpack_part).collect();
-    parts.concat()
-}
-
-/// A stream contains the bytes at even positions and then those at odd positions.
-fn unpack_part(stream: &[u8]) -> Vec<u8> {
-    let planes = fdeflate::decompress_to_vec(stream).expect("the embedded model is intact");
-    let (even, odd) = planes.split_at(planes.len() / 2);
-    even.iter().zip(odd).flat_map(|(&even, &odd)| [even, odd]).collect()
 }
