@@ -150,10 +150,12 @@ impl CpuOps {
             with_element!(dtype, E => {
                 data.elements_mut::<E>().par_chunks_mut(k * width).enumerate().for_each(|(panel, to)| {
                     let first = panel * width;
+                    let mut values = vec![0.0; width.min(c_out - first)];
                     for i in 0..k {
+                        let from = weight[first * k + i..].iter().step_by(k);
+                        values.iter_mut().zip(from).for_each(|(value, from)| *value = *from);
                         let row = i % taps * c_in + i / taps;
-                        let to = &mut to[row * width..][..width.min(c_out - first)];
-                        to.iter_mut().enumerate().for_each(|(o, v)| *v = E::from_f32(weight[(first + o) * k + i]));
+                        E::round_all(&values, &mut to[row * width..][..values.len()]);
                     }
                 })
             });

@@ -16,14 +16,24 @@ const CHUNK: usize = 1024;
 
 /// The narrowest type that holds every value exactly.
 pub fn narrowest_exact(values: &[f32]) -> DType {
-    let all = |exact: fn(&f32) -> bool| values.par_chunks(CHUNK).all(|values| values.iter().all(exact));
-    if all(|v| v.to_bits() & 0xFFFF == 0) {
+    if values.par_chunks(CHUNK).all(|values| values.iter().all(|v| v.to_bits() & 0xFFFF == 0)) {
         DType::Bf16
-    } else if all(|v| f16::from_f32(*v).to_f32().to_bits() == v.to_bits()) {
+    } else if values.par_chunks(CHUNK).all(|values| values.iter().fold(true, |all, v| all & is_f16(*v))) {
         DType::F16
     } else {
         DType::F32
     }
+}
+
+/// Whether f16 holds a value exactly. Without branches, so that loops over it vectorise.
+#[inline(always)]
+fn is_f16(value: f32) -> bool {
+    const LEAST_NORMAL: f32 = 1.0 / 16384.0;
+    let size = value.abs();
+    let normal =
+        (size >= LEAST_NORMAL) & ((size < 65536.0) | (size == f32::INFINITY)) & (value.to_bits() & 0x1FFF == 0);
+    // Smaller values have the step 2^-24 in f16. f32 has it from 0.5 to 1.
+    normal | ((size < LEAST_NORMAL) & (size + 0.5 - 0.5 == size))
 }
 
 impl Floats {
@@ -35,8 +45,8 @@ impl Floats {
         }
         let mut values = Values::zeros(self.len(), dtype);
         with_element!(dtype, E => {
-            let to = values.elements_mut::<E>().par_iter_mut();
-            to.zip(&self[..]).for_each(|(to, &from)| *to = E::from_f32(from));
+            let to = values.elements_mut::<E>().par_chunks_mut(CHUNK);
+            to.zip(self.par_chunks(CHUNK)).for_each(|(to, from)| E::round_all(from, to));
         });
         values
     }
@@ -142,6 +152,16 @@ mod tests {
             widen_f16(level, &halves, &mut wide);
             assert!(halves.iter().zip(&wide).all(|(half, wide)| half.to_f32() == *wide), "{level}");
             assert_eq!(narrowest_exact(&wide), DType::F16);
+        }
+    }
+
+    #[test]
+    fn f16_holds_the_values_that_it_rounds_to_themselves() {
+        let exponents =
+            (0..=255).flat_map(|exponent| (0..24).map(move |bit| exponent << 23 | ((1 << bit) & 0x7F_FFFF)));
+        for value in exponents.flat_map(|bits: u32| [bits, bits | 0x8000_0000, bits | 0x40_0000]).map(f32::from_bits) {
+            let same = f16::from_f32(value).to_f32() == value;
+            assert_eq!(is_f16(value), same, "{value:e}");
         }
     }
 }

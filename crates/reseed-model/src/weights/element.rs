@@ -1,5 +1,6 @@
 //! Element types of safetensors files.
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use reseed_ops::Quant;
 use reseed_ops::quant::e8m0;
@@ -76,7 +77,7 @@ impl ElementType {
             ElementType::F32 => {
                 values.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])))
             }
-            ElementType::F16 => values.extend(bytes.chunks_exact(2).map(|b| f16::from_le_bytes(pair(b)).to_f32())),
+            ElementType::F16 => widen_f16(bytes, values),
             ElementType::Bf16 => values.extend(bytes.chunks_exact(2).map(|b| bf16::from_le_bytes(pair(b)).to_f32())),
             ElementType::F8E4m3 => Quant::E4m3.widen(bytes, values),
             ElementType::F8E5m2 => values.extend(bytes.iter().map(|&byte| e5m2(byte))),
@@ -84,6 +85,18 @@ impl ElementType {
             ElementType::I8 => values.extend(bytes.iter().map(|&byte| f32::from(byte as i8))),
             ElementType::U8 => values.extend(bytes.iter().map(|&byte| f32::from(byte))),
         }
+    }
+}
+
+/// Widens values in slices, for which [`half`] has the instruction of the CPU.
+fn widen_f16(bytes: &[u8], values: &mut Vec<f32>) {
+    const COUNT: usize = 256;
+    for bytes in bytes.chunks(2 * COUNT) {
+        let (mut halves, mut wide) = ([f16::ZERO; COUNT], [0.0; COUNT]);
+        let pairs = bytes.as_chunks().0;
+        halves.iter_mut().zip(pairs).for_each(|(half, pair)| *half = f16::from_le_bytes(*pair));
+        halves.convert_to_f32_slice(&mut wide);
+        values.extend_from_slice(&wide[..pairs.len()]);
     }
 }
 

@@ -16,8 +16,8 @@ use crate::error::{Error, Result, excerpt};
 
 /// Limit of the header length. The headers of the public checkpoints have 30 to 150 kB.
 const MAX_HEADER: u64 = 16 << 20;
-/// Values per read.
-const CHUNK: usize = 1 << 18;
+/// Values per read: they stay in a core's second-level cache until they are decoded.
+const CHUNK: usize = 1 << 15;
 /// Minimum number of values of a large tensor.
 const LARGE: usize = 1 << 18;
 /// Minimum capacity of the buffer for a large tensor, in values. Allocators map blocks of this size directly from the
