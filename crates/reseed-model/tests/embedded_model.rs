@@ -33,7 +33,7 @@ fn sharp_replaces_the_fine_levels_of_the_decoder_and_nothing_else() {
     }
 }
 
-/// Jobs, caches and results name these bytes. After training, `sha256sum` of the exported files gives the new hashes.
+/// Results depend on these bytes. After training, `sha256sum` of the exported files gives the new hashes.
 #[test]
 fn unpacked_files_are_those_that_were_trained() {
     for (file, sha256) in [
@@ -41,7 +41,7 @@ fn unpacked_files_are_those_that_were_trained() {
         (nano::sharp_file(), "56a132b1d480b0f7e99eceb463473c8ff85a235c094aa19f5dcc0fde3b8710e8"),
         (nano::dit_file(), "0b7d21d837f61159387668647174abdbd3a7d279600c57929baa5dfad1a4da4e"),
     ] {
-        let found: String = digest(&SHA256, file).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let found: String = digest(&SHA256, &file).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(found, sha256, "files changed: run `tools/nano pack`, and write their hashes here");
     }
 }

@@ -1,43 +1,99 @@
-//! Unpacks the files of the embedded model, whose format `tools/nano` describes.
+//! Reads the files of the embedded model, whose format `tools/nano` describes.
 //!
-//! Every job with the model waits for this. The lower bytes of its f16 values are noise and are stored as they are. The
-//! codes of the upper bytes are in several streams, because a stream can decode its next byte only after the one before
-//! it: a core decodes a byte of each stream at the same time.
+//! Every job with the model waits for this. The lower bytes of its f16 values are noise and are stored as they are. A
+//! part is unpacked when it is read: straight to the reader where all of it is, so that the file is never in memory.
 
-use std::alloc::{Layout, handle_alloc_error};
+use std::collections::VecDeque;
+use std::io::{self, Read, Seek, SeekFrom};
 
-use rayon::prelude::*;
+use super::codes::{STREAMS, decode, table};
 
-/// Unpacked bytes of every part but the last: upper bytes, lower bytes and result stay in a core's caches.
+/// Most unpacked bytes of a part: upper bytes, lower bytes and result stay in a core's first and second cache.
 const PART: usize = 1 << 15;
-/// Streams of codes.
-const STREAMS: usize = 4;
-/// Most bits of a code.
-const LONGEST: usize = 11;
-/// Codes that are certainly in the bits of a stream after a refill.
-const PER_REFILL: usize = 5;
-/// Files begin on a huge page and own their last one: other pages would take longer than the unpacking.
-const HUGE_PAGE: usize = 2 << 20;
+/// Unpacked parts that are kept, for small tensors.
+const KEPT: usize = 4;
 
-/// The unpacked file. It is never freed.
-pub fn unpack(packed: &[u8]) -> &'static [u8] {
-    let mut fields = Fields(packed);
-    let length = fields.number(4);
-    let parts: Vec<&[u8]> = (0..length.div_ceil(PART)).map(|_| fields.sized(2)).collect();
-    let size = length.next_multiple_of(HUGE_PAGE);
-    let pages = reseed_ops::pages(size).unwrap_or_else(|| handle_alloc_error(Layout::new::<u8>()));
-    let file = &mut Box::leak(Box::new(pages))[..length];
-    let unpack_part = |upper: &mut [u8; PART / 2], (part, to)| unpack_part(part, upper, to);
-    parts.into_par_iter().zip(file.par_chunks_mut(PART)).for_each_init(|| [0; PART / 2], unpack_part);
-    file
+/// An open file.
+pub struct Packed {
+    parts: Vec<Part>,
+    length: usize,
+    at: usize,
+    kept: VecDeque<(usize, Vec<u8>)>,
 }
 
-/// Unpacks a part to zeros. `upper` is scratch.
-fn unpack_part(part: &[u8], upper: &mut [u8; PART / 2], mut to: &mut [u8]) {
+struct Part {
+    start: usize,
+    length: usize,
+    packed: &'static [u8],
+}
+
+impl Packed {
+    pub fn new(file: &'static [u8]) -> Packed {
+        let (mut fields, mut parts, mut start) = (Fields(file), Vec::new(), 0);
+        while !fields.0.is_empty() {
+            let (length, packed) = (fields.number(2), fields.sized(2));
+            parts.push(Part { start, length, packed });
+            start += length;
+        }
+        Packed { parts, length: start, at: 0, kept: VecDeque::new() }
+    }
+
+    /// Bytes of the unpacked file.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// All bytes.
+    pub fn unpacked(mut self) -> Vec<u8> {
+        let mut bytes = vec![0; self.length];
+        self.read_exact(&mut bytes).expect("memory is read without errors");
+        bytes
+    }
+
+    /// The bytes of a part.
+    fn part(&mut self, index: usize) -> &[u8] {
+        let found = self.kept.iter().position(|(kept, _)| *kept == index).unwrap_or_else(|| {
+            let mut part = vec![0; self.parts[index].length];
+            unpack(self.parts[index].packed, &mut part);
+            self.kept.truncate(KEPT - 1);
+            self.kept.push_front((index, part));
+            0
+        });
+        &self.kept[found].1
+    }
+}
+
+impl Read for Packed {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let Some(index) = self.parts.partition_point(|part| part.start <= self.at).checked_sub(1) else { return Ok(0) };
+        let (skipped, length) = (self.at - self.parts[index].start, self.parts[index].length);
+        let count = to.len().min(length.saturating_sub(skipped));
+        match count == length {
+            true => unpack(self.parts[index].packed, &mut to[..count]),
+            false => to[..count].copy_from_slice(&self.part(index)[skipped..][..count]),
+        }
+        self.at += count;
+        Ok(count)
+    }
+}
+
+impl Seek for Packed {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::Current(by) => (self.at as u64).checked_add_signed(by),
+            SeekFrom::End(by) => (self.length as u64).checked_add_signed(by),
+        };
+        self.at = at.ok_or(io::ErrorKind::InvalidInput)? as usize;
+        Ok(self.at as u64)
+    }
+}
+
+/// Unpacks a part.
+fn unpack(part: &[u8], mut to: &mut [u8]) {
     let mut fields = Fields(part);
     let count = fields.number(2);
     let runs: Vec<[usize; 2]> = (0..count).map(|_| [fields.number(2), fields.number(2)]).collect();
-    let upper = &mut upper[..runs.iter().map(|[values, _]| values).sum()];
     let table = table(fields.sized(1));
     let sizes = [(); STREAMS].map(|()| fields.number(2));
     let mut end = part.len() - fields.0.len();
@@ -45,90 +101,21 @@ fn unpack_part(part: &[u8], upper: &mut [u8; PART / 2], mut to: &mut [u8]) {
         end += bytes;
         end - bytes
     });
-    decode(&table, part, starts, upper);
-    let (mut upper, mut lower) = (&*upper, &part[end..]);
+    let mut upper = [0; PART / 2];
+    decode(&table, part, starts, &mut upper[..part.len() - end]);
+    let (mut upper, mut lower) = (&upper[..], &part[end..]);
     for [values, zeros] in runs {
         let (run, rest) = to.split_at_mut(2 * values);
         interleave(&upper[..values], &lower[..values], run);
-        (upper, lower, to) = (&upper[values..], &lower[values..], &mut rest[2 * zeros..]);
+        let (zeros, rest) = rest.split_at_mut(2 * zeros);
+        zeros.fill(0);
+        (upper, lower, to) = (&upper[values..], &lower[values..], rest);
     }
 }
 
 fn interleave(upper: &[u8], lower: &[u8], to: &mut [u8]) {
     let (pairs, _) = to.as_chunks_mut();
     pairs.iter_mut().zip(lower.iter().zip(upper)).for_each(|(to, (&lower, &upper))| *to = [lower, upper]);
-}
-
-/// For all bits that a stream may begin with, the byte that they decode to and, in the lower bits, the length of its code.
-type Table = [u16; 1 << LONGEST];
-
-/// The table of the canonical code. `lengths` has two lengths per byte, zero for a value that does not occur, of the
-/// values without their upper bit: it is the sign, for which every code has one more bit.
-fn table(lengths: &[u8]) -> Table {
-    let length = |value: usize| match lengths.get(value % 128 / 2).map_or(0, |pair| pair >> (value % 2 * 4) & 15) {
-        0 => 0,
-        length => usize::from(length) + 1,
-    };
-    let values = || (0..256).map(|value| (value, length(value))).filter(|(_, length)| *length > 0);
-    let mut codes = [0u16; LONGEST + 1];
-    values().for_each(|(_, length)| codes[length] += 1);
-    let mut first = 0;
-    codes.iter_mut().for_each(|codes| first = 2 * (first + std::mem::replace(codes, first)));
-    let mut table = [0; 1 << LONGEST];
-    for (value, length) in values() {
-        let bits = codes[length].reverse_bits() >> (16 - length);
-        let entries = table[usize::from(bits)..].iter_mut().step_by(1 << length);
-        entries.for_each(|entry| *entry = (value << 8 | length) as u16);
-        codes[length] += 1;
-    }
-    table
-}
-
-/// Decodes the streams of a part, which begin at `starts` and have the bytes of `to` in turns.
-fn decode(table: &Table, part: &[u8], starts: [usize; STREAMS], to: &mut [u8]) {
-    let mut streams = starts.map(|at| Stream { at, bits: MARK });
-    for to in to.chunks_mut(STREAMS * PER_REFILL) {
-        streams.iter_mut().for_each(|stream| stream.refill(part));
-        let (rounds, last) = to.as_chunks_mut::<STREAMS>();
-        for to in rounds {
-            to.iter_mut().zip(&mut streams).for_each(|(to, stream)| *to = stream.decode(table));
-        }
-        last.iter_mut().zip(&mut streams).for_each(|(to, stream)| *to = stream.decode(table));
-    }
-}
-
-/// The bits of a stream from its lowest one on, below a mark. As many zeros are above it as bits were decoded.
-struct Stream {
-    at: usize,
-    bits: u64,
-}
-
-/// The mark of a stream of which nothing was decoded.
-const MARK: u64 = 1 << 63;
-
-impl Stream {
-    #[inline(always)]
-    fn refill(&mut self, part: &[u8]) {
-        let decoded = self.bits.leading_zeros();
-        self.at += decoded as usize / 8;
-        let rest = &part[self.at..];
-        let next = rest.first_chunk().map_or_else(|| last_bits(rest), |bytes| u64::from_le_bytes(*bytes));
-        self.bits = (next | MARK) >> (decoded % 8);
-    }
-
-    #[inline(always)]
-    fn decode(&mut self, table: &Table) -> u8 {
-        let entry = table[self.bits as usize % table.len()];
-        self.bits >>= entry % 64;
-        (entry >> 8) as u8
-    }
-}
-
-/// The bits of fewer than eight bytes, the last ones of a part.
-#[cold]
-#[inline(never)]
-fn last_bits(rest: &[u8]) -> u64 {
-    rest.iter().rev().fold(0, |bits, &byte| bits << 8 | u64::from(byte))
 }
 
 /// Little-endian numbers and the bytes after them.

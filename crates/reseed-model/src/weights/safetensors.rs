@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Cursor, SeekFrom, Write};
+use std::io::{SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -82,13 +82,6 @@ impl Safetensors {
         let file = File::open(path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
         Ok((Box::new(file), length))
-    }
-
-    /// Opens a file that is embedded in the binary. `name` identifies it in errors. Data after the header is read on
-    /// request.
-    pub fn embedded(name: &'static str, bytes: &'static [u8]) -> Result<Safetensors> {
-        let (file, length) = (Box::new(Cursor::new(bytes)), bytes.len() as u64);
-        Safetensors::from_reader(Path::new(name), file, length, Content::Tensors, &|_| true)
     }
 
     pub(crate) fn from_reader(

@@ -61,8 +61,7 @@ impl Weights {
             return Weights::formula(name, None);
         }
         if let Some(vae) = embedded_vae(name)? {
-            let sharp = (name == nano::SHARP_NAME).then(nano::sharp_file);
-            let files = [nano::vae_file(), nano::dit_file()].into_iter().chain(sharp).collect();
+            let files = nano::packed(name == nano::SHARP_NAME);
             let (dit, origin) = (Box::new(nano::dit()?), Origin::Embedded(files));
             return Ok(Weights { name: name.into(), vae, dit, origin });
         }
