@@ -86,12 +86,11 @@ pub fn merge(spec: &UpsampleSpec, data: &UpsampleData, matmul: HostMatmul) -> Me
 
 /// Only the merged bias.
 pub fn bias(spec: &UpsampleSpec, data: &UpsampleData, matmul: HostMatmul) -> Vec<f32> {
-    let mut bias = Bias::new(spec, &data.conv);
+    let (mut bias, c) = (Bias::new(spec, &data.conv), spec.channels);
+    // (c_mid, sub), for one product per tap.
+    let inner: Vec<f32> = (0..c).flat_map(|i| data.upscale.bias.iter().skip(i).step_by(c)).copied().collect();
     for tap in 0..27 {
-        let kernel = kernel_of(tap, data);
-        let shifts: Vec<Vec<f32>> =
-            data.upscale.bias.chunks_exact(spec.channels).map(|b| matmul(&kernel, b, 1)).collect();
-        bias.add(tap, &shifts);
+        bias.add(tap, &matmul(&kernel_of(tap, data), &inner, spec.phases()));
     }
     bias.values
 }
@@ -128,8 +127,8 @@ impl<'a> Bias<'a> {
         Bias { spec, values: conv.bias.repeat(kinds) }
     }
 
-    /// Adds the product of kernel tap `tap` and the bias of each sub-position.
-    fn add(&mut self, tap: usize, shifts: &[Vec<f32>]) {
+    /// Adds the product of kernel tap `tap` and the bias of each sub-position: (c_out, sub).
+    fn add(&mut self, tap: usize, shifts: &[f32]) {
         let (spec, c) = (self.spec, self.spec.channels);
         let (dt, dy, dx) = (tap / 9, tap / 3 % 3, tap % 3);
         for (kind, to) in self.values.chunks_exact_mut(c).enumerate() {
@@ -141,7 +140,7 @@ impl<'a> Bias<'a> {
             let (Some(sy), Some(sx)) = (sub_of_class(row, dy), sub_of_class(column, dx)) else { continue };
             let (tt, sz) = low_frame_tap(spec, z, dt);
             let sz = if moment > 0 && tt == 0 { 0 } else { sz };
-            let shift = &shifts[(sy * 2 + sx) * spec.frames() + sz];
+            let shift = shifts[(sy * 2 + sx) * spec.frames() + sz..].iter().step_by(spec.phases());
             to.iter_mut().zip(shift).for_each(|(to, shift)| *to += shift);
         }
     }
