@@ -8,6 +8,7 @@ mod arrays;
 mod color;
 mod kept;
 mod layout;
+mod limit;
 mod load;
 mod rank;
 mod resize;
@@ -109,7 +110,7 @@ impl CudaFrames {
 
     /// Whether results depend on the samples of the input.
     fn needs_input(&self) -> bool {
-        self.low_band.is_some() || self.spec.color != ColorTransfer::None
+        self.low_band.is_some() || self.spec.limit.is_some() || self.spec.color != ColorTransfer::None
     }
 
     /// Copies the values of a restored frame. Returns the pinned memory of what comes from the host.
@@ -175,6 +176,7 @@ impl CudaFrames {
             let values = self.receive_values(self.content(at), frame)?;
             let samples = if self.needs_input() { self.receive_samples(*input)? } else { None };
             self.blend_low_band(at, shares[i])?;
+            self.limit_range(at)?;
             let alpha = self.start_alpha(at, alphas.get(i), mask)?;
             let (sent, alpha) = alpha.map_or((None, None), |[sent, alpha]| (Some(sent), Some(alpha)));
             last.replace([values, samples, sent]);

@@ -10,7 +10,7 @@ use reseed_cpu::matmul;
 use reseed_cuda::{ArrayFrame, ArrayLayout, ArrayType, BufferFrame, CudaOps};
 use reseed_ops::{
     ColorTransfer, DType, FrameLoader, FrameOps, FrameResult, FrameResults, FrameSamples, FrameSlice, FrameSpec,
-    FrameValues, Hw, Ops, Resize, ResizeAxis, SampleType, Shape, Tensor, Transfer, offload,
+    FrameValues, Hw, Ops, RangeLimit, Resize, ResizeAxis, SampleType, Shape, Tensor, Transfer, offload,
 };
 use reseed_testing::fake_driver;
 
@@ -115,7 +115,8 @@ fn finish_slices() {
         let alpha = Resize { from: input, to: output, rows: axis(output.h), columns: axis(output.w) };
         let alpha = (color != ColorTransfer::Hsv).then_some(alpha);
         let with_alpha = alpha.is_some();
-        let spec = FrameSpec { frames: 6, kept: 8, input, steps, output, samples, low_band, color, alpha };
+        let limit = (color == ColorTransfer::Wavelet).then_some(RangeLimit { resized: output, margin: 0.1 });
+        let spec = FrameSpec { frames: 6, kept: 8, input, steps, output, samples, low_band, limit, color, alpha };
         let (loader, frames) = (cuda.loader(&spec).unwrap(), cuda.frames(spec).unwrap());
         let codes = vec![0; 3 * input.count()];
         for count in [6, 4] {

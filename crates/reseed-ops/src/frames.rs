@@ -1,5 +1,5 @@
-//! Work on frames before and after the networks: resampling, cross-fade, low band, colour transfer and the conversion
-//! of samples.
+//! Work on frames before and after the networks: resampling, cross-fade, low band, range limit, colour transfer and the
+//! conversion of samples.
 //!
 //! The host defines it. A device repeats every operation of the host in the same order, rounded in the same way, so
 //! that either may do the work.
@@ -66,6 +66,19 @@ pub struct LowBand {
     pub up: Resize,
 }
 
+/// Keeps the result within the range of the input, after the low band: clamp(clamp(x, low - m, high + m)).
+///
+/// `low` and `high` are the extreme values of the channel among the 5x5 pixels of the input around the one below x, and
+/// m = (high - low) / 2 + margin. The windows are cut at borders.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RangeLimit {
+    /// Size of the resized input, whose top left is the result: the input pixel below pixel i of a side is
+    /// i · input / resized, rounded down.
+    pub resized: Hw,
+    /// Of values in [-1, 1], where the input is plain.
+    pub margin: f32,
+}
+
 /// Transfer of the colours of the input to a slice of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColorTransfer {
@@ -107,6 +120,8 @@ pub struct FrameSpec {
     pub samples: SampleType,
     /// The low band, if any.
     pub low_band: Option<LowBand>,
+    /// The range limit, if any.
+    pub limit: Option<RangeLimit>,
     /// The colour transfer.
     pub color: ColorTransfer,
     /// The resampling of alpha to the size of the frames, where the input has alpha.

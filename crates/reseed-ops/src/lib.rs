@@ -57,7 +57,8 @@ pub use device::Device;
 pub use error::{Error, Result};
 pub use frames::{
     ColorTransfer, DeviceFrame, DeviceResult, DeviceSamples, FrameLoader, FrameOps, FrameResult, FrameResults,
-    FrameSamples, FrameSlice, FrameSpec, FrameValues, LowBand, PendingFrames, Resize, ResizeAxis, SampleType,
+    FrameSamples, FrameSlice, FrameSpec, FrameValues, LowBand, PendingFrames, RangeLimit, Resize, ResizeAxis,
+    SampleType,
 };
 pub use host::{host_bytes, host_free_bytes};
 pub use int8::Int8Rows;

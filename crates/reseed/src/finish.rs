@@ -60,7 +60,7 @@ pub fn frame_spec(
     let (frames, steps) = (settings.batching.size, view.resizes());
     let [input, output] = [view.geometry().input, view.geometry().output].map(|Size { h, w }| Hw::new(h, w));
     let (kept, alpha) = (KEPT * frames, alpha.then(|| view.alpha_resize()));
-    Some(FrameSpec { frames, kept, input, steps, output, samples, low_band, color, alpha })
+    Some(FrameSpec { frames, kept, input, steps, output, samples, low_band, limit: None, color, alpha })
 }
 
 impl<'a> Finisher<'a> {

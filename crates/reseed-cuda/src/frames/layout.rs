@@ -128,6 +128,8 @@ fn resized_bytes(spec: &FrameSpec) -> [usize; 2] {
     };
     if spec.low_band.is_some() {
         pixels[0] = pixels[0].max(output.h * input.w).max(input.h * output.w);
+    }
+    if spec.low_band.is_some() || spec.limit.is_some() {
         pixels[1] = pixels[1].max(input.count());
     }
     pixels.map(|pixels| 3 * VALUE * pixels)
@@ -135,7 +137,7 @@ fn resized_bytes(spec: &FrameSpec) -> [usize; 2] {
 
 #[cfg(test)]
 mod tests {
-    use reseed_ops::{Hw, LowBand, ResizeAxis, SampleType};
+    use reseed_ops::{Hw, LowBand, RangeLimit, ResizeAxis, SampleType};
 
     use super::*;
 
@@ -150,7 +152,7 @@ mod tests {
         let steps: Vec<Resize> = from.zip(steps).map(|(from, to)| resize(*from, *to)).collect();
         let low_band = LowBand { down: resize(output, input), up: resize(input, output) };
         let (samples, low_band) = (SampleType::U16, Some(low_band));
-        FrameSpec { frames, kept: 0, input, steps, output, samples, low_band, color, alpha: None }
+        FrameSpec { frames, kept: 0, input, steps, output, samples, low_band, limit: None, color, alpha: None }
     }
 
     /// Buffers that are used at the same time, by offset and bytes.
@@ -207,6 +209,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_range_limit_needs_values_of_the_input() {
+        let color = ColorTransfer::None;
+        let (output, limit) = (Hw::new(108, 194), Some(RangeLimit { resized: Hw::new(108, 194), margin: 0.0 }));
+        let blended = spec(color, 1, &[output], output);
+        let bytes = |spec: &FrameSpec| Layout::new(spec).bytes;
+        assert_eq!(bytes(&blended), bytes(&FrameSpec { limit, ..blended.clone() }), "in memory of the low band");
+        let alone = FrameSpec { low_band: None, limit, ..blended };
+        assert_eq!(resized_bytes(&alone)[1], 12 * alone.input.count());
     }
 
     /// Four bytes for each of three channels of content and style, and sixteen for keys and pixels.
