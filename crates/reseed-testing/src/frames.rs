@@ -7,7 +7,7 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-use reseed::internals::low_band::{ModelLowBand, Share, shares};
+use reseed::internals::low_band::{LowBand, ModelLowBand, Share, shares};
 use reseed::internals::{Finisher, InputFrame, View, frame_spec};
 use reseed::{Batching, Color, Geometry, Settings, Target};
 use reseed_media::{Depth, Frame, Samples, Size};
@@ -54,6 +54,8 @@ struct Case {
     longest: Option<usize>,
     frames: usize,
     low_band: Band,
+    /// Margin of a range limit.
+    limit: Option<f32>,
 }
 
 /// Share of a low band.
@@ -65,7 +67,8 @@ enum Band {
 }
 
 const fn case(input: (usize, usize), target: Target, frames: usize, low_band: f32) -> Case {
-    Case { input: Size { h: input.0, w: input.1 }, target, longest: None, frames, low_band: Band::Fixed(low_band) }
+    let input = Size { h: input.0, w: input.1 };
+    Case { input, target, longest: None, frames, low_band: Band::Fixed(low_band), limit: None }
 }
 
 const CASES: &[Case] = &[
@@ -79,6 +82,9 @@ const CASES: &[Case] = &[
     case((96, 160), Target::Scale(2.0), 5, 0.0), // many tiles of keys
     // A share for every frame.
     Case { low_band: Band::Estimated, ..case((40, 50), Target::Scale(2.0), 3, 0.0) },
+    // Range limits: beside a low band, where odd sides are cropped; and alone, at a size that nothing divides.
+    Case { limit: Some(2.0 / 255.0), ..case((37, 53), Target::Scale(1.5), 3, 0.75) },
+    Case { limit: Some(0.01), ..case((7, 5), Target::Exact(Size { h: 23, w: 17 }), 2, 0.0) },
 ];
 
 const COLORS: [Color; 6] = [Color::Lab, Color::Wavelet, Color::WaveletAdaptive, Color::Hsv, Color::Adain, Color::None];
@@ -159,11 +165,12 @@ impl Job<'_> {
         Settings { color: Some(color), batching, ..Settings::default() }
     }
 
-    fn low_band(&self) -> Share<'_> {
-        match self.case.low_band {
+    fn low_band(&self) -> LowBand<'_> {
+        let share = match self.case.low_band {
             Band::Fixed(share) => Share::Fixed(share),
-            Band::Estimated => self.model.share(None),
-        }
+            Band::Estimated => self.model.of_job(None).share,
+        };
+        LowBand { share, limit: self.case.limit }
     }
 
     fn spec(&self, color: Color, alpha: Alpha) -> FrameSpec {
@@ -280,7 +287,7 @@ impl Job<'_> {
         let host = || values.iter().cloned().map(FrameValues::Host).collect::<Vec<_>>();
         let mut finisher = Finisher::new(&settings, &self.view, self.depth).with_low_band(self.low_band());
         let shared: Vec<Arc<InputFrame>> = inputs.iter().map(|input| Arc::new(input.clone().into())).collect();
-        let shares = &shares(self.low_band(), &shared, self.view.geometry())?;
+        let shares = &shares(self.low_band().share, &shared, self.view.geometry())?;
         let wanted = finisher.run(host(), shared).expect("the frames are on the host");
         let arrays = self.device_samples(device, Planes::Separate)?;
         let frames = (device.frames)(self.spec(color, alpha))?;

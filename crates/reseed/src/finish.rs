@@ -1,5 +1,5 @@
-//! Finishes the frames of a slice: low band, alpha, colour transfer and the conversion to samples. The host and a
-//! device give the same frames.
+//! Finishes the frames of a slice: low band, range limit, alpha, colour transfer and the conversion to samples. The
+//! host and a device give the same frames.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::alpha::{self, AlphaRange};
 use crate::color::Color;
 use crate::error::Result;
 use crate::input_frame::InputFrame;
-use crate::low_band::{self, ModelLowBand, Share};
+use crate::low_band::{self, LowBand, ModelLowBand};
 use crate::settings::Settings;
 use crate::view::{BLACK, View, WHITE};
 
@@ -23,7 +23,7 @@ pub struct Finisher<'a> {
     settings: &'a Settings,
     view: &'a View,
     depth: Depth,
-    low_band: Share<'a>,
+    low_band: LowBand<'a>,
     device: Option<&'a dyn FrameOps>,
     /// Whether the device finishes frames with alpha.
     alpha: bool,
@@ -36,7 +36,7 @@ const KEPT: usize = 2;
 /// filter of alpha is inferred from all frames of a slice.
 pub fn frame_spec(
     settings: &Settings,
-    low_band: Share,
+    low_band: LowBand,
     view: &View,
     (depth, alpha): (Depth, bool),
 ) -> Option<FrameSpec> {
@@ -56,22 +56,23 @@ pub fn frame_spec(
         Color::Adain => ColorTransfer::Adain,
         Color::None => ColorTransfer::None,
     };
+    let limit = low_band::range_limit(low_band, view.geometry());
     let low_band = low_band::resizes(low_band, view.geometry());
     let (frames, steps) = (settings.batching.size, view.resizes());
     let [input, output] = [view.geometry().input, view.geometry().output].map(|Size { h, w }| Hw::new(h, w));
     let (kept, alpha) = (KEPT * frames, alpha.then(|| view.alpha_resize()));
-    Some(FrameSpec { frames, kept, input, steps, output, samples, low_band, limit: None, color, alpha })
+    Some(FrameSpec { frames, kept, input, steps, output, samples, low_band, limit, color, alpha })
 }
 
 impl<'a> Finisher<'a> {
     /// On the host, to samples of this depth. The low band is that of the settings.
     pub fn new(settings: &'a Settings, view: &'a View, depth: Depth) -> Finisher<'a> {
-        let low_band = ModelLowBand::NONE.share(settings.strength);
+        let low_band = ModelLowBand::NONE.of_job(settings.strength);
         Finisher { settings, view, depth, low_band, device: None, alpha: false }
     }
 
-    /// With another share of the low band.
-    pub fn with_low_band(self, low_band: Share<'a>) -> Finisher<'a> {
+    /// With another low band.
+    pub fn with_low_band(self, low_band: LowBand<'a>) -> Finisher<'a> {
         Finisher { low_band, ..self }
     }
 
@@ -140,7 +141,7 @@ impl<'a> Finisher<'a> {
         let slice = FrameSlice {
             frames,
             inputs: &inputs.iter().map(|input| input.samples()).collect::<Vec<_>>(),
-            shares: &low_band::shares(self.low_band, inputs, self.view.geometry())?,
+            shares: &low_band::shares(self.low_band.share, inputs, self.view.geometry())?,
             alphas: &originals.iter().map(|alpha| alpha.as_bytes()).collect::<Vec<_>>(),
             mask: alpha::is_mask(&originals),
         };

@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::finish::Finisher;
 use crate::input_frame::InputFrame;
 use crate::join::{JoinedSlice, Joiner};
-use crate::low_band::Share;
+use crate::low_band::LowBand;
 use crate::prepare::Slice;
 use crate::report::timed;
 use crate::settings::Settings;
@@ -84,8 +84,8 @@ impl<'a> Post<'a> {
         Post { finisher: self.finisher.on(device, alpha), ..self }
     }
 
-    /// With another share of the low band than that of the settings.
-    pub fn with_low_band(self, low_band: Option<Share<'a>>) -> Post<'a> {
+    /// With another low band than that of the settings.
+    pub fn with_low_band(self, low_band: Option<LowBand<'a>>) -> Post<'a> {
         match low_band {
             Some(low_band) => Post { finisher: self.finisher.with_low_band(low_band), ..self },
             None => self,

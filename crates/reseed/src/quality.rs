@@ -16,7 +16,7 @@ use set::Item;
 use crate::batch::Batching;
 use crate::color::Color;
 use crate::error::Result;
-use crate::low_band;
+use crate::low_band::{self, LowBand};
 use crate::observer::Observer;
 use crate::report::Report;
 use crate::session::Session;
@@ -157,20 +157,17 @@ impl Measurement<'_> {
     fn restore(&self, settings: &Settings, inputs: &[Frame], originals: &[Frame]) -> Result<[(Method, Figures); 3]> {
         let bicubic = resized(inputs, originals[0].size, DEPTH)?;
         let (restored, _) = upscale(self.session, inputs, DEPTH, settings, &mut ())?;
-        let blended = self.with_low_band(&restored, inputs)?;
+        let own = self.session.low_band()?;
+        let blended = match own.is_limited() {
+            // What is limited cannot be blended any more.
+            true => {
+                let settings = Settings { strength: self.strength, ..settings.clone() };
+                upscale(self.session, inputs, DEPTH, &settings, &mut ())?.0
+            }
+            false => with_low_band(own.of_job(self.strength), &restored, inputs)?,
+        };
         let results = [(Method::Bicubic, bicubic), (Method::Model, restored), (Method::WithLowBand, blended)];
         Ok(results.map(|(method, frames)| (method, Figures::of(&frames, originals))))
-    }
-
-    /// Results with the low band of their inputs, as the pipeline makes them.
-    fn with_low_band(&self, restored: &[Frame], inputs: &[Frame]) -> Result<Vec<Frame>> {
-        let size = restored[0].size;
-        let geometry = Geometry::new(inputs[0].size, Target::Exact(size), None)?;
-        let signed = |frame: &Frame| frame.to_unit().iter().map(|value| 2.0 * value - 1.0).collect();
-        let mut frames: Vec<Vec<f32>> = restored.iter().map(signed).collect();
-        low_band::apply(self.session.low_band()?.share(self.strength), &mut frames, inputs, &geometry);
-        let unit = |frame: &Vec<f32>| frame.iter().map(|value| 0.5 * value + 0.5).collect::<Vec<f32>>();
-        Ok(frames.iter().map(|frame| Frame::from_unit(size, &unit(frame), DEPTH)).collect())
     }
 
     /// For results of a size.
@@ -181,4 +178,15 @@ impl Measurement<'_> {
         let (target, color, strength) = (Target::Exact(size), Some(self.color), Some(1.0));
         Settings { target, batching, color, strength, detect_shots: false, ..Settings::default() }
     }
+}
+
+/// Results with the low band of their inputs, as the pipeline makes them.
+fn with_low_band(low_band: LowBand, restored: &[Frame], inputs: &[Frame]) -> Result<Vec<Frame>> {
+    let size = restored[0].size;
+    let geometry = Geometry::new(inputs[0].size, Target::Exact(size), None)?;
+    let signed = |frame: &Frame| frame.to_unit().iter().map(|value| 2.0 * value - 1.0).collect();
+    let mut frames: Vec<Vec<f32>> = restored.iter().map(signed).collect();
+    low_band::apply(low_band, &mut frames, inputs, &geometry);
+    let unit = |frame: &Vec<f32>| frame.iter().map(|value| 0.5 * value + 0.5).collect::<Vec<f32>>();
+    Ok(frames.iter().map(|frame| Frame::from_unit(size, &unit(frame), DEPTH)).collect())
 }

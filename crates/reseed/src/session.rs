@@ -152,7 +152,7 @@ impl Session {
         self.execute(source, settings, &mut Plain(Some(sink)), observer)
     }
 
-    /// The low band that the model asks for.
+    /// The low band that the model asks for, and its range limit.
     pub(crate) fn low_band(&self) -> Result<ModelLowBand> {
         self.weights.as_ref().map_or(Ok(ModelLowBand::NONE), Weights::low_band)
     }
@@ -284,7 +284,7 @@ impl Session {
         let ops: Vec<_> = if profilers.is_empty() { devices.collect() } else { profiled.collect() };
         let fallbacks = self.fallbacks(&planners)?;
         let own = self.low_band()?;
-        let low_band = own.share(settings.strength);
+        let low_band = own.of_job(settings.strength);
         let (planners, fallbacks, frames) = (&planners[..], &fallbacks[..], &frames);
         let run = Run { lanes: &lanes, planners, loaded: &loaded, fallbacks, frames, ops, step, pinned };
         let report = run.pipeline(settings, |upscaler| {

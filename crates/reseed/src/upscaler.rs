@@ -17,7 +17,7 @@ use crate::compute::Compute;
 use crate::error::{Error, Result};
 use crate::fallback::Fallback;
 use crate::lanes::Lanes;
-use crate::low_band::Share;
+use crate::low_band::LowBand;
 use crate::memory;
 use crate::observer::{Event, EventQueue, Observer};
 use crate::part::ClipInput;
@@ -69,7 +69,7 @@ pub struct Upscaler<'a> {
     settings: Settings,
     store: Option<&'a dyn BatchStore>,
     frames: Option<&'a dyn FrameOps>,
-    low_band: Option<Share<'a>>,
+    low_band: Option<LowBand<'a>>,
     /// Where finished frames go instead of the sink, in their order.
     places: &'a [Box<dyn DeviceResult>],
 }
@@ -121,8 +121,8 @@ impl<'a> Upscaler<'a> {
         Upscaler { frames, ..self }
     }
 
-    /// With another share of the low band than that of the settings.
-    pub fn with_low_band(self, low_band: Share<'a>) -> Upscaler<'a> {
+    /// With another low band than that of the settings.
+    pub fn with_low_band(self, low_band: LowBand<'a>) -> Upscaler<'a> {
         Upscaler { low_band: Some(low_band), ..self }
     }
 

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use reseed::internals::low_band::Share;
+use reseed::internals::low_band::LowBand;
 use reseed::internals::{Checkpoint, Finisher, Model, RunPlan, Upscaler, View, frame_spec};
 use reseed::{AlphaRange, Batching, Color, Overlap, Settings, Target};
 use reseed_cpu::CpuOps;
@@ -105,7 +105,7 @@ fn a_device_finishes_frames_with_alpha_unless_its_range_is_inferred() {
     assert!(frames.iter().enumerate().all(|(i, frame)| frame.alpha == alpha(i)));
 
     let geometry = settings(Color::Wavelet).geometry(reseed_media::Source::info(&MemorySource::new(&clip))).unwrap();
-    let (view, none) = (View::new(geometry), Share::Fixed(0.0));
+    let (view, none) = (View::new(geometry), LowBand::fixed(0.0));
     let spec = |alpha_range| {
         let settings = Settings { alpha_range, ..settings(Color::Wavelet) };
         frame_spec(&settings, none, &view, (Depth::Eight, true))

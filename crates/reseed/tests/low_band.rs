@@ -43,7 +43,7 @@ fn check(input: Size, target: Target, share: f32) {
     // Some values are outside [-1, 1].
     let values: Vec<f32> = (0..3 * output.pixels()).map(|i| 1.1 * wave(i, output, 0.31) as f32).collect();
     let mut got = vec![values.clone()];
-    low_band::apply(low_band::Share::Fixed(share), &mut got, std::slice::from_ref(&frame), &geometry);
+    low_band::apply(low_band::LowBand::fixed(share), &mut got, std::slice::from_ref(&frame), &geometry);
 
     let clamped = |i: usize| {
         let (y, x, c) = ((i / 3 / resized.w).min(output.h - 1), (i / 3 % resized.w).min(output.w - 1), i % 3);

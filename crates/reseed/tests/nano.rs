@@ -1,7 +1,7 @@
 //! Golden test of the embedded model: output of the training code for the same frames (`training/golden.py`).
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "errors are worth seeing")]
 
-use reseed::internals::low_band::{Estimator, Share};
+use reseed::internals::low_band::{Estimator, LowBand, Share};
 use reseed::internals::{Checkpoint, Model, RunPlan, Transformer, Upscaler};
 use reseed::{Batching, Color, Session, Settings, Target};
 use reseed_cpu::CpuOps;
@@ -25,13 +25,14 @@ fn frame_values(golden: &Safetensors, name: &str) -> (Size, Vec<Vec<f32>>) {
 #[test]
 fn the_embedded_model_matches_its_training_code() {
     let estimator = Estimator::load(&nano::dit().unwrap()).unwrap().unwrap();
-    let shares = [Share::Fixed(0.0), Share::Fixed(0.75), Share::Estimated(&estimator)];
-    matches_golden(&nano::vae().unwrap(), ["output", "low_band", "estimated"].into_iter().zip(shares));
-    matches_golden(&nano::sharp_vae().unwrap(), [("sharp", Share::Fixed(0.0))]);
+    let estimated = LowBand { share: Share::Estimated(&estimator), limit: None };
+    let low_bands = [LowBand::fixed(0.0), LowBand::fixed(0.75), estimated];
+    matches_golden(&nano::vae().unwrap(), ["output", "low_band", "estimated"].into_iter().zip(low_bands));
+    matches_golden(&nano::sharp_vae().unwrap(), [("sharp", LowBand::fixed(0.0))]);
 }
 
 /// Compares jobs with tensors of the golden file.
-fn matches_golden<'a>(vae: &dyn Source, cases: impl IntoIterator<Item = (&'static str, Share<'a>)>) {
+fn matches_golden<'a>(vae: &dyn Source, cases: impl IntoIterator<Item = (&'static str, LowBand<'a>)>) {
     let golden = Safetensors::open(&golden_path("nano.safetensors")).unwrap();
     let ops = CpuOps::new(DType::F32, Some(2)).unwrap();
     let dit = nano::dit().unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rayon::ThreadPoolBuilder;
-use reseed::internals::low_band::Share;
+use reseed::internals::low_band::LowBand;
 use reseed::internals::ops::{FrameOps, FrameValues, Shape, Tensor};
 use reseed::internals::{ComputeOptions, DeviceHandle, Finisher, InputFrame, View, frame_spec, open};
 use reseed::media::{Depth, Frame, Samples, Size};
@@ -80,7 +80,7 @@ impl Device {
     fn open(args: &ColorBenchArgs, settings: &Settings, view: &View) -> Result<Device> {
         let handle = open(&ComputeOptions { device: args.device.clone(), ..ComputeOptions::default() })?;
         let Some(gpu) = &handle.gpu else { return Ok(Device { name: "cpu".into(), handle, frames: None }) };
-        let spec = frame_spec(settings, Share::Fixed(1.0 - args.strength), view, (Depth::Eight, false));
+        let spec = frame_spec(settings, LowBand::fixed(1.0 - args.strength), view, (Depth::Eight, false));
         let too_large = || Failure::Usage("the frames take too much GPU memory; use fewer".into());
         let frames = spec.and_then(|spec| gpu.frames(gpu.fitted(spec)?)).ok_or_else(too_large)?;
         Ok(Device { name: handle.ops.name(), frames: Some(frames), handle })

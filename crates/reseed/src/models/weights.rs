@@ -149,7 +149,7 @@ impl Weights {
         }
     }
 
-    /// The low band that the model asks for.
+    /// The low band that the model asks for, and its range limit.
     pub fn low_band(&self) -> Result<ModelLowBand> {
         Ok(ModelLowBand::load(&*self.dit)?)
     }

@@ -37,7 +37,7 @@ impl Session {
         }
         let view = View::new(settings.geometry(input)?);
         let own = self.low_band()?;
-        let spec = frame_spec(settings, own.share(settings.strength), &view, (input.depth, input.alpha));
+        let spec = frame_spec(settings, own.of_job(settings.strength), &view, (input.depth, input.alpha));
         let Some(spec) = spec else { return Ok(FrameWork::default()) };
         let loader = |devices: &&Devices| devices.encoder().gpu.as_ref()?.loader(&spec);
         let unchecked = self.options.check.is_none();
