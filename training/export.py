@@ -1,9 +1,13 @@
-"""Writes a checkpoint in the format of the engine: python3 export.py CHECKPOINT FOLDER [--sharp CHECKPOINT]"""
+"""Writes a checkpoint in the format of the engine: python3 export.py CHECKPOINT FOLDER [--sharp CHECKPOINT]
+
+With --sharp-of OTHER instead, the setting `sharp` is that of another exported model: what it adds to that model's weights
+is added to these. That suits a model that was trained further.
+"""
 import argparse
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import low_band
 from checkpoint import load
@@ -31,11 +35,19 @@ def time_embedding(width):
         yield f"emb_in.{name}.bias", torch.zeros(rows)
 
 
+def moved(folder, w):
+    """The weights of the setting `sharp` of an exported model, by what they add to those of the model."""
+    before, sharp = load(folder, "cpu")[0], load_file(folder / "sharp.safetensors")
+    return {name: w[name] + value.float() - before[name] for name, value in sharp.items()}
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--sharp", type=Path, help="checkpoint of sharp.py, written beside the others")
+    setting = parser.add_mutually_exclusive_group()
+    setting.add_argument("--sharp", type=Path, help="checkpoint of sharp.py, written beside the others")
+    setting.add_argument("--sharp-of", type=Path, help="folder of an exported model")
     args = parser.parse_args()
     w, sizes, steps = load(args.checkpoint, "cpu")
     vae, dit = shapes(sizes)
@@ -48,9 +60,9 @@ def main():
     tensors = {name: stored(w[name]) for name in dit} | dict(time_embedding(sizes.width)) | estimator(w)
     properties = {"start": "condition", "limit": str(low_band.LIMIT), "steps": str(steps)}
     save_file(tensors, args.folder / "dit.safetensors", properties)
-    if args.sharp:
-        other, _, steps = load(args.sharp, "cpu")
-        tensors = {name: stored(other[name]) for name in vae if name.startswith(FINE_PARTS)}
+    if args.sharp or args.sharp_of:
+        sharp = load(args.sharp, "cpu")[0] if args.sharp else moved(args.sharp_of, w)
+        tensors = {name: stored(sharp[name]) for name in vae if name.startswith(FINE_PARTS)}
         save_file(tensors, args.folder / "sharp.safetensors", {"steps": str(steps)})
     print(sum(f.stat().st_size for f in args.folder.glob("*.safetensors")), "bytes")
 

@@ -20,7 +20,7 @@ import low_band
 from arguments import add_data, data_file
 from checkpoint import load
 
-FRAMES = 17
+FRAMES, NEW = 17, 4                      # of a clip; of a batch, without the one that it shares
 SQUARE, MARGIN, GREY, CANVAS = 48, 16, 128 / 255, 256      # of the moving square, in pixels of the output
 
 
@@ -75,10 +75,11 @@ def change(x):
     return (x[1:] - x[:-1]).abs().mean().item() * 255
 
 
-def unevenness(out, x):
-    """Largest deviation of the relative sharpness of a frame from the mean, in percent, without the first frame."""
-    relative = (evaluate.sharpness(out) / evaluate.sharpness(x))[1:]
-    return ((relative / relative.mean() - 1).abs().max() * 100).item()
+def unevenness(out, x, frames):
+    """Largest deviation of the relative sharpness of a frame from the mean of so many frames, in percent, without the
+    first frame of the clip."""
+    relative = (evaluate.sharpness(out) / evaluate.sharpness(x))[1:].unflatten(0, (-1, frames))
+    return ((relative / relative.mean(1, keepdim=True) - 1).abs().max() * 100).item()
 
 
 def square(speed):
@@ -130,7 +131,8 @@ def measure(restore, photos, clips, device, quick=False):
             strengths.append(restore.strengths(lo).mean().item())
             row = [evaluate.psnr(out, x), evaluate.psnr(up, x), evaluate.ssim(out, x), evaluate.ssim(up, x)]
             if kind == "clips":
-                row += [change(out) / change(x), evaluate.flicker(out, x), evaluate.flicker(up, x), unevenness(out, x)]
+                row += [change(out) / change(x), evaluate.flicker(out, x), evaluate.flicker(up, x)]
+                row += [unevenness(out, x, frames) for frames in (NEW, FRAMES - 1)]
             figures.append(row)
         mean = np.mean(figures, 0)
         more = f"{mean[0]:.2f} dB, bicubic {mean[1]:.2f}; ssim {mean[2]:.4f}, {mean[3]:.4f}; "
@@ -138,7 +140,9 @@ def measure(restore, photos, clips, device, quick=False):
         rows.append((f"{name}, gain in dB", mean[0] - mean[1], goal, True, more))
         if kind == "clips":
             rows.append((f"{name}, change of original", mean[4], 1.0, False, f"flicker {mean[5]:.2f}, {mean[6]:.2f}"))
-            rows.append((f"{name}, worst sharpness in %", max(f[7] for f in figures), 2.0, False, ""))
+            for place, column in (("batch", 7), ("clip", 8)):
+                worst = max(f[column] for f in figures)
+                rows.append((f"{name}, sharpness in a {place}, %", worst, 2.0, False, ""))
         print(line(*rows[-1]), flush=True)
     for scale in (2, 4):
         for speed in (12, 24):
@@ -149,8 +153,9 @@ def measure(restore, photos, clips, device, quick=False):
         for x in pans(photos):
             x = x.to(device)
             out, _ = restore(downscaled(x, scale), x.shape[-2:])
-            uneven.append(unevenness(out, x))
-        rows.append((f"pans {scale}x, worst sharpness in %", max(uneven), 2.0, False, ""))
+            uneven.append([unevenness(out, x, frames) for frames in (NEW, FRAMES - 1)])
+        for place, worst in zip(("batch", "clip"), np.max(uneven, 0)):
+            rows.append((f"pans {scale}x, sharpness in a {place}, %", worst, 2.0, False, ""))
     for dtype, goal in ((torch.float16, 60.0), (torch.bfloat16, 40.0)):
         value = rounding(restore.judge, photos, device, dtype)
         rows.append((f"decoder in {str(dtype)[6:]} against float32", value, goal, True, "dB"))

@@ -37,9 +37,9 @@ fn sharp_replaces_the_fine_levels_of_the_decoder_and_nothing_else() {
 #[test]
 fn unpacked_files_are_those_that_were_trained() {
     for (file, sha256) in [
-        (nano::vae_file(), "66599674dc1693e466f88ed9a97dad772541bf6e35bc20981a04b32d73144e4a"),
-        (nano::sharp_file(), "56a132b1d480b0f7e99eceb463473c8ff85a235c094aa19f5dcc0fde3b8710e8"),
-        (nano::dit_file(), "0b7d21d837f61159387668647174abdbd3a7d279600c57929baa5dfad1a4da4e"),
+        (nano::vae_file(), "2e5e1f433f7c95f2747dac116d09b44c6d4887a6d40f45fc2161434fc723ea39"),
+        (nano::sharp_file(), "532922d3a7776ce306b7a521ec6332402fe40fd40d6de0400a96f14ef2a51861"),
+        (nano::dit_file(), "fb8390a561f2e79a449a30d9f55a6417bc930ab80d6c936bcd29c38246832ce6"),
     ] {
         let found: String = digest(&SHA256, &file).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(found, sha256, "files changed: run `tools/nano pack`, and write their hashes here");

@@ -1,7 +1,7 @@
 //! Golden test of the embedded model: output of the training code for the same frames (`training/golden.py`).
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "errors are worth seeing")]
 
-use reseed::internals::low_band::{Estimator, LowBand, Share};
+use reseed::internals::low_band::{Estimator, LowBand, ModelLowBand};
 use reseed::internals::{Checkpoint, Model, RunPlan, Transformer, Upscaler};
 use reseed::{Batching, Color, Session, Settings, Target};
 use reseed_cpu::CpuOps;
@@ -24,9 +24,9 @@ fn frame_values(golden: &Safetensors, name: &str) -> (Size, Vec<Vec<f32>>) {
 
 #[test]
 fn the_embedded_model_matches_its_training_code() {
-    let estimator = Estimator::load(&nano::dit().unwrap()).unwrap().unwrap();
-    let estimated = LowBand { share: Share::Estimated(&estimator), limit: None };
-    let low_bands = [LowBand::fixed(0.0), LowBand::fixed(0.75), estimated];
+    let model = ModelLowBand::load(&nano::dit().unwrap()).unwrap();
+    assert!(model.is_limited());
+    let low_bands = [LowBand::fixed(0.0), model.of_job(Some(0.25)), model.of_job(None)];
     matches_golden(&nano::vae().unwrap(), ["output", "low_band", "estimated"].into_iter().zip(low_bands));
     matches_golden(&nano::sharp_vae().unwrap(), [("sharp", LowBand::fixed(0.0))]);
 }
