@@ -1,7 +1,7 @@
 """Writes a checkpoint in the format of the engine: python3 export.py CHECKPOINT FOLDER [--sharp CHECKPOINT]
 
-With --sharp-of OTHER instead, the setting `sharp` is that of another exported model: what it adds to that model's weights
-is added to these. That suits a model that was trained further.
+With --sharp-of OTHER instead, the setting `sharp` is that of another exported model: what it adds to that model's
+weights is added to these. That suits a model that was trained further.
 """
 import argparse
 from pathlib import Path
