@@ -61,7 +61,7 @@ def main():
     properties = {"start": "condition", "limit": str(low_band.LIMIT), "steps": str(steps)}
     save_file(tensors, args.folder / "dit.safetensors", properties)
     if args.sharp or args.sharp_of:
-        sharp = load(args.sharp, "cpu")[0] if args.sharp else moved(args.sharp_of, w)
+        sharp, _, steps = load(args.sharp, "cpu") if args.sharp else (moved(args.sharp_of, w), sizes, steps)
         tensors = {name: stored(sharp[name]) for name in vae if name.startswith(FINE_PARTS)}
         save_file(tensors, args.folder / "sharp.safetensors", {"steps": str(steps)})
     print(sum(f.stat().st_size for f in args.folder.glob("*.safetensors")), "bytes")
