@@ -15,7 +15,7 @@ EVERYTHING = 1e30
 
 
 class ReseedSession(torch.nn.Module):
-    """The session as a module, because ComfyUI manages modules. It has no parameters of its own."""
+    """A `reseed.Session` as a module, because ComfyUI manages modules. It has no parameters of its own."""
 
     def __init__(self, session):
         super().__init__()
@@ -51,7 +51,7 @@ class ReseedModel(comfy.model_patcher.ModelPatcher):
 
     @property
     def session(self):
-        """The session."""
+        """The `reseed.Session` of the model."""
         return self.model.session
 
     def wait_until_idle(self):
