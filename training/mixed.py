@@ -10,7 +10,7 @@ import degrade
 
 # Shares of the clips, in this order: only downscaled, near the standard degradation, only compressed, only noisy. The
 # rest is mixed.
-CLEAN, NEAR, CODED, NOISY = 0.26, 0.22, 0.24, 0.08
+CLEAN, NEAR, CODED, NOISY = 0.22, 0.24, 0.32, 0.04
 WORST_NOISE = 25.0
 OFF = 101.0                              # a quality that means no codec
 

