@@ -142,8 +142,7 @@ pub fn open_session(args: &JobArgs) -> Result<Session> {
 pub fn note_default(args: &JobArgs) {
     if args.model.is_none() {
         console::note(
-            "using nano, a small built-in model that sharpens; `reseed models pull 3b` downloads one that restores, \
-             for --model 3b",
+            "using nano, a small built-in model; `reseed models pull 3b` downloads a much better one, for --model 3b",
         );
     }
 }
