@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 TILE = 512
-SCREENSHOTS = {                          # and renderings: names of folders and files
+NO_PHOTOGRAPHS = {                       # screenshots and renderings: names of folders and files in packages
     "emails", "404.jpg", "screenshot.jpg", "preview.jpg", "sections-mockup.jpg", "paving-normal.jpg", "control.jpg",
     "gallery-temlate.jpg", "photoAssistantFilters.jpg", "Dave Gamache_files", "github", "blur-display.jpg",
     "landing.jpg", "profile.jpg",
@@ -64,7 +64,7 @@ PACKAGES = (
 def photographs(unpacked):
     """Images that are no copies of others, the largest first."""
     files = [p for name in PACKAGES for p in sorted((unpacked / name).rglob("*.jp*g"))]
-    files = [p for p in files if SCREENSHOTS.isdisjoint(p.parts)]
+    files = [p for p in files if NO_PHOTOGRAPHS.isdisjoint(p.relative_to(unpacked).parts)]
     files = [p for p in files if p.stat().st_size >= BYTES]
     images = [image for image in map(Image.open, files) if max(image.size) >= SMALLEST[0]]
     known = []
