@@ -1,7 +1,8 @@
 """Writes a checkpoint in the format of the engine: python3 export.py CHECKPOINT FOLDER [--sharp CHECKPOINT]
 
 With --sharp-of OTHER instead, the setting `sharp` is that of another exported model: what it adds to that model's
-weights is added to these. That suits a model that was trained further.
+weights is added to these. That suits a model that was trained further. With --share S, the weights are a mean of both
+models, with a share of S of the checkpoint: it keeps more of what the other one does well.
 """
 import argparse
 from pathlib import Path
@@ -48,8 +49,12 @@ def main():
     setting = parser.add_mutually_exclusive_group()
     setting.add_argument("--sharp", type=Path, help="checkpoint of sharp.py, written beside the others")
     setting.add_argument("--sharp-of", type=Path, help="folder of an exported model")
+    parser.add_argument("--share", type=float, default=1.0, help="of the checkpoint, beside the model of --sharp-of")
     args = parser.parse_args()
     w, sizes, steps = load(args.checkpoint, "cpu")
+    if args.share != 1:
+        before = load(args.sharp_of, "cpu")[0]
+        w = {name: torch.lerp(before[name], value, args.share) for name, value in w.items()}
     vae, dit = shapes(sizes)
     w["encoder.conv_out.weight"][sizes.latent:] = 0
     w["encoder.conv_out.bias"][sizes.latent:] = -30                # no variance: the mean is the latent

@@ -25,7 +25,7 @@ VECTOR_FAN, WARM_STEPS, AVERAGE = 150, 300, 0.999
 ESTIMATOR = 0.05                         # rate of the estimator of the low band
 BEFORE = 0.2                             # weight of the result before its low band is blended
 STEADY = 0.5                             # weight of the change of the error between frames
-EVEN = 0.5                               # weight of the differences in sharpness between frames
+EVEN = 1.0                               # weight of the differences in sharpness between frames
 PLAIN = 2 / 255                          # sharpness of a frame without content
 BRANCH = 3                               # rate of residual branches and of the transformer
 BATCH = 5                                # frames that the networks see together; neighbours share one
@@ -130,12 +130,12 @@ def warped(v, motion):
 TASKS = [
     (Task("still", 6, 240, 432, 4, window=(1, 8, 14)), 1),
     (Task("clip", 2, 128, 128, 4, frames=17), 1),
-    (Task("still", 10, 256, 256, 4, compiled=True), 5),
+    (Task("still", 10, 256, 256, 4, compiled=True), 6),
     (Task("still", 10, 256, 256, 2, compiled=True), 3),
     (Task("still", 10, 256, 256, 3, compiled=True), 1),
     (Task("still", 10, 256, 256, 1, compiled=True), 1),
     (Task("clip", 2, 192, 192, 4, frames=9, compiled=True), 3),
-    (Task("clip", 2, 192, 192, 2, frames=9, compiled=True), 3),
+    (Task("clip", 2, 192, 192, 2, frames=9, compiled=True), 2),
     (Task("coded", 2, 192, 192, 2, frames=9, compiled=True), 1),
     (Task("coded", 2, 192, 192, 4, frames=9, compiled=True), 1),
 ]
