@@ -51,6 +51,8 @@ def main():
     setting.add_argument("--sharp-of", type=Path, help="folder of an exported model")
     parser.add_argument("--share", type=float, default=1.0, help="of the checkpoint, beside the model of --sharp-of")
     args = parser.parse_args()
+    if args.share != 1 and not args.sharp_of:
+        parser.error("--share needs the other model: --sharp-of")
     w, sizes, steps = load(args.checkpoint, "cpu")
     if args.share != 1:
         before = load(args.sharp_of, "cpu")[0]
