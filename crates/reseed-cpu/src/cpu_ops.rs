@@ -89,15 +89,17 @@ impl CpuOps {
         TraceOps::new(self.dtype, packed, workspace::of(self.threads(), packed, kernels)).with_kernels(kernels)
     }
 
-    /// Products that a convolution executes, relative to the direct algorithm: Winograd F(2,3) needs four for six.
+    /// Products that a convolution executes, relative to the direct algorithm: Winograd needs six for twelve, that of
+    /// tiles four for six.
     pub(crate) fn executed(&self, spec: &ConvSpec) -> f32 {
         let plain = (spec.taps.h, spec.taps.w, spec.stride.h, spec.stride.w) == (3, 3, 1, 1);
-        let winograd = match self.level {
-            Level::Reference => false,
-            Level::TILES => tiles::winograd::supports(spec),
-            level => plain && spec.c_in >= lanes(level),
-        };
-        if winograd { 4.0 / 6.0 } else { 1.0 }
+        match self.level {
+            Level::Reference => 1.0,
+            Level::TILES if tiles::winograd::supports(spec) => 4.0 / 6.0,
+            Level::TILES => 1.0,
+            level if plain && spec.c_in >= lanes(level) => 6.0 / 12.0,
+            _ => 1.0,
+        }
     }
 
     /// Runs `work` on the thread pool.

@@ -5,7 +5,6 @@ use crate::host::level::Level;
 use crate::simd::blocked;
 use crate::simd::panels::{self, Panels, Weights};
 use crate::simd::region::{Region, Window};
-use crate::simd::winograd::POSITIONS;
 use crate::tiles::shape::PANEL;
 use crate::tiles::weights::TileWeights;
 use crate::tiles::{conv as tile_conv, winograd as tile_winograd};
@@ -39,7 +38,7 @@ impl PackedWeights {
             tile_winograd::transform_kernel(position, [row(0), row(1), row(2)])
         };
         PackedWeights::Tiles(
-            cpu.install(|| TileWeights::pack_positions([parts, POSITIONS, w, c_in, c_out], transformed)),
+            cpu.install(|| TileWeights::pack_positions([parts, tile_winograd::POSITIONS, w, c_in, c_out], transformed)),
         )
     }
 

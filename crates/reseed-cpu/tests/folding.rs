@@ -1,5 +1,5 @@
 //! At the start of a clip several taps read the same frame. All levels but the reference sum the kernels of these taps
-//! first. With integers the result must be exact.
+//! first. With integers the result must be exact, up to the roundings of Winograd F(4,3).
 #![allow(clippy::unwrap_used, reason = "a test stops at the first error")]
 
 use reseed_cpu::{CpuOps, Level};
@@ -73,6 +73,16 @@ fn clip(ops: &CpuOps, thw: Thw, channels: usize) -> Tensor {
     ops.upload(shape, &integers(thw.t as u64, shape.count())).unwrap()
 }
 
+/// How far a result may be from the exact one. Winograd F(4,3) executes half the products and rounds: a wrong frame is
+/// off by one or more, and a tie of bf16 by one of its steps.
+fn slack(executed: f32, dtype: DType, exact: f32) -> f32 {
+    match (executed == 0.5, dtype) {
+        (false, _) => 0.0,
+        (true, DType::F32) => 0.01,
+        (true, _) => 0.01 + exact.abs() / 128.0,
+    }
+}
+
 #[test]
 fn a_folded_convolution_of_integers_is_exact_at_every_level() {
     for_each_level(|reference, device| {
@@ -83,10 +93,18 @@ fn a_folded_convolution_of_integers_is_exact_at_every_level() {
                     let read = || Ok(ConvData { weight: weight.clone(), bias: integers(8, spec.c_out) });
                     let conv = ops.conv_weights(spec, &read).unwrap();
                     let x = clip(ops, Thw::new(t, 5, 7), spec.c_in);
-                    ops.download(&ops.conv(TemporalCache::Start, &x, &conv, Epilogue::default()).unwrap().tensor)
-                        .unwrap()
+                    let y = ops.conv(TemporalCache::Start, &x, &conv, Epilogue::default()).unwrap().tensor;
+                    (ops.download(&y).unwrap(), conv.executed)
                 };
-                assert!(run(device) == run(reference), "{spec:?}, {t} frames, {}", device.name());
+                let ((want, _), (found, executed)) = (run(reference), run(device));
+                for (want, found) in want.into_iter().zip(found) {
+                    let off = (found - want).abs();
+                    let name = device.name();
+                    assert!(
+                        off <= slack(executed, device.dtype(), want),
+                        "{spec:?}, {t} frames, {name}: {found}, not {want}"
+                    );
+                }
             }
         }
     });

@@ -29,7 +29,7 @@ const INPUT_BYTES: usize = 768 << 10;
 /// Splits an output plane and its channels into enough regions to keep `threads` busy.
 pub fn regions(level: Level, output: Hw, window: &Window, panels: usize, frames: usize, threads: usize) -> Vec<Region> {
     // Output columns per row of a register tile.
-    let unit = if winograd::supports(level, window) { 2 } else { 1 };
+    let unit = if winograd::supports(level, window) { winograd::COLUMNS_AT_ONCE } else { 1 };
     let most = (COLUMNS / tile_rows(level) / unit).max(1);
     let across = output.w.div_ceil(unit * tile_rows(level)).min(most);
     let columns = across * tile_rows(level);

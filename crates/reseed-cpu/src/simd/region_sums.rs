@@ -1,7 +1,10 @@
 //! The sums of a region, before bias, residual and rounding.
 
-use super::winograd::{POSITIONS, combine_rows};
+use super::dispatch::dispatch;
 use crate::host::level::Level;
+
+/// Products of Winograd F(2,3) over rows.
+pub const ROW_POSITIONS: usize = 4;
 
 /// Sums of a region: `[row][column][channel]`. The channels are those of the region's panels, padded to whole panels.
 pub struct RegionSums<'a> {
@@ -31,9 +34,28 @@ impl RegionSums<'_> {
                         std::array::from_fn(|_| &mut planes.next().expect("a plane for every product")[start..]);
                     combine_rows(level, products, self.line, self.pixel);
                 }
-                start + row % 2 * (POSITIONS - 1) * position
+                start + row % 2 * (ROW_POSITIONS - 1) * position
             }
         };
         &self.values[start..self.values.len().min(start + size)]
+    }
+}
+
+/// Channels of a panel of [`combine_rows`].
+pub const ROW_PANEL: usize = 32;
+
+dispatch! {
+    /// The output transform over rows, in place: m0 becomes the even row m0 + (m1 + m2), m3 the odd row m3 + (m1 - m2).
+    /// The kernel transform has negated m3. Rows have `columns` pixels with stride `pixel`.
+    pub fn combine_rows(m: [&mut [f32]; ROW_POSITIONS], columns: usize, pixel: usize) {
+        let [m0, m1, m2, m3] = m.map(|m| m.chunks_mut(pixel).take(columns));
+        for ((m0, m1), (m2, m3)) in m0.zip(m1).zip(m2.zip(m3)) {
+            let (m0, m1) = (&mut m0[..ROW_PANEL], &m1[..ROW_PANEL]);
+            let (m2, m3) = (&m2[..ROW_PANEL], &mut m3[..ROW_PANEL]);
+            for i in 0..ROW_PANEL {
+                m0[i] += m1[i] + m2[i];
+                m3[i] += m1[i] - m2[i];
+            }
+        }
     }
 }

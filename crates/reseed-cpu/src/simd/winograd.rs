@@ -1,12 +1,18 @@
-//! Winograd F(2,3) over columns: four products instead of six for two outputs of a 3-tap filter.
+//! Winograd F(4,3) over columns: six products instead of twelve for four outputs of a 3-tap filter.
+//!
+//! The outputs and the taps are polynomials, which are multiplied at the points 0, a, -a, b, -b and infinity:
 //!
 //! ```text
-//! d  input columns 2j-1 .. 2j+2            g  kernel columns
-//! V = (d0 - d2, d1 + d2, d2 - d1, d1 - d3)
-//! U = (g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2)
-//! y(2j) = V0 U0 + V1 U1 + V2 U2            y(2j+1) = V1 U1 - V2 U2 - V3 U3
+//! d  input columns 4j-1 .. 4j+4      g  kernel columns      a = 5/8, b = 3/2
+//! V0 = d4 - (a^2 + b^2) d2 + a^2 b^2 d0                     U0 = g0 / a^2 b^2
+//! Va = (d4 - b^2 d2) + a (d3 - b^2 d1), V-a the same with -a
+//! Ua = (g0 + a g1 + a^2 g2) / 2a^2 (a^2 - b^2), U-a the same with -a
+//! Vb, V-b, Ub and U-b the same with a and b exchanged
+//! V5 = d5 - (a^2 + b^2) d3 + a^2 b^2 d1                     U5 = g2
+//! y(4j + k) = a^k (Va Ua + (-1)^k V-a U-a) + b^k (Vb Ub + (-1)^k V-b U-b), plus V0 U0 in y(4j) and V5 U5 in y(4j + 3)
 //! ```
-//! Every factor is 1 or 1/2, so that the rounding error hardly grows. The sums over rows, frames and channels are
+//! Squares and products of these points are exact. With independent inputs and taps the error is 1.4 times that of
+//! direct sums in f32, the least of ten pairs of points that were compared. The sums over rows, frames and channels are
 //! direct.
 
 use super::blocked::{COLUMNS, Scratch};
@@ -22,8 +28,22 @@ use crate::host::element::Element;
 use crate::host::level::Level;
 use reseed_ops::Hw;
 
-/// Products for two outputs.
-pub const POSITIONS: usize = 4;
+/// Columns of a transform.
+pub const COLUMNS_AT_ONCE: usize = 4;
+/// Products of a transform.
+const POSITIONS: usize = 6;
+/// The points and their powers.
+const A: f32 = 5.0 / 8.0;
+const B: f32 = 3.0 / 2.0;
+const A2: f32 = A * A;
+const B2: f32 = B * B;
+const A3: f32 = A * A2;
+const B3: f32 = B * B2;
+/// What the taps at 0, a and b are divided by.
+const AT_0: f32 = A2 * B2;
+const AT_A: f32 = 2.0 * A2 * (A2 - B2);
+const AT_B: f32 = 2.0 * B2 * (B2 - A2);
+
 /// Most channels at a time, so that their part of a panel stays in the first-level cache.
 const CHANNELS: usize = 64;
 /// Most panels of a region, so that its products stay in the second-level cache.
@@ -35,9 +55,9 @@ pub fn supports(level: Level, window: &Window) -> bool {
     taps == Hw::new(3, 3) && stride == Hw::new(1, 1) && channels >= lanes(level)
 }
 
-/// Floats of one line of transformed input of some pairs of columns.
-pub fn input_line(pairs: usize, channels: usize) -> usize {
-    POSITIONS * floats(pairs, channels.min(CHANNELS))
+/// Floats of one line of transformed input of some groups of columns.
+pub fn input_line(groups: usize, channels: usize) -> usize {
+    POSITIONS * floats(groups, channels.min(CHANNELS))
 }
 
 /// Computes the sums of a region over `taps` into `scratch.sums`.
@@ -49,9 +69,10 @@ pub fn sum<E: Element>(
     scratch: &mut Scratch,
 ) {
     let (rows, columns, width) = (region.rows.len(), region.columns.len(), taps[0].weights.width);
-    let to = OutputShape { pairs: columns.div_ceil(2), columns, pixel: region.panels.len() * width, width };
+    let to =
+        OutputShape { groups: columns.div_ceil(COLUMNS_AT_ONCE), columns, pixel: region.panels.len() * width, width };
     let Scratch { input, sums, panel: kernels, products, wide, .. } = scratch;
-    let plane = rows * to.pairs * width;
+    let plane = rows * to.groups * width;
     let products = products.at_least(region.panels.len() * POSITIONS * plane);
     let mut accumulate = false;
     for tap in taps {
@@ -70,13 +91,13 @@ pub fn sum<E: Element>(
                         a: &input.values[position * input.position..],
                         rows: Rows::Blocks,
                         a_line: input.line,
-                        a_step: to.pairs * BLOCK,
+                        a_step: to.groups * BLOCK,
                         runs: &[0, input.line, 2 * input.line],
                         steps: last - first,
                         b,
                         width,
                         lines: rows,
-                        columns: to.pairs,
+                        columns: to.groups,
                         c,
                         c_row: width,
                         accumulate,
@@ -101,7 +122,7 @@ struct Input<'a> {
     part: std::ops::Range<usize>,
 }
 
-/// Transformed input: `[line][position][block of channels][pair of columns][BLOCK]`, and its strides.
+/// Transformed input: `[line][position][block of channels][group of columns][BLOCK]`, and its strides.
 struct Packed<'a> {
     values: &'a [f32],
     position: usize,
@@ -111,7 +132,7 @@ struct Packed<'a> {
 impl Input<'_> {
     /// The transformed input, kept for other output frames where it has all channels.
     fn packed<'b, E: Element>(&self, frame: &[E], cache: &'b mut InputCache) -> Packed<'b> {
-        let position = floats(self.pairs(), self.part.len());
+        let position = floats(self.groups(), self.part.len());
         let line = POSITIONS * position;
         let (count, pack) = ((self.region.rows.len() + 2) * line, |to: &mut [f32]| self.pack(frame, line, to));
         let values = match self.part.len() == self.window.channels {
@@ -121,15 +142,15 @@ impl Input<'_> {
         Packed { values, position, line }
     }
 
-    /// Pairs of columns of the region.
-    fn pairs(&self) -> usize {
-        self.region.columns.len().div_ceil(2)
+    /// Groups of columns of the region.
+    fn groups(&self) -> usize {
+        self.region.columns.len().div_ceil(COLUMNS_AT_ONCE)
     }
 
     /// Copies and transforms the input.
     fn pack<E: Element>(&self, frame: &[E], line: usize, to: &mut [f32]) {
         let (Window { plane, channels, before, .. }, region) = (*self.window, self.region);
-        let count = 2 * self.pairs() + 2;
+        let count = COLUMNS_AT_ONCE * self.groups() + 2;
         let mut pixels = [0.0; (COLUMNS + 2) * CHANNELS];
         let pixels = &mut pixels[..floats(count, self.part.len())];
         let top = region.rows.start as isize - before.h as isize;
@@ -145,27 +166,39 @@ impl Input<'_> {
             copy_blocks(self.level, Pixels { row, channels, part, first, step: 1, count }, pixels);
             let mut positions = to.chunks_exact_mut(line / POSITIONS);
             let v = std::array::from_fn(|_| positions.next().expect("a block for every product"));
-            transform_input(self.level, pixels, self.pairs(), v);
+            transform_input(self.level, pixels, self.groups(), v);
         }
     }
 }
 
 dispatch! {
-    /// V of a line: from `[block][pixel][BLOCK]` to `[block][pair][BLOCK]`.
-    pub fn transform_input(pixels: &[f32], pairs: usize, v: [&mut [f32]; POSITIONS]) {
-        let [v0, v1, v2, v3] = v.map(|v| v.as_chunks_mut::<BLOCK>().0.chunks_exact_mut(pairs));
-        let blocks = pixels.as_chunks::<BLOCK>().0.chunks_exact(2 * pairs + 2);
-        for (d, ((v0, v1), (v2, v3))) in blocks.zip(v0.zip(v1).zip(v2.zip(v3))) {
-            let v = v0.iter_mut().zip(v1).zip(v2.iter_mut().zip(v3));
-            for (d, ((v0, v1), (v2, v3))) in d.windows(4).step_by(2).zip(v) {
-                let [d0, d1, d2, d3] = *d.first_chunk().expect("a window of four pixels");
-                *v0 = std::array::from_fn(|i| d0[i] - d2[i]);
-                *v1 = std::array::from_fn(|i| d1[i] + d2[i]);
-                *v2 = std::array::from_fn(|i| d2[i] - d1[i]);
-                *v3 = std::array::from_fn(|i| d1[i] - d3[i]);
-            }
+    /// V of a line: from `[block][pixel][BLOCK]` to `[block][group][BLOCK]`.
+    pub fn transform_input(pixels: &[f32], groups: usize, v: [&mut [f32]; POSITIONS]) {
+        let groups = pixels.as_chunks::<BLOCK>().0.chunks_exact(COLUMNS_AT_ONCE * groups + 2);
+        let windows = groups.flat_map(|d| d.windows(POSITIONS).step_by(COLUMNS_AT_ONCE));
+        let [v0, v1, v2, v3, v4, v5] = v.map(|v| v.as_chunks_mut::<BLOCK>().0.iter_mut());
+        let v = v0.zip(v1).zip(v2.zip(v3)).zip(v4.zip(v5));
+        for (d, (((v0, v1), (v2, v3)), (v4, v5))) in windows.zip(v) {
+            let d = d.first_chunk().expect("a window of six pixels");
+            [*v0, *v1, *v2, *v3, *v4, *v5] = transformed_input(d);
         }
     }
+}
+
+#[inline(always)]
+fn transformed_input(d: &[[f32; BLOCK]; POSITIONS]) -> [[f32; BLOCK]; POSITIONS] {
+    let mut v = [[0.0; BLOCK]; POSITIONS];
+    for i in 0..BLOCK {
+        let (even_a, odd_a) = (d[4][i] - B2 * d[2][i], A * (d[3][i] - B2 * d[1][i]));
+        let (even_b, odd_b) = (d[4][i] - A2 * d[2][i], B * (d[3][i] - A2 * d[1][i]));
+        v[0][i] = d[4][i] - (A2 + B2) * d[2][i] + AT_0 * d[0][i];
+        v[1][i] = even_a + odd_a;
+        v[2][i] = even_a - odd_a;
+        v[3][i] = even_b + odd_b;
+        v[4][i] = even_b - odd_b;
+        v[5][i] = d[5][i] - (A2 + B2) * d[3][i] + AT_0 * d[1][i];
+    }
+    v
 }
 
 /// Some channels of one temporal tap of the weights.
@@ -202,11 +235,13 @@ dispatch! {
     /// U of some rows of a panel.
     pub fn transform_kernel(g: [&[f32]; 3], u: [&mut [f32]; POSITIONS]) {
         let [g0, g1, g2] = g;
-        let [u0, u1, u2, u3] = u;
-        let u = u0.iter_mut().zip(u1).zip(u2).zip(u3);
-        for ((((u0, u1), u2), u3), ((g0, g1), g2)) in u.zip(g0.iter().zip(g1).zip(g2)) {
-            let (outer, inner) = (0.5 * (g0 + g2), 0.5 * g1);
-            (*u0, *u1, *u2, *u3) = (*g0, outer + inner, outer - inner, *g2);
+        let [u0, u1, u2, u3, u4, u5] = u;
+        let u = u0.iter_mut().zip(u1).zip(u2.iter_mut().zip(u3)).zip(u4.iter_mut().zip(u5));
+        for ((((u0, u1), (u2, u3)), (u4, u5)), ((g0, g1), g2)) in u.zip(g0.iter().zip(g1).zip(g2)) {
+            let (even_a, odd_a) = (g0 * (1.0 / AT_A) + g2 * (A2 / AT_A), g1 * (A / AT_A));
+            let (even_b, odd_b) = (g0 * (1.0 / AT_B) + g2 * (B2 / AT_B), g1 * (B / AT_B));
+            (*u0, *u1, *u2) = (g0 * (1.0 / AT_0), even_a + odd_a, even_a - odd_a);
+            (*u3, *u4, *u5) = (even_b + odd_b, even_b - odd_b, *g2);
         }
     }
 }
@@ -214,47 +249,41 @@ dispatch! {
 /// The shape of the output transform.
 #[derive(Clone, Copy)]
 pub struct OutputShape {
-    pairs: usize,
+    groups: usize,
     columns: usize,
     pixel: usize,
     width: usize,
 }
 
 dispatch! {
-    /// y from the products of a panel: `[position][row][pair][channel]` to `[row][column][channel]`.
+    /// y from the products of a panel: `[position][row][group][channel]` to `[row][column][channel]`.
     pub fn transform_output(products: &[f32], sums: &mut [f32], shape: OutputShape) {
-        let OutputShape { pairs, columns, pixel, width } = shape;
+        let OutputShape { groups, columns, pixel, width } = shape;
         let plane = products.len() / POSITIONS;
-        for i in 0..plane / width {
-            let m = |position: usize| &products[position * plane + i * width..][..width];
-            let (m0, m1, m2, m3) = (m(0), m(1), m(2), m(3));
-            let (row, column) = (i / pairs, 2 * (i % pairs));
+        for (i, first) in (0..plane).step_by(width).enumerate() {
+            let (row, column) = (i / groups, COLUMNS_AT_ONCE * (i % groups));
             let at = (row * columns + column) * pixel;
-            let even = &mut sums[at..][..width];
-            even.iter_mut().enumerate().for_each(|(j, y)| *y = m0[j] + m1[j] + m2[j]);
-            if column + 1 < columns {
-                let odd = &mut sums[at + pixel..][..width];
-                odd.iter_mut().enumerate().for_each(|(j, y)| *y = m1[j] - m2[j] - m3[j]);
+            for j in (0..width).step_by(BLOCK) {
+                let m = |position: usize| products[position * plane + first + j..].first_chunk().expect("a product");
+                let y = transformed_output([m(0), m(1), m(2), m(3), m(4), m(5)]);
+                for (k, y) in y.iter().enumerate().take(columns - column) {
+                    sums[at + k * pixel + j..][..BLOCK].copy_from_slice(y);
+                }
             }
         }
     }
 }
 
-/// Channels of a panel of [`combine_rows`].
-pub const ROW_PANEL: usize = 32;
-
-dispatch! {
-    /// The output transform over rows, in place: m0 becomes the even row m0 + (m1 + m2), m3 the odd row m3 + (m1 - m2).
-    /// The kernel transform has negated m3. Rows have `columns` pixels with stride `pixel`.
-    pub fn combine_rows(m: [&mut [f32]; POSITIONS], columns: usize, pixel: usize) {
-        let [m0, m1, m2, m3] = m.map(|m| m.chunks_mut(pixel).take(columns));
-        for ((m0, m1), (m2, m3)) in m0.zip(m1).zip(m2.zip(m3)) {
-            let (m0, m1) = (&mut m0[..ROW_PANEL], &m1[..ROW_PANEL]);
-            let (m2, m3) = (&m2[..ROW_PANEL], &mut m3[..ROW_PANEL]);
-            for i in 0..ROW_PANEL {
-                m0[i] += m1[i] + m2[i];
-                m3[i] += m1[i] - m2[i];
-            }
-        }
+#[inline(always)]
+fn transformed_output(m: [&[f32; BLOCK]; POSITIONS]) -> [[f32; BLOCK]; COLUMNS_AT_ONCE] {
+    let mut y = [[0.0; BLOCK]; COLUMNS_AT_ONCE];
+    for i in 0..BLOCK {
+        let (sum_a, difference_a) = (m[1][i] + m[2][i], m[1][i] - m[2][i]);
+        let (sum_b, difference_b) = (m[3][i] + m[4][i], m[3][i] - m[4][i]);
+        y[0][i] = m[0][i] + sum_a + sum_b;
+        y[1][i] = A * difference_a + B * difference_b;
+        y[2][i] = A2 * sum_a + B2 * sum_b;
+        y[3][i] = A3 * difference_a + B3 * difference_b + m[5][i];
     }
+    y
 }

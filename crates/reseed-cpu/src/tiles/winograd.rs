@@ -14,12 +14,14 @@ use half::bf16;
 
 use super::shape::{DEPTH, PANEL, SIDE};
 use crate::host::tile_support::available;
-use crate::simd::winograd::{POSITIONS, ROW_PANEL};
+use crate::simd::region_sums::{ROW_PANEL, ROW_POSITIONS};
 use reseed_ops::ConvSpec;
 use reseed_ops::Thw;
 
 const _: () = assert!(PANEL == ROW_PANEL, "the output transform handles one panel");
 
+/// Products for two rows.
+pub const POSITIONS: usize = ROW_POSITIONS;
 /// Fewest channels for which the saved products outweigh the transforms.
 const CHANNELS: usize = 64;
 /// Most bytes of transformed weights, so that they stay in a core's second-level cache with the input. Larger weights

@@ -3,7 +3,7 @@
 use super::CheckOps;
 use super::bound::{EPS, independent};
 use super::compare::grouped;
-use super::winograd::{is_triples, widened};
+use super::winograd::{reach, widened};
 use crate::error::Result;
 use crate::shape::DType;
 use crate::tensor::Tensor;
@@ -43,7 +43,10 @@ impl CheckOps<'_> {
     /// The input of a convolution without signs, as [`super::winograd::conv_magnitude`] needs it.
     pub(super) fn conv_input(&self, x: &Tensor, conv: &Conv) -> Result<Tensor> {
         let values = absolute(&self.values(x)?);
-        let values = if is_triples(conv) { widened(&values, x.thw().w, x.channels()) } else { values };
+        let values = match reach(conv) {
+            Some(reach) => widened(&values, x.thw().w, x.channels(), reach),
+            None => values,
+        };
         self.reference.upload(x.shape(), &values)
     }
 

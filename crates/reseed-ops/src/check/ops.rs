@@ -4,7 +4,7 @@ use super::CheckOps;
 use super::bound::{EPS, exponential, independent};
 use super::magnitude::{absolute, absolute_data};
 use super::pair::{Pair, magnitude, pack};
-use super::winograd::{conv_magnitude, operand_roundings};
+use super::winograd::{conv_magnitude, operand_roundings, transform_terms};
 use crate::error::Result;
 use crate::operands::{Activation, ConvOutput, Epilogue, MlpActivation, Placement, Qkv, Stats, TemporalCache};
 use crate::ops::Ops;
@@ -83,7 +83,7 @@ impl Ops for CheckOps<'_> {
         })?;
         let frames = cache.frames().map(|frames| self.conv_input(frames, conv)).transpose()?;
         let sums = self.conv_sums(cache.with(frames.as_ref()), &self.conv_input(x, conv)?, conv, &epilogue)?;
-        let (rounding, terms) = (self.rounding(&y[0].tensor), conv_terms(&conv.spec));
+        let (rounding, terms) = (self.rounding(&y[0].tensor), conv_terms(&conv.spec) + transform_terms(conv));
         let operands = operand_roundings(conv, cache.starts()) + self.half_sums();
         self.compare_output("conv", y, terms, |i, y| rounding.sum(y, terms, sums[i], operands))
     }

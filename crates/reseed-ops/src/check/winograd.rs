@@ -11,18 +11,30 @@ enum Algorithm {
     OneAxis,
     /// Winograd F(3,3) along rows.
     Triples,
+    /// Winograd F(4,3) along rows.
+    Quads,
     /// Winograd F(2x2,3x3).
     BothAxes,
 }
 
 impl Algorithm {
-    /// That of a device that executes this part of the products of the direct algorithm: F(2,3) executes 6/9, F(3,3)
-    /// 5/9 and F(2x2,3x3) 4/9.
+    /// That of a device that executes this part of the products of the direct algorithm: F(2,3) executes 24/36, F(3,3)
+    /// 20/36, F(4,3) 18/36 and F(2x2,3x3) 16/36.
     fn of(executed: f32) -> Algorithm {
-        match (executed * 9.0).round() as usize {
-            0..=4 => Algorithm::BothAxes,
-            5 => Algorithm::Triples,
+        match (executed * 36.0).round() as usize {
+            0..=16 => Algorithm::BothAxes,
+            17..=18 => Algorithm::Quads,
+            19..=20 => Algorithm::Triples,
             _ => Algorithm::OneAxis,
+        }
+    }
+
+    /// Columns between an output and the furthest input of its products, where it does not depend on all of them.
+    fn reach(self) -> Option<usize> {
+        match self {
+            Algorithm::OneAxis | Algorithm::BothAxes => None,
+            Algorithm::Triples => Some(3),
+            Algorithm::Quads => Some(4),
         }
     }
 }
@@ -32,30 +44,43 @@ fn winograd(spec: &ConvSpec) -> bool {
     spec.stride == Thw::new(1, 1, 1) && (spec.taps.h, spec.taps.w) == (3, 3)
 }
 
-/// Whether a device computes a convolution by F(3,3).
-pub fn is_triples(conv: &Conv) -> bool {
-    winograd(&conv.spec) && Algorithm::of(conv.executed) == Algorithm::Triples
+/// Columns by which the inputs of a convolution are [`widened`] for its bound.
+pub fn reach(conv: &Conv) -> Option<usize> {
+    Algorithm::of(conv.executed).reach().filter(|_| winograd(&conv.spec))
 }
 
 /// Roundings of operands of a convolution that not all devices share.
 ///
 /// Winograd rounds sums of inputs once and sums of weights once, and these sums are of weights that others round first:
 /// three. F(3,3) rounds sums of inputs twice, and weights before it: three. F(2x2,3x3) rounds sums of inputs once per
-/// axis: four. At a clip's start taps that read the same frame are summed: of weights that others round first, and then
-/// rounded, which is two beside none, and one beside Winograd's.
+/// axis: four. F(4,3) rounds to f32 alone: see [`transform_terms`]. At a clip's start taps that read the same frame are
+/// summed: of weights that others round first, and then rounded, which is two beside none, and one beside Winograd's.
 pub fn operand_roundings(conv: &Conv, starts: bool) -> usize {
-    match (winograd(&conv.spec), starts) {
-        (true, starts) => 3 + usize::from(Algorithm::of(conv.executed) == Algorithm::BothAxes) + usize::from(starts),
-        (false, true) => 2,
-        (false, false) => 0,
+    let operands = match Algorithm::of(conv.executed) {
+        _ if !winograd(&conv.spec) => 0,
+        Algorithm::OneAxis | Algorithm::Triples => 3,
+        Algorithm::BothAxes => 4,
+        Algorithm::Quads => 0,
+    };
+    match (operands, starts) {
+        (0, true) => 2,
+        (operands, starts) => operands + usize::from(starts),
     }
 }
 
-/// The points of F(3,3): A, -A, B, -B and infinity.
-const A: f32 = 3.0 / 8.0;
-const B: f32 = 5.0 / 4.0;
-/// Columns between an output of F(3,3) and the furthest input of its products.
-const REACH: usize = 3;
+/// Roundings to f32 of the products and sums that make the operands of F(4,3): at most four of inputs, and four of
+/// weights with their factor. Each moves a product by e of itself, as a term of a sum does.
+pub fn transform_terms(conv: &Conv) -> usize {
+    match Algorithm::of(conv.executed) {
+        Algorithm::Quads if winograd(&conv.spec) => 8,
+        _ => 0,
+    }
+}
+
+/// a and b of F(3,3), whose points are a, -a, b, -b and infinity.
+const TRIPLE: [f32; 2] = [3.0 / 8.0, 5.0 / 4.0];
+/// a and b of F(4,3), which has the point zero besides.
+const QUAD: [f32; 2] = [5.0 / 8.0, 3.0 / 2.0];
 
 /// Kernels whose convolution with |x| bounds the sum of all products of a device.
 ///
@@ -78,6 +103,10 @@ const REACH: usize = 3;
 /// (1 + a) (1 + b^2) D and weights of at most (|g0| + a |g1| + a^2 |g2|) / 2a(b^2 - a^2), with a factor of at most 1 in
 /// an output; b and -b likewise, with a factor of at most b^2; infinity has (1 + a^2) (1 + b^2) D |g2|. The bound is
 /// the sum of these, at the column of the output, of an input that [`widened`] has replaced by D.
+///
+/// F(4,3) computes four outputs from six inputs with the point zero besides. Weights of a and -a, of b and -b are
+/// divided by the point once more, and b has a factor of at most b^3. Zero has inputs of at most (1 + a^2) (1 + b^2) D
+/// and the weight |g0| / a^2 b^2, in one output; infinity is as above, in another one.
 pub fn conv_magnitude(spec: &ConvSpec, data: ConvData, executed: f32) -> ConvData {
     let ConvData { mut weight, bias } = absolute_data(data);
     if !winograd(spec) {
@@ -93,7 +122,8 @@ pub fn conv_magnitude(spec: &ConvSpec, data: ConvData, executed: f32) -> ConvDat
             *to = match Algorithm::of(executed) {
                 Algorithm::OneAxis => rows[i] + along(column(&g, i), i / 3),
                 Algorithm::Triples if i % 3 == 1 => triple(row(&g, i)),
-                Algorithm::Triples => 0.0,
+                Algorithm::Quads if i % 3 == 1 => quad(row(&g, i)),
+                Algorithm::Triples | Algorithm::Quads => 0.0,
                 Algorithm::BothAxes => along(column(&rows, i), i / 3),
             };
         }
@@ -101,21 +131,34 @@ pub fn conv_magnitude(spec: &ConvSpec, data: ConvData, executed: f32) -> ConvDat
     ConvData { weight, bias }
 }
 
-/// The bound of F(3,3) for a row of taps without signs, relative to the largest input.
-fn triple([g0, g1, g2]: [f32; 3]) -> f32 {
-    let point = |p: f32, other: f32| {
-        let weight = (g0 + p * g1 + p * p * g2) / (2.0 * p * (p * p - other * other).abs());
-        2.0 * weight * (1.0 + p) * (1.0 + other * other) * p.max(1.0).powi(2)
-    };
-    point(A, B) + point(B, A) + g2 * (1.0 + A * A) * (1.0 + B * B)
+/// The bound of the points p and -p for a row of taps without signs, relative to the largest input. Weights are divided
+/// by `divisor`, and outputs have a factor of at most p^power.
+fn point([g0, g1, g2]: [f32; 3], p: f32, other: f32, divisor: f32, power: i32) -> f32 {
+    let weight = (g0 + p * g1 + p * p * g2) / divisor.abs();
+    2.0 * weight * (1.0 + p) * (1.0 + other * other) * p.max(1.0).powi(power)
 }
 
-/// Every value's maximum over the columns that F(3,3) may read for it.
-pub fn widened(values: &[f32], width: usize, channels: usize) -> Vec<f32> {
+/// The bound of F(3,3).
+fn triple(g: [f32; 3]) -> f32 {
+    let [a, b] = TRIPLE;
+    let point = |p: f32, other: f32| point(g, p, other, 2.0 * p * (p * p - other * other), 2);
+    point(a, b) + point(b, a) + g[2] * (1.0 + a * a) * (1.0 + b * b)
+}
+
+/// The bound of F(4,3).
+fn quad(g: [f32; 3]) -> f32 {
+    let [a, b] = QUAD;
+    let point = |p: f32, other: f32| point(g, p, other, 2.0 * p * p * (p * p - other * other), 3);
+    let ends = (g[0] / (a * a * b * b)).max(g[2]);
+    point(a, b) + point(b, a) + ends * (1.0 + a * a) * (1.0 + b * b)
+}
+
+/// Every value's maximum over `reach` columns to each side.
+pub fn widened(values: &[f32], width: usize, channels: usize, reach: usize) -> Vec<f32> {
     let at = |row: usize, column: usize, channel: usize| values[(row * width + column) * channels + channel];
     let largest = |i: usize| {
         let (channel, column, row) = (i % channels, i / channels % width, i / channels / width);
-        let near = column.saturating_sub(REACH)..(column + REACH + 1).min(width);
+        let near = column.saturating_sub(reach)..(column + reach + 1).min(width);
         near.map(|column| at(row, column, channel)).fold(0.0, f32::max)
     };
     (0..values.len()).map(largest).collect()
@@ -175,12 +218,13 @@ mod tests {
                 let weight = (g[0] + p * g[1] + p * p * g[2]) / (2.0 * p * (p * p - other * other));
                 (odd + p * even) * weight
             };
-            let products = [point(A, B), point(-A, B), point(B, A), point(-B, A)];
-            let infinity = (d[4] - (A * A + B * B) * d[2] + A * A * B * B * d[0]) * g[2];
+            let [a, b] = TRIPLE;
+            let products = [point(a, b), point(-a, b), point(b, a), point(-b, a)];
+            let infinity = (d[4] - (a * a + b * b) * d[2] + a * a * b * b * d[0]) * g[2];
             let most = triple([g[0], g[1], g[2]].map(f32::abs)) * d.iter().fold(0.0, |most: f32, v| most.max(v.abs()));
             for k in 0..3 {
                 let power = |p: f32| p.powi(k as i32);
-                let mut parts: Vec<f32> = products.iter().zip([A, -A, B, -B]).map(|(m, p)| m * power(p)).collect();
+                let mut parts: Vec<f32> = products.iter().zip([a, -a, b, -b]).map(|(m, p)| m * power(p)).collect();
                 parts.push(if k == 2 { infinity } else { 0.0 });
                 let direct: f32 = (0..3).map(|j| g[j] * d[k + j]).sum();
                 assert!((parts.iter().sum::<f32>() - direct).abs() < 1e-5, "{g:?} {d:?}");
@@ -189,12 +233,40 @@ mod tests {
         }
     }
 
+    /// F(4,3) gives the convolution, and the bound of its products holds for every one of the four outputs.
     #[test]
-    fn widened_values_have_the_largest_of_three_columns_to_each_side() {
+    fn the_products_of_quads_stay_below_their_bound() {
+        let mut values = Values::new(7);
+        let [a, b] = QUAD;
+        for _ in 0..100 {
+            let (g, d) = (values.take(3), values.take(6));
+            let point = |p: f32, other: f32| {
+                let (odd, even) = (d[3] - other * other * d[1], d[4] - other * other * d[2]);
+                let weight = (g[0] + p * g[1] + p * p * g[2]) / (2.0 * p * p * (p * p - other * other));
+                (even + p * odd) * weight
+            };
+            let products = [point(a, b), point(-a, b), point(b, a), point(-b, a)];
+            let end = |d: &[f32]| d[4] - (a * a + b * b) * d[2] + a * a * b * b * d[0];
+            let (zero, infinity) = (end(&d) * g[0] / (a * a * b * b), end(&d[1..]) * g[2]);
+            let most = quad([g[0], g[1], g[2]].map(f32::abs)) * d.iter().fold(0.0, |most: f32, v| most.max(v.abs()));
+            for k in 0..4 {
+                let power = |p: f32| p.powi(k as i32);
+                let mut parts: Vec<f32> = products.iter().zip([a, -a, b, -b]).map(|(m, p)| m * power(p)).collect();
+                parts.push([zero, 0.0, 0.0, infinity][k]);
+                let direct: f32 = (0..3).map(|j| g[j] * d[k + j]).sum();
+                assert!((parts.iter().sum::<f32>() - direct).abs() < 1e-5, "{g:?} {d:?}");
+                assert!(parts.iter().map(|part| part.abs()).sum::<f32>() <= most, "{g:?} {d:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn widened_values_have_the_largest_of_some_columns_to_each_side() {
         let row = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0];
-        assert_eq!(widened(&row, 8, 1), [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0]);
+        assert_eq!(widened(&row, 8, 1, 3), [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0]);
+        assert_eq!(widened(&row, 8, 1, 4), [1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0]);
         let two_rows_of_two_channels = [1.0, 5.0, 2.0, 4.0, 7.0, 1.0, 3.0, 8.0];
-        assert_eq!(widened(&two_rows_of_two_channels, 2, 2), [2.0, 5.0, 2.0, 5.0, 7.0, 8.0, 7.0, 8.0]);
+        assert_eq!(widened(&two_rows_of_two_channels, 2, 2, 3), [2.0, 5.0, 2.0, 5.0, 7.0, 8.0, 7.0, 8.0]);
     }
 
     /// One axis has the smaller bound.
@@ -203,6 +275,7 @@ mod tests {
         let spec = ConvSpec::same(1, 1, Thw::new(1, 3, 3));
         let ones = || ConvData { weight: vec![1.0; 9], bias: vec![1.0] };
         let corner = |executed| conv_magnitude(&spec, ones(), executed).weight[0];
-        assert_eq!([corner(1.0), corner(4.0 / 6.0), corner(4.0 / 9.0), corner(5.0 / 9.0)], [8.0, 8.0, 16.0, 0.0]);
+        let found = [1.0, 4.0 / 6.0, 4.0 / 9.0, 5.0 / 9.0, 6.0 / 12.0].map(corner);
+        assert_eq!(found, [8.0, 8.0, 16.0, 0.0, 0.0]);
     }
 }
