@@ -90,7 +90,8 @@ impl Device for CpuOps {
         self.dtype.into()
     }
 
-    /// Winograd in f32 costs no accuracy, and sums are always f32: modes differ in products of 8-bit integers alone.
+    /// Winograd in f32 rounds little more than direct sums do, which are always f32: modes differ in products of 8-bit
+    /// integers alone.
     fn math_mode(&self) -> MathMode {
         self.math
     }

@@ -28,7 +28,7 @@ use crate::host::element::Element;
 use crate::host::level::Level;
 use reseed_ops::Hw;
 
-/// Columns of a transform.
+/// Output columns of a transform.
 pub const COLUMNS_AT_ONCE: usize = 4;
 /// Products of a transform.
 const POSITIONS: usize = 6;
@@ -174,8 +174,8 @@ impl Input<'_> {
 dispatch! {
     /// V of a line: from `[block][pixel][BLOCK]` to `[block][group][BLOCK]`.
     pub fn transform_input(pixels: &[f32], groups: usize, v: [&mut [f32]; POSITIONS]) {
-        let groups = pixels.as_chunks::<BLOCK>().0.chunks_exact(COLUMNS_AT_ONCE * groups + 2);
-        let windows = groups.flat_map(|d| d.windows(POSITIONS).step_by(COLUMNS_AT_ONCE));
+        let blocks = pixels.as_chunks::<BLOCK>().0.chunks_exact(COLUMNS_AT_ONCE * groups + 2);
+        let windows = blocks.flat_map(|d| d.windows(POSITIONS).step_by(COLUMNS_AT_ONCE));
         let [v0, v1, v2, v3, v4, v5] = v.map(|v| v.as_chunks_mut::<BLOCK>().0.iter_mut());
         let v = v0.zip(v1).zip(v2.zip(v3)).zip(v4.zip(v5));
         for (d, (((v0, v1), (v2, v3)), (v4, v5))) in windows.zip(v) {
@@ -185,6 +185,7 @@ dispatch! {
     }
 }
 
+/// A single loop over all values: the compiler does not inline a closure for each of them.
 #[inline(always)]
 fn transformed_input(d: &[[f32; BLOCK]; POSITIONS]) -> [[f32; BLOCK]; POSITIONS] {
     let mut v = [[0.0; BLOCK]; POSITIONS];
@@ -274,6 +275,7 @@ dispatch! {
     }
 }
 
+/// A single loop, as above.
 #[inline(always)]
 fn transformed_output(m: [&[f32; BLOCK]; POSITIONS]) -> [[f32; BLOCK]; COLUMNS_AT_ONCE] {
     let mut y = [[0.0; BLOCK]; COLUMNS_AT_ONCE];
