@@ -171,7 +171,7 @@ impl Ops for CpuOps {
     }
 
     fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {
-        Ok(Upsample { spec, packed: upsample::pack(self, &spec, read()?) })
+        Ok(Upsample { spec, executed: 1.0, packed: upsample::pack(self, &spec, read()?) })
     }
 
     fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector> {

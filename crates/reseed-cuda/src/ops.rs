@@ -302,7 +302,7 @@ impl Ops for CudaOps {
     }
 
     fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {
-        Ok(Upsample { spec, packed: upsample::pack(self, &spec, &merge(&spec, &read()?, self.matmul))? })
+        Ok(Upsample { spec, executed: 1.0, packed: upsample::pack(self, &spec, &merge(&spec, &read()?, self.matmul))? })
     }
 
     fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector> {

@@ -7,6 +7,7 @@ mod disagreement;
 mod magnitude;
 mod ops;
 mod pair;
+mod upsample;
 mod winograd;
 
 use std::sync::{Mutex, MutexGuard};

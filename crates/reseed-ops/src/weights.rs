@@ -273,6 +273,8 @@ pub enum ClipPosition {
 pub struct Upsample {
     /// What it computes.
     pub spec: UpsampleSpec,
+    /// Products that the device executes, relative to those of the merged kernels. For reports only.
+    pub executed: f32,
     /// The device's own form.
     pub packed: Packed,
 }

@@ -4,6 +4,7 @@ use super::CheckOps;
 use super::bound::{EPS, exponential, independent};
 use super::magnitude::{absolute, absolute_data};
 use super::pair::{Pair, magnitude, pack};
+use super::upsample::Products;
 use super::winograd::{conv_magnitude, operand_roundings, transform_terms};
 use crate::error::Result;
 use crate::operands::{Activation, ConvOutput, Epilogue, MlpActivation, Placement, Qkv, Stats, TemporalCache};
@@ -54,11 +55,12 @@ impl Ops for CheckOps<'_> {
 
     fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {
         let sides = self.both(|side| side.device.upsample_weights(spec, read))?;
+        let executed = sides.iter().map(|side| side.executed).fold(1.0, f32::min);
         let magnitude = self.reference.upsample_weights(spec, &|| {
             let UpsampleData { upscale, conv } = read()?;
             Ok(UpsampleData { upscale: absolute_data(upscale), conv: absolute_data(conv) })
         })?;
-        Ok(Upsample { spec, packed: pack(sides, magnitude) })
+        Ok(Upsample { spec, executed, packed: pack(sides, magnitude) })
     }
 
     fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector> {
@@ -88,7 +90,8 @@ impl Ops for CheckOps<'_> {
         self.compare_output("conv", y, terms, |i, y| rounding.sum(y, terms, sums[i], operands))
     }
 
-    /// Every device rounds the merged kernels itself, and those of a clip's first frames once more.
+    /// Every device rounds the merged kernels itself, and those of a clip's first frames once more. Winograd adds the
+    /// roundings of [`Products`].
     fn upsample(
         &self,
         cache: TemporalCache,
@@ -101,15 +104,19 @@ impl Ops for CheckOps<'_> {
             let cache = cache.with(frames.as_ref());
             side.device.upsample(cache, &side.tensor(x), side.weights(&upsample.packed), groups)
         })?;
-        let frames = cache.frames().map(|frames| self.absolute(frames)).transpose()?;
-        let (cache, x) = (cache.with(frames.as_ref()), self.absolute(x)?);
+        let products = Products::of(upsample.executed);
+        let input =
+            |x: &Tensor| self.reference.upload(x.shape(), &products.inputs(&self.values(x)?, x.thw(), x.channels()));
+        let frames = cache.frames().map(input).transpose()?;
+        let (cache, x) = (cache.with(frames.as_ref()), input(x)?);
         let sums = self.reference.upsample(cache, &x, magnitude(&upsample.packed), None)?;
         let (sums, rounding) = (self.magnitudes(&sums.tensor)?, self.rounding(&y[0].tensor));
         let UpsampleSpec { channels, .. } = upsample.spec;
-        let products = upsample.spec.taps_t() * 4 * channels;
-        let terms = products + MERGED_TAPS * channels + EPILOGUE;
-        let operands = if matches!(cache, TemporalCache::Frames(_)) { 1 } else { 2 } + self.half_sums();
-        self.compare_output("upsample", y, products, |i, y| rounding.sum(y, terms, sums[i], operands))
+        let direct = upsample.spec.taps_t() * 4 * channels;
+        let terms = direct + MERGED_TAPS * channels + EPILOGUE + products.transform_terms;
+        let rounded = if matches!(cache, TemporalCache::Frames(_)) { 1 } else { 2 };
+        let operands = rounded + products.operand_roundings + self.half_sums();
+        self.compare_output("upsample", y, direct, |i, y| rounding.sum(y, terms, products.factor * sums[i], operands))
     }
 
     /// Offloaded frames are compared when they are prefetched.

@@ -53,7 +53,7 @@ impl Ops for TraceOps {
 
     fn upsample_weights(&self, spec: UpsampleSpec, _: Read<UpsampleData>) -> Result<Upsample> {
         self.weights(merged_weights(&spec));
-        Ok(Upsample { spec, packed: packed() })
+        Ok(Upsample { spec, executed: 1.0, packed: packed() })
     }
 
     fn vector(&self, len: usize, _: Read<Vec<f32>>) -> Result<Vector> {
