@@ -30,8 +30,6 @@ __device__ __forceinline__ const E* source(const ConvArgs& c, const E* x, const 
     return clip + at * c.x_pitch;
 }
 
-__device__ __forceinline__ int border_class(int i, int n) { return i == 0 ? 0 : i == n - 1 ? 3 : 1 + (i & 1); }
-
 // Index of an output pixel, and offset of its bias.
 __device__ __forceinline__ i64 place(const ConvArgs& c, Site s, int phase, int t, int& bias) {
     int row = s.row, column = s.column, h = c.out_h, w = c.out_w;
@@ -157,7 +155,7 @@ __device__ void conv_gemm_tensor(Out* y, const E* x, const E* cache, const E* w,
                                                  lane / 8 % 2 * 8));
             #pragma unroll
             for (int i = 0; i < MI; i++)
-                mma_row<E>(sums[i], a[i], b);
+                mma_row<E>(sums, i, a[i], b);
         }
     }
     #pragma unroll

@@ -38,8 +38,6 @@ struct Plane {
     __device__ __forceinline__ int tap(int s) const { return (row(s) * S + y) * K + column(s) * S + x; }
 };
 
-__device__ __forceinline__ int border_class_of(int i, int n) { return i == 0 ? 0 : i == n - 1 ? 3 : 1 + (i & 1); }
-
 // The bias of a pixel: the same for all pixels, or for upsamplers one of a table indexed by the distance to the border.
 template <int K>
 __device__ __forceinline__ const float* bias_of(const ConvArgs& c, const Tile& tile, int row, int column,
@@ -47,7 +45,7 @@ __device__ __forceinline__ const float* bias_of(const ConvArgs& c, const Tile& t
     if (K == 2) {
         row = min(2 * row + (tile.phase >> 1), 2 * c.out_h - 1),
         column = min(2 * column + (tile.phase & 1), 2 * c.out_w - 1);
-        bias += (border_class_of(row, 2 * c.out_h) * 4 + border_class_of(column, 2 * c.out_w)) * c.c_out;
+        bias += (border_class(row, 2 * c.out_h) * 4 + border_class(column, 2 * c.out_w)) * c.c_out;
     }
     return bias + tile.channel;
 }

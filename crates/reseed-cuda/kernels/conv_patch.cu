@@ -34,8 +34,6 @@ template <int BN> __device__ __forceinline__ int channel_of(int r) {
     return BN < 32 ? r : r / 32 * 32 + r % 8 / 2 * 8 + r / 8 % 4 * 2 + r % 2;
 }
 
-__device__ __forceinline__ int edge(int i, int n) { return i == 0 ? 0 : i == n - 1 ? 3 : 1 + (i & 1); }
-
 // Eight packed values; unpacked they would need twice the registers.
 template <class E> struct alignas(16) Packed {
     u32 word[4];
@@ -191,7 +189,7 @@ struct Block {
             for (int dy = 0; dy < K; dy++) {
                 if (dy + 1 < K) load_column(dy + 1);
                 #pragma unroll
-                for (int r = 0; r < MI; r++) mma_row<E>(sums[r], pixels[r + dy], weights[dy % 2]);
+                for (int r = 0; r < MI; r++) mma_row<E>(sums, r, pixels[r + dy], weights[dy % 2]);
                 if (half == 0 && dy == 0) load();
             }
         }
@@ -214,7 +212,7 @@ struct Block {
                     for (int j = 0; j < NJ / 2; j++)
                         load_operand<E>(weights[j], (b ^ half * 32) + (dy * BN + j * 16) * ROW);
                     #pragma unroll
-                    for (int r = 0; r < MI / 2; r++) mma_row<E>(parts[r], pixels[r + dy], weights);
+                    for (int r = 0; r < MI / 2; r++) mma_row<E>(parts, r, pixels[r + dy], weights);
                     if (top == 0 && half == 0 && dy == 0) load();
                 }
             }
@@ -235,7 +233,7 @@ struct Block {
         if (row >= h || column >= w) return -1;
         if (c.phases == 4) {
             row = 2 * row + (tile.phase >> 1), column = 2 * column + (tile.phase & 1), h *= 2, w *= 2;
-            bias = (edge(row, h) * 4 + edge(column, w)) * c.c_out;
+            bias = (border_class(row, h) * 4 + border_class(column, w)) * c.c_out;
         }
         return ((i64)(tile.t * c.frame_step + c.frame_start) * h + row) * w + column;
     }
@@ -342,8 +340,6 @@ SINCE_AMPERE(CONV_PATCHES(bf16, bf16))
 CONV_PATCHES(float, tf32)
 CONV_PATCH(conv_gather_f16_f32, f16, float, 1, 128, false)
 SINCE_AMPERE(CONV_PATCH(conv_gather_bf16_f32, bf16, float, 1, 128, false))
-CONV_PATCH(conv_patch_3x3_f16_fast, f16, f16, 3, 128, true)
-CONV_PATCH(conv_patch_2x2_f16_fast, f16, f16, 2, 128, true)
 CONV_PATCH(conv_gather_f16_fast, f16, f16, 1, 128, true)
 
 #endif

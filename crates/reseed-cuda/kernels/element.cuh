@@ -126,7 +126,7 @@ template <class E> __device__ __forceinline__ void mma(HalfSum& d, const u32 (&a
 #endif
 
 // How often a product is issued: once, but in the builds of `tools/kernels.py --emulate`, which time the balance of
-// another GPU. Further products are of zeros, so that results stay the same.
+// another GPU.
 #ifndef MMA_REPEAT
 #define MMA_REPEAT 1
 #define MMA_REPEAT_HALF 1
@@ -134,16 +134,18 @@ template <class E> __device__ __forceinline__ void mma(HalfSum& d, const u32 (&a
 __device__ constexpr int repeats(WideSum) { return MMA_REPEAT; }
 __device__ constexpr int repeats(HalfSum) { return MMA_REPEAT_HALF; }
 
-// d[j] += a · b of column j, N columns of eight; from zero if CLEAR.
-template <class E, bool CLEAR = false, class Sum, int N>
-__device__ __forceinline__ void mma_row(Sum (&d)[N], const u32 (&a)[4], const u32 (&b)[N / 2][4]) {
+// d[row][j] += a · b of column j, N columns of eight; from zero if CLEAR. Further products are of zeros, so that results
+// stay the same. They belong to other rows, so that none waits for the one before, but for rows that are cleared later.
+template <class E, bool CLEAR = false, class Sum, int M, int N>
+__device__ __forceinline__ void mma_row(Sum (&d)[M][N], int row, const u32 (&a)[4], const u32 (&b)[N / 2][4]) {
     #pragma unroll
-    for (int j = 0; CLEAR && j < N; j++) d[j].clear();
+    for (int j = 0; CLEAR && j < N; j++) d[row][j].clear();
     #pragma unroll
     for (int n = 0; n < repeats(Sum{}); n++) {
         const u32 operand[4] = {n ? 0 : a[0], n ? 0 : a[1], n ? 0 : a[2], n ? 0 : a[3]};
         #pragma unroll
-        for (int j = 0; j < N; j++) mma<E>(d[j], operand, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+        for (int j = 0; j < N; j++)
+            mma<E>(d[CLEAR ? row : (row + n) % M][j], operand, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
     }
 }
 

@@ -25,3 +25,6 @@ struct ConvArgs {
 // w is [phase][tap (t, h, w)][c_out][c_in], rows w_pitch apart, dense otherwise.
 // bias is [c_out], or with phases == 4 [row class][column class][c_out] (first, interior 0, interior 1, last).
 // residual has the layout of y, or is null.
+
+// Class of output row or column i of n in the table of the bias.
+__device__ __forceinline__ int border_class(int i, int n) { return i == 0 ? 0 : i == n - 1 ? 3 : 1 + (i & 1); }

@@ -302,7 +302,8 @@ impl Ops for CudaOps {
     }
 
     fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {
-        Ok(Upsample { spec, executed: 1.0, packed: upsample::pack(self, &spec, &merge(&spec, &read()?, self.matmul))? })
+        let packed = upsample::pack(self, &spec, &merge(&spec, &read()?, self.matmul))?;
+        Ok(Upsample { spec, executed: self.executed(&spec.phase()), packed })
     }
 
     fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector> {

@@ -205,10 +205,20 @@ impl UpsampleSpec {
         4 * self.frames()
     }
 
-    /// Number of weights, with those for the clip's second frame.
+    /// The convolution that computes a phase; those of later rows and columns are padded by one pixel less.
+    pub fn phase(&self) -> ConvSpec {
+        let taps = Thw::new(self.taps_t(), 2, 2);
+        ConvSpec { pad_after: 0, ..ConvSpec::same(self.channels, self.channels, taps) }
+    }
+
+    /// Sets of kernels: those for the clip's second frame are one of their own.
+    pub fn sets(&self) -> usize {
+        if self.time { 2 } else { 1 }
+    }
+
+    /// Number of weights of all sets.
     pub fn weights(&self) -> usize {
-        let taps = self.taps_t() * if self.time { 2 } else { 1 };
-        self.phases() * taps * 4 * self.channels * self.channels
+        self.sets() * self.phases() * self.phase().weights()
     }
 
     /// Low-resolution frames that the next slice will want to see.

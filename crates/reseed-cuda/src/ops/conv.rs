@@ -24,7 +24,7 @@ use crate::params::{ConvArgs, int};
 pub enum Form {
     /// `[tap (t, h, w)][c_out][c_in]` of the device's type.
     Taps,
-    /// Transformed for Winograd F(2x2,3x3), as `conv_winograd_2d` reads them.
+    /// Transformed for Winograd along both axes, as `conv_winograd_2d` reads them.
     Winograd2d,
     /// Bytes, as [`reseed_ops::Int8Conv`] describes them.
     Int8,

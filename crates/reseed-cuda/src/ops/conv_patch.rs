@@ -97,8 +97,8 @@ impl Convolution {
             planes * (args.c_out as usize).div_ceil(patch.channels()) * (args.phases * args.out_frames) as usize;
         let blocks = [tiles.min(patch.blocks() * cuda.driver.multiprocessors), 1, 1];
         let grid = Grid { blocks, threads: [256, 1], shared: patch.shared() };
-        // Sums of f16 are for layers with several taps, but not for the last one, whose results are pixels.
-        let fast = cuda.conv.half_sums && args.taps() > 1 && patch != Patch::ThreeFew;
+        // Sums of f16 are for layers with strides; those of most others are computed by Winograd.
+        let fast = cuda.conv.half_sums && args.taps() > 1 && patch == Patch::Gather;
         let name = match (dtype, out == dtype) {
             (DType::F32, _) => format!("{}_tf32", patch.stem()),
             (_, true) if fast => format!("{}_{dtype}_fast", patch.stem()),

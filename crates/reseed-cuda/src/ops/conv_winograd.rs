@@ -55,7 +55,7 @@ pub fn tiling(args: &ConvArgs) -> Tiling {
 fn executed(dtype: DType, winograd: Winograd, spec: &ConvSpec) -> f32 {
     match winograd {
         Winograd::Columns if bytes(dtype, true, spec) > 0 => EXECUTED,
-        Winograd::Plane if conv_winograd_2d::fits(spec) => conv_winograd_2d::EXECUTED,
+        Winograd::Plane if conv_winograd_2d::fits(spec) => conv_winograd_2d::executed(spec),
         _ => 1.0,
     }
 }
@@ -115,6 +115,8 @@ impl Convolution {
 
 #[cfg(test)]
 mod tests {
+    use reseed_ops::UpsampleSpec;
+
     use super::*;
 
     fn cube(c_in: usize, c_out: usize) -> ConvSpec {
@@ -137,6 +139,9 @@ mod tests {
     fn winograd_executes_a_part_of_the_products() {
         assert_eq!(executed(DType::F16, Winograd::Columns, &cube(128, 64)), 5.0 / 9.0);
         assert_eq!(executed(DType::F16, Winograd::Plane, &cube(128, 64)), 16.0 / 36.0);
+        let phase = UpsampleSpec { channels: 64, time: true }.phase();
+        assert_eq!(executed(DType::F16, Winograd::Plane, &phase), 9.0 / 16.0);
+        assert_eq!(executed(DType::F16, Winograd::Columns, &phase), 1.0);
         assert_eq!(executed(DType::F16, Winograd::Plane, &cube(96, 64)), 1.0);
         assert_eq!(executed(DType::F16, Winograd::None, &cube(128, 64)), 1.0);
     }

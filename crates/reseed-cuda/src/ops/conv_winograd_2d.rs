@@ -1,5 +1,6 @@
-//! Launch of `kernels/conv_winograd_2d.cu`: convolutions by Winograd F(2x2,3x3), with 16 products where the direct
-//! algorithm has 36, on the tensor cores of every GPU since Ampere.
+//! Launch of `kernels/conv_winograd_2d.cu`: convolutions by Winograd on the tensor cores of every GPU since Ampere,
+//! F(2x2,3x3) with 16 products where the direct algorithm has 36, and for the phases of upsamplers F(2x2,2x2) with 9
+//! products where it has 16.
 
 use half::f16;
 use rayon::prelude::*;
@@ -16,34 +17,64 @@ const CHANNELS: usize = 64;
 /// Channels of a slab in shared memory, and of a chunk of 16 bytes.
 const SLAB: usize = 32;
 const CHUNK: usize = 8;
-/// Products per patch of 2x2 pixels, and along one axis.
-const POINTS: usize = 16;
-const AXIS: usize = 4;
-/// Weights of one row of points and one slab.
-const STAGE: usize = AXIS * CHANNELS * SLAB;
-/// Three slabs of pixels with their border, two stages of weights, and bytes that aligning them may need.
-const SHARED: usize = (3 * (SIDE + 2) * (SIDE + 2) * SLAB + 2 * STAGE) * size_of::<f16>() + 128;
+/// Weights of one point and one slab.
+const POINT: usize = CHANNELS * SLAB;
+
+/// Products per axis of a patch of 2x2 pixels, by the taps along it.
+const fn points(taps: usize) -> usize {
+    taps + 1
+}
+
+/// Bytes of three slabs of pixels with their border, of two stages of weights, and that aligning them may need.
+const fn shared(taps: usize) -> usize {
+    (3 * (SIDE + 2) * (SIDE + 2) * SLAB + 2 * points(taps) * POINT) * size_of::<f16>() + 128
+}
 
 // Consumer GPUs allow 99 KiB per block.
-const _: () = assert!(SHARED <= 99 << 10);
+const _: () = assert!(shared(3) <= 99 << 10);
 
-/// Products that the kernel executes, relative to the direct algorithm.
-pub const EXECUTED: f32 = 4.0 / 9.0;
+/// Products that the kernel executes for a layer that it computes, relative to the direct algorithm.
+pub fn executed(spec: &ConvSpec) -> f32 {
+    let taps = spec.taps.w;
+    (points(taps) * points(taps)) as f32 / (4 * taps * taps) as f32
+}
 
 /// Whether the kernel computes a layer.
 pub fn fits(spec: &ConvSpec) -> bool {
-    let plain = (spec.taps.h, spec.taps.w, spec.stride) == (3, 3, Thw::new(1, 1, 1));
+    let plain = matches!((spec.taps.h, spec.taps.w), (3, 3) | (2, 2)) && spec.stride == Thw::new(1, 1, 1);
     plain && spec.c_in.is_multiple_of(CHANNELS) && spec.c_out.is_multiple_of(CHANNELS)
 }
 
 /// Number of weights of a layer, where those that fit are transformed.
 pub fn packed_weights(spec: &ConvSpec) -> usize {
-    if fits(spec) { spec.taps.t * POINTS * spec.c_in * spec.c_out } else { spec.weights() }
+    let points = points(spec.taps.w);
+    if fits(spec) { spec.taps.t * points * points * spec.c_in * spec.c_out } else { spec.weights() }
 }
 
-/// The transform of three taps: (g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2).
-fn transform([a, b, c]: [f32; 3]) -> [f32; AXIS] {
-    [a, 0.5 * (a + b + c), 0.5 * (a - b + c), c]
+/// Writes the transform of taps that are `step` apart to points that are `step` apart: (g0, (g0 + g1 + g2) / 2,
+/// (g0 - g1 + g2) / 2, g2), or with two taps (g0, g0 + g1, g1).
+fn transform(taps: usize, g: &[f32], to: &mut [f32], step: usize) {
+    let points: &[f32] = match taps {
+        3 => {
+            let [a, b, c] = [0, step, 2 * step].map(|at| g[at]);
+            &[a, 0.5 * (a + b + c), 0.5 * (a - b + c), c]
+        }
+        _ => &[g[0], g[0] + g[step], g[step]],
+    };
+    to.iter_mut().step_by(step).zip(points).for_each(|(to, point)| *to = *point);
+}
+
+/// The points of a kernel of `taps` rows and columns, row by row, in the first `points(taps)` squared of the values.
+fn transformed(taps: usize, g: &[f32]) -> [f32; 16] {
+    let (points, mut rows, mut planes) = (points(taps), [0.0; 16], [0.0; 16]);
+    // Rows of taps become rows of points, then columns of these.
+    for (row, to) in g.chunks_exact(taps).zip(rows.chunks_exact_mut(points)) {
+        transform(taps, row, to, 1);
+    }
+    for column in 0..points {
+        transform(taps, &rows[column..], &mut planes[column..points * points], points);
+    }
+    planes
 }
 
 /// The channel in row `row` of a tile. With this order a thread's results are eight consecutive channels.
@@ -52,28 +83,29 @@ fn channel_of(row: usize) -> usize {
 }
 
 /// Place of a weight within 64 by 64 channels: row and column of its point, row of the tile, input channel.
-fn place(y: usize, x: usize, row: usize, channel: usize) -> usize {
+fn place(points: usize, y: usize, x: usize, row: usize, channel: usize) -> usize {
     let (slab, chunk) = (channel / SLAB, channel % SLAB / CHUNK);
     // Eight neighbouring rows use all banks of shared memory.
     let swizzled = chunk ^ (row / 2 % 4);
-    (y * 2 + slab) * STAGE + (x * CHANNELS + row) * SLAB + swizzled * CHUNK + channel % CHUNK
+    ((y * 2 + slab) * points + x) * POINT + row * SLAB + swizzled * CHUNK + channel % CHUNK
 }
 
-/// Weights `[c_out, c_in, t, 3, 3]`, transformed in f32, rounded once and in the order of the kernel.
+/// Weights `[phase, c_out, c_in, t, h, w]`, transformed in f32, rounded once and in the order of the kernel.
 pub fn pack(spec: &ConvSpec, weight: &[f32]) -> Vec<f16> {
-    let (outputs, inputs, taps) = (spec.c_out / CHANNELS, spec.c_in / CHANNELS, spec.taps.t);
-    let part = POINTS * CHANNELS * CHANNELS;
-    let mut packed = vec![f16::ZERO; taps * outputs * inputs * part];
+    let (outputs, inputs, side) = (spec.c_out / CHANNELS, spec.c_in / CHANNELS, spec.taps.w);
+    let (taps, kernel, points) = (spec.taps.t, side * side, points(side));
+    let part = points * points * CHANNELS * CHANNELS;
+    let phases = weight.len() / spec.weights();
+    let mut packed = vec![f16::ZERO; phases * taps * outputs * inputs * part];
     packed.par_chunks_exact_mut(part).enumerate().for_each(|(index, to)| {
-        let (t, output, input) = (index / (outputs * inputs), index / inputs % outputs, index % inputs);
+        let (tap, output, input) = (index / (outputs * inputs), index / inputs % outputs, index % inputs);
+        let (phase, t) = (tap / taps, tap % taps);
         for (row, channel) in (0..CHANNELS * CHANNELS).map(|i| (i / CHANNELS, i % CHANNELS)) {
-            let filter = (output * CHANNELS + channel_of(row)) * spec.c_in + input * CHANNELS + channel;
-            let g = &weight[(filter * taps + t) * 9..][..9];
-            let rows: [[f32; AXIS]; 3] = std::array::from_fn(|y| transform([g[3 * y], g[3 * y + 1], g[3 * y + 2]]));
-            for x in 0..AXIS {
-                for (y, value) in transform([rows[0][x], rows[1][x], rows[2][x]]).into_iter().enumerate() {
-                    to[place(y, x, row, channel)] = f16::from_f32(value);
-                }
+            let c_out = phase * spec.c_out + output * CHANNELS + channel_of(row);
+            let filter = c_out * spec.c_in + input * CHANNELS + channel;
+            let values = transformed(side, &weight[(filter * taps + t) * kernel..][..kernel]);
+            for (i, value) in values[..points * points].iter().enumerate() {
+                to[place(points, i / points, i % points, row, channel)] = f16::from_f32(*value);
             }
         }
     });
@@ -87,17 +119,21 @@ impl Convolution {
         let Convolution { x, cache, w, bias, y, residual, args, .. } = *self;
         let size = |n: i32| n as usize;
         let plane = size(args.out_h).div_ceil(SIDE) * size(args.out_w).div_ceil(SIDE);
-        let tiles = plane * size(args.out_frames) * (size(args.c_out) / CHANNELS);
+        let (taps, phases) = (size(args.taps_w), size(args.phases));
+        let tiles = plane * phases * size(args.out_frames) * (size(args.c_out) / CHANNELS);
         let blocks = [tiles.min(cuda.driver.multiprocessors), 1, 1];
-        let grid = Grid { blocks, threads: [256, 1], shared: SHARED };
-        let name = if cuda.conv.half_sums { "conv_winograd_2d_f16_fast" } else { "conv_winograd_2d_f16" };
+        let grid = Grid { blocks, threads: [256, 1], shared: shared(taps) };
+        let fast = if cuda.conv.half_sums { "_fast" } else { "" };
+        let name = format!("conv_winograd_2d_{taps}x{taps}_f16{fast}");
         // SAFETY: arguments follow kernels/conv_winograd_2d.cu in order and type; the caller's promise.
-        unsafe { cuda.driver.launch(name, grid, args![y, x, cache, w, bias, residual, args]) }
+        unsafe { cuda.driver.launch(&name, grid, args![y, x, cache, w, bias, residual, args]) }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use reseed_ops::UpsampleSpec;
+
     use super::*;
 
     /// Small integers, whose transforms f16 holds exactly.
@@ -105,51 +141,94 @@ mod tests {
         (0..count).map(|i| (((i * 7919 + seed) * 104_729) >> 7) as f32 % 9.0 - 4.0).collect()
     }
 
+    fn cube(c_in: usize, c_out: usize) -> ConvSpec {
+        ConvSpec::same(c_in, c_out, Thw::new(3, 3, 3))
+    }
+
+    fn phase(channels: usize) -> ConvSpec {
+        UpsampleSpec { channels, time: true }.phase()
+    }
+
     #[test]
     fn winograd_computes_layers_whose_channels_fill_tiles() {
-        let cube = |c_in, c_out| ConvSpec::same(c_in, c_out, Thw::new(3, 3, 3));
-        assert!(fits(&cube(64, 128)) && fits(&ConvSpec::same(128, 64, Thw::new(1, 3, 3))));
+        assert!(fits(&cube(64, 128)) && fits(&ConvSpec::same(128, 64, Thw::new(1, 3, 3))) && fits(&phase(64)));
         let halved = ConvSpec { stride: Thw::new(1, 2, 2), ..cube(128, 128) };
-        for no in [cube(96, 128), cube(128, 96), halved, ConvSpec::same(128, 128, Thw::new(1, 1, 1))] {
+        let point = ConvSpec::same(128, 128, Thw::new(1, 1, 1));
+        for no in [cube(96, 128), cube(128, 96), halved, point, phase(96)] {
             assert!(!fits(&no), "{no:?}");
             assert_eq!(packed_weights(&no), no.weights());
         }
         assert_eq!(packed_weights(&cube(64, 128)) * 9, cube(64, 128).weights() * 16);
+        assert_eq!(packed_weights(&phase(64)) * 4, phase(64).weights() * 9);
+        assert_eq!((executed(&cube(64, 64)), executed(&phase(64))), (4.0 / 9.0, 9.0 / 16.0));
     }
 
-    /// A patch of 2x2 results from the packed weights equals the direct convolution.
-    #[test]
-    fn packed_weights_give_the_direct_convolution() {
-        let spec = ConvSpec::same(128, 128, Thw::new(2, 3, 3));
-        let weight = integers(spec.weights(), 1);
-        let packed = pack(&spec, &weight);
-        assert_eq!(packed.len(), packed_weights(&spec));
-        for (t, output) in [(0, 5), (1, 64), (1, 127)] {
-            let (block, within) = (output / CHANNELS, output % CHANNELS);
-            let row = (0..CHANNELS).find(|&row| channel_of(row) == within).unwrap();
-            let (mut sums, mut direct) = ([[0f32; AXIS]; AXIS], [[0f32; 2]; 2]);
-            for input in 0..spec.c_in {
-                let d = integers(16, input);
-                let part = &packed[((t * 2 + block) * 2 + input / CHANNELS) * POINTS * CHANNELS * CHANNELS..];
-                let along = |d: [f32; 4]| [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[3] - d[1]];
-                let rows: [[f32; 4]; 4] = std::array::from_fn(|y| along([0, 1, 2, 3].map(|x| d[4 * y + x])));
-                for x in 0..AXIS {
-                    let column = along([0, 1, 2, 3].map(|y| rows[y][x]));
-                    for (y, point) in column.into_iter().enumerate() {
-                        sums[y][x] += point * part[place(y, x, row, input % CHANNELS)].to_f32();
-                    }
-                }
-                let g = &weight[((output * spec.c_in + input) * 2 + t) * 9..][..9];
-                for (i, tap) in g.iter().enumerate() {
-                    for (y, x) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-                        direct[y][x] += tap * d[4 * (y + i / 3) + x + i % 3];
-                    }
+    /// Inputs of the points along one axis, and the outputs of their products.
+    fn inputs(taps: usize, d: &[f32], step: usize) -> Vec<f32> {
+        let d: Vec<f32> = d.iter().step_by(step).copied().collect();
+        match taps {
+            3 => vec![d[0] - d[2], d[1] + d[2], d[2] - d[1], d[3] - d[1]],
+            _ => vec![d[0] - d[1], d[1], d[2] - d[1]],
+        }
+    }
+    fn outputs(m: &[f32]) -> [f32; 2] {
+        match *m {
+            [a, b, c, d] => [a + b + c, b - c + d],
+            [a, b, c] => [a + b, b + c],
+            _ => unreachable!("three or four points"),
+        }
+    }
+
+    /// A patch of 2x2 results of one output channel, from the packed weights of a phase and temporal tap.
+    fn patch(spec: &ConvSpec, packed: &[f16], tap: usize, output: usize) -> [[f32; 2]; 2] {
+        let (taps, n) = (spec.taps.w, points(spec.taps.w));
+        let (block, blocks, parts) = (output / CHANNELS, spec.c_out / CHANNELS, spec.c_in / CHANNELS);
+        let row = (0..CHANNELS).find(|&row| channel_of(row) == output % CHANNELS).unwrap();
+        let mut sums = vec![0f32; n * n];
+        for input in 0..spec.c_in {
+            let d = integers(n * n, input);
+            let part = &packed[((tap * blocks + block) * parts + input / CHANNELS) * n * n * CHANNELS * CHANNELS..];
+            let rows: Vec<f32> = d.chunks_exact(n).flat_map(|row| inputs(taps, row, 1)).collect();
+            for x in 0..n {
+                for (y, point) in inputs(taps, &rows[x..], n).into_iter().enumerate() {
+                    sums[y * n + x] += point * part[place(n, y, x, row, input % CHANNELS)].to_f32();
                 }
             }
-            let outputs = |m: [f32; 4]| [m[0] + m[1] + m[2], m[1] - m[2] + m[3]];
-            let columns = sums.map(outputs);
-            let rows = [0, 1].map(|x| outputs([0, 1, 2, 3].map(|y| columns[y][x])));
-            assert_eq!([[rows[0][0], rows[1][0]], [rows[0][1], rows[1][1]]], direct, "tap {t}, channel {output}");
+        }
+        let rows: Vec<[f32; 2]> = sums.chunks_exact(n).map(outputs).collect();
+        let column = |x: usize| outputs(&rows.iter().map(|row| row[x]).collect::<Vec<_>>());
+        let [left, right] = [column(0), column(1)];
+        [[left[0], right[0]], [left[1], right[1]]]
+    }
+
+    /// The same by the direct algorithm.
+    fn direct(spec: &ConvSpec, weight: &[f32], tap: usize, output: usize) -> [[f32; 2]; 2] {
+        let (taps, n) = (spec.taps.w, points(spec.taps.w));
+        let channel = tap / spec.taps.t * spec.c_out + output;
+        let mut sums = [[0f32; 2]; 2];
+        for input in 0..spec.c_in {
+            let d = integers(n * n, input);
+            let filter = (channel * spec.c_in + input) * spec.taps.t + tap % spec.taps.t;
+            for (i, g) in weight[filter * taps * taps..][..taps * taps].iter().enumerate() {
+                for (y, x) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                    sums[y][x] += g * d[(y + i / taps) * n + x + i % taps];
+                }
+            }
+        }
+        sums
+    }
+
+    #[test]
+    fn packed_weights_give_the_direct_convolution() {
+        let three = ConvSpec::same(128, 128, Thw::new(2, 3, 3));
+        for (spec, phases) in [(three, 1), (phase(128), 4)] {
+            let weight = integers(phases * spec.weights(), 1);
+            let packed = pack(&spec, &weight);
+            assert_eq!(packed.len(), phases * packed_weights(&spec));
+            for (tap, output) in [(0, 5), (1, 64), (2 * phases - 1, 127)] {
+                let (found, want) = (patch(&spec, &packed, tap, output), direct(&spec, &weight, tap, output));
+                assert_eq!(found, want, "{spec:?}, tap {tap}, channel {output}");
+            }
         }
     }
 }

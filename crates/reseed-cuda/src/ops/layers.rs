@@ -96,17 +96,15 @@ pub fn prefetch_conv(cuda: &CudaOps, offloaded: Conv) -> Result<Conv> {
 }
 
 pub fn offload_upsample(cuda: &CudaOps, upsample: Upsample) -> Result<Upsample> {
-    let UpsampleWeights { later, second, bias } = cuda.unpack(&upsample.packed);
-    let spec = &upsample.spec;
-    let bytes = spec.weights() / (1 + usize::from(spec.time)) * cuda.dtype.bytes();
-    let second = second.as_ref().map(|second| second.offload(cuda, bytes)).transpose()?;
-    let weights = UpsampleWeights { later: later.offload(cuda, bytes)?, second, bias: bias.clone() };
-    Ok(Upsample { packed: Arc::new(weights), ..upsample })
+    let layer: &UpsampleWeights = cuda.unpack(&upsample.packed);
+    let bytes = layer.set_bytes(&upsample.spec, cuda.dtype);
+    let second = layer.second.as_ref().map(|second| second.offload(cuda, bytes)).transpose()?;
+    Ok(Upsample { packed: Arc::new(layer.with(layer.later.offload(cuda, bytes)?, second)), ..upsample })
 }
 
 pub fn prefetch_upsample(cuda: &CudaOps, offloaded: Upsample) -> Result<Upsample> {
-    let UpsampleWeights { later, second, bias } = cuda.unpack(&offloaded.packed);
-    let Some(later) = later.prefetch(cuda)? else { return Ok(offloaded) };
-    let second = second.as_ref().map(|second| second.prefetch(cuda)).transpose()?.flatten();
-    Ok(Upsample { packed: Arc::new(UpsampleWeights { later, second, bias: bias.clone() }), ..offloaded })
+    let layer: &UpsampleWeights = cuda.unpack(&offloaded.packed);
+    let Some(later) = layer.later.prefetch(cuda)? else { return Ok(offloaded) };
+    let second = layer.second.as_ref().map(|second| second.prefetch(cuda)).transpose()?.flatten();
+    Ok(Upsample { packed: Arc::new(layer.with(later, second)), ..offloaded })
 }

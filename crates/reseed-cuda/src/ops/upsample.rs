@@ -3,33 +3,34 @@
 use std::sync::Arc;
 
 use reseed_ops::{
-    BORDER_CLASSES, ClipPosition, ConvOutput, Merged, Packed, Result, Shape, TemporalCache, Tensor, Upsample,
-    UpsampleSpec,
+    BORDER_CLASSES, ClipPosition, ConvOutput, ConvSpec, DType, Merged, Packed, Result, Shape, TemporalCache, Tensor,
+    Thw, Upsample, UpsampleSpec,
 };
 
 use super::CudaOps;
 use super::conv::Form;
+use super::conv_kernels::Winograd;
+use super::conv_winograd_2d;
 use super::convolution::Convolution;
 use super::fold::Taps;
 use super::group_norm::OutputStats;
 use super::layers::Matrix;
 use super::memory::ptr;
 use super::offloaded::{self, Offloaded};
-use super::weights::{Order, taps_first};
+use super::weights::{Order, Rounded, taps_first};
 use crate::device_memory::{Allocation, ArenaBuffer};
 use crate::driver::Ptr;
 use crate::params::{ConvArgs, int};
 
 /// Row and column phases of a pixel; each temporal phase is a launch of its own.
-const PHASES: usize = 4;
-/// Spatial taps.
-const PLANE: usize = 4;
+pub const PHASES: usize = 4;
 
 pub struct Weights {
-    /// `[z][phase][tap (t, h, w)][c][c]` of the device's type.
+    /// `[z][phase][t]`, and of every temporal tap the weights in their form.
     pub later: Matrix,
     /// The same where the previous frame is the first of the clip; only with temporal upsampling.
     pub second: Option<Matrix>,
+    pub form: Form,
     /// `[clip position][z][row class][column class][c]` of f32.
     pub bias: Arc<Allocation>,
 }
@@ -38,17 +39,45 @@ pub fn pack(cuda: &CudaOps, spec: &UpsampleSpec, data: &Merged) -> Result<Packed
     let (c, moments) = (spec.channels, if spec.time { 3 } else { 1 });
     let classes = BORDER_CLASSES * BORDER_CLASSES;
     assert_eq!(data.bias.len(), moments * spec.frames() * classes * c, "bias of an upsampler");
-    let order = Order { phases: spec.phases(), c_out: c, c_in: c, taps: spec.taps_t() * PLANE };
-    let later = taps_first(&data.kernels, order, cuda.dtype);
+    let phase = spec.phase();
+    let plane = cuda.conv.winograd == Winograd::Plane && conv_winograd_2d::fits(&phase);
+    let form = if plane { Form::Winograd2d } else { Form::Taps };
+    let ordered = |kernels: &[f32], phase: &ConvSpec| match form {
+        Form::Winograd2d => Rounded::F16(conv_winograd_2d::pack(phase, kernels)),
+        _ => {
+            let order = Order { phases: spec.phases(), c_out: c, c_in: c, taps: phase.taps.count() };
+            taps_first(kernels, order, cuda.dtype)
+        }
+    };
+    let later = ordered(&data.kernels, &phase);
     let second = spec.time.then(|| {
-        let previous = taps_first(&data.after_first, Order { taps: PLANE, ..order }, cuda.dtype);
-        let tap = PLANE * c * c * cuda.dtype.bytes();
+        let previous = ordered(&data.after_first, &ConvSpec { taps: Thw { t: 1, ..phase.taps }, ..phase });
+        let tap = per_tap(spec, form) * cuda.dtype.bytes();
         let phases = previous.bytes().chunks_exact(tap).zip(later.bytes().chunks_exact(2 * tap));
         phases.flat_map(|(previous, later)| [previous, &later[tap..]]).collect::<Vec<_>>().concat()
     });
     let second = second.map(|values| cuda.upload_weights(&values).map(Matrix::Resident)).transpose()?;
     let later = Matrix::Resident(cuda.upload_weights(later.bytes())?);
-    Ok(Arc::new(Weights { later, second, bias: Arc::new(cuda.upload_weights(&data.bias)?) }))
+    Ok(Arc::new(Weights { later, second, form, bias: Arc::new(cuda.upload_weights(&data.bias)?) }))
+}
+
+/// Values of one temporal tap of a phase.
+fn per_tap(spec: &UpsampleSpec, form: Form) -> usize {
+    let phase = spec.phase();
+    let count = if form == Form::Winograd2d { conv_winograd_2d::packed_weights(&phase) } else { phase.weights() };
+    count / spec.taps_t()
+}
+
+impl Weights {
+    /// Bytes of a set of kernels.
+    pub fn set_bytes(&self, spec: &UpsampleSpec, dtype: DType) -> usize {
+        spec.phases() * spec.taps_t() * per_tap(spec, self.form) * dtype.bytes()
+    }
+
+    /// The same layer with its kernels at another place.
+    pub fn with(&self, later: Matrix, second: Option<Matrix>) -> Weights {
+        Weights { later, second, form: self.form, bias: self.bias.clone() }
+    }
 }
 
 /// Low-resolution frames `k .. k + frames` that one launch per temporal phase computes.
@@ -154,7 +183,7 @@ impl Layer<'_> {
             residual: Ptr::NULL,
             partial: self.partial,
             groups: self.groups,
-            form: Form::Taps,
+            form: self.weights.form,
             args: self.args(run, z),
         }
     }
@@ -162,7 +191,7 @@ impl Layer<'_> {
     /// The weights of a clip position and a temporal phase.
     fn taps(&self, position: ClipPosition, z: usize) -> Taps {
         let (spec, dtype) = (self.spec, self.x.dtype());
-        let each = PLANE * spec.channels * spec.channels;
+        let each = per_tap(spec, self.weights.form);
         let set = match (position, &self.weights.second) {
             (ClipPosition::Later, _) | (_, None) => &self.weights.later,
             (_, Some(second)) => second,
@@ -200,8 +229,8 @@ impl Layer<'_> {
 #[cfg(test)]
 mod tests {
     use reseed_cpu::CpuOps;
+    use reseed_ops::Transfer;
     use reseed_ops::reference::low_frame;
-    use reseed_ops::{DType, Transfer};
 
     use super::*;
 

@@ -104,19 +104,15 @@ impl Ops for CheckOps<'_> {
             let cache = cache.with(frames.as_ref());
             side.device.upsample(cache, &side.tensor(x), side.weights(&upsample.packed), groups)
         })?;
-        let products = Products::of(upsample.executed);
-        let input =
-            |x: &Tensor| self.reference.upload(x.shape(), &products.inputs(&self.values(x)?, x.thw(), x.channels()));
-        let frames = cache.frames().map(input).transpose()?;
-        let (cache, x) = (cache.with(frames.as_ref()), input(x)?);
-        let sums = self.reference.upsample(cache, &x, magnitude(&upsample.packed), None)?;
-        let (sums, rounding) = (self.magnitudes(&sums.tensor)?, self.rounding(&y[0].tensor));
+        let (sums, rounding) = (self.upsample_sums(cache, x, upsample)?, self.rounding(&y[0].tensor));
         let UpsampleSpec { channels, .. } = upsample.spec;
-        let direct = upsample.spec.taps_t() * 4 * channels;
-        let terms = direct + MERGED_TAPS * channels + EPILOGUE + products.transform_terms;
-        let rounded = if matches!(cache, TemporalCache::Frames(_)) { 1 } else { 2 };
-        let operands = rounded + products.operand_roundings + self.half_sums();
-        self.compare_output("upsample", y, direct, |i, y| rounding.sum(y, terms, products.factor * sums[i], operands))
+        let products = upsample.spec.taps_t() * 4 * channels;
+        let (rounded, transforms) =
+            Products::of(upsample.executed).map_or((0, 0), |more| (more.operand_roundings, more.transform_terms));
+        let terms = products + MERGED_TAPS * channels + EPILOGUE + transforms;
+        let merged = if matches!(cache, TemporalCache::Frames(_)) { 1 } else { 2 };
+        let operands = merged + rounded + self.half_sums();
+        self.compare_output("upsample", y, products, |i, y| rounding.sum(y, terms, sums[i], operands))
     }
 
     /// Offloaded frames are compared when they are prefetched.

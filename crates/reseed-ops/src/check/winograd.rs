@@ -78,7 +78,7 @@ pub fn transform_terms(conv: &Conv) -> usize {
 }
 
 /// a and b of F(3,3), whose points are a, -a, b, -b and infinity.
-pub const TRIPLE: [f32; 2] = [3.0 / 8.0, 5.0 / 4.0];
+const TRIPLE: [f32; 2] = [3.0 / 8.0, 5.0 / 4.0];
 /// a and b of F(4,3), which has the point zero besides.
 const QUAD: [f32; 2] = [5.0 / 8.0, 3.0 / 2.0];
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::residency::merged_weights;
 use super::state::{Offloaded, lock};
 use super::{TraceOps, Work};
 use crate::cost;
@@ -52,7 +51,7 @@ impl Ops for TraceOps {
     }
 
     fn upsample_weights(&self, spec: UpsampleSpec, _: Read<UpsampleData>) -> Result<Upsample> {
-        self.weights(merged_weights(&spec));
+        self.weights(self.resident_merged(&spec));
         Ok(Upsample { spec, executed: 1.0, packed: packed() })
     }
 

@@ -26,8 +26,9 @@ impl Residency for TraceOps {
                 self.offload_weights(bytes, bytes);
             }
             Payload::Upsample(upsample) => {
-                let each = self.weights.bytes();
-                self.offload_weights(merged_weights(&upsample.spec) * each, upsample.spec.weights() * each);
+                let (spec, each) = (&upsample.spec, self.weights.bytes());
+                let copied = self.merged(spec, spec.sets() * spec.taps_t()) * each;
+                self.offload_weights(self.resident_merged(spec) * each, copied);
             }
         }
         Ok(payload)
@@ -49,7 +50,9 @@ impl Residency for TraceOps {
                 Payload::Linear(linear)
             }
             Payload::Upsample(mut upsample) => {
-                upsample.packed = self.prefetch_weights(upsample.spec.weights() * self.weights.bytes());
+                let spec = &upsample.spec;
+                let count = self.merged(spec, spec.sets() * spec.taps_t());
+                upsample.packed = self.prefetch_weights(count * self.weights.bytes());
                 Payload::Upsample(upsample)
             }
         })
@@ -119,18 +122,22 @@ impl TraceOps {
         Some(buffer)
     }
 
+    /// Numbers of the merged kernels of an upsampler with that many temporal taps.
+    fn merged(&self, spec: &UpsampleSpec, taps: usize) -> usize {
+        spec.phases() * (self.kernels)(&spec.phase()) / spec.taps_t() * taps
+    }
+
+    /// The same of an upsampler that stays on the device: kernels of the clip's second frame hold one tap.
+    pub(super) fn resident_merged(&self, spec: &UpsampleSpec) -> usize {
+        self.merged(spec, spec.taps_t() + usize::from(spec.time))
+    }
+
     /// Ops that use prefetched weights wait for their copy.
     pub(super) fn wait_for_copy(&self, packed: &Packed) {
         if let Some(buffer) = packed.downcast_ref::<TracedBuffer>() {
             lock(&self.state).wait(buffer.ready);
         }
     }
-}
-
-/// Number of weights of an upsampler that stays on the device: kernels of the clip's second frame hold one tap.
-pub(super) fn merged_weights(spec: &UpsampleSpec) -> usize {
-    let taps = spec.taps_t() + usize::from(spec.time);
-    spec.phases() * taps * 4 * spec.channels * spec.channels
 }
 
 /// Rows of an offloaded cache that a convolution reads at a time: about 32 MiB, and whole tiles of its kernels.
