@@ -1,6 +1,6 @@
 //! Pinned host memory, which the GPU copies from and to at full bus speed while kernels run.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,10 +10,12 @@ use crate::device_memory::DeviceMemory;
 use crate::pages::Pages;
 use crate::stream::Event;
 
-/// Free pinned blocks by size. They are reused, since pinning memory takes longer than copying it.
+/// Free pinned blocks by size, in the order in which they were freed. They are reused, since pinning memory takes
+/// longer than copying it. The oldest is reused first: a block that was freed last may have a copy that is still
+/// queued, and a copy in the other direction would wait for it.
 #[derive(Default)]
 pub struct PinnedPool {
-    free: Mutex<HashMap<usize, Vec<Block>>>,
+    free: Mutex<HashMap<usize, VecDeque<Block>>>,
 }
 
 /// A piece of pinned memory, and the last copy that uses it.
@@ -45,7 +47,7 @@ impl Pinned {
     pub fn new(memory: &Arc<DeviceMemory>, bytes: usize) -> Result<Pinned> {
         let size = block_size(bytes);
         let mut free = memory.pinned.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = free.get_mut(&size).and_then(Vec::pop);
+        let found = free.get_mut(&size).and_then(VecDeque::pop_front);
         drop(free);
         let block = match found {
             Some(block) => block,
@@ -101,7 +103,7 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
             let mut free = self.memory.pinned.free.lock().unwrap_or_else(PoisonError::into_inner);
-            free.entry(block.size).or_default().push(block);
+            free.entry(block.size).or_default().push_back(block);
         }
     }
 }

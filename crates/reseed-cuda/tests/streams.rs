@@ -12,7 +12,7 @@ use reseed_ops::{
     ColorTransfer, DType, FrameLoader, FrameOps, FrameResult, FrameResults, FrameSamples, FrameSlice, FrameSpec,
     FrameValues, Hw, Ops, RangeLimit, Resize, ResizeAxis, SampleType, Shape, Tensor, Transfer, offload,
 };
-use reseed_testing::fake_driver;
+use reseed_testing::{decode_offloaded, fake_driver};
 
 /// Names the scenario that a child process runs.
 const SCENARIO: &str = "RESEED_TEST_SCENARIO";
@@ -61,6 +61,11 @@ fn a_tensor_is_overwritten_after_every_copy_that_reads_it() {
 }
 
 #[test]
+fn chunks_in_host_memory_are_copied_in_order() {
+    ordered("decode_offloaded");
+}
+
+#[test]
 fn frames_are_finished_in_order() {
     ordered("finish_slices");
 }
@@ -72,6 +77,7 @@ fn the_scenario_of_a_child_process() {
         Ok("offload_then_download") => offload_then_download(),
         Ok("download_then_offload") => download_then_offload(),
         Ok("offload_then_overwrite") => offload_then_overwrite(),
+        Ok("decode_offloaded") => decode_offloaded(&fake_gpu()),
         Ok("finish_slices") => finish_slices(),
         Ok(other) => panic!("{SCENARIO}: {other} is unknown"),
         Err(_) => {}

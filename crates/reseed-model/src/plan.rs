@@ -25,8 +25,27 @@ pub struct CachePlan {
     /// Whether chunks run breadth-first: all chunks of a slice pass an offloaded layer before any chunk enters the next
     /// layer, so that the cache is copied once per slice, unless it is streamed. Otherwise chunks run depth-first.
     pub breadth_first: bool,
+    /// Blocks whose input chunks are offloaded while they wait, by the first slot of the block. Where chunks run
+    /// breadth-first, this makes room for the caches of the layers that run meanwhile.
+    pub offloaded_inputs: BTreeMap<usize, InputPlan>,
     /// Whether a convolution of one frame reads an offloaded cache in strips of rows, unless the cache is prefetched.
     pub strips: bool,
+}
+
+/// Which input chunks of a block are offloaded, and when they return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InputPlan {
+    /// Number of chunks that stay on the device: those that wait for the shortest time.
+    pub kept: usize,
+    /// Number of slots at the end of the preceding chunk's layers that run while a chunk is prefetched.
+    pub prefetch_distance: usize,
+}
+
+impl Default for InputPlan {
+    /// Only the first or the last chunk stays.
+    fn default() -> InputPlan {
+        InputPlan { kept: 1, prefetch_distance: 2 }
+    }
 }
 
 impl Default for CachePlan {
@@ -39,6 +58,7 @@ impl Default for CachePlan {
             streamed: BTreeSet::new(),
             prefetch_distances: BTreeMap::new(),
             breadth_first: false,
+            offloaded_inputs: BTreeMap::new(),
             strips: false,
         }
     }

@@ -3,6 +3,7 @@
 mod blocks;
 mod decoder;
 mod encoder;
+mod parts;
 mod prefetch;
 mod state;
 mod steps;

@@ -19,7 +19,7 @@ pub mod scarce;
 pub mod torch;
 
 pub use golden::Clip;
-use reseed_model::plan::TileInput;
+use reseed_model::plan::{CachePlan, InputPlan, TileInput};
 use reseed_model::weights::formula::Formula;
 use reseed_model::{Coder, Config, State, Vae};
 use reseed_ops::{Device, Hw};
@@ -101,4 +101,17 @@ pub fn step(
     state: &mut State,
 ) -> Vec<f32> {
     ops.download(&coder.run(ops, clip.upload(ops, frames), state).unwrap()).unwrap()
+}
+
+/// Decodes a clip with all caches in host memory, and all chunks that wait.
+pub fn decode_offloaded(ops: &dyn Device) {
+    let (vae, slots) = (load(ops, &Config::tiny()), 0..100);
+    let input = InputPlan { kept: 1, prefetch_distance: 2 };
+    let offloaded_inputs = slots.clone().map(|slot| (slot, input)).collect();
+    let plan = CachePlan { chunk_frames: 1, breadth_first: true, offloaded_inputs, ..CachePlan::default() };
+    let mut state = State::with_plan(CachePlan { offloaded: slots.collect(), ..plan });
+    let clip = Side::Decode.input(&vae.config, 6, Hw::new(3, 5));
+    for slice in Side::Decode.slices(&vae.config, &[2, 2, 2]) {
+        step(ops, &vae.decoder, &clip, slice, &mut state);
+    }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use reseed_ops::{Device, MathMode, Shape, TemporalCache, Tensor, offload, prefetch};
 
+use super::parts::NextPart;
 use crate::error::{Error, Result};
 use crate::plan::CachePlan;
 use crate::weights::Source;
@@ -22,6 +23,12 @@ pub struct State {
     leaving: Option<Tensor>,
     /// Slots of the layers that run again, over the next part of the slice, before the layers after them.
     pub(super) repeated: Range<usize>,
+    /// Number of parts of the slice that run before the layers after the present ones.
+    pub(super) later: usize,
+    /// Offloaded parts that run next, by the step that takes them.
+    pub(super) next_parts: BTreeMap<usize, NextPart>,
+    /// The part that was offloaded last, while the copy reads it.
+    pub(super) leaving_part: Option<Tensor>,
 }
 
 /// A layer's cache.
@@ -109,6 +116,7 @@ impl State {
         x: &Tensor,
         frames: usize,
     ) -> Result<TemporalCache<'_>> {
+        self.prefetch_parts(ops, slot)?;
         if self.seen != Seen::Nothing {
             self.offload_next(ops, slot, x, frames)?;
             self.due(slot, x).into_iter().flatten().try_for_each(|slot| self.prefetch(ops, slot))?;
@@ -180,6 +188,7 @@ impl State {
             };
             self.caches.insert(slot, cache);
         }
+        self.leaving_part = None;
         Ok(())
     }
 

@@ -80,6 +80,7 @@ impl Ops for TraceOps {
         let folded = |t: &usize| cache.starts() && spec.folded(*t) > 1;
         self.work(Work::Conv(spec, (0..y.thw().t).filter(folded).count()));
         let plain = spec.stride == Thw::new(1, 1, 1);
+        self.wait_for_prefetch(x);
         self.wait_for_copy(&conv.packed);
         let _cache = self.run_cached(cache, x, plain, cost::conv(spec, cache, x, &y, residual));
         Ok(ConvOutput { stats: self.stats(&y, epilogue.groups), tensor: y })
@@ -95,6 +96,7 @@ impl Ops for TraceOps {
         let spec = &upsample.spec;
         let y = self.alloc(Shape::clip(spec.output(x.thw(), cache.starts()), spec.channels), x.dtype());
         self.work(Work::Upsample(spec, if cache.starts() { x.thw().t } else { 0 }));
+        self.wait_for_prefetch(x);
         self.wait_for_copy(&upsample.packed);
         let _cache = self.run_cached(cache, x, false, cost::upsample(spec, cache, x, &y));
         Ok(ConvOutput { stats: self.stats(&y, groups), tensor: y })
@@ -108,6 +110,7 @@ impl Ops for TraceOps {
         if x.is_on::<Offloaded>() {
             return Ok(self.offloaded_tail(cache, x, frames));
         }
+        self.wait_for_prefetch(&x);
         let kept = match cache {
             Some(cache) if cache.thw().t == frames => self.writable(cache),
             _ => self.alloc(Shape::clip(Thw { t: frames, ..thw }, x.channels()), x.dtype()),
@@ -117,6 +120,7 @@ impl Ops for TraceOps {
     }
 
     fn group_norm(&self, x: Tensor, stats: Option<Stats>, norm: &Norm, _: Activation) -> Result<Tensor> {
+        self.wait_for_prefetch(&x);
         let y = self.writable(x);
         self.count(cost::group_norm(norm, &y, stats.is_some()));
         Ok(y)

@@ -132,6 +132,12 @@ impl TraceOps {
         self.merged(spec, spec.taps_t() + usize::from(spec.time))
     }
 
+    /// Ops wait for an operand that is prefetched.
+    pub(super) fn wait_for_prefetch(&self, x: &Tensor) {
+        let ready = x.storage::<TracedBuffer>().ready;
+        lock(&self.state).wait(ready);
+    }
+
     /// Ops that use prefetched weights wait for their copy.
     pub(super) fn wait_for_copy(&self, packed: &Packed) {
         if let Some(buffer) = packed.downcast_ref::<TracedBuffer>() {
