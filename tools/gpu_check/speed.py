@@ -14,8 +14,8 @@ PEAK_OF, PEAK = ("decode", "1280x720", 17), 12.0  # GiB
 OVERLAP = 1.15  # time of a limited run relative to the longer of its arithmetic and its copies
 ESTIMATE = 0.05  # relative difference of the measured memory from the estimate
 RESTRICTED = {  # size, frames, --max-vram: time relative to a run without a limit
-    ("1280x720", 17, "6G"): 1.8, ("1280x720", 17, "4G"): None, ("1920x1080", 17, "12G"): 1.8,
-    ("1920x1080", 17, "8G"): None, ("3840x2160", 5, "15G"): None, ("3840x2160", 5, "24G"): 2.6}
+    ("1280x720", 17, "6G"): 1.3, ("1280x720", 17, "4G"): 1.9, ("1920x1080", 17, "12G"): 1.3,
+    ("1920x1080", 17, "8G"): 1.8, ("3840x2160", 5, "15G"): 4.0, ("3840x2160", 5, "24G"): 1.4}
 STEP = {"3b": 220, "7b": 330}  # milliseconds of one step on a latent of 17 frames 1280x720
 COLORS, FRAME_MS, SLICE = ("lab", "wavelet", "wavelet-adaptive", "hsv", "adain"), 2.0, 5  # milliseconds; frames
 JOB_FPS, JOB_LIMIT, BATCH = 15, "6G", 17
