@@ -134,8 +134,9 @@ template <class E> __device__ __forceinline__ void mma(HalfSum& d, const u32 (&a
 __device__ constexpr int repeats(WideSum) { return MMA_REPEAT; }
 __device__ constexpr int repeats(HalfSum) { return MMA_REPEAT_HALF; }
 
-// d[row][j] += a · b of column j, N columns of eight; from zero if CLEAR. Further products are of zeros, so that results
-// stay the same. They belong to other rows, so that none waits for the one before, but for rows that are cleared later.
+// d[row][j] += a · b of column j, N columns of eight; from zero if CLEAR. Further products are of zeros, so that
+// results stay the same, and belong to other rows, so that none waits for the one before; where rows are cleared later,
+// they would be lost.
 template <class E, bool CLEAR = false, class Sum, int M, int N>
 __device__ __forceinline__ void mma_row(Sum (&d)[M][N], int row, const u32 (&a)[4], const u32 (&b)[N / 2][4]) {
     #pragma unroll
