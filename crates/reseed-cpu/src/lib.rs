@@ -174,6 +174,10 @@ impl Ops for CpuOps {
         Ok(Upsample { spec, packed: upsample::pack(self, &spec, read()?) })
     }
 
+    fn upsample_executed(&self, spec: &UpsampleSpec) -> f32 {
+        self.executed_in_upsampler(spec)
+    }
+
     fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector> {
         let values = read()?;
         assert_eq!(values.len(), len, "length of a vector");

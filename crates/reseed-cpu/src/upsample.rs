@@ -16,8 +16,10 @@ use crate::packed_weights::PackedWeights;
 use crate::simd::convert::widen;
 use crate::simd::output::{DisjointSlice, PixelOffsets};
 use crate::simd::panels::{Weights, fold};
-use crate::simd::region::{Tap, Taps, Window};
+use crate::simd::region::{REGIONS_PER_THREAD, Region, Tap, Taps, Window};
+use crate::simd::region_sums::RegionSums;
 use crate::simd::stats;
+use crate::simd::winograd_phases::{self, PHASES, place, sum_phases};
 use crate::upsample_merge::{Step, merge_into_panels, upscale_columns};
 use reseed_ops::merge::{self, Term};
 use reseed_ops::reference::{self, UpsampleWeights, low_frame};
@@ -156,16 +158,27 @@ fn run_blocked<E: Element>(
     let frames = Frames::<E>::new(cache, x);
     let (c, input, output) = (spec.channels, x.thw(), y.thw());
     let low = Hw::new(input.h, input.w);
-    let window = |row: usize, column: usize| Window {
+    let window = |phase: Hw| Window {
         plane: low,
         channels: c,
         taps: Hw::new(2, 2),
         stride: Hw::new(1, 1),
-        before: Hw::new(1 - row, 1 - column),
+        before: Hw::new(1 - phase.h, 1 - phase.w),
     };
-    let regions = weights.kernels[0].regions(cpu, low, &window(0, 0), output.t * 4);
+    let kernel = &weights.kernels[0];
+    // With Winograd regions are groups of outputs, and all phases share a job and its input.
+    let winograd = matches!(kernel, PackedWeights::Panels(_)) && winograd_phases::supports(level, c);
+    let input = winograd_phases::Input { plane: low, channels: c, taps: spec.taps_t() };
+    let regions = match winograd {
+        true => input.regions(level, kernel.count(), output.t, cpu.threads()),
+        false => kernel.regions(cpu, low, &window(Hw::new(0, 0)), output.t * PHASES),
+    };
+    let outputs = |i: usize| {
+        let region = &regions[i / PHASES % regions.len()];
+        if winograd { input.outputs(region, i % PHASES) } else { region.clone() }
+    };
     let out = DisjointSlice::new(elements_mut::<E>(y));
-    let blocks = output.t * regions.len() * 4;
+    let blocks = output.t * regions.len() * PHASES;
     let mut block_stats = cpu.take_block_stats(groups.map_or(0, |_| blocks * c));
     let shared_stats = groups.map(|_| DisjointSlice::new(&mut block_stats[..]));
     let epilogue = RegionEpilogue {
@@ -177,25 +190,44 @@ fn run_blocked<E: Element>(
         bias: &weights.bias,
         block_stats: shared_stats.as_ref(),
     };
-    let job = |i: usize| {
-        let (region, t, row_phase, column_phase) =
-            (&regions[i / 4 % regions.len()], i / 4 / regions.len(), i / 2 % 2, i % 2);
-        let (k, z, position) = low_frame(spec, t, cache.starts(), matches!(cache, TemporalCache::AfterFirst(_)));
-        let taps = |_| plan.taps(&frames, k, (z * 2 + row_phase) * 2 + column_phase, position);
+    let frame = |t: usize| low_frame(spec, t, cache.starts(), matches!(cache, TemporalCache::AfterFirst(_)));
+    let taps = |t: usize, phase: usize| {
+        let (k, z, position) = frame(t);
+        plan.taps(&frames, k, z * PHASES + phase, position)
+    };
+    let finish = |t: usize, phase: usize, region: usize, outputs: &Region, panels, sums: &mut RegionSums| {
+        let ((_, z, position), at) = (frame(t), place(phase));
         let classes = (position as usize * spec.frames() + z) * BORDER_CLASSES * BORDER_CLASSES;
-        sum_region(level, &window(row_phase, column_phase), t..t + 1, &taps, region, |t, panels, sums| {
-            let offsets = |row: usize, column: usize| {
-                let (row, column) = (2 * row + row_phase, 2 * column + column_phase);
-                let class = border_class(row, output.h) * BORDER_CLASSES + border_class(column, output.w);
-                PixelOffsets { output: ((t * output.h + row) * output.w + column) * c, bias: (classes + class) * c }
-            };
-            epilogue.run(region, panels, sums, i, offsets);
+        let offsets = |row: usize, column: usize| {
+            let (row, column) = (2 * row + at.h, 2 * column + at.w);
+            let class = border_class(row, output.h) * BORDER_CLASSES + border_class(column, output.w);
+            PixelOffsets { output: ((t * output.h + row) * output.w + column) * c, bias: (classes + class) * c }
+        };
+        epilogue.run(outputs, panels, sums, (t * regions.len() + region) * PHASES + phase, offsets);
+    };
+    // A job computes all frames of a region, which share their input, unless that gives too few jobs.
+    let span = if regions.len() < REGIONS_PER_THREAD * cpu.threads() { 1 } else { output.t };
+    let all_phases = |i: usize| {
+        let (first, i) = (i / regions.len() * span, i % regions.len());
+        let taps = |t: usize, phase: usize| taps(t, phase).map_weights(PackedWeights::panels);
+        sum_phases(level, &input, &regions[i], first..first + span, &taps, |t, phase, outputs, panels, sums| {
+            finish(t, phase, i, outputs, panels, sums);
         });
     };
-    cpu.install(|| (0..blocks).into_par_iter().for_each(job));
+    let one_phase = |i: usize| {
+        let (t, region, phase) = (i / PHASES / regions.len(), i / PHASES % regions.len(), i % PHASES);
+        let outputs = &regions[region];
+        sum_region(level, &window(place(phase)), t..t + 1, &|t| taps(t, phase), outputs, |t, panels, sums| {
+            finish(t, phase, region, outputs, panels, sums);
+        });
+    };
+    cpu.install(|| match winograd {
+        true => (0..output.t / span * regions.len()).into_par_iter().for_each(all_phases),
+        false => (0..blocks).into_par_iter().for_each(one_phase),
+    });
     let stats = groups.map(|groups| {
-        let block = |i: usize| (i / 4 / regions.len(), &regions[i / 4 % regions.len()]);
-        stats::of_regions(&block_stats, weights.kernels[0].width(), [output.t, c, groups], block)
+        let regions: Vec<_> = (0..blocks).map(|i| (i / PHASES / regions.len(), outputs(i))).collect();
+        stats::of_regions(&block_stats, kernel.width(), [output.t, c, groups], |i| (regions[i].0, &regions[i].1))
     });
     cpu.return_block_stats(block_stats);
     stats

@@ -8,6 +8,7 @@ mod magnitude;
 mod ops;
 mod pair;
 mod winograd;
+mod winograd_phases;
 
 use std::sync::{Mutex, MutexGuard};
 

@@ -125,6 +125,7 @@ macro_rules! forward_methods {
             conv: $crate::Read<$crate::ConvData>) -> $crate::Result<($crate::Norm, $crate::Conv)>);
         $crate::forward_method!($inner $own upsample_weights(
             spec: $crate::UpsampleSpec, read: $crate::Read<$crate::UpsampleData>) -> $crate::Result<$crate::Upsample>);
+        $crate::forward_method!($inner $own upsample_executed(spec: &$crate::UpsampleSpec) -> f32);
         $crate::forward_method!($inner $own
             vector(len: usize, read: $crate::Read<Vec<f32>>) -> $crate::Result<$crate::Vector>);
         $crate::forward_method!($inner $own rows(per: usize, rows: &[u32]) -> $crate::Result<$crate::Rows>);
@@ -191,6 +192,7 @@ macro_rules! forward_method {
     ($i:tt [norm_weights $($o:ident)*] norm_weights $($m:tt)*) => {};
     ($i:tt [norm_conv_weights $($o:ident)*] norm_conv_weights $($m:tt)*) => {};
     ($i:tt [upsample_weights $($o:ident)*] upsample_weights $($m:tt)*) => {};
+    ($i:tt [upsample_executed $($o:ident)*] upsample_executed $($m:tt)*) => {};
     ($i:tt [vector $($o:ident)*] vector $($m:tt)*) => {};
     ($i:tt [rows $($o:ident)*] rows $($m:tt)*) => {};
     ($i:tt [rotary $($o:ident)*] rotary $($m:tt)*) => {};

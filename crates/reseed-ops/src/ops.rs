@@ -50,6 +50,12 @@ pub trait Ops: Send + Sync {
     /// Merges and packs the two convolutions of an upsampler; see [`crate::Merged`].
     fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample>;
 
+    /// Products that the device executes in an upsampler, relative to those of its merged kernels, as
+    /// [`Conv::executed`] says it of a convolution.
+    fn upsample_executed(&self, _: &UpsampleSpec) -> f32 {
+        1.0
+    }
+
     /// Packs numbers as f32.
     fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector>;
 

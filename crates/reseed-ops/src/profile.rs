@@ -202,8 +202,9 @@ impl Ops for ProfileOps<'_> {
         upsample: &Upsample,
         groups: Option<usize>,
     ) -> Result<ConvOutput> {
-        self.timed(
+        self.timed_part(
             "upsample",
+            self.inner.upsample_executed(&upsample.spec),
             || self.inner.upsample(cache, x, upsample, groups),
             |y| cost::upsample(&upsample.spec, cache, x, &y.tensor),
         )

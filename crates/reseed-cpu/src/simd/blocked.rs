@@ -71,7 +71,7 @@ pub struct Scratch {
     /// Winograd products before the output transform.
     pub products: Floats,
     /// Rows of a panel in f32.
-    pub wide: [Floats; 3],
+    pub wide: [Floats; 4],
     /// Offset of each tap in a tile.
     runs: Vec<usize>,
 }
@@ -82,6 +82,14 @@ impl Scratch {
         let input = InputCache::empty();
         Scratch { input, sums, panel, products, wide: std::array::from_fn(|_| Floats::zeros(0)), runs: Vec::new() }
     }
+}
+
+/// Runs `work` with the buffers of this thread and no kept input.
+pub fn with_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.input.clear();
+        work(scratch)
+    })
 }
 
 thread_local! {
@@ -97,8 +105,7 @@ pub fn sum_region<'a, E: Element>(
     region: &Region,
     finish: impl Fn(usize, Range<usize>, &mut RegionSums),
 ) {
-    SCRATCH.with_borrow_mut(|scratch| {
-        scratch.input.clear();
+    with_scratch(|scratch| {
         for t in frames {
             let taps = taps(t);
             match winograd::supports(level, window) {
@@ -132,7 +139,7 @@ fn sum_direct<E: Element>(
     let rows = runs.len() * window.channels;
     for (i, tap) in taps.iter().enumerate() {
         let k = tap.part * rows;
-        let input = scratch.input.packed(tap.frame, count, |to| layout.pack(tap.frame, window, to));
+        let input = scratch.input.packed(tap.frame, count, |frame, to| layout.pack(frame, window, to));
         for (slot, panel) in region.panels.clone().enumerate() {
             let product = Product {
                 a: input,

@@ -146,7 +146,8 @@ pub fn of_regions<'a>(
         let stats: &[[f64; 2]] = stats;
         BlockStats { frame, first, pixels, channels: &stats[first..channels.min(region.panels.end * width)] }
     };
-    combine(block_stats.chunks_exact(channels).enumerate().map(block), frames, channels, groups)
+    let blocks = block_stats.chunks_exact(channels).enumerate().map(block).filter(|block| block.pixels > 0);
+    combine(blocks, frames, channels, groups)
 }
 
 /// Count, mean and sum of squared deviations of the values added so far.

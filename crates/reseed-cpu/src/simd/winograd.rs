@@ -134,10 +134,11 @@ impl Input<'_> {
     fn packed<'b, E: Element>(&self, frame: &[E], cache: &'b mut InputCache) -> Packed<'b> {
         let position = floats(self.groups(), self.part.len());
         let line = POSITIONS * position;
-        let (count, pack) = ((self.region.rows.len() + 2) * line, |to: &mut [f32]| self.pack(frame, line, to));
+        let count = (self.region.rows.len() + 2) * line;
+        let pack = |frame: &[E], to: &mut [f32]| self.pack(frame, line, to);
         let values = match self.part.len() == self.window.channels {
             true => cache.packed(frame, count, pack),
-            false => cache.unkept(count, pack),
+            false => cache.unkept(frame, count, pack),
         };
         Packed { values, position, line }
     }
@@ -212,13 +213,13 @@ struct KernelPart<'a> {
 
 impl KernelPart<'_> {
     /// U of a panel: `[position][row][channel]`.
-    fn transform(&self, level: Level, panel: usize, wide: &mut [Floats; 3], to: &mut [f32]) {
+    fn transform(&self, level: Level, panel: usize, wide: &mut [Floats; 4], to: &mut [f32]) {
         let rows = |tap: usize| {
             let first = self.k + tap * self.channels;
             first + self.part.start..first + self.part.end
         };
         let size = to.len() / POSITIONS / 3;
-        let [wide0, wide1, wide2] = wide;
+        let [wide0, wide1, wide2, _] = wide;
         for dy in 0..3 {
             let g = [
                 self.weights.rows(level, panel, rows(3 * dy), wide0),

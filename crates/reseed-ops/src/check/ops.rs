@@ -5,6 +5,7 @@ use super::bound::{EPS, exponential, independent};
 use super::magnitude::{absolute, absolute_data};
 use super::pair::{Pair, magnitude, pack};
 use super::winograd::{conv_magnitude, operand_roundings, transform_terms};
+use super::winograd_phases;
 use crate::error::Result;
 use crate::operands::{Activation, ConvOutput, Epilogue, MlpActivation, Placement, Qkv, Stats, TemporalCache};
 use crate::ops::Ops;
@@ -61,6 +62,10 @@ impl Ops for CheckOps<'_> {
         Ok(Upsample { spec, packed: pack(sides, magnitude) })
     }
 
+    fn upsample_executed(&self, spec: &UpsampleSpec) -> f32 {
+        self.reference.upsample_executed(spec).min(self.device.upsample_executed(spec))
+    }
+
     fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector> {
         let sides = self.both(|side| side.device.vector(len, read))?;
         Ok(Vector { len, packed: pack(sides, absolute(&read()?)) })
@@ -101,13 +106,16 @@ impl Ops for CheckOps<'_> {
             let cache = cache.with(frames.as_ref());
             side.device.upsample(cache, &side.tensor(x), side.weights(&upsample.packed), groups)
         })?;
-        let frames = cache.frames().map(|frames| self.absolute(frames)).transpose()?;
-        let (cache, x) = (cache.with(frames.as_ref()), self.absolute(x)?);
-        let sums = self.reference.upsample(cache, &x, magnitude(&upsample.packed), None)?;
-        let (sums, rounding) = (self.magnitudes(&sums.tensor)?, self.rounding(&y[0].tensor));
+        let winograd = self.upsample_executed(&upsample.spec) < 1.0;
+        let sums = match winograd {
+            true => self.upsample_products(cache, x, upsample)?,
+            false => self.upsample_sums(cache, &self.absolute(x)?, upsample, Self::absolute)?,
+        };
+        let rounding = self.rounding(&y[0].tensor);
         let UpsampleSpec { channels, .. } = upsample.spec;
         let products = upsample.spec.taps_t() * 4 * channels;
-        let terms = products + MERGED_TAPS * channels + EPILOGUE;
+        let transforms = if winograd { winograd_phases::TRANSFORM_TERMS } else { 0 };
+        let terms = products + MERGED_TAPS * channels + EPILOGUE + transforms;
         let operands = if matches!(cache, TemporalCache::Frames(_)) { 1 } else { 2 } + self.half_sums();
         self.compare_output("upsample", y, products, |i, y| rounding.sum(y, terms, sums[i], operands))
     }
@@ -288,6 +296,20 @@ impl CheckOps<'_> {
     /// itself, where tensor cores truncate, and the absolute values of all partial sums are at most the products' sum.
     fn half_sums(&self) -> usize {
         if self.sums_in_f16() { 2 * HALF_SUM[0] / HALF_SUM[1] } else { 0 }
+    }
+
+    /// The upsampler of magnitudes, on the reference. `magnitudes` returns those of a clip.
+    pub(super) fn upsample_sums(
+        &self,
+        cache: TemporalCache,
+        x: &Tensor,
+        upsample: &Upsample,
+        magnitudes: impl Fn(&Self, &Tensor) -> Result<Tensor>,
+    ) -> Result<Vec<f64>> {
+        let frames = cache.frames().map(|frames| magnitudes(self, frames)).transpose()?;
+        let cache = cache.with(frames.as_ref());
+        let sums = self.reference.upsample(cache, x, magnitude(&upsample.packed), None)?;
+        self.magnitudes(&sums.tensor)
     }
 
     /// The convolution of magnitudes, on the reference.
