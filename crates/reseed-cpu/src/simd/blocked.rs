@@ -213,7 +213,7 @@ impl Layout {
             for (phase, to) in to.chunks_exact_mut(self.phase).enumerate() {
                 let first = self.left + phase as isize;
                 let (part, step, count) = (0..channels, stride.w, self.columns);
-                copy_blocks(self.level, Pixels { row, channels, part, first, step, count }, to);
+                copy_blocks(self.level, Pixels { row, channels, part, first, step, count }, plane.w * channels, to);
             }
         }
     }

@@ -10,9 +10,22 @@ pub fn floats(pixels: usize, channels: usize) -> usize {
     pixels * channels.next_multiple_of(BLOCK)
 }
 
+/// Prefetches the cache line at `p`, which may be any address.
+#[inline(always)]
+fn prefetch<E>(p: *const E) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch may name any address, and every x86-64 CPU has it.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(p.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
+}
+
 dispatch! {
     /// Copies some pixels of a row. What follows the last channel in its block is unspecified.
-    pub fn copy_blocks<E: Element>(from: Pixels<E>, to: &mut [f32]) {
+    pub fn copy_blocks<E: Element>(from: Pixels<E>, ahead: usize, to: &mut [f32]) {
         let inside = from.inside();
         for (c, to) in (0..from.part.len()).step_by(BLOCK).zip(to.chunks_exact_mut(from.count * BLOCK)) {
             to[..inside.start * BLOCK].fill(0.0);
@@ -21,6 +34,7 @@ dispatch! {
             let pixels = to.iter_mut().zip(from.channels_from(&inside, from.part.start + c));
             match from.part.len() - c {
                 BLOCK.. => pixels.for_each(|(to, pixel)| {
+                    prefetch(pixel.as_ptr().wrapping_add(ahead));
                     let pixel: &[E; BLOCK] = pixel.first_chunk().expect("a block of channels");
                     *to = pixel.map(E::to_f32);
                 }),
@@ -45,7 +59,7 @@ mod tests {
                 for (first, step, count) in [(-2, 2, 8), (-1, 1, 11), (3, 1, 4), (-9, 1, 4), (9, 2, 2)] {
                     let mut to = vec![-1.0; floats(count, part.len())];
                     let pixels = Pixels { row: &row, channels, part: part.clone(), first, step, count };
-                    copy_blocks(level, pixels, &mut to);
+                    copy_blocks(level, pixels, 0, &mut to);
                     for (i, c) in (0..count).flat_map(|i| (0..part.len()).map(move |c| (i, c))) {
                         let x = first + (i * step) as isize;
                         let inside = (0..9).contains(&x);

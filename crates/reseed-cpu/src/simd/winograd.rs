@@ -179,7 +179,7 @@ impl Input<'_> {
             };
             let row = &frame[y * plane.w * channels..][..plane.w * channels];
             let part = self.part.clone();
-            copy_blocks(self.level, Pixels { row, channels, part, first, step: 1, count }, pixels);
+            copy_blocks(self.level, Pixels { row, channels, part, first, step: 1, count }, plane.w * channels, pixels);
             let mut positions = to.chunks_exact_mut(line / POSITIONS);
             let v = std::array::from_fn(|_| positions.next().expect("a block for every product"));
             transform_input(self.level, pixels, self.groups(), v);

@@ -276,7 +276,12 @@ impl Work<'_> {
                     };
                     let row = &frame[y * plane.w * channels..][..plane.w * channels];
                     let part = c..part.end.min(c + BLOCK);
-                    copy_blocks(self.level, Pixels { row, channels, part, first, step: 1, count }, pixels);
+                    copy_blocks(
+                        self.level,
+                        Pixels { row, channels, part, first, step: 1, count },
+                        plane.w * channels,
+                        pixels,
+                    );
                 }
                 transform_input(self.level, pixels, to, block, groups);
             }
