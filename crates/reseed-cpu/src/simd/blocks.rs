@@ -12,7 +12,7 @@ pub fn floats(pixels: usize, channels: usize) -> usize {
 
 /// Prefetches the cache line at `p`, which may be any address.
 #[inline(always)]
-fn prefetch<E>(p: *const E) {
+pub fn prefetch<E>(p: *const E) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch may name any address, and every x86-64 CPU has it.
     unsafe {
