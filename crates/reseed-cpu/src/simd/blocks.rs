@@ -46,6 +46,17 @@ dispatch! {
     }
 }
 
+/// Copies neighbouring pixels of a row with all their channels.
+pub fn copy_pixels<E: Element>(from: &Pixels<E>, to: &mut [f32]) {
+    let inside = from.inside();
+    let [start, end] = [inside.start, inside.end].map(|pixel| pixel * from.channels);
+    to[..start].fill(0.0);
+    to[end..].fill(0.0);
+    let x = (from.first + inside.start as isize).max(0) as usize * from.channels;
+    let row = from.row.get(x..).unwrap_or(&[]);
+    to[start..end].iter_mut().zip(row).for_each(|(to, value)| *to = value.to_f32());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +80,18 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn neighbouring_pixels_outside_a_row_are_zero() {
+        let row: Vec<f32> = (0..9 * 3).map(|i| 1.0 + i as f32).collect();
+        for (first, count) in [(-2, 8), (-1, 11), (3, 4), (-9, 4), (10, 2)] {
+            let mut to = vec![-1.0; 3 * count];
+            copy_pixels(&Pixels { row: &row, channels: 3, part: 0..3, first, step: 1, count }, &mut to);
+            let at = |i: usize| usize::try_from(3 * first + i as isize).ok().and_then(|i| row.get(i));
+            let want: Vec<f32> = (0..3 * count).map(|i| at(i).copied().unwrap_or(0.0)).collect();
+            assert_eq!(to, want, "from {first}");
         }
     }
 }

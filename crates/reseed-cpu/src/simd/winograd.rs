@@ -142,8 +142,8 @@ struct Packed<'a> {
 }
 
 impl Input<'_> {
-    /// The transformed input of some temporal taps, kept for other output frames where it has all channels. All channels
-    /// of more than one tap fit into the cache.
+    /// The transformed input of some temporal taps, kept for other output frames where it has all channels. All
+    /// channels of more than one tap fit into the cache.
     fn packed<'b, E: Element>(&self, taps: &[Tap<E, Weights>], cache: &'b mut InputCache) -> Packed<'b> {
         let position = floats(self.groups(), self.part.len());
         let line = POSITIONS * position;

@@ -25,8 +25,8 @@ use crate::weights::Upsample;
 const PRODUCTS: f64 = 16.0;
 /// Rows and columns between an input of an output and the furthest other input of its products.
 const REACH: usize = 3;
-/// Roundings to f32 beside those of the sum of products: along each axis one of an input, one of a weight and two of the
-/// sum of three products.
+/// Roundings to f32 beside those of the sum of products: along each axis one of an input, one of a weight and two of
+/// the sum of three products.
 pub const TRANSFORM_TERMS: usize = 8;
 /// Rows and columns of zeros around a frame that its outputs read.
 const BORDER: usize = 1;
