@@ -13,10 +13,11 @@ use crate::simd::convert::narrowest_exact;
 use crate::simd::gemm::narrow_width;
 use crate::simd::panels::{Panels, Weights};
 use crate::simd::transpose::lanes;
+use crate::simd::winograd_phases;
 use crate::{peak, tiles, workspace};
 use reseed_ops::reference::{self, Clip};
 use reseed_ops::{
-    ConvOutput, ConvSpec, DType, Error, Kernels, MathMode, Packed, Result, Shape, Stats, Tensor, TraceOps,
+    ConvOutput, ConvSpec, DType, Error, Kernels, MathMode, Packed, Result, Shape, Stats, Tensor, TraceOps, UpsampleSpec,
 };
 
 /// The CPU at one level, with its own thread pool.
@@ -98,6 +99,16 @@ impl CpuOps {
             Level::TILES if tiles::winograd::supports(spec) => 4.0 / 6.0,
             Level::TILES => 1.0,
             level if plain && spec.c_in >= lanes(level) => 6.0 / 12.0,
+            _ => 1.0,
+        }
+    }
+
+    /// The same of an upsampler: Winograd needs 16 for 36.
+    pub(crate) fn executed_in_upsampler(&self, spec: &UpsampleSpec) -> f32 {
+        match self.level {
+            Level::Reference => 1.0,
+            Level::TILES if tiles::conv::supports(spec.channels) => 1.0,
+            level if winograd_phases::supports(level.simd(), spec.channels) => 16.0 / 36.0,
             _ => 1.0,
         }
     }

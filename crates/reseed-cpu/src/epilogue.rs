@@ -49,6 +49,10 @@ impl<E: Element> RegionEpilogue<'_, E> {
             pixel: sums.pixel,
             first,
             channels,
+            ahead: {
+                let start = |y: usize| offsets(y, region.columns.start).output;
+                start(region.rows.start + 1) - start(region.rows.start)
+            },
         };
         let registers = self.tiles && tiles::output::supports(channels);
         ACCUMULATOR.with_borrow_mut(|stats| {

@@ -7,7 +7,7 @@ use crate::host::element::{Element, with_element};
 use crate::host::level::Level;
 use crate::host::memory::{elements, elements_mut};
 use crate::simd::dispatch::{dispatch, exp};
-use crate::simd::stats;
+use crate::simd::stats::{self, WIDE};
 use crate::tiles::group_norm as tiles;
 use reseed_ops::reference;
 use reseed_ops::{Activation, ConvData, Norm, Result, Stats, Tensor};
@@ -104,23 +104,34 @@ fn apply<E: Element>(cpu: &CpuOps, mut x: Tensor, affine: &Affine, act: Activati
 }
 
 dispatch! {
-    /// Some pixels. The mean is subtracted first: folded into the bias it would lose bits to cancellation.
+    /// Some pixels.
     pub fn in_place<E: Element>(values: &mut [E], affine: [&[f32]; 3], act: Activation) {
-        let [mean, slope, bias] = affine;
-        for pixel in values.chunks_exact_mut(mean.len()) {
-            let affine = mean.iter().zip(slope).zip(bias);
-            match act {
-                Activation::None => {
-                    for (value, ((mean, slope), bias)) in pixel.iter_mut().zip(affine) {
-                        *value = E::from_f32((value.to_f32() - mean) * slope + bias);
-                    }
-                }
-                Activation::Silu => {
-                    for (value, ((mean, slope), bias)) in pixel.iter_mut().zip(affine) {
-                        let y = (value.to_f32() - mean) * slope + bias;
-                        *value = E::from_f32(y / (1.0 + exp(-y)));
-                    }
-                }
+        let wide = affine.map(|values| values.as_chunks::<WIDE>().0);
+        let rest = affine.map(|values| values.as_chunks::<WIDE>().1);
+        for pixel in values.chunks_exact_mut(affine[0].len()) {
+            let (chunks, last) = pixel.as_chunks_mut::<WIDE>();
+            for (((chunk, mean), slope), bias) in chunks.iter_mut().zip(wide[0]).zip(wide[1]).zip(wide[2]) {
+                normalize(chunk, [mean, slope, bias], act);
+            }
+            normalize(last, rest, act);
+        }
+    }
+}
+
+/// Some channels of a pixel. The mean is subtracted first: folded into the bias it would lose bits to cancellation.
+#[inline(always)]
+fn normalize<E: Element>(values: &mut [E], [mean, slope, bias]: [&[f32]; 3], act: Activation) {
+    let affine = mean.iter().zip(slope).zip(bias);
+    match act {
+        Activation::None => {
+            for (value, ((mean, slope), bias)) in values.iter_mut().zip(affine) {
+                *value = E::from_f32((value.to_f32() - mean) * slope + bias);
+            }
+        }
+        Activation::Silu => {
+            for (value, ((mean, slope), bias)) in values.iter_mut().zip(affine) {
+                let y = (value.to_f32() - mean) * slope + bias;
+                *value = E::from_f32(y / (1.0 + exp(-y)));
             }
         }
     }

@@ -171,7 +171,8 @@ impl Ops for CpuOps {
     }
 
     fn upsample_weights(&self, spec: UpsampleSpec, read: Read<UpsampleData>) -> Result<Upsample> {
-        Ok(Upsample { spec, executed: 1.0, packed: upsample::pack(self, &spec, read()?) })
+        let packed = upsample::pack(self, &spec, read()?);
+        Ok(Upsample { spec, executed: self.executed_in_upsampler(&spec), packed })
     }
 
     fn vector(&self, len: usize, read: Read<Vec<f32>>) -> Result<Vector> {

@@ -15,3 +15,5 @@ pub mod stats;
 pub mod transpose;
 pub mod vector;
 pub mod winograd;
+pub mod winograd_phases;
+mod winograd_phases_transforms;

@@ -16,8 +16,10 @@ use crate::packed_weights::PackedWeights;
 use crate::simd::convert::widen;
 use crate::simd::output::{DisjointSlice, PixelOffsets};
 use crate::simd::panels::{Weights, fold};
-use crate::simd::region::{Tap, Taps, Window};
+use crate::simd::region::{REGIONS_PER_THREAD, Region, Tap, Taps, Window};
+use crate::simd::region_sums::RegionSums;
 use crate::simd::stats;
+use crate::simd::winograd_phases::{self, Input, PHASES, place, sum_phases};
 use crate::upsample_merge::{Step, merge_into_panels, upscale_columns};
 use reseed_ops::merge::{self, Term};
 use reseed_ops::reference::{self, UpsampleWeights, low_frame};
@@ -156,16 +158,9 @@ fn run_blocked<E: Element>(
     let frames = Frames::<E>::new(cache, x);
     let (c, input, output) = (spec.channels, x.thw(), y.thw());
     let low = Hw::new(input.h, input.w);
-    let window = |row: usize, column: usize| Window {
-        plane: low,
-        channels: c,
-        taps: Hw::new(2, 2),
-        stride: Hw::new(1, 1),
-        before: Hw::new(1 - row, 1 - column),
-    };
-    let regions = weights.kernels[0].regions(cpu, low, &window(0, 0), output.t * 4);
+    let regions = Regions::new(cpu, low, spec, output.t, &weights.kernels[0]);
     let out = DisjointSlice::new(elements_mut::<E>(y));
-    let blocks = output.t * regions.len() * 4;
+    let blocks = output.t * regions.all.len() * PHASES;
     let mut block_stats = cpu.take_block_stats(groups.map_or(0, |_| blocks * c));
     let shared_stats = groups.map(|_| DisjointSlice::new(&mut block_stats[..]));
     let epilogue = RegionEpilogue {
@@ -177,28 +172,82 @@ fn run_blocked<E: Element>(
         bias: &weights.bias,
         block_stats: shared_stats.as_ref(),
     };
-    let job = |i: usize| {
-        let (region, t, row_phase, column_phase) =
-            (&regions[i / 4 % regions.len()], i / 4 / regions.len(), i / 2 % 2, i % 2);
-        let (k, z, position) = low_frame(spec, t, cache.starts(), matches!(cache, TemporalCache::AfterFirst(_)));
-        let taps = |_| plan.taps(&frames, k, (z * 2 + row_phase) * 2 + column_phase, position);
+    let frame = |t: usize| low_frame(spec, t, cache.starts(), matches!(cache, TemporalCache::AfterFirst(_)));
+    let taps = |t: usize, phase: usize| {
+        let (k, z, position) = frame(t);
+        plan.taps(&frames, k, z * PHASES + phase, position)
+    };
+    let finish = |t: usize, phase: usize, region: usize, outputs: &Region, panels, sums: &mut RegionSums| {
+        let ((_, z, position), at) = (frame(t), place(phase));
         let classes = (position as usize * spec.frames() + z) * BORDER_CLASSES * BORDER_CLASSES;
-        sum_region(level, &window(row_phase, column_phase), t..t + 1, &taps, region, |t, panels, sums| {
-            let offsets = |row: usize, column: usize| {
-                let (row, column) = (2 * row + row_phase, 2 * column + column_phase);
-                let class = border_class(row, output.h) * BORDER_CLASSES + border_class(column, output.w);
-                PixelOffsets { output: ((t * output.h + row) * output.w + column) * c, bias: (classes + class) * c }
-            };
-            epilogue.run(region, panels, sums, i, offsets);
+        let offsets = |row: usize, column: usize| {
+            let (row, column) = (2 * row + at.h, 2 * column + at.w);
+            let class = border_class(row, output.h) * BORDER_CLASSES + border_class(column, output.w);
+            PixelOffsets { output: ((t * output.h + row) * output.w + column) * c, bias: (classes + class) * c }
+        };
+        epilogue.run(outputs, panels, sums, (t * regions.all.len() + region) * PHASES + phase, offsets);
+    };
+    // A job computes all frames of a region, which share their input, unless that gives too few jobs.
+    let count = regions.all.len();
+    let span = if count < REGIONS_PER_THREAD * cpu.threads() { 1 } else { output.t };
+    let all_phases = |input: &Input, i: usize| {
+        let (first, i) = (i / count * span, i % count);
+        let taps = |t: usize, phase: usize| taps(t, phase).map_weights(PackedWeights::panels);
+        sum_phases(level, input, &regions.all[i], first..first + span, &taps, |t, phase, outputs, panels, sums| {
+            finish(t, phase, i, outputs, panels, sums);
         });
     };
-    cpu.install(|| (0..blocks).into_par_iter().for_each(job));
+    let one_phase = |i: usize| {
+        let (t, region, phase) = (i / PHASES / count, i / PHASES % count, i % PHASES);
+        let outputs = &regions.all[region];
+        sum_region(level, &window(low, c, phase), t..t + 1, &|t| taps(t, phase), outputs, |t, panels, sums| {
+            finish(t, phase, region, outputs, panels, sums);
+        });
+    };
+    cpu.install(|| match &regions.winograd {
+        Some(input) => (0..output.t / span * count).into_par_iter().for_each(|i| all_phases(input, i)),
+        None => (0..blocks).into_par_iter().for_each(one_phase),
+    });
     let stats = groups.map(|groups| {
-        let block = |i: usize| (i / 4 / regions.len(), &regions[i / 4 % regions.len()]);
-        stats::of_regions(&block_stats, weights.kernels[0].width(), [output.t, c, groups], block)
+        let outputs: Vec<_> =
+            (0..blocks).map(|i| (i / PHASES / count, regions.outputs(i / PHASES % count, i % PHASES))).collect();
+        let width = weights.kernels[0].width();
+        stats::of_regions(&block_stats, width, [output.t, c, groups], |i| (outputs[i].0, &outputs[i].1))
     });
     cpu.return_block_stats(block_stats);
     stats
+}
+
+/// What is computed at once.
+struct Regions {
+    /// With Winograd, whose regions are groups of outputs. All phases share a job and its input.
+    winograd: Option<Input>,
+    all: Vec<Region>,
+}
+
+impl Regions {
+    fn new(cpu: &CpuOps, plane: Hw, spec: &UpsampleSpec, frames: usize, kernel: &PackedWeights) -> Regions {
+        let (level, channels) = (cpu.simd(), spec.channels);
+        let winograd = matches!(kernel, PackedWeights::Panels(_)) && winograd_phases::supports(level, channels);
+        let winograd = winograd.then_some(Input { plane, channels, taps: spec.taps_t() });
+        let all = match &winograd {
+            Some(input) => input.regions(level, kernel.count(), frames, cpu.threads()),
+            None => kernel.regions(cpu, plane, &window(plane, channels, 0), frames * PHASES),
+        };
+        Regions { winograd, all }
+    }
+
+    /// The outputs of a phase, in low-resolution pixels.
+    fn outputs(&self, region: usize, phase: usize) -> Region {
+        let region = &self.all[region];
+        self.winograd.as_ref().map_or_else(|| region.clone(), |input| input.outputs(region, phase))
+    }
+}
+
+/// The low-resolution input of a phase.
+fn window(plane: Hw, channels: usize, phase: usize) -> Window {
+    let Hw { h, w } = place(phase);
+    Window { plane, channels, taps: Hw::new(2, 2), stride: Hw::new(1, 1), before: Hw::new(1 - h, 1 - w) }
 }
 
 impl MergedWeights {

@@ -10,6 +10,8 @@ use reseed_ops::{DType, Error, Result, Shape, Storage, Tensor};
 
 /// Least bytes of a block that is resized for another tensor. Smaller ones are mapped as fast.
 const RESIZED: usize = 1 << 20;
+/// Free blocks are cut to a multiple of this.
+const PAGE: usize = 4096;
 /// Most ratio between the old and the new size of a block.
 const MOST_RATIO: usize = 4;
 
@@ -60,16 +62,21 @@ impl FreeList {
         Some(self.blocks.remove(nearest))
     }
 
-    /// Unmaps the oldest free blocks until the pool is within the peak.
+    /// Unmaps the oldest free blocks, and the end of the last of these, until the pool is within the peak.
     fn shrink(&mut self) {
         let mut total: usize = self.blocks.iter().map(|block| block.size()).sum();
         let allowed = self.peak - self.live;
-        let mut unmapped = 0;
         while total > allowed {
-            total -= self.blocks[unmapped].size();
-            unmapped += 1;
+            let oldest = self.blocks.remove(0);
+            let (size, excess) = (oldest.size(), total - allowed);
+            total -= size;
+            let left = size.saturating_sub(excess) / PAGE * PAGE;
+            if Block::RESIZES && left >= RESIZED {
+                let Some(block) = oldest.resized(left) else { continue };
+                self.blocks.insert(0, block);
+                total += left;
+            }
         }
-        self.blocks.drain(..unmapped);
     }
 }
 
@@ -201,6 +208,18 @@ mod tests {
         assert!(free.live + unused <= free.peak);
         drop(free);
         drop((live, large, small));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn free_blocks_are_unmapped_only_as_far_as_the_peak_requires() {
+        let pool = Arc::new(Pool::default());
+        drop(tensor(&pool, 8 * RESIZED));
+        let small = tensor(&pool, RESIZED / 2);
+        let sizes = |pool: &Pool| pool.free_list().blocks.iter().map(Block::size).collect::<Vec<_>>();
+        assert_eq!(sizes(&pool), [8 * RESIZED - RESIZED / 2]);
+        drop(small);
+        assert_eq!(sizes(&pool), [8 * RESIZED - RESIZED / 2, RESIZED / 2]);
     }
 
     #[test]

@@ -6,8 +6,8 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::blocks::{copy_blocks, floats};
-use super::gemm::{BLOCK, Product, Rows, even_parts, multiply, tile_rows};
+use super::blocks::{copy_blocks, copy_pixels, floats};
+use super::gemm::{BLOCK, Product, Rows, STEM, even_parts, multiply, tile_rows};
 use super::input_cache::InputCache;
 use super::panels::Weights;
 use super::region::{REGIONS_PER_THREAD, Region, Tap, Taps, Window};
@@ -71,7 +71,7 @@ pub struct Scratch {
     /// Winograd products before the output transform.
     pub products: Floats,
     /// Rows of a panel in f32.
-    pub wide: [Floats; 3],
+    pub wide: [Floats; 4],
     /// Offset of each tap in a tile.
     runs: Vec<usize>,
 }
@@ -82,6 +82,14 @@ impl Scratch {
         let input = InputCache::empty();
         Scratch { input, sums, panel, products, wide: std::array::from_fn(|_| Floats::zeros(0)), runs: Vec::new() }
     }
+}
+
+/// Runs `work` with the buffers of this thread and no kept input.
+pub fn with_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.input.clear();
+        work(scratch)
+    })
 }
 
 thread_local! {
@@ -97,8 +105,7 @@ pub fn sum_region<'a, E: Element>(
     region: &Region,
     finish: impl Fn(usize, Range<usize>, &mut RegionSums),
 ) {
-    SCRATCH.with_borrow_mut(|scratch| {
-        scratch.input.clear();
+    with_scratch(|scratch| {
         for t in frames {
             let taps = taps(t);
             match winograd::supports(level, window) {
@@ -129,18 +136,18 @@ fn sum_direct<E: Element>(
     let runs = &mut scratch.runs;
     runs.clear();
     runs.extend(layout.runs(window));
-    let rows = runs.len() * window.channels;
+    let rows = window.taps.h * window.taps.w * window.channels;
     for (i, tap) in taps.iter().enumerate() {
         let k = tap.part * rows;
-        let input = scratch.input.packed(tap.frame, count, |to| layout.pack(tap.frame, window, to));
+        let input = scratch.input.packed(tap.frame, count, |frame, to| layout.pack(frame, window, to));
         for (slot, panel) in region.panels.clone().enumerate() {
             let product = Product {
                 a: input,
-                rows: Rows::Blocks,
+                rows: if layout.pixels { Rows::Pixels } else { Rows::Blocks },
                 a_line: window.stride.h * layout.line,
                 a_step: layout.columns * BLOCK,
                 runs,
-                steps: window.channels,
+                steps: rows / runs.len(),
                 b: tap.weights.rows(level, panel, k..k + rows, &mut scratch.panel),
                 width,
                 lines: region.rows.len(),
@@ -159,9 +166,12 @@ fn phase_columns(window: &Window, columns: usize) -> usize {
     columns + (window.taps.w - 1) / window.stride.w
 }
 
-/// Layout of a region's input in scratch: `[line][phase][block of channels][column][BLOCK]`.
+/// Layout of a region's input in scratch: `[line][phase][block of channels][column][BLOCK]`, or, where the input is an
+/// image, `[line][column][channel]`, so that all taps of a row are one run.
 struct Layout {
     level: Level,
+    /// Whether the input is an image.
+    pixels: bool,
     top: isize,
     left: isize,
     /// Input columns of a phase.
@@ -174,9 +184,11 @@ impl Layout {
     fn new(level: Level, window: &Window, region: &Region) -> Layout {
         let Window { stride, before, channels, .. } = *window;
         let columns = phase_columns(window, region.columns.len());
-        let phase = floats(columns, channels);
+        let pixels = channels == STEM && stride.w == 1;
+        let phase = if pixels { columns * channels } else { floats(columns, channels) };
         Layout {
             level,
+            pixels,
             top: (region.rows.start * stride.h) as isize - before.h as isize,
             left: (region.columns.start * stride.w) as isize - before.w as isize,
             columns,
@@ -185,11 +197,12 @@ impl Layout {
         }
     }
 
-    /// Offset of each tap, row by row.
+    /// Offset of each tap, or of each row of taps, row by row.
     fn runs(&self, window: &Window) -> impl Iterator<Item = usize> {
         let (Window { taps, stride, .. }, line, phase) = (*window, self.line, self.phase);
-        (0..taps.h * taps.w).map(move |tap| {
-            let (dy, dx) = (tap / taps.w, tap % taps.w);
+        let columns = if self.pixels { 1 } else { taps.w };
+        (0..taps.h * columns).map(move |tap| {
+            let (dy, dx) = (tap / columns, tap % columns);
             dy * line + dx % stride.w * phase + dx / stride.w * BLOCK
         })
     }
@@ -206,7 +219,11 @@ impl Layout {
             for (phase, to) in to.chunks_exact_mut(self.phase).enumerate() {
                 let first = self.left + phase as isize;
                 let (part, step, count) = (0..channels, stride.w, self.columns);
-                copy_blocks(self.level, Pixels { row, channels, part, first, step, count }, to);
+                if self.pixels {
+                    copy_pixels(&Pixels { row, channels, part, first, step, count }, to);
+                    continue;
+                }
+                copy_blocks(self.level, Pixels { row, channels, part, first, step, count }, plane.w * channels, to);
             }
         }
     }

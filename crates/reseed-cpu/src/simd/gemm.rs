@@ -56,7 +56,12 @@ pub enum Rows {
     /// `[block of k][row][BLOCK]`, with the stride `a_step` between blocks: pixels as they are, cut into blocks of
     /// channels.
     Blocks,
+    /// `[row][STEM]`: pixels of as many channels as an image has, side by side. Steps may continue in the next rows.
+    Pixels,
 }
+
+/// Channels of an image.
+pub const STEM: usize = 3;
 
 impl Rows {
     /// Stride between rows.
@@ -64,6 +69,7 @@ impl Rows {
         match self {
             Rows::Transposed => 1,
             Rows::Blocks => BLOCK,
+            Rows::Pixels => STEM,
         }
     }
 
@@ -72,6 +78,7 @@ impl Rows {
         match self {
             Rows::Transposed => (steps - 1) * a_step,
             Rows::Blocks => (steps - 1) / BLOCK * a_step + (steps - 1).min(BLOCK - 1),
+            Rows::Pixels => steps - 1,
         }
     }
 }
@@ -199,6 +206,7 @@ unsafe fn lines<S: Simd, const N: usize>(p: Product) {
         match p.rows {
             Rows::Transposed => lines_of::<S, N, { Rows::Transposed.stride() }>(p),
             Rows::Blocks => lines_of::<S, N, { Rows::Blocks.stride() }>(p),
+            Rows::Pixels => lines_of::<S, N, { Rows::Pixels.stride() }>(p),
         }
     }
 }
@@ -247,7 +255,11 @@ unsafe fn tile<S: Simd, const N: usize, const ROW: usize, const M: usize>(p: &Pr
         return;
     }
     // Steps of a block, and the stride between them.
-    let (block, step) = if ROW == 1 { (p.steps, p.a_step) } else { (ROW, 1) };
+    let (block, step) = match ROW {
+        1 => (p.steps, p.a_step),
+        BLOCK => (BLOCK, 1),
+        _ => (p.steps, 1),
+    };
     // SAFETY: the caller guarantees the bounds. A prefetch may name any address.
     unsafe {
         let registers = |from: *const f32| -> [S::V; N] { std::array::from_fn(|n| S::load(from.add(n * S::LANES))) };
@@ -271,7 +283,7 @@ unsafe fn tile<S: Simd, const N: usize, const ROW: usize, const M: usize>(p: &Pr
                     }
                     // One row of the next block in each step: the largest tile has nearly as many rows as a block has
                     // steps.
-                    if N > 1 && ROW > 1 && S::ROWS == MOST_ROWS {
+                    if N > 1 && ROW == BLOCK && S::ROWS == MOST_ROWS {
                         S::prefetch(next);
                         next = next.wrapping_add(ROW);
                     }

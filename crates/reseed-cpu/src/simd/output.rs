@@ -3,8 +3,9 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use super::blocks::prefetch;
 use super::dispatch::dispatch;
-use super::stats::Accumulator;
+use super::stats::{Accumulator, WIDE};
 use crate::host::element::Element;
 
 /// A slice that several threads write at the same time, each its own elements.
@@ -36,17 +37,6 @@ impl<'a, E> DisjointSlice<'a, E> {
         // them.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), len) }
     }
-
-    /// The same elements, to be read.
-    ///
-    /// # Safety
-    /// No mutable slice that overlaps these elements may exist while the result is in use.
-    #[inline(always)]
-    pub unsafe fn slice(&self, start: usize, len: usize) -> &[E] {
-        assert!(start <= self.len && len <= self.len - start, "elements outside the output");
-        // SAFETY: the elements are inside the borrowed slice, and the caller guarantees that nothing writes them.
-        unsafe { std::slice::from_raw_parts(self.start.add(start), len) }
-    }
 }
 
 /// Offsets of a pixel in the output and in the bias.
@@ -74,6 +64,8 @@ pub struct OutputRow<'a, E> {
     pub first: usize,
     /// Number of channels.
     pub channels: usize,
+    /// Elements from a pixel to that of the next row, which is prefetched.
+    pub ahead: usize,
 }
 
 impl<E: Element> OutputRow<'_, E> {
@@ -108,15 +100,37 @@ dispatch! {
         offsets: P,
         stats: Option<&mut Accumulator>,
     ) {
-        for (x, sums) in row.columns.clone().zip(sums.chunks(row.pixel)) {
-            // SAFETY: regions differ in pixels or in channels, and this thread uses one pixel at a time.
-            let (sums, bias, out) = unsafe { row.pixel(sums, offsets(x)) };
-            finish_pixel(sums, bias, out, row.add);
+        let mut stats = stats;
+        let pixels = || row.columns.clone().map(&offsets).zip(sums.chunks(row.pixel));
+        for chunk in 0..row.channels / WIDE {
+            let mut wide = stats.as_deref().map(|stats| stats.wide(chunk));
+            for (at, sums) in pixels() {
+                // SAFETY: regions differ in pixels or in channels, and this thread uses one pixel at a time.
+                let (sums, bias, out) = unsafe { row.pixel(sums, at) };
+                let [sums, bias] = [sums, bias].map(|values| &values.as_chunks().0[chunk]);
+                let out: &mut [E; WIDE] = &mut out.as_chunks_mut().0[chunk];
+                prefetch(out.as_ptr().wrapping_add(row.ahead));
+                finish_wide(sums, bias, out, row.add);
+                if let Some(wide) = &mut wide {
+                    wide.add(out);
+                }
+            }
+            if let (Some(stats), Some(wide)) = (&mut stats, &wide) {
+                stats.set_wide(chunk, wide);
+            }
         }
-        if let Some(stats) = stats {
-            let start = |i: usize| offsets(row.columns.start + i).output + row.first;
-            // SAFETY: as above, and the slices of the loop are gone.
-            stats.add_pixels(row.columns.len(), |i| unsafe { row.out.slice(start(i), row.channels) });
+        let first = row.channels / WIDE * WIDE;
+        if first == row.channels {
+            return;
+        }
+        for (at, sums) in pixels() {
+            // SAFETY: as above.
+            let (sums, bias, out) = unsafe { row.pixel(sums, at) };
+            let out = &mut out[first..];
+            finish_pixel(&sums[first..], &bias[first..], out, row.add);
+            if let Some(stats) = &mut stats {
+                stats.add_last(out);
+            }
         }
     }
 }
@@ -126,6 +140,26 @@ dispatch! {
     pub fn store<E: Element>(sums: &[f32], bias: &[f32], out: &mut [E], add: bool) {
         finish_pixel(sums, bias, out, add);
     }
+}
+
+/// As many channels as the widest register has lanes. The compiler vectorises each of these loops as a whole only if it
+/// has no branch and reads all values before it writes the first one.
+#[inline(always)]
+fn finish_wide<E: Element>(sums: &[f32; WIDE], bias: &[f32; WIDE], out: &mut [E; WIDE], add: bool) {
+    let (sums, bias, mut y) = (*sums, *bias, [0.0; WIDE]);
+    for i in 0..WIDE {
+        y[i] = sums[i] + bias[i];
+    }
+    if add {
+        let residual = out.map(E::to_f32);
+        for i in 0..WIDE {
+            y[i] += residual[i];
+        }
+    } else {
+        // Negative zeros become positive, as they do where a residual of zeros is added.
+        y.iter_mut().for_each(|y| *y += 0.0);
+    }
+    *out = y.map(E::from_f32);
 }
 
 /// A single loop over all channels, because the compiler vectorises only this form.

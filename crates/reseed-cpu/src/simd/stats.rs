@@ -17,7 +17,7 @@ use reseed_ops::Tensor;
 /// Pixels of a block of a whole tensor.
 const PIXELS: usize = 256;
 /// Channels whose sums stay in registers: as many as the widest register has lanes.
-const WIDE: usize = 16;
+pub const WIDE: usize = 16;
 
 thread_local! {
     /// The accumulator of a thread, so that its memory is reused.
@@ -60,18 +60,42 @@ impl Accumulator {
     /// Adds `count` pixels in order. The sums of [`WIDE`] channels stay in registers meanwhile.
     #[inline(always)]
     pub fn add_pixels<'p, E: Element>(&mut self, count: usize, pixel: impl Fn(usize) -> &'p [E]) {
-        let (origins, origin) = self.origin.as_chunks::<WIDE>();
-        let (sums, sum) = self.sum.as_chunks_mut::<WIDE>();
-        let (squares, square) = self.square.as_chunks_mut::<WIDE>();
-        for (chunk, ((origin, to_sum), to_square)) in origins.iter().zip(sums).zip(squares).enumerate() {
-            let (mut sum, mut square) = (*to_sum, *to_square);
+        let wide = self.origin.len() / WIDE;
+        for chunk in 0..wide {
+            let mut stats = self.wide(chunk);
             for i in 0..count {
-                add_pixel(&pixel(i)[chunk * WIDE..][..WIDE], origin, &mut sum, &mut square);
+                stats.add(pixel(i)[chunk * WIDE..].first_chunk().expect("a chunk of channels"));
             }
-            (*to_sum, *to_square) = (sum, square);
+            self.set_wide(chunk, &stats);
         }
-        if !origin.is_empty() {
-            (0..count).for_each(|i| add_pixel(&pixel(i)[origins.len() * WIDE..], origin, sum, square));
+        if !self.origin.len().is_multiple_of(WIDE) {
+            (0..count).for_each(|i| self.add_last(&pixel(i)[wide * WIDE..]));
+        }
+    }
+
+    /// The sums of chunk `chunk` of [`WIDE`] channels, to be added to in registers.
+    #[inline(always)]
+    pub fn wide(&self, chunk: usize) -> WideStats {
+        let at = |values: &[f32]| values.as_chunks().0[chunk];
+        WideStats { origin: at(&self.origin), sum: at(&self.sum), square: at(&self.square) }
+    }
+
+    /// Writes back the sums of [`Accumulator::wide`].
+    #[inline(always)]
+    pub fn set_wide(&mut self, chunk: usize, stats: &WideStats) {
+        self.sum.as_chunks_mut().0[chunk] = stats.sum;
+        self.square.as_chunks_mut().0[chunk] = stats.square;
+    }
+
+    /// Adds the channels of a pixel that follow the last whole chunk.
+    #[inline(always)]
+    pub fn add_last<E: Element>(&mut self, pixel: &[E]) {
+        let first = self.origin.len() / WIDE * WIDE;
+        let sums = self.sum[first..].iter_mut().zip(&mut self.square[first..]);
+        for ((value, origin), (sum, square)) in pixel.iter().zip(&self.origin[first..]).zip(sums) {
+            let d = value.to_f32() - origin;
+            *sum += d;
+            *square += d * d;
         }
     }
 
@@ -92,13 +116,22 @@ impl Accumulator {
     }
 }
 
-/// Adds some channels of a pixel.
-#[inline(always)]
-fn add_pixel<E: Element>(pixel: &[E], origin: &[f32], sum: &mut [f32], square: &mut [f32]) {
-    for (((value, origin), sum), square) in pixel.iter().zip(origin).zip(sum).zip(square) {
-        let d = value.to_f32() - origin;
-        *sum += d;
-        *square += d * d;
+/// Sums of [`WIDE`] channels of an [`Accumulator`].
+pub struct WideStats {
+    origin: [f32; WIDE],
+    sum: [f32; WIDE],
+    square: [f32; WIDE],
+}
+
+impl WideStats {
+    /// Adds some channels of a pixel.
+    #[inline(always)]
+    pub fn add<E: Element>(&mut self, pixel: &[E; WIDE]) {
+        for (i, value) in pixel.iter().enumerate() {
+            let d = value.to_f32() - self.origin[i];
+            self.sum[i] += d;
+            self.square[i] += d * d;
+        }
     }
 }
 
@@ -146,7 +179,8 @@ pub fn of_regions<'a>(
         let stats: &[[f64; 2]] = stats;
         BlockStats { frame, first, pixels, channels: &stats[first..channels.min(region.panels.end * width)] }
     };
-    combine(block_stats.chunks_exact(channels).enumerate().map(block), frames, channels, groups)
+    let blocks = block_stats.chunks_exact(channels).enumerate().map(block).filter(|block| block.pixels > 0);
+    combine(blocks, frames, channels, groups)
 }
 
 /// Count, mean and sum of squared deviations of the values added so far.

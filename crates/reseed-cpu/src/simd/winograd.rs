@@ -21,7 +21,7 @@ use super::dispatch::dispatch;
 use super::gemm::{BLOCK, Product, Rows, even_parts, multiply};
 use super::input_cache::InputCache;
 use super::panels::Weights;
-use super::region::{Region, Tap, Window};
+use super::region::{MOST_TAPS, Region, Tap, Window};
 use super::transpose::{Pixels, lanes};
 use crate::host::buffer::Floats;
 use crate::host::element::Element;
@@ -46,6 +46,8 @@ const AT_B: f32 = 2.0 * B2 * (B2 - A2);
 
 /// Most channels at a time, so that their part of a panel stays in the first-level cache.
 const CHANNELS: usize = 64;
+/// Most rows of a panel for which all temporal taps are summed at once.
+const PANEL_ROWS: usize = 3 * 3 * 32;
 /// Most panels of a region, so that its products stay in the second-level cache.
 pub const PANELS: usize = 8;
 
@@ -58,6 +60,12 @@ pub fn supports(level: Level, window: &Window) -> bool {
 /// Floats of one line of transformed input of some groups of columns.
 pub fn input_line(groups: usize, channels: usize) -> usize {
     POSITIONS * floats(groups, channels.min(CHANNELS))
+}
+
+/// Temporal taps whose products are summed before the sums leave the registers. The rows of a panel that are then read
+/// stay in the first-level cache, and the frames in the second-level cache.
+fn taps_at_once(window: &Window, taps: usize) -> usize {
+    if 3 * taps * window.channels <= PANEL_ROWS { taps } else { 1 }
 }
 
 /// Computes the sums of a region over `taps` into `scratch.sums`.
@@ -75,16 +83,18 @@ pub fn sum<E: Element>(
     let plane = rows * to.groups * width;
     let products = products.at_least(region.panels.len() * POSITIONS * plane);
     let mut accumulate = false;
-    for tap in taps {
+    for taps in taps.chunks(taps_at_once(window, taps.len())) {
         for (first, last) in even_parts(window.channels, CHANNELS) {
             let packer = Input { level, window, region, part: first..last };
-            let input = packer.packed(tap.frame, input);
-            let k = tap.part * 9 * window.channels;
-            let weights = KernelPart { weights: tap.weights, k, channels: window.channels, part: first..last };
+            let input = packer.packed(taps, input);
+            let block = taps.len() * 3 * (last - first) * width;
             for (panel, products) in region.panels.clone().zip(products.chunks_exact_mut(POSITIONS * plane)) {
-                let block = 3 * (last - first) * width;
                 let kernels = kernels.at_least(POSITIONS * block);
-                weights.transform(level, panel, wide, kernels);
+                for (i, tap) in taps.iter().enumerate() {
+                    let k = tap.part * 9 * window.channels;
+                    let part = KernelPart { weights: tap.weights, k, channels: window.channels, part: first..last };
+                    part.transform(level, panel, wide, (kernels, i, taps.len()));
+                }
                 let operands = products.chunks_exact_mut(plane).zip(kernels.chunks_exact(block));
                 for (position, (c, b)) in operands.enumerate() {
                     let product = Product {
@@ -92,7 +102,7 @@ pub fn sum<E: Element>(
                         rows: Rows::Blocks,
                         a_line: input.line,
                         a_step: to.groups * BLOCK,
-                        runs: &[0, input.line, 2 * input.line],
+                        runs: &input.runs[..3 * taps.len()],
                         steps: last - first,
                         b,
                         width,
@@ -125,21 +135,27 @@ struct Input<'a> {
 /// Transformed input: `[line][position][block of channels][group of columns][BLOCK]`, and its strides.
 struct Packed<'a> {
     values: &'a [f32],
+    /// Offset of each row of taps, for all temporal taps.
+    runs: [usize; 3 * MOST_TAPS],
     position: usize,
     line: usize,
 }
 
 impl Input<'_> {
-    /// The transformed input, kept for other output frames where it has all channels.
-    fn packed<'b, E: Element>(&self, frame: &[E], cache: &'b mut InputCache) -> Packed<'b> {
+    /// The transformed input of some temporal taps, kept for other output frames where it has all channels. All
+    /// channels of more than one tap fit into the cache.
+    fn packed<'b, E: Element>(&self, taps: &[Tap<E, Weights>], cache: &'b mut InputCache) -> Packed<'b> {
         let position = floats(self.groups(), self.part.len());
         let line = POSITIONS * position;
-        let (count, pack) = ((self.region.rows.len() + 2) * line, |to: &mut [f32]| self.pack(frame, line, to));
-        let values = match self.part.len() == self.window.channels {
-            true => cache.packed(frame, count, pack),
-            false => cache.unkept(count, pack),
+        let count = (self.region.rows.len() + 2) * line;
+        let pack = |frame: &[E], to: &mut [f32]| self.pack(frame, line, to);
+        let (values, frames) = match (taps, self.part.len() == self.window.channels) {
+            ([tap], true) => (cache.packed(tap.frame, count, pack), [0; MOST_TAPS]),
+            ([tap], false) => (cache.unkept(tap.frame, count, pack), [0; MOST_TAPS]),
+            _ => cache.packed_together(MOST_TAPS, taps.iter().map(|tap| tap.frame), count, pack),
         };
-        Packed { values, position, line }
+        let runs = std::array::from_fn(|i| frames[i / 3] + i % 3 * line);
+        Packed { values, runs, position, line }
     }
 
     /// Groups of columns of the region.
@@ -163,7 +179,7 @@ impl Input<'_> {
             };
             let row = &frame[y * plane.w * channels..][..plane.w * channels];
             let part = self.part.clone();
-            copy_blocks(self.level, Pixels { row, channels, part, first, step: 1, count }, pixels);
+            copy_blocks(self.level, Pixels { row, channels, part, first, step: 1, count }, plane.w * channels, pixels);
             let mut positions = to.chunks_exact_mut(line / POSITIONS);
             let v = std::array::from_fn(|_| positions.next().expect("a block for every product"));
             transform_input(self.level, pixels, self.groups(), v);
@@ -211,21 +227,21 @@ struct KernelPart<'a> {
 }
 
 impl KernelPart<'_> {
-    /// U of a panel: `[position][row][channel]`.
-    fn transform(&self, level: Level, panel: usize, wide: &mut [Floats; 3], to: &mut [f32]) {
+    /// U of a panel, for temporal tap `i` of `taps`: `[position][temporal tap][row][channel]`.
+    fn transform(&self, level: Level, panel: usize, wide: &mut [Floats; 4], (to, i, taps): (&mut [f32], usize, usize)) {
         let rows = |tap: usize| {
             let first = self.k + tap * self.channels;
             first + self.part.start..first + self.part.end
         };
-        let size = to.len() / POSITIONS / 3;
-        let [wide0, wide1, wide2] = wide;
+        let size = to.len() / POSITIONS / taps / 3;
+        let [wide0, wide1, wide2, _] = wide;
         for dy in 0..3 {
             let g = [
                 self.weights.rows(level, panel, rows(3 * dy), wide0),
                 self.weights.rows(level, panel, rows(3 * dy + 1), wide1),
                 self.weights.rows(level, panel, rows(3 * dy + 2), wide2),
             ];
-            let mut blocks = to.chunks_exact_mut(size).skip(dy).step_by(3);
+            let mut blocks = to.chunks_exact_mut(size).skip(3 * i + dy).step_by(3 * taps);
             let u = std::array::from_fn(|_| blocks.next().expect("a block for every product"));
             transform_kernel(level, g, u);
         }

@@ -38,10 +38,22 @@ impl Products {
     /// at most 3 D S. Both transforms are linear, so that those of both axes are at most 9 D S. Sums of inputs are
     /// rounded once per axis.
     ///
+    /// F(3x3,2x2) executes 16/36. Along an axis it computes three outputs from four inputs:
+    ///
+    /// ```text
+    /// V = (d0 - d2, d1 + d2, d2 - d1, d3 - d1)       U = (g0, (g0 + g1) / 2, (g0 - g1) / 2, g1)
+    /// y0 = U0 V0 + U1 V1 + U2 V2      y1 = U1 V1 - U2 V2      y2 = U1 V1 + U2 V2 + U3 V3
+    /// ```
+    ///
+    /// Every V is at most 2 D. The products of y0 are at most 2 D (|g0| + S), those of y1 at most 2 D S and those of y2
+    /// at most 2 D (S + |g1|): at most 4 D S, and 16 D S along both axes. They are rounded to f32: along each axis an
+    /// input and a weight once, and the sum of three products twice.
+    ///
     /// None of these is used where all products are executed.
     pub fn of(executed: f32) -> Option<Products> {
         match (executed * 144.0).round() as usize {
             81 => Some(Products { factor: 9.0, reach: 1, operand_roundings: 2, transform_terms: 0 }),
+            64 => Some(Products { factor: 16.0, reach: 3, operand_roundings: 0, transform_terms: 8 }),
             _ => None,
         }
     }
@@ -152,6 +164,16 @@ mod tests {
             inputs: |d| [d[0] - d[1], d[1], d[2] - d[1]],
             taps: |g| [g[0], g[0] + g[1], g[1]],
             outputs: [[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]],
+        };
+        axis.stays_below_its_bound();
+    }
+
+    #[test]
+    fn the_products_of_3x3_outputs_stay_below_their_bound() {
+        let axis = Axis {
+            inputs: |d| [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[3] - d[1]],
+            taps: |g| [g[0], (g[0] + g[1]) / 2.0, (g[0] - g[1]) / 2.0, g[1]],
+            outputs: [[1.0, 1.0, 1.0, 0.0], [0.0, 1.0, -1.0, 0.0], [0.0, 1.0, 1.0, 1.0]],
         };
         axis.stays_below_its_bound();
     }
