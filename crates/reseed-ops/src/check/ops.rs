@@ -91,7 +91,7 @@ impl Ops for CheckOps<'_> {
     }
 
     /// Every device rounds the merged kernels itself, and those of a clip's first frames once more. Winograd adds the
-    /// roundings of [`Products`].
+    /// roundings of `Products`.
     fn upsample(
         &self,
         cache: TemporalCache,
