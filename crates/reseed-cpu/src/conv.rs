@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::host::for_each;
+use rayon::prelude::*;
 
 use crate::CpuOps;
 use crate::epilogue::RegionEpilogue;
@@ -156,7 +156,7 @@ fn run_blocked<E: Element>(
             epilogue.run(region, panels, sums, t * regions.len() + index, offsets);
         });
     };
-    cpu.install(|| for_each(output.t / span * regions.len(), &job));
+    cpu.install(|| (0..output.t / span * regions.len()).into_par_iter().for_each(job));
     let stats = groups.map(|groups| {
         let block = |i: usize| (i / regions.len(), &regions[i % regions.len()]);
         stats::of_regions(&block_stats, weights.kernel.width(), [output.t, spec.c_out, groups], block)

@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use crate::host::for_each;
+use rayon::prelude::*;
 
 use crate::CpuOps;
 use crate::conv::{self, ConvWeights, ReferenceWeights};
@@ -118,7 +118,7 @@ impl<E: Element> Matrix<'_, E> {
         // With four jobs per thread all threads finish at about the same time.
         let groups = panels.count().div_ceil(GROUP).max((4 * threads).div_ceil(blocks.len())).min(panels.count());
         let groups: Vec<_> = even_parts(panels.count(), panels.count().div_ceil(groups)).collect();
-        for_each(groups.len() * blocks.len(), &|job| {
+        (0..groups.len() * blocks.len()).into_par_iter().for_each(|job| {
             let (first, last) = groups[job / blocks.len()];
             let rows = blocks[job % blocks.len()].clone();
             SCRATCH.with_borrow_mut(|scratch| self.block(rows, first..last, scratch));

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::host::for_each;
+use rayon::prelude::*;
 
 use crate::CpuOps;
 use crate::conv::{Frames, check_cache, sum_region};
@@ -205,8 +205,8 @@ fn run_blocked<E: Element>(
         });
     };
     cpu.install(|| match &regions.winograd {
-        Some(input) => for_each(output.t / span * count, &|i| all_phases(input, i)),
-        None => for_each(blocks, &one_phase),
+        Some(input) => (0..output.t / span * count).into_par_iter().for_each(|i| all_phases(input, i)),
+        None => (0..blocks).into_par_iter().for_each(one_phase),
     });
     let stats = groups.map(|groups| {
         let outputs: Vec<_> =

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use crate::host::for_each;
 use half::bf16;
+use rayon::prelude::*;
 
 use super::shape::{DEPTH, PANEL, SIDE, STEP};
 use super::tile::{Product, RowTile, Step, TileScope};
@@ -61,7 +61,7 @@ impl Matrix<'_> {
         let blocks: Vec<_> = even_parts(rows, ROWS).collect();
         let groups = panels.div_ceil(PANELS).max((4 * threads).div_ceil(blocks.len())).min(panels);
         let groups: Vec<_> = even_parts(panels, panels.div_ceil(groups)).collect();
-        for_each(groups.len() * blocks.len(), &|job| {
+        (0..groups.len() * blocks.len()).into_par_iter().for_each(|job| {
             let ((first, last), (top, end)) = (groups[job / blocks.len()], blocks[job % blocks.len()]);
             SUMS.with_borrow_mut(|sums| self.block(top..end, first..last, sums));
         });
