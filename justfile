@@ -168,7 +168,7 @@ kernels-check: nvrtc
 [private]
 nvrtc:
     python3 -m venv target/kernels-venv
-    target/kernels-venv/bin/pip install --quiet nvidia-cuda-nvrtc-cu12==12.8.93 zstandard==0.25.0
+    target/kernels-venv/bin/pip install --quiet nvidia-cuda-nvrtc-cu12==12.8.93
 
 # Makes the golden files again in target/golden and compares them with the committed ones.
 goldens:

@@ -6,6 +6,7 @@ The default is the committed images. Shared memory is what a kernel declares; wh
 stack that is not empty holds spilled registers or arrays that are indexed at run time.
 """
 import argparse
+import lzma
 import pathlib
 import struct
 
@@ -50,10 +51,12 @@ def main():
     parser.add_argument("cubins", nargs="*", type=pathlib.Path)
     options = parser.parse_args()
     print("| image | kernel | registers | shared bytes | stack bytes |\n|---|---|---|---|---|")
-    for path in options.cubins or sorted(IMAGES.glob("*.cubin")):
-        for kernel, registers, shared, stack in resources(path.read_bytes()):
+    for path in options.cubins or sorted(IMAGES.glob("*.cubin.lzma")):
+        content = path.read_bytes()
+        elf = lzma.decompress(content) if path.suffix == ".lzma" else content
+        for kernel, registers, shared, stack in resources(elf):
             if options.only in kernel:
-                print(f"| {path.stem} | {kernel} | {registers} | {shared} | {stack} |")
+                print(f"| {path.name.split('.')[0]} | {kernel} | {registers} | {shared} | {stack} |")
 
 
 if __name__ == "__main__":

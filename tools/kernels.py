@@ -1,11 +1,11 @@
 """Compiles crates/reseed-cuda/kernels/*.cu into one image per architecture, without a GPU or a CUDA toolkit.
 
-    python3 -m venv venv && venv/bin/pip install nvidia-cuda-nvrtc-cu12==12.8.93 zstandard==0.25.0
+    python3 -m venv venv && venv/bin/pip install nvidia-cuda-nvrtc-cu12==12.8.93
     venv/bin/python tools/kernels.py [--check [ARCHITECTURE]...]
     venv/bin/python tools/kernels.py --emulate R32 R16 FILE
 
 The version is fixed: drivers from R570 on load the images of NVRTC 12.8, and the same version writes the same bytes.
-Images are stored as zstd frames. --check writes nothing. It compares every image, or those of the named architectures,
+Images are stored as LZMA files. --check writes nothing. It compares every image, or those of the named architectures,
 and the stamp with the committed files, byte for byte and without compression, and exits 1 with the first file that
 differs.
 
@@ -17,17 +17,16 @@ the image from the file that RESEED_EMULATION names. It is for measurements and 
 import concurrent.futures
 import ctypes
 import importlib.metadata
+import lzma
 import os
 import pathlib
 import sys
 
-import zstandard
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "crates" / "reseed-cuda"
 # A GPU runs cubins of its own major version up to its minor version: sm_80 serves 8.6 and 8.9 too, whose instructions
 # for these kernels are the same. The driver compiles the PTX for a GPU that no cubin fits.
-IMAGES = {"sm_75": "sm_75.cubin.zst", "sm_80": "sm_80.cubin.zst", "sm_90a": "sm_90a.cubin.zst",
-          "sm_100": "sm_100.cubin.zst", "sm_120": "sm_120.cubin.zst", "compute_80": "compute_80.ptx.zst"}
+IMAGES = {"sm_75": "sm_75.cubin.lzma", "sm_80": "sm_80.cubin.lzma", "sm_90a": "sm_90a.cubin.lzma",
+          "sm_100": "sm_100.cubin.lzma", "sm_120": "sm_120.cubin.lzma", "compute_80": "compute_80.ptx.lzma"}
 
 
 def nvrtc():
@@ -93,11 +92,20 @@ def check(library, status):
         sys.exit(f"NVRTC: {library.nvrtcGetErrorString(status).decode()}")
 
 
+def compress(name, image):
+    """An LZMA file. Versions of liblzma may write different bytes with the same content."""
+    # An instruction has 16 bytes, and most bytes are like those at the same place of other instructions; bytes of text
+    # are like those after the same byte. The dictionary holds a whole image.
+    context = {"lc": 0, "lp": 4, "pb": 4} if ".cubin" in name else {"lc": 4, "lp": 0, "pb": 0}
+    encoder = {"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 23, **context}
+    return lzma.compress(image, lzma.FORMAT_ALONE, filters=[encoder])
+
+
 def difference(path, image):
     """Why a committed file is not the image, or None."""
     if not path.exists():
         return "is missing"
-    committed = zstandard.decompress(path.read_bytes()) if path.suffix == ".zst" else path.read_bytes()
+    committed = lzma.decompress(path.read_bytes()) if path.suffix == ".lzma" else path.read_bytes()
     if committed == image:
         return None
     unequal = (i for i, (a, b) in enumerate(zip(committed, image)) if a != b)
@@ -124,7 +132,7 @@ def main():
     for name, image in (*zip(names, images), ("STAMP", stamp().encode())):
         if not only_check:
             out.mkdir(exist_ok=True)
-            (out / name).write_bytes(zstandard.compress(image, 19) if name.endswith(".zst") else image)
+            (out / name).write_bytes(compress(name, image) if name.endswith(".lzma") else image)
         elif problem := difference(out / name, image):
             sys.exit(f"crates/reseed-cuda/cubin/{name} {problem}; run `just kernels` and commit the result")
         print(f"{name}: {len(image)} bytes{', equal to the committed file' if only_check else ''}", flush=True)

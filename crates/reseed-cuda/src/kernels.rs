@@ -1,25 +1,25 @@
-//! The compiled kernels: one image per GPU family, compiled by `just kernels` and embedded as a zstd frame. An image is
+//! The compiled kernels: one image per GPU family, compiled by `just kernels` and embedded as an LZMA file. An image is
 //! decompressed when a GPU of its family is opened.
 
 use std::io::Read;
 
+use lzma_rust2::LzmaReader;
 use reseed_ops::{Error, Result};
-use ruzstd::decoding::StreamingDecoder;
 
-static SM_75: &[u8] = include_bytes!("../cubin/sm_75.cubin.zst");
-static SM_80: &[u8] = include_bytes!("../cubin/sm_80.cubin.zst");
-static SM_90A: &[u8] = include_bytes!("../cubin/sm_90a.cubin.zst");
-static SM_100: &[u8] = include_bytes!("../cubin/sm_100.cubin.zst");
-static SM_120: &[u8] = include_bytes!("../cubin/sm_120.cubin.zst");
+static SM_75: &[u8] = include_bytes!("../cubin/sm_75.cubin.lzma");
+static SM_80: &[u8] = include_bytes!("../cubin/sm_80.cubin.lzma");
+static SM_90A: &[u8] = include_bytes!("../cubin/sm_90a.cubin.lzma");
+static SM_100: &[u8] = include_bytes!("../cubin/sm_100.cubin.lzma");
+static SM_120: &[u8] = include_bytes!("../cubin/sm_120.cubin.lzma");
 /// PTX text with a zero byte at its end; the driver compiles it.
-static COMPUTE_80: &[u8] = include_bytes!("../cubin/compute_80.ptx.zst");
+static COMPUTE_80: &[u8] = include_bytes!("../cubin/compute_80.ptx.lzma");
 
 /// The kernels for one GPU.
 #[derive(Clone, Copy)]
 pub struct Kernels {
     /// The architecture they were compiled for, such as `sm_90a`.
     pub name: &'static str,
-    /// The image as a zstd frame.
+    /// The image as an LZMA file.
     compressed: &'static [u8],
     /// Whether the kernels for Hopper are present and enabled.
     pub hopper: bool,
@@ -65,13 +65,18 @@ impl Kernels {
     }
 }
 
-/// The content of a zstd frame, in whole words.
-fn decompress(frame: &[u8]) -> std::io::Result<Vec<u64>> {
-    let mut decoder = StreamingDecoder::new(frame).map_err(std::io::Error::other)?;
-    let bytes = decoder.decoder.content_size() as usize;
-    let mut words = vec![0u64; bytes.div_ceil(8)];
-    decoder.read_exact(&mut bytemuck::cast_slice_mut(&mut words)[..bytes])?;
-    Ok(words)
+/// The content of an LZMA file, in whole words.
+fn decompress(file: &[u8]) -> std::io::Result<Vec<u64>> {
+    let mut bytes = Vec::new();
+    LzmaReader::new_mem_limit(file, u32::MAX, None)?.read_to_end(&mut bytes)?;
+    Ok(words(&bytes))
+}
+
+/// The bytes in words, with zeros after the last byte.
+fn words(bytes: &[u8]) -> Vec<u64> {
+    let mut words = vec![0u64; bytes.len().div_ceil(8)];
+    bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
+    words
 }
 
 /// The embedded image for a compute capability. A cubin runs on GPUs of its major version from its minor version on. On
@@ -93,9 +98,7 @@ fn embedded(capability: (usize, usize)) -> Option<(&'static str, &'static [u8])>
 fn emulated() -> Option<Vec<u64>> {
     let path = std::env::var_os("RESEED_EMULATION")?;
     let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let mut words = vec![0u64; bytes.len().div_ceil(8)];
-    bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(&bytes);
-    Some(words)
+    Some(words(&bytes))
 }
 
 /// Kernels that `RESEED_KERNELS` selects.
