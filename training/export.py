@@ -13,14 +13,21 @@ from safetensors.torch import load_file, save_file
 import low_band
 from checkpoint import load
 from model import FINE_PARTS
-from start import shapes
+from start import deeper, shapes
 
 TIME = 256
 
 
-def stored(value):
-    """Matrices and kernels in f16, vectors in f32: they are small, and norms need the precision."""
-    return (value.half() if value.dim() > 1 else value.float()).contiguous().cpu()
+def stored(value, zeros=2):
+    """Matrices and kernels in f16, vectors in f32: they are small, and norms need the precision. The last bits of f16
+    are zero: without them the program is smaller."""
+    return (shortened(value.half(), zeros) if value.dim() > 1 else value.float()).contiguous().cpu()
+
+
+def shortened(value, zeros):
+    """Rounded to values whose last bits are zero."""
+    bits, step = value.view(torch.int16), 1 << zeros
+    return ((bits & 0x7fff) + step // 2 & -step | bits & -0x8000).view(torch.half)
 
 
 def estimator(w):
@@ -55,7 +62,7 @@ def main():
         parser.error("--share needs the other model: --sharp-of")
     w, sizes, steps = load(args.checkpoint, "cpu")
     if args.share != 1:
-        before = load(args.sharp_of, "cpu")[0]
+        before, _ = deeper(*load(args.sharp_of, "cpu")[:2], sizes.blocks)
         w = {name: torch.lerp(before[name], value, args.share) for name, value in w.items()}
     vae, dit = shapes(sizes)
     w["encoder.conv_out.weight"][sizes.latent:] = 0
@@ -64,7 +71,7 @@ def main():
     tensors = {name: stored(w[name]) for name in vae}
     properties = {"groups": "1", "scaling_factor": "1", "steps": str(steps)}
     save_file(tensors, args.folder / "vae.safetensors", properties)
-    tensors = {name: stored(w[name]) for name in dit} | dict(time_embedding(sizes.width)) | estimator(w)
+    tensors = {name: stored(w[name], zeros=3) for name in dit} | dict(time_embedding(sizes.width)) | estimator(w)
     properties = {"start": "condition", "limit": str(low_band.LIMIT), "steps": str(steps)}
     save_file(tensors, args.folder / "dit.safetensors", properties)
     if args.sharp or args.sharp_of:

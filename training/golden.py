@@ -2,7 +2,9 @@
 import argparse
 from pathlib import Path
 
+import numpy as np
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import degrade
@@ -12,6 +14,7 @@ from evaluate import Judge
 
 FRAMES, HEIGHT, WIDTH, SCALE = 5, 9, 13, 4
 STRENGTH = 0.75
+PHOTO = Path(__file__).resolve().parent.parent / "crates/reseed-media/assets/demo/photo.jpg"
 LARGER = 3, 3, 85, 61                    # frames whose strength is estimated from several bands of rows
 
 
@@ -22,10 +25,12 @@ def waves():
 
 
 def grainy():
-    """A smooth pattern with more noise from frame to frame, in 8-bit steps."""
+    """The photograph of the demo, reduced, with more noise from frame to frame, in 8-bit steps."""
     t, c, y, x = torch.meshgrid(*(torch.arange(n) for n in LARGER), indexing="ij")
     noise = (x * 7919 + y * 104729 + c * 1299709) * 2654435761 % 1009 / 1009 - 0.5
-    return degrade.bytes_of(0.5 + 0.3 * torch.sin(0.11 * x + c) * torch.cos(0.07 * y) + 0.06 * t * noise)
+    photo = np.array(Image.open(PHOTO).convert("RGB"))
+    still = degrade.resize(torch.from_numpy(photo).permute(2, 0, 1).float() / 255, *LARGER[2:])
+    return degrade.bytes_of(still + 0.06 * t * noise)
 
 
 def make(folder, golden):

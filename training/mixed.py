@@ -10,7 +10,7 @@ import degrade
 
 # Shares of the clips, in this order: only downscaled, near the standard degradation, only compressed, only noisy. The
 # rest is mixed.
-CLEAN, NEAR, CODED, NOISY = 0.16, 0.24, 0.48, 0.03
+CLEAN, NEAR, CODED, NOISY = 0.14, 0.22, 0.54, 0.03
 WORST_NOISE = 25.0
 OFF = 101.0                              # a quality that means no codec
 
@@ -50,7 +50,7 @@ def settings(draw, scale):
     noise = torch.where(noisy, draw.between(2, WORST_NOISE), noise)
     noise = torch.where(mixed, draw.unit() * draw.unit() * WORST_NOISE * draw.chance(0.8), noise)
     quality = torch.where(near, draw.between(50, 80), torch.full_like(kind, OFF))
-    quality = torch.where(coded | mixed & draw.chance(0.7), 10 + 85 * draw.unit() ** 2.2, quality)
+    quality = torch.where(coded | mixed & draw.chance(0.7), 10 + 85 * draw.unit() ** 2.4, quality)
     return sigma, noise, quality, clean, mixed
 
 

@@ -7,6 +7,7 @@ constant with their bias and never read it, so that it costs other channels no p
 inflection of SiLU, where it is nearly linear. The decoder ends in pairs of opposite channels: silu(z) - silu(-z) = z.
 """
 import math
+from dataclasses import replace
 
 import torch
 
@@ -154,6 +155,19 @@ def principal(x, keep):
     values, vectors = torch.linalg.eigh(rows.T @ rows / rows.shape[0])
     order = values.argsort(descending=True)[:keep]
     return vectors[:, order].T.float(), values[order].clamp(min=1e-12).sqrt().float()
+
+
+def deeper(w, sizes, blocks, seed=1):
+    """The weights and sizes of a transformer with more layers. The new ones lie before the last and change nothing.
+    Their number is even, so that every layer keeps its kind of windows."""
+    added = blocks - sizes.blocks
+    if added < 0 or added % 2:
+        raise SystemExit(f"{blocks} layers after {sizes.blocks}: only an even number of layers can be added")
+    last, place = f"blocks.{sizes.blocks - 1}.", f"blocks.{blocks - 1}."
+    w = {place + name[len(last):] if name.startswith(last) else name: value for name, value in w.items()}
+    sizes, generator = replace(sizes, blocks=blocks), torch.Generator().manual_seed(seed)
+    new = {name: shape for name, shape in shapes(sizes)[1].items() if name not in w}
+    return w | {name: dit_tensor(name, shape, generator).to(w["txt_in.bias"]) for name, shape in new.items()}, sizes
 
 
 def lay_tree(w, s, samples):

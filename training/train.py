@@ -19,7 +19,7 @@ import mixed
 from data import TILE, Train
 from model import CompiledNormSilu, Dit, Sizes, Vae
 from scenes import Scenes
-from start import free, shapes, start
+from start import deeper, free, shapes, start
 
 VECTOR_FAN, WARM_STEPS, AVERAGE = 150, 300, 0.999
 ESTIMATOR = 0.05                         # rate of the estimator of the low band
@@ -130,11 +130,11 @@ def warped(v, motion):
 TASKS = [
     (Task("still", 6, 240, 432, 4, window=(1, 8, 14)), 1),
     (Task("clip", 2, 128, 128, 4, frames=17), 1),
-    (Task("still", 10, 256, 256, 4, compiled=True), 6),
+    (Task("still", 10, 256, 256, 4, compiled=True), 9),
     (Task("still", 10, 256, 256, 2, compiled=True), 3),
     (Task("still", 10, 256, 256, 3, compiled=True), 1),
     (Task("still", 10, 256, 256, 1, compiled=True), 1),
-    (Task("clip", 2, 192, 192, 4, frames=9, compiled=True), 3),
+    (Task("clip", 2, 192, 192, 4, frames=9, compiled=True), 2),
     (Task("clip", 2, 192, 192, 2, frames=9, compiled=True), 2),
     (Task("coded", 2, 192, 192, 2, frames=9, compiled=True), 1),
     (Task("coded", 2, 192, 192, 4, frames=9, compiled=True), 1),
@@ -309,6 +309,7 @@ def main():
     parser.add_argument("--until", type=float, default=500, help="seconds")
     parser.add_argument("--rate", type=float, default=0.03, help="highest rate, times the fan-in of a layer")
     parser.add_argument("--end", type=float, default=0.5, help="share of the rate at the end")
+    parser.add_argument("--blocks", type=int, help="layers of the transformer, if it should have more than before")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--eager", action="store_true", help="no compilation and no CUDA graphs")
     parser.add_argument("--small", action="store_true", help="small batches, to try the code on a CPU")
@@ -320,8 +321,9 @@ def main():
     train, steps = Train(args.data, device), 0
     if args.origin:
         weights, sizes, steps = checkpoint.load(args.origin, device)
+        weights, sizes = deeper(weights, sizes, args.blocks or sizes.blocks)
     else:
-        sizes = Sizes()
+        sizes = Sizes(blocks=args.blocks or Sizes.blocks)
         weights = first_weights(sizes, train)
     held = train.held.permute(0, 3, 1, 2).float() / 255
     held = held[:3, :, :64, :64] if args.small else held

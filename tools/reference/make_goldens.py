@@ -5,10 +5,10 @@
     python3 tools/reference/make_goldens.py --out DIR [--only vae,dit,pipeline,nano,formats] [--compare DIR]
 
 --check compares the SHA-256 of every file with MANIFEST.json and needs nothing but Python. --out writes the files and
-the manifest and then always exits with code 3, so that it is never taken for a passed check; it needs torch, numpy and
-safetensors, and for `formats` numpy alone. --compare prints the largest difference of each new file from the file of
-that name in another folder: another PyTorch or another instruction set may round differently. Takes about two minutes
-on two cores.
+the manifest and then always exits with code 3, so that it is never taken for a passed check; it needs torch, numpy,
+pillow and safetensors, and for `formats` numpy alone. --compare prints the largest difference of each new file from the
+file of that name in another folder: another PyTorch or another instruction set may round differently. Takes about two
+minutes on two cores.
 """
 import argparse
 import importlib

@@ -19,7 +19,7 @@ pub const NAME: &str = "nano";
 /// Name of the model in its setting `sharp`.
 pub const SHARP_NAME: &str = "nano-sharp";
 /// Bytes of the files of the VAE and the transformer.
-pub const BYTES: usize = 15_495_528;
+pub const BYTES: usize = 18_529_208;
 /// Bytes of the weights that `sharp` replaces.
 pub const SHARP_BYTES: usize = 341_596;
 

@@ -1,7 +1,8 @@
 //! Reads the files of the embedded model, whose format `tools/nano` describes.
 //!
-//! Every job with the model waits for this. The lower bytes of its f16 values are noise and are stored as they are. A
-//! part is unpacked when it is read: straight to the reader where all of it is, so that the file is never in memory.
+//! Every job with the model waits for this. The lower bytes of its f16 values are noise; only bits that are zero in all
+//! of them are left out. A part is unpacked when it is read: straight to the reader where all of it is, so that the
+//! file is never in memory.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -95,21 +96,38 @@ fn unpack(part: &[u8], mut to: &mut [u8]) {
     let count = fields.number(2);
     let runs: Vec<[usize; 2]> = (0..count).map(|_| [fields.number(2), fields.number(2)]).collect();
     let table = table(fields.sized(1));
+    let width = fields.number(1);
     let sizes = [(); STREAMS].map(|()| fields.number(2));
     let mut end = part.len() - fields.0.len();
     let starts = sizes.map(|bytes| {
         end += bytes;
         end - bytes
     });
-    let mut upper = [0; PART / 2];
-    decode(&table, part, starts, &mut upper[..part.len() - end]);
-    let (mut upper, mut lower) = (&upper[..], &part[end..]);
+    let values = runs.iter().map(|[values, _]| values).sum();
+    let (mut upper, mut lower) = ([0; PART / 2], [0; PART / 2]);
+    decode(&table, part, starts, &mut upper[..values]);
+    unpack_lower(&part[end..], width, &mut lower[..values]);
+    let (mut upper, mut lower) = (&upper[..], &lower[..]);
     for [values, zeros] in runs {
         let (run, rest) = to.split_at_mut(2 * values);
         interleave(&upper[..values], &lower[..values], run);
         let (zeros, rest) = rest.split_at_mut(2 * zeros);
         zeros.fill(0);
         (upper, lower, to) = (&upper[values..], &lower[values..], rest);
+    }
+}
+
+/// Sets the highest `width` bits of zero bytes from their planes.
+fn unpack_lower(mut planes: &[u8], width: usize, to: &mut [u8]) {
+    let mut shift = 8;
+    for bits in [8, 4, 2, 1].into_iter().filter(|bits| width & bits != 0) {
+        shift -= bits;
+        let share = to.len().div_ceil(8 / bits);
+        let plane = planes.split_off(..share).expect("the embedded model is whole");
+        let mask = (0xff >> (8 - bits)) << shift;
+        for (k, to) in to.chunks_mut(share.max(1)).enumerate() {
+            to.iter_mut().zip(plane).for_each(|(to, &of)| *to |= (u16::from(of) << shift >> (k * bits)) as u8 & mask);
+        }
     }
 }
 
@@ -134,5 +152,26 @@ impl<'a> Fields<'a> {
     fn sized(&mut self, size: usize) -> &'a [u8] {
         let bytes = self.number(size);
         self.take(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unpacked(planes: &[u8], width: usize, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        unpack_lower(planes, width, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn lower_bytes_are_the_sum_of_their_planes() {
+        assert_eq!(unpacked(&[1, 2, 3], 8, 3), [1, 2, 3]);
+        // Four bits: bytes 0 and 3 share the first byte of the plane.
+        assert_eq!(unpacked(&[0x41, 0x52, 0x03], 4, 5), [0x10, 0x20, 0x30, 0x40, 0x50]);
+        // Four bits, then two: bytes 0, 2 and 4 share the first byte of the second plane.
+        assert_eq!(unpacked(&[0x41, 0x52, 0x03, 0b11_10_01, 0b00_01], 6, 5), [0x14, 0x24, 0x38, 0x40, 0x5c]);
+        assert_eq!(unpacked(&[], 0, 2), [0, 0]);
     }
 }
