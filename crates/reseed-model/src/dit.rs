@@ -126,10 +126,16 @@ impl Dit {
         })
     }
 
+    /// Latents for [`Dit::sample`] from those of the condition and, where the step starts from noise, of the noise.
+    pub fn joined(ops: &dyn Device, noise: Option<Tensor>, condition: Tensor) -> Result<Tensor> {
+        let frames = 2 * condition.thw().t;
+        Ok(ops.tail(Some(noise.unwrap_or_else(|| condition.clone())), condition, frames)?)
+    }
+
     /// Runs the one step and returns the restored latent `[T, H, W, c]`: noise - velocity.
     ///
-    /// `latents` is `[2T, H, W, c]`: T frames of noise, then T frames of the condition, both multiplied by the scaling
-    /// factor of the VAE. `text` is `[tokens, text width]`.
+    /// `latents` is `[2T, H, W, c]`: T frames of noise, or of the condition where the step starts from it, then T
+    /// frames of the condition, all multiplied by the scaling factor of the VAE. `text` is `[tokens, text width]`.
     pub fn sample(&self, ops: &dyn Device, latents: &Tensor, text: &Tensor, plan: &DitPlan) -> Result<Tensor> {
         let velocity = self.velocity(ops, latents, text, plan)?;
         let noise = latents.frames(0, plan.latent.t);

@@ -5,15 +5,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rayon::prelude::*;
 use reseed_model::plan::{TileInput, slices};
-use reseed_model::{Coder, SliceData, Stream};
+use reseed_model::{Coder, Config, SliceData, Stream};
 use reseed_ops::{Device, FrameLoader, FrameOps, FrameSamples, Hw, PendingDownload, Thw};
 
 use crate::batch_store::{BatchStore, Turn};
 use crate::error::{Error, Result};
 use crate::fallback::{Fallback, WideVae};
 use crate::latent::Latent;
-use crate::noise::{Noise, noised_condition};
+use crate::noise::{Noise, noised};
 use crate::observer::{Event, EventQueue, Warning};
 use crate::phase::{Phase, PhaseCell};
 use crate::phase_times::PhaseTimes;
@@ -165,7 +166,7 @@ impl Compute<'_> {
         let coder = prefetched.as_deref().unwrap_or(encoder);
         let stream = || self.stream(ops, coder, TileInput::Frames, self.padded());
         let mut encoder = stream();
-        let (mut latent, mut next, mut running) = (Vec::new(), 0, None);
+        let (mut latent, mut moments, mut next, mut running) = (Vec::new(), Vec::new(), 0, None);
         while encoding.window.len() < full {
             if encoding.slices.is_empty() && self.recall(encoding, from, to) {
                 continue;
@@ -180,11 +181,11 @@ impl Compute<'_> {
             let loader = self.loader.filter(|_| wide.is_none());
             let started = timed(&mut times.encode, || self.encode(ops, &mut encoder, slice, loader))?;
             if let Some(before) = running.replace(started) {
-                latent.extend(timed(&mut times.encode, || self.means(before))?);
+                timed(&mut times.encode, || self.append_means(&mut latent, before, &mut moments))?;
             }
             if last {
                 let before = running.take().expect("a slice was just started");
-                latent.extend(timed(&mut times.encode, || self.means(before))?);
+                timed(&mut times.encode, || self.append_means(&mut latent, before, &mut moments))?;
                 let batch = slice.batch.take().expect("the last slice has the batch");
                 self.store.inspect(|store| store.put_latent(Turn::Encode, batch.number, &latent));
                 encoding.push(batch, self.latent(std::mem::take(&mut latent)));
@@ -269,7 +270,7 @@ impl Compute<'_> {
             let stored = self.store.and_then(|store| store.get_latent(Turn::Step, batch.number));
             let restored = match stored {
                 Some(values) => Latent { values, ..*condition },
-                None => timed(&mut times.upscale, || self.step(model, batch.number, condition.clone()))?,
+                None => timed(&mut times.upscale, || self.step(model, batch.number, condition))?,
             };
             to.extend(from.pop_front().map(|(batch, _)| (batch, restored)));
         }
@@ -338,26 +339,38 @@ impl Compute<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The condition of a slice that is being encoded: the mean of its latents' distribution, scaled.
-    fn means(&self, moments: Box<dyn PendingDownload>) -> Result<Vec<f32>> {
-        let config = &self.model.vae.config;
-        let mut values = Vec::new();
-        moments.wait(&mut values).map_err(reseed_model::Error::from)?;
-        let means = values.chunks_exact(2 * config.latent).flat_map(|moments| &moments[..config.latent]);
-        Ok(means.map(|mean| mean * config.scaling_factor).collect())
+    /// Appends the condition of a slice that is being encoded: the mean of its latents' distribution, scaled. `moments`
+    /// is memory for the download.
+    fn append_means(
+        &self,
+        latent: &mut Vec<f32>,
+        encoded: Box<dyn PendingDownload>,
+        moments: &mut Vec<f32>,
+    ) -> Result<()> {
+        const PIXELS: usize = 1024; // of a part
+        let Config { latent: channels, scaling_factor, .. } = self.model.vae.config;
+        encoded.wait(moments).map_err(reseed_model::Error::from)?;
+        let before = latent.len();
+        latent.resize(before + moments.len() / 2, 0.0);
+        let parts = latent[before..].par_chunks_mut(PIXELS * channels).zip(moments.par_chunks(2 * PIXELS * channels));
+        parts.for_each(|(means, moments)| {
+            for (means, moments) in means.chunks_exact_mut(channels).zip(moments.chunks_exact(2 * channels)) {
+                means.iter_mut().zip(moments).for_each(|(to, mean)| *to = mean * scaling_factor);
+            }
+        });
+        Ok(())
     }
 
     /// The transformer's step, scaled back for the decoder.
-    fn step(&self, model: Model, batch: usize, mut condition: Latent) -> Result<Latent> {
-        let config = &model.vae.config;
-        let scale = self.settings.latent_noise;
-        let (noise, second) = self.noise.draw(batch, condition.thw, config.latent, scale > 0.0)?;
-        if let Some(second) = second {
-            noised_condition(&mut condition, &noise, &second, scale);
-        }
-        let mut restored = model.step.run(&condition, &noise)?;
+    fn step(&self, model: Model, batch: usize, condition: &Latent) -> Result<Latent> {
+        let (config, scale) = (&model.vae.config, self.settings.latent_noise);
+        let draw = || self.noise.draw(batch, condition.thw, config.latent, scale > 0.0);
+        let draw = (scale > 0.0 || model.step.starts_from_noise()).then(draw).transpose()?;
+        let noised = draw.as_ref().and_then(|draw| Some(noised(condition, &draw.first, draw.second.as_ref()?, scale)));
+        let condition = noised.as_ref().unwrap_or(condition);
+        let mut restored = model.step.run(condition, draw.as_ref().map_or(condition, |draw| &draw.first))?;
         assert_eq!(restored.thw, condition.thw, "a step keeps the latent's shape");
-        restored.values.iter_mut().for_each(|value| *value /= config.scaling_factor);
+        restored.values.par_iter_mut().for_each(|value| *value /= config.scaling_factor);
         self.store.inspect(|store| store.put_latent(Turn::Step, batch, &restored.values));
         Ok(restored)
     }

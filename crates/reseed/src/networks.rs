@@ -108,19 +108,20 @@ impl<'a> Transformer<'a> {
 }
 
 impl Step for Transformer<'_> {
-    fn run(&self, condition: &Latent, noise: &Latent) -> reseed_model::Result<Latent> {
+    fn run(&self, condition: &Latent, start: &Latent) -> reseed_model::Result<Latent> {
         let thw = condition.thw;
         let plan = self.plan(thw)?;
-        let both = Shape::clip(Thw { t: 2 * thw.t, ..thw }, condition.channels());
-        let start = match self.dit.config.start {
-            Start::Noise => noise,
-            Start::Condition => condition,
-        };
-        let latents = self.ops.upload(both, &[&start.values[..], &condition.values].concat())?;
+        let upload = |latent: &Latent| self.ops.upload(Shape::clip(thw, latent.channels()), &latent.values);
+        let noise = self.starts_from_noise().then(|| upload(start)).transpose()?;
+        let latents = Dit::joined(self.ops, noise, upload(condition)?)?;
         // A few kilobytes per batch, so that the VAE has all device memory between steps.
         let text = self.ops.upload(self.text.shape, &self.text.values)?;
         let restored = self.dit.sample(self.ops, &latents, &text, &plan)?;
         Ok(Latent { thw, values: self.ops.download(&restored)? })
+    }
+
+    fn starts_from_noise(&self) -> bool {
+        self.dit.config.start == Start::Noise
     }
 
     fn prefetch_layers(&self, layers: usize) -> reseed_model::Result<Option<Box<dyn Step + '_>>> {

@@ -11,7 +11,7 @@ use crate::batch::Batching;
 use crate::color::Color;
 use crate::error::{Error, Result};
 use crate::join::Overlap;
-use crate::noise::Noise;
+use crate::noise::{Noise, Seeded};
 use crate::size::{Geometry, Target};
 
 /// Pixels per latent of every VAE of the family.
@@ -103,7 +103,7 @@ pub enum NoiseSource {
 impl NoiseSource {
     pub(crate) fn open(&self) -> Result<Noise> {
         match self {
-            NoiseSource::Seed(seed) => Ok(Noise::Seed(*seed)),
+            NoiseSource::Seed(seed) => Ok(Noise::Seed(Seeded::new(*seed))),
             NoiseSource::File(path) => Noise::open(path),
         }
     }

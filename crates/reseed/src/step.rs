@@ -7,9 +7,14 @@ use crate::latent::Latent;
 
 /// One step of the diffusion transformer on any device.
 pub trait Step: Send + Sync {
-    /// The restored latent of a batch: `condition` is its encoded frames, `noise` is what the step starts from. All
+    /// The restored latent of a batch: `condition` is its encoded frames, `start` is what the step starts from. All
     /// three have one shape.
-    fn run(&self, condition: &Latent, noise: &Latent) -> reseed_model::Result<Latent>;
+    fn run(&self, condition: &Latent, start: &Latent) -> reseed_model::Result<Latent>;
+
+    /// Whether the step starts from noise. If not, it starts from the condition.
+    fn starts_from_noise(&self) -> bool {
+        true
+    }
 
     /// The same step with `layers` layers prefetched from host memory for as long as it lives, for several batches.
     fn prefetch_layers(&self, _layers: usize) -> reseed_model::Result<Option<Box<dyn Step + '_>>> {
@@ -23,8 +28,8 @@ pub trait Step: Send + Sync {
 }
 
 impl<F: Fn(&Latent, &Latent) -> reseed_model::Result<Latent> + Send + Sync> Step for F {
-    fn run(&self, condition: &Latent, noise: &Latent) -> reseed_model::Result<Latent> {
-        self(condition, noise)
+    fn run(&self, condition: &Latent, start: &Latent) -> reseed_model::Result<Latent> {
+        self(condition, start)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use reseed::internals::{Checkpoint, Model, RunPlan, Upscaler, VaePlan};
+use reseed::internals::{Checkpoint, Model, RunPlan, Step, Upscaler, VaePlan};
 use reseed::{Batching, Color, Error, Event, Latent, NoiseSource, Observer, Settings, Target};
 use reseed_media::{Depth, Frame, Samples, Size, Source};
 use reseed_ops::Thw;
@@ -86,6 +86,32 @@ fn every_batch_of_a_shape_starts_from_the_same_noise() {
     let at = |t: usize, y: usize, x: usize, c: usize| noises[0].values[((t * h + y) * w + x) * 16 + c];
     assert_eq!([at(0, 0, 0, 0), at(0, 0, 1, 0), at(0, 1, 0, 0)], [stream[0], stream[1], stream[w]]);
     assert_eq!([at(1, 0, 0, 0), at(0, 0, 0, 1)], [stream[h * w], stream[t * h * w]]);
+}
+
+/// A step that starts from the condition.
+struct FromCondition;
+
+impl Step for FromCondition {
+    fn run(&self, condition: &Latent, start: &Latent) -> reseed_model::Result<Latent> {
+        assert_eq!(start, condition);
+        Ok(condition.clone())
+    }
+
+    fn starts_from_noise(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_step_that_starts_from_the_condition_needs_no_noise() {
+    let folder = temp_dir::TempDir::new().unwrap();
+    let empty = folder.child("noise.safetensors");
+    std::fs::write(&empty, b"\x02\0\0\0\0\0\0\0{}").unwrap();
+    let settings = || Settings { noise: NoiseSource::File(empty.clone()), ..settings(5, 0) };
+    let run = |step: &dyn Step, settings| TinyVae::new().run(settings, step, &shot(0, 5)).0;
+    assert!(matches!(run(&identity, settings()), Err(Error::NoNoise { .. })));
+    run(&FromCondition, settings()).unwrap();
+    run(&FromCondition, Settings { latent_noise: 0.2, ..settings() }).unwrap_err();
 }
 
 /// Stages and channels that can hold a batch.

@@ -3,7 +3,7 @@
 use reseed_ops::{Cost, Shape, Thw, Timing, TraceOps, TraceReport, Transfer};
 
 use super::Dit;
-use super::config::Config;
+use super::config::{Config, Start};
 use crate::error::Result;
 use crate::weights::Source;
 
@@ -66,9 +66,10 @@ impl DitWorkload<'_> {
         trace.finish()?;
         let prefetch_time = trace.report().time;
         let layers = dit.config.layers;
-        let both = Shape::clip(Thw { t: 2 * self.latent.t, ..self.latent }, dit.config.latent);
         let plan = dit.plan(trace, self.latent, self.text_tokens)?;
-        let latents = trace.upload(both, &[])?;
+        let latent = || trace.upload(Shape::clip(self.latent, dit.config.latent), &[]);
+        let noise = (dit.config.start == Start::Noise).then(latent).transpose()?;
+        let latents = Dit::joined(trace, noise, latent()?)?;
         let text = trace.upload(Shape::from([self.text_tokens, dit.config.text_width]), &[])?;
         dit.sample(trace, &latents, &text, &plan)?;
         let TraceReport { weights, hosted: host_weights, arena, peak, cost, time, waited, .. } = trace.report();
