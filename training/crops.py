@@ -20,9 +20,9 @@ SETTINGS = ("bicubic", "nano", "nano-sharp", "original")
 SHEETS = {
     "nano-worst.jpg": (
         PEERS,
-        ("4x-degraded", "A_c0170", 40, 100),
         ("4x-degraded", "A_scipy_face", 260, 140),
         ("4x-degraded", "A_c0031", 140, 120),
+        ("4x-degraded", "A_c0018", 100, 160),
     ),
     "nano-peers.jpg": (
         PEERS,

@@ -41,7 +41,7 @@ PACKAGES = (
     "gallery-pane-0.6.0", "gatsby-portfolio-story-1.0.1", "gatsby-starter-bootstrap-2.0.0",
     "gatsby-starter-casper-1.0.9", "gatsby-starter-hero-blog-2.0.0", "gatsby-starter-heydays-0.0.2",
     "gatsby-starter-hoodie-0.2.0", "gatsby-starter-hypersite-1.4.0", "gatsby-starter-lamma-1.1.0",
-    "gatsby-starter-lumen-3.0.3", "gatsby-starter-morning-dew-3.6.0", "gatsby-starter-uno-1.0.0-2",
+    "gatsby-starter-lumen-3.0.3", "gatsby-starter-uno-1.0.0-2",
     "gatsby-theme-advanced-4.17.1", "gatsby-theme-banshorian-2.1.7", "gatsby-theme-card-0.0.6",
     "gatsby-theme-casper-quanghd-1.0.0", "gatsby-theme-jason-blog-2.0.2", "gatsby-theme-material-blog-1.0.0",
     "gatsby-theme-mdx-tailwind-blog-0.0.13", "gatsby-theme-novela-workspace-1.0.0",
