@@ -15,6 +15,7 @@ use crate::simd::output::{DisjointSlice, PixelOffsets};
 use crate::simd::region::{REGIONS_PER_THREAD, Region, Tap, Taps, Window};
 use crate::simd::region_sums::RegionSums;
 use crate::simd::stats;
+use crate::simd::winograd_planes::{self, Kernels};
 use crate::tiles;
 use reseed_ops::reference;
 use reseed_ops::{
@@ -130,7 +131,14 @@ fn run_blocked<E: Element>(
         Taps::new((folded - 1..spec.taps.t).map(tap))
     };
     let plane = Hw::new(output.h, output.w);
-    let regions = weights.kernel.regions(cpu, plane, &window, output.t);
+    let panels_of = |t: usize| taps_of(t).map_weights(PackedWeights::panels);
+    let planes = winograd_planes(cpu, spec).then(|| {
+        cpu.install(|| Kernels::new(level, 0..output.t, spec.c_in, &panels_of, cpu.take_transformed_weights()))
+    });
+    let regions = match &planes {
+        Some(kernels) => winograd_planes::regions(level, plane, spec, kernels.panels(), [output.t, cpu.threads()]),
+        None => weights.kernel.regions(cpu, plane, &window, output.t),
+    };
     let out = DisjointSlice::new(elements_mut::<E>(y));
     let mut block_stats = cpu.take_block_stats(groups.map_or(0, |_| output.t * regions.len() * spec.c_out));
     let shared_stats = groups.map(|_| DisjointSlice::new(&mut block_stats[..]));
@@ -147,14 +155,21 @@ fn run_blocked<E: Element>(
     let span = if regions.len() < REGIONS_PER_THREAD * cpu.threads() { 1 } else { output.t };
     let job = |i: usize| {
         let (first, index) = (i / regions.len() * span, i % regions.len());
-        let region = &regions[index];
-        sum_region(level, &window, first..first + span, &taps_of, region, |t, panels, sums| {
+        let (region, frames) = (&regions[index], first..first + span);
+        let finish = |t: usize, panels: Range<usize>, sums: &mut RegionSums| {
             let offsets = |row, column| {
                 let output = ((t * plane.h + row) * plane.w + column) * spec.c_out;
                 PixelOffsets { output, bias: 0 }
             };
             epilogue.run(region, panels, sums, t * regions.len() + index, offsets);
-        });
+        };
+        match &planes {
+            Some(kernels) => {
+                let work = winograd_planes::Work { level, window: &window, taps: spec.taps.t, kernels, region };
+                work.sum(frames, &panels_of, finish);
+            }
+            None => sum_region(level, &window, frames, &taps_of, region, finish),
+        }
     };
     cpu.install(|| (0..output.t / span * regions.len()).into_par_iter().for_each(job));
     let stats = groups.map(|groups| {
@@ -162,7 +177,13 @@ fn run_blocked<E: Element>(
         stats::of_regions(&block_stats, weights.kernel.width(), [output.t, spec.c_out, groups], block)
     });
     cpu.return_block_stats(block_stats);
+    planes.into_iter().for_each(|kernels| cpu.return_transformed_weights(kernels.into_values()));
     stats
+}
+
+/// Whether Winograd over both axes computes a convolution.
+pub fn winograd_planes(cpu: &CpuOps, spec: &ConvSpec) -> bool {
+    !cpu.uses_tiles() && winograd_planes::supports(cpu.simd(), spec)
 }
 
 /// Computes the sums of a region over the taps of each frame, and passes them to `finish` frame by frame, one or more

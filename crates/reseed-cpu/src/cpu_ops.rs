@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use crate::host::buffer::Values;
+use crate::host::buffer::{Floats, Values};
 use crate::host::element::{Element, with_element};
 use crate::host::level::Level;
 use crate::host::memory::{self, Pool};
@@ -13,7 +13,7 @@ use crate::simd::convert::narrowest_exact;
 use crate::simd::gemm::narrow_width;
 use crate::simd::panels::{Panels, Weights};
 use crate::simd::transpose::lanes;
-use crate::simd::winograd_phases;
+use crate::simd::{winograd_phases, winograd_planes};
 use crate::{peak, tiles, workspace};
 use reseed_ops::reference::{self, Clip};
 use reseed_ops::{
@@ -29,6 +29,8 @@ pub struct CpuOps {
     pub(crate) memory: Arc<Pool>,
     /// Buffer for the statistics of blocks, reused from op to op.
     block_stats: Mutex<Vec<[f64; 2]>>,
+    /// Buffer for transformed weights, reused from op to op.
+    transformed_weights: Mutex<Option<Floats>>,
 }
 
 impl CpuOps {
@@ -47,7 +49,8 @@ impl CpuOps {
         let threads = pool.map_err(|e| Error::Threads { threads, reason: e.to_string() })?;
         let level = if dtype == DType::Bf16 { level } else { level.simd() };
         let math = MathMode::default();
-        Ok(CpuOps { level, dtype, math, threads, memory: Arc::default(), block_stats: Mutex::default() })
+        let (memory, block_stats, transformed_weights) = (Arc::default(), Mutex::default(), Mutex::default());
+        Ok(CpuOps { level, dtype, math, threads, memory, block_stats, transformed_weights })
     }
 
     /// The same CPU in another mode: [`MathMode::Fast`] multiplies in 8 bits where layers allow it, without gain, to
@@ -87,17 +90,19 @@ impl CpuOps {
             true => (DType::Bf16, tiles::winograd::packed_weights),
             false => (DType::F32, ConvSpec::weights),
         };
-        TraceOps::new(self.dtype, packed, workspace::of(self.threads(), packed, kernels)).with_kernels(kernels)
+        let workspace = workspace::of(self.level, self.threads(), packed, kernels);
+        TraceOps::new(self.dtype, packed, workspace).with_kernels(kernels)
     }
 
-    /// Products that a convolution executes, relative to the direct algorithm: Winograd needs six for twelve, that of
-    /// tiles four for six.
+    /// Products that a convolution executes, relative to the direct algorithm: Winograd needs six for twelve along one
+    /// axis, 36 for 144 over both, and that of tiles four for six.
     pub(crate) fn executed(&self, spec: &ConvSpec) -> f32 {
         let plain = (spec.taps.h, spec.taps.w, spec.stride.h, spec.stride.w) == (3, 3, 1, 1);
         match self.level {
             Level::Reference => 1.0,
             Level::TILES if tiles::winograd::supports(spec) => 4.0 / 6.0,
             Level::TILES => 1.0,
+            level if winograd_planes::supports(level, spec) => 36.0 / 144.0,
             level if plain && spec.c_in >= lanes(level) => 6.0 / 12.0,
             _ => 1.0,
         }
@@ -142,6 +147,17 @@ impl CpuOps {
     /// Takes back a buffer of [`CpuOps::take_block_stats`] for the next op.
     pub(crate) fn return_block_stats(&self, stats: Vec<[f64; 2]>) {
         *self.block_stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    }
+
+    /// A buffer for transformed weights. [`CpuOps::return_transformed_weights`] takes it back.
+    pub(crate) fn take_transformed_weights(&self) -> Floats {
+        let buffer = self.transformed_weights.lock().unwrap_or_else(PoisonError::into_inner).take();
+        buffer.unwrap_or_else(|| Floats::zeros(0))
+    }
+
+    /// Takes back a buffer of [`CpuOps::take_transformed_weights`] for the next op.
+    pub(crate) fn return_transformed_weights(&self, buffer: Floats) {
+        *self.transformed_weights.lock().unwrap_or_else(PoisonError::into_inner) = Some(buffer);
     }
 
     /// Rounds weights to the element type of the device.

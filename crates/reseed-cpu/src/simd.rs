@@ -15,5 +15,8 @@ pub mod stats;
 pub mod transpose;
 pub mod vector;
 pub mod winograd;
+mod winograd_axis;
 pub mod winograd_phases;
 mod winograd_phases_transforms;
+pub mod winograd_planes;
+mod winograd_planes_transforms;

@@ -1,19 +1,26 @@
 //! The memory that the kernels allocate in addition to their operands.
 
+use crate::host::level::Level;
 use crate::simd::heads::LONG;
+use crate::simd::winograd_planes;
 use reseed_ops::DType;
 use reseed_ops::{Kernels, Work, Workspace};
 
 /// Bytes of scratch of a thread: input, sums and a panel in f32. They fit into a core's second-level cache.
 const PER_THREAD: usize = 2 << 20;
 
-/// The workspace of every op on `threads` threads. `packed` is the type of packed weights: bf16 in tiles, f32 in
-/// panels. `kernels` returns the number of packed weights of a convolution.
-pub fn of(threads: usize, packed: DType, kernels: Kernels) -> Workspace {
+/// The workspace of every op at `level` on `threads` threads. `packed` is the type of packed weights: bf16 in tiles,
+/// f32 in panels. `kernels` returns the number of packed weights of a convolution.
+pub fn of(level: Level, threads: usize, packed: DType, kernels: Kernels) -> Workspace {
     Box::new(move |work| match work {
         Work::Linear(..) | Work::Pixels(_) | Work::Repacked(_) => 0,
-        // Kernels that are summed over temporal taps, one set for each frame that needs one.
-        Work::Conv(spec, folded) => threads * PER_THREAD + folded * kernels(spec) / spec.taps.t * packed.bytes(),
+        // Kernels that are summed over temporal taps, one set for each frame that needs one, and transformed ones.
+        Work::Conv(spec, folded) => {
+            let planes = level != Level::TILES && winograd_planes::supports(level.simd(), spec);
+            let transformed = if planes { winograd_planes::kernel_floats(level.simd(), spec, *folded) } else { 0 };
+            let summed = folded * kernels(spec) / spec.taps.t;
+            threads * PER_THREAD + summed * packed.bytes() + transformed * size_of::<f32>()
+        }
         work => threads * PER_THREAD + of_op(work, threads, packed),
     })
 }

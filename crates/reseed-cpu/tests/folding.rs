@@ -73,10 +73,10 @@ fn clip(ops: &CpuOps, thw: Thw, channels: usize) -> Tensor {
     ops.upload(shape, &integers(thw.t as u64, shape.count())).unwrap()
 }
 
-/// How far a result may be from the exact one. Winograd F(4,3) executes half the products and rounds: a wrong frame is
-/// off by one or more, and a tie of bf16 by one of its steps.
+/// How far a result may be from the exact one. Winograd F(4,3) executes half the products, or a quarter over both axes,
+/// and rounds: a wrong frame is off by one or more, and a tie of bf16 by one of its steps.
 fn slack(executed: f32, dtype: DType, exact: f32) -> f32 {
-    match (executed == 0.5, dtype) {
+    match (executed <= 0.5, dtype) {
         (false, _) => 0.0,
         (true, DType::F32) => 0.01,
         (true, _) => 0.01 + exact.abs() / 128.0,

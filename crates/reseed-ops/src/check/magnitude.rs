@@ -5,7 +5,7 @@ use super::bound::{EPS, independent};
 use super::compare::grouped;
 use super::winograd::{reach, widened};
 use crate::error::Result;
-use crate::shape::DType;
+use crate::shape::{DType, Hw};
 use crate::tensor::Tensor;
 use crate::weights::{Conv, ConvData, Norm};
 
@@ -43,8 +43,10 @@ impl CheckOps<'_> {
     /// The input of a convolution without signs, as [`super::winograd::conv_magnitude`] needs it.
     pub(super) fn conv_input(&self, x: &Tensor, conv: &Conv) -> Result<Tensor> {
         let values = absolute(&self.values(x)?);
+        let (thw, channels) = (x.thw(), x.channels());
         let values = match reach(conv) {
-            Some(reach) => widened(&values, x.thw().w, x.channels(), reach),
+            // Rows of frames are like columns of as many channels as a row has values.
+            Some(Hw { h, w }) => widened(&widened(&values, thw.w, channels, w), thw.h, thw.w * channels, h),
             None => values,
         };
         self.reference.upload(x.shape(), &values)

@@ -5,7 +5,7 @@ use super::bound::{EPS, exponential, independent};
 use super::magnitude::{absolute, absolute_data};
 use super::pair::{Pair, magnitude, pack};
 use super::upsample::Products;
-use super::winograd::{conv_magnitude, operand_roundings, transform_terms};
+use super::winograd::{conv_magnitude, conv_terms, operand_roundings};
 use crate::error::Result;
 use crate::operands::{Activation, ConvOutput, Epilogue, MlpActivation, Placement, Qkv, Stats, TemporalCache};
 use crate::ops::Ops;
@@ -85,7 +85,7 @@ impl Ops for CheckOps<'_> {
         })?;
         let frames = cache.frames().map(|frames| self.conv_input(frames, conv)).transpose()?;
         let sums = self.conv_sums(cache.with(frames.as_ref()), &self.conv_input(x, conv)?, conv, &epilogue)?;
-        let (rounding, terms) = (self.rounding(&y[0].tensor), conv_terms(&conv.spec) + transform_terms(conv));
+        let (rounding, terms) = (self.rounding(&y[0].tensor), conv_terms(conv) + EPILOGUE);
         let operands = operand_roundings(conv, cache.starts()) + self.half_sums();
         self.compare_output("conv", y, terms, |i, y| rounding.sum(y, terms, sums[i], operands))
     }
@@ -267,10 +267,6 @@ impl Ops for CheckOps<'_> {
         let (rounding, sums) = (self.rounding(tile), self.magnitudes(&sums)?);
         self.compare("blend_add", y, 2, |i, y| rounding.result(y) + 3.0 * EPS * sums[i])
     }
-}
-
-fn conv_terms(spec: &ConvSpec) -> usize {
-    spec.taps.count() * spec.c_in + EPILOGUE
 }
 
 /// Products that a device adds in f16 at most, and those that it adds between two roundings at least.

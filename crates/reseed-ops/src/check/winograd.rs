@@ -1,7 +1,7 @@
 //! How large the products of a convolution by Winograd become.
 
 use super::magnitude::absolute_data;
-use crate::shape::Thw;
+use crate::shape::{Hw, Thw};
 use crate::weights::{Conv, ConvData, ConvSpec};
 
 /// Algorithms of convolutions with 3x3 taps.
@@ -15,26 +15,31 @@ enum Algorithm {
     Quads,
     /// Winograd F(2x2,3x3).
     BothAxes,
+    /// Winograd F(4x4,3x3).
+    QuadsOfBothAxes,
 }
 
 impl Algorithm {
     /// That of a device that executes this part of the products of the direct algorithm: F(2,3) executes 24/36, F(3,3)
-    /// 20/36, F(4,3) 18/36 and F(2x2,3x3) 16/36.
+    /// 20/36, F(4,3) 18/36, F(2x2,3x3) 16/36 and F(4x4,3x3) 9/36.
     fn of(executed: f32) -> Algorithm {
         match (executed * 36.0).round() as usize {
-            0..=16 => Algorithm::BothAxes,
+            0..=9 => Algorithm::QuadsOfBothAxes,
+            10..=16 => Algorithm::BothAxes,
             17..=18 => Algorithm::Quads,
             19..=20 => Algorithm::Triples,
             _ => Algorithm::OneAxis,
         }
     }
 
-    /// Columns between an output and the furthest input of its products, where it does not depend on all of them.
-    fn reach(self) -> Option<usize> {
+    /// Rows and columns between an output and the furthest input of its products, where it does not depend on all of
+    /// them.
+    fn reach(self) -> Option<Hw> {
         match self {
             Algorithm::OneAxis | Algorithm::BothAxes => None,
-            Algorithm::Triples => Some(3),
-            Algorithm::Quads => Some(4),
+            Algorithm::Triples => Some(Hw::new(0, 3)),
+            Algorithm::Quads => Some(Hw::new(0, 4)),
+            Algorithm::QuadsOfBothAxes => Some(Hw::new(4, 4)),
         }
     }
 }
@@ -44,8 +49,8 @@ fn winograd(spec: &ConvSpec) -> bool {
     spec.stride == Thw::new(1, 1, 1) && (spec.taps.h, spec.taps.w) == (3, 3)
 }
 
-/// Columns by which the inputs of a convolution are [`widened`] for its bound.
-pub fn reach(conv: &Conv) -> Option<usize> {
+/// Rows and columns by which the inputs of a convolution are [`widened`] for its bound.
+pub fn reach(conv: &Conv) -> Option<Hw> {
     Algorithm::of(conv.executed).reach().filter(|_| winograd(&conv.spec))
 }
 
@@ -53,14 +58,15 @@ pub fn reach(conv: &Conv) -> Option<usize> {
 ///
 /// Winograd rounds sums of inputs once and sums of weights once, and these sums are of weights that others round first:
 /// three. F(3,3) rounds sums of inputs twice, and weights before it: three. F(2x2,3x3) rounds sums of inputs once per
-/// axis: four. F(4,3) rounds to f32 alone: see [`transform_terms`]. At a clip's start taps that read the same frame are
-/// summed: of weights that others round first, and then rounded, which is two beside none, and one beside Winograd's.
+/// axis: four. F(4,3) and F(4x4,3x3) round to f32 alone: see [`conv_terms`]. At a clip's start taps that read the same
+/// frame are summed: of weights that others round first, and then rounded, which is two beside none, and one beside
+/// Winograd's.
 pub fn operand_roundings(conv: &Conv, starts: bool) -> usize {
     let operands = match Algorithm::of(conv.executed) {
         _ if !winograd(&conv.spec) => 0,
         Algorithm::OneAxis | Algorithm::Triples => 3,
         Algorithm::BothAxes => 4,
-        Algorithm::Quads => 0,
+        Algorithm::Quads | Algorithm::QuadsOfBothAxes => 0,
     };
     match (operands, starts) {
         (0, true) => 2,
@@ -68,12 +74,19 @@ pub fn operand_roundings(conv: &Conv, starts: bool) -> usize {
     }
 }
 
-/// Roundings to f32 of the products and sums that make the operands of F(4,3): at most four of inputs, and four of
-/// weights with their factor. Each moves a product by e of itself, as a term of a sum does.
-pub fn transform_terms(conv: &Conv) -> usize {
+/// Roundings to f32 of a product on its way into a result.
+///
+/// A direct sum rounds once per term. F(4,3) also rounds the products and sums that make its operands: at most four of
+/// inputs, and four of weights with their factor. Each moves a product by e of itself, as a term of a sum does.
+/// F(4x4,3x3) does so once per axis, and sums frames and channels alone for every point: the sums of the points of an
+/// axis, with their factors, round a product at most four times. Its bound also holds for a device that sums directly:
+/// per axis the magnitude of its products is more than three times that of the taps.
+pub fn conv_terms(conv: &Conv) -> usize {
+    let ConvSpec { taps, c_in, .. } = conv.spec;
     match Algorithm::of(conv.executed) {
-        Algorithm::Quads if winograd(&conv.spec) => 8,
-        _ => 0,
+        Algorithm::Quads if winograd(&conv.spec) => taps.count() * c_in + 8,
+        Algorithm::QuadsOfBothAxes if winograd(&conv.spec) => taps.t * c_in + 2 * (8 + 4),
+        _ => taps.count() * c_in,
     }
 }
 
@@ -105,8 +118,13 @@ const QUAD: [f32; 2] = [5.0 / 8.0, 3.0 / 2.0];
 /// the sum of these, at the column of the output, of an input that [`widened`] has replaced by D.
 ///
 /// F(4,3) computes four outputs from six inputs with the point zero besides. Weights of a and -a, of b and -b are
-/// divided by the point once more, and b has a factor of at most b^3. Zero has inputs of at most (1 + a^2) (1 + b^2) D
-/// and the weight |g0| / a^2 b^2, in one output; infinity is as above, in another one.
+/// divided by the point once more, and points have a factor of their power k in output k. Zero has inputs of at most
+/// (1 + a^2) (1 + b^2) D and the weight |g0| / a^2 b^2, in output 0; infinity is as above, in output 3. The bound is
+/// that of the output with the largest one.
+///
+/// F(4x4,3x3) is the tensor product of F(4,3) along rows and along columns. Inputs, weights and factors of a product
+/// are products of those of both axes, so that its bound is that of the bounds of the three rows of taps, for the
+/// largest input of 9x9.
 pub fn conv_magnitude(spec: &ConvSpec, data: ConvData, executed: f32) -> ConvData {
     let ConvData { mut weight, bias } = absolute_data(data);
     if !winograd(spec) {
@@ -123,7 +141,8 @@ pub fn conv_magnitude(spec: &ConvSpec, data: ConvData, executed: f32) -> ConvDat
                 Algorithm::OneAxis => rows[i] + along(column(&g, i), i / 3),
                 Algorithm::Triples if i % 3 == 1 => triple(row(&g, i)),
                 Algorithm::Quads if i % 3 == 1 => quad(row(&g, i)),
-                Algorithm::Triples | Algorithm::Quads => 0.0,
+                Algorithm::QuadsOfBothAxes if i == 4 => quad([0, 3, 6].map(|i| quad(row(&g, i)))),
+                Algorithm::Triples | Algorithm::Quads | Algorithm::QuadsOfBothAxes => 0.0,
                 Algorithm::BothAxes => along(column(&rows, i), i / 3),
             };
         }
@@ -145,12 +164,12 @@ fn triple(g: [f32; 3]) -> f32 {
     point(a, b) + point(b, a) + g[2] * (1.0 + a * a) * (1.0 + b * b)
 }
 
-/// The bound of F(4,3).
+/// The bound of F(4,3): that of its output with the largest one.
 fn quad(g: [f32; 3]) -> f32 {
     let [a, b] = QUAD;
-    let point = |p: f32, other: f32| point(g, p, other, 2.0 * p * p * (p * p - other * other), 3);
-    let ends = (g[0] / (a * a * b * b)).max(g[2]);
-    point(a, b) + point(b, a) + ends * (1.0 + a * a) * (1.0 + b * b)
+    let point = |p: f32, other: f32, k: i32| point(g, p, other, 2.0 * p * p * (p * p - other * other), 0) * p.powi(k);
+    let end = |k: i32| [g[0] / (a * a * b * b), 0.0, 0.0, g[2]][k as usize] * (1.0 + a * a) * (1.0 + b * b);
+    (0..4).map(|k| point(a, b, k) + point(b, a, k) + end(k)).fold(0.0, f32::max)
 }
 
 /// Every value's maximum over `reach` columns to each side.
@@ -260,6 +279,42 @@ mod tests {
         }
     }
 
+    /// The products of F(4,3) of two axes give the convolution, and their bound holds for every one of the 16 outputs.
+    #[test]
+    fn the_products_of_quads_of_both_axes_stay_below_their_bound() {
+        let [a, b] = QUAD;
+        // Rows of the transforms of inputs and of taps, and factors of the points in the four outputs.
+        let point = |p: f32, other: f32| {
+            let divisor = 2.0 * p * p * (p * p - other * other);
+            let inputs = [0.0, -p * other * other, -other * other, p, 1.0, 0.0];
+            (inputs, [1.0, p, p * p].map(|g| g / divisor), [0, 1, 2, 3].map(|k| p.powi(k)))
+        };
+        let (s, q) = (a * a + b * b, a * a * b * b);
+        let zero = ([q, 0.0, -s, 0.0, 1.0, 0.0], [1.0 / q, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]);
+        let infinity = ([0.0, q, 0.0, -s, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0]);
+        let points = [zero, point(a, b), point(-a, b), point(b, a), point(-b, a), infinity];
+        let spec = ConvSpec::same(1, 1, Thw::new(1, 3, 3));
+        let mut values = Values::new(11);
+        for _ in 0..100 {
+            let (g, d) = (values.take(9), values.take(36));
+            let data = ConvData { weight: g.clone(), bias: vec![0.0] };
+            let most =
+                conv_magnitude(&spec, data, 0.25).weight[4] * d.iter().fold(0.0, |most: f32, v| most.max(v.abs()));
+            for (y, x) in (0..16).map(|i| (i / 4, i % 4)) {
+                let product = |i: usize| {
+                    let ((v, u, down), (w, t, across)) = (points[i / 6], points[i % 6]);
+                    let input: f32 = (0..36).map(|i| v[i / 6] * w[i % 6] * d[i]).sum();
+                    let weight: f32 = (0..9).map(|i| u[i / 3] * t[i % 3] * g[i]).sum();
+                    input * weight * down[y] * across[x]
+                };
+                let products: Vec<f32> = (0..36).map(product).collect();
+                let direct: f32 = (0..9).map(|i| g[i] * d[(y + i / 3) * 6 + x + i % 3]).sum();
+                assert!((products.iter().sum::<f32>() - direct).abs() < 1e-4, "{g:?} {d:?}");
+                assert!(products.iter().map(|product| product.abs()).sum::<f32>() <= most, "{g:?} {d:?}");
+            }
+        }
+    }
+
     #[test]
     fn widened_values_have_the_largest_of_some_columns_to_each_side() {
         let row = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0];
@@ -275,7 +330,7 @@ mod tests {
         let spec = ConvSpec::same(1, 1, Thw::new(1, 3, 3));
         let ones = || ConvData { weight: vec![1.0; 9], bias: vec![1.0] };
         let corner = |executed| conv_magnitude(&spec, ones(), executed).weight[0];
-        let found = [1.0, 4.0 / 6.0, 4.0 / 9.0, 5.0 / 9.0, 6.0 / 12.0].map(corner);
-        assert_eq!(found, [8.0, 8.0, 16.0, 0.0, 0.0]);
+        let found = [1.0, 4.0 / 6.0, 4.0 / 9.0, 5.0 / 9.0, 6.0 / 12.0, 36.0 / 144.0].map(corner);
+        assert_eq!(found, [8.0, 8.0, 16.0, 0.0, 0.0, 0.0]);
     }
 }
