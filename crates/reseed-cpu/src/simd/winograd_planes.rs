@@ -2,7 +2,8 @@
 //! transform of an axis.
 //!
 //! All temporal taps read the same transformed inputs, and the sums over temporal taps and channels are direct. The
-//! weights of a layer are transformed once for all regions, which four times the memory allows for small layers only.
+//! weights of a layer are transformed once for all regions. They take four times the memory, so that only small layers
+//! are computed in this way.
 
 use std::cell::RefCell;
 use std::ops::Range;
