@@ -156,9 +156,13 @@ fn a_folded_upsampler_of_integers_is_exact_at_every_level() {
 }
 
 fn upsampler(spec: &UpsampleSpec) -> UpsampleData {
+    // Sums over more channels between both convolutions would not be exact in bf16.
+    const BETWEEN: usize = 35;
     let (c, wide) = (spec.channels, spec.phases() * spec.channels);
+    let mut weight = integers(3, 27 * c * c);
+    weight.chunks_exact_mut(27).enumerate().filter(|(i, _)| i % c >= BETWEEN).for_each(|(_, taps)| taps.fill(0.0));
     UpsampleData {
         upscale: ConvData { weight: integers(1, wide * c), bias: integers(2, wide) },
-        conv: ConvData { weight: integers(3, 27 * c * c), bias: integers(4, c) },
+        conv: ConvData { weight, bias: integers(4, c) },
     }
 }
