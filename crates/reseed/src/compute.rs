@@ -365,10 +365,12 @@ impl Compute<'_> {
     fn step(&self, model: Model, batch: usize, condition: &Latent) -> Result<Latent> {
         let (config, scale) = (&model.vae.config, self.settings.latent_noise);
         let draw = || self.noise.draw(batch, condition.thw, config.latent, scale > 0.0);
-        let draw = (scale > 0.0 || model.step.starts_from_noise()).then(draw).transpose()?;
+        let from_noise = model.step.starts_from_noise();
+        let draw = (scale > 0.0 || from_noise).then(draw).transpose()?;
         let noised = draw.as_ref().and_then(|draw| Some(noised(condition, &draw.first, draw.second.as_ref()?, scale)));
         let condition = noised.as_ref().unwrap_or(condition);
-        let mut restored = model.step.run(condition, draw.as_ref().map_or(condition, |draw| &draw.first))?;
+        let start = draw.as_ref().filter(|_| from_noise).map_or(condition, |draw| &draw.first);
+        let mut restored = model.step.run(condition, start)?;
         assert_eq!(restored.thw, condition.thw, "a step keeps the latent's shape");
         restored.values.par_iter_mut().for_each(|value| *value /= config.scaling_factor);
         self.store.inspect(|store| store.put_latent(Turn::Step, batch, &restored.values));

@@ -107,11 +107,12 @@ fn a_step_that_starts_from_the_condition_needs_no_noise() {
     let folder = temp_dir::TempDir::new().unwrap();
     let empty = folder.child("noise.safetensors");
     std::fs::write(&empty, b"\x02\0\0\0\0\0\0\0{}").unwrap();
-    let settings = || Settings { noise: NoiseSource::File(empty.clone()), ..settings(5, 0) };
+    let from_file = || Settings { noise: NoiseSource::File(empty.clone()), ..settings(5, 0) };
     let run = |step: &dyn Step, settings| TinyVae::new().run(settings, step, &shot(0, 5)).0;
-    assert!(matches!(run(&identity, settings()), Err(Error::NoNoise { .. })));
-    run(&FromCondition, settings()).unwrap();
-    run(&FromCondition, Settings { latent_noise: 0.2, ..settings() }).unwrap_err();
+    assert!(matches!(run(&identity, from_file()), Err(Error::NoNoise { .. })));
+    run(&FromCondition, from_file()).unwrap();
+    run(&FromCondition, Settings { latent_noise: 0.2, ..from_file() }).unwrap_err();
+    run(&FromCondition, Settings { latent_noise: 0.2, ..settings(5, 0) }).unwrap();
 }
 
 /// Stages and channels that can hold a batch.
